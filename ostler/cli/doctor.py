@@ -14,11 +14,9 @@ from ostler.config.errors import ConfigErrors
 from ostler.config.load import Loaded, load
 from ostler.config.overrides import OVERRIDES
 from ostler.config.settings import Settings
-from ostler.doctor.catalogue import NAMES, chosen
-from ostler.doctor.examination import examine
+from ostler.doctor.examination import NAMES, chosen, document, examine, text, worst
 from ostler.doctor.node import NodeView
-from ostler.doctor.processes import processes
-from ostler.doctor.report import document, text, worst
+from ostler.doctor.reading import processes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

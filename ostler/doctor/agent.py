@@ -1,4 +1,7 @@
-"""Checks of the running agent: it answers, is well, is this program, and can keep its state."""
+"""Checks of the configuration and of the running agent: it answers, is ready, is this program, and keeps its state.
+
+One agent must be active and no more: a check names who holds the lock and who else is running. The lock is not touched.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from node.lock import FolderLock, holder_of
+from node.opening import read_kernel_text
 from ostler import __version__
-from ostler.doctor import agent_lock, health_page
-from ostler.doctor.agent_answers import NO_AGENT, AgentAnswers
-from ostler.doctor.check import Check, Subject
+from ostler.config.load import Loaded
+from ostler.config.notes import NoteKind
+from ostler.doctor.answers import NO_AGENT, AgentAnswers, ask_page
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
-from ostler.doctor.verdict import Finding, failed, ok, several, skipped, warning
+from ostler.doctor.reading import RunningProcess
 
 _OTHERS_WRITE = 0o022
 
 
-def judge_socket(agent: AgentAnswers) -> Finding:
+def judge_socket(agent: AgentAnswers) -> CheckFinding:
     """Whether the agent answers."""
     if agent.status is not None:
         return ok(f"ostler {agent.status.version}, process {agent.status.pid}, {agent.status.role}")
@@ -25,7 +31,7 @@ def judge_socket(agent: AgentAnswers) -> Finding:
     return failed(f"the agent answers with an error: {agent.fault}", "look at its log, and restart it if it hangs")
 
 
-def judge_readiness(agent: AgentAnswers) -> Finding:
+def judge_readiness(agent: AgentAnswers) -> CheckFinding:
     """Whether it serves, and what its sources say."""
     if agent.status is None:
         return skipped(NO_AGENT)
@@ -40,7 +46,7 @@ def judge_readiness(agent: AgentAnswers) -> Finding:
     return ok(f"ready{f': {reasons}' if reasons else ''}")
 
 
-def judge_quiesced(agent: AgentAnswers, reason: str | None) -> Finding:
+def judge_quiesced(agent: AgentAnswers, reason: str | None) -> CheckFinding:
     """Whether the driver is left alone; ``reason`` is the one in the state folder, which holds for every instance."""
     if reason is not None or (agent.status is not None and agent.status.quiesced):
         found = f"quiesced ({reason or 'no reason given'}): devices are shown unhealthy, no new pod gets one"
@@ -48,7 +54,7 @@ def judge_quiesced(agent: AgentAnswers, reason: str | None) -> Finding:
     return ok("not quiesced") if agent.status is not None else skipped(NO_AGENT)
 
 
-def judge_version(agent: AgentAnswers) -> Finding:
+def judge_version(agent: AgentAnswers) -> CheckFinding:
     """Whether the agent is the program that this command belongs to."""
     if agent.status is None:
         return skipped(NO_AGENT)
@@ -58,7 +64,7 @@ def judge_version(agent: AgentAnswers) -> Finding:
     return ok(__version__)
 
 
-def judge_http(answer: str | None, address: str | None, agent: AgentAnswers) -> Finding:
+def judge_http(answer: str | None, address: str | None, agent: AgentAnswers) -> CheckFinding:
     """Whether probes are answered; ``answer`` is empty for a good one, None where nobody was asked."""
     if address is None:
         return skipped("probes and metrics are switched off")
@@ -74,7 +80,7 @@ def ask_http(address: str) -> str:
     """What is wrong with the answer of ``/healthz``; empty for nothing."""
     host, _, port = address.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "": "127.0.0.1"}.get(host, host.strip("[]"))
-    page = health_page.ask(host, int(port))
+    page = ask_page(host, int(port))
     return "" if page.well else page.fault or f"{page.status} {page.text[:500]}"
 
 
@@ -88,7 +94,7 @@ class FolderFacts:
     writable: bool
 
 
-def judge_state(facts: FolderFacts, *, root: bool = True) -> Finding:
+def judge_state(facts: FolderFacts, *, root: bool = True) -> CheckFinding:
     """Whether the agent can keep what it must remember. ``root``: it was looked at with root's rights."""
     if not root and not facts.writable:
         return skipped(f"{facts.path} is closed to this user; run this as root")
@@ -116,33 +122,212 @@ def read_folder(path: Path) -> FolderFacts:
     )
 
 
-def _socket(view: NodeView) -> Finding:
+def _socket(view: NodeView) -> CheckFinding:
     return judge_socket(view.agent())
 
 
-def _readiness(view: NodeView) -> Finding:
+def _readiness(view: NodeView) -> CheckFinding:
     return judge_readiness(view.agent())
 
 
-def _quiesced(view: NodeView) -> Finding:
+def _quiesced(view: NodeView) -> CheckFinding:
     return judge_quiesced(view.agent(), view.quiesced)
 
 
-def _version(view: NodeView) -> Finding:
+def _version(view: NodeView) -> CheckFinding:
     return judge_version(view.agent())
 
 
-def _http(view: NodeView) -> Finding:
+def _http(view: NodeView) -> CheckFinding:
     address, agent = view.settings.http, view.agent()
     answer = ask_http(address) if address is not None and agent.status is not None else None
     return judge_http(answer, address, agent)
 
 
-def _state(view: NodeView) -> Finding:
+def _state(view: NodeView) -> CheckFinding:
     return judge_state(read_folder(view.settings.state_dir), root=view.uid == 0)
 
 
-SUBJECT = Subject(
+@dataclass(frozen=True, slots=True)
+class LockFacts:
+    """``exists``: whether there is a lock file; ``holder``: who holds it, None for nobody who can be seen."""
+
+    exists: bool
+    holder: int | None = None
+
+
+def judge_lock(lock: LockFacts, agent: AgentAnswers, path: Path, *, agent_visible: bool) -> CheckFinding:
+    """Whether exactly one instance is active. ``agent_visible``: the agent's process can be seen from here."""
+    if lock.holder is not None and agent.status is None:
+        return warning(
+            f"process {lock.holder} holds {path}, but no agent answers at its socket",
+            f"look at its log; if it hangs, end process {lock.holder}",
+        )
+    if lock.holder is not None:
+        return ok(f"held by process {lock.holder}")
+    if agent.status is None:
+        return skipped(f"{NO_AGENT}, and nobody that can be seen from here holds {path}")
+    if not agent_visible:
+        return skipped("the agent's process cannot be seen from here")
+    gone = "is not held by anybody" if lock.exists else "is gone"
+    return failed(
+        f"an agent is active, but its lock file {path} {gone}: a second agent would serve the same devices",
+        "restart the agent, and never remove or replace its lock file",
+    )
+
+
+def read_lock(path: Path, proc: Path, agent: int | None = None) -> LockFacts:
+    """The lock file and its holder; ``agent``: the process that should hold it."""
+    try:
+        status = path.stat()
+    except OSError:
+        return LockFacts(exists=False)
+    try:
+        table = read_kernel_text(proc / "locks")
+    except OSError:
+        table = ""
+    return LockFacts(exists=True, holder=holder_of(status.st_ino, table) or _opener(proc, agent, status))
+
+
+def _opener(proc: Path, pid: int | None, status: os.stat_result) -> int | None:
+    """The process if it has the file open: only a holder does, and some file systems show the table other numbers."""
+    try:
+        opened = list((proc / str(pid) / "fd").iterdir()) if pid is not None else []
+    except OSError:
+        return None  # Not to be seen; then nothing is said of it.
+    return pid if any(_same(link, status) for link in opened) else None
+
+
+def _same(link: Path, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(link.stat(), status)
+    except OSError:
+        return False  # Closed meanwhile.
+
+
+def judge_kubelet_lock(folder: FolderLock, agent: AgentAnswers, *, active: bool) -> CheckFinding:
+    """Whether no agent with another state folder serves the same kubelet; ``active``: the agent that answers is."""
+    if agent.status is None:
+        return skipped(NO_AGENT)
+    holder = folder.holder()
+    if not holder:
+        return skipped(f"nobody that can be seen from here holds {folder.path}")
+    if active:
+        return ok(f"held by {holder}")
+    return warning(
+        f"{holder} serves the kubelet of {folder.path}; the agent that answers here waits for its end",
+        "if that is not the active instance of the same installation, end one of the two, "
+        "or give both the same state folder",
+    )
+
+
+def judge_instances(others: tuple[RunningProcess, ...], agent: AgentAnswers) -> CheckFinding:
+    """Whether there are more instances than one active and one standby."""
+    if agent.status is None and not others:
+        return skipped(NO_AGENT)
+    shown = several([str(process.pid) for process in others])
+    if agent.status is None:
+        found = f"'ostler run' runs (process {shown}) and does not answer at the agent's socket"
+        return warning(found, "give its socket with --socket, or look at its log")
+    if len(others) > 1:
+        return warning(
+            f"{len(others)} more instances run (processes {shown}); one standby is enough",
+            "end those that no DaemonSet and no unit has started",
+        )
+    return ok(f"one standby (process {shown})" if others else "no standby")
+
+
+def instances(
+    processes: tuple[RunningProcess, ...], state_dir: Path, active: set[int | None]
+) -> tuple[RunningProcess, ...]:
+    """Processes of ``ostler run`` with the same state folder, besides the active one.
+
+    ``active``: its numbers. It tells one itself, which is another from here when it runs in a container.
+    """
+    return tuple(
+        process
+        for process in processes
+        if process.runs_agent
+        and process.pid not in active
+        and (process.flag("--state-dir") or "/var/lib/ostler") == str(state_dir)
+    )
+
+
+def _lock(view: NodeView) -> CheckFinding:
+    agent = view.agent()
+    path = view.settings.state_dir / "lock"
+    visible = any(process.pid == agent.pid and process.runs_agent for process in view.processes())
+    return judge_lock(read_lock(path, view.proc, agent.pid), agent, path, agent_visible=visible)
+
+
+def _kubelet_lock(view: NodeView) -> CheckFinding:
+    agent = view.agent()
+    active = agent.status is not None and agent.status.role == "active"
+    return judge_kubelet_lock(FolderLock(view.settings.kubelet.device_plugin_dir, view.proc), agent, active=active)
+
+
+def _instances(view: NodeView) -> CheckFinding:
+    agent, state = view.agent(), view.settings.state_dir
+    active = {agent.pid, read_lock(state / "lock", view.proc).holder} if agent.status is not None else set()
+    return judge_instances(instances(view.processes(), state, active), agent)
+
+
+LOCK_CHECKS = (
+    Check(
+        "agent-lock",
+        "The lock of the active instance is held, by a process that answers",
+        "End a process that hangs; never remove the lock file",
+        _lock,
+    ),
+    Check(
+        "agent-kubelet-lock",
+        "No agent with another state folder serves the same kubelet",
+        "End one of the two, or give both the same state folder",
+        _kubelet_lock,
+    ),
+    Check(
+        "agent-instances",
+        "At most one standby waits beside the active instance",
+        "End instances that nobody needs",
+        _instances,
+    ),
+)
+
+
+def judge_configuration(loaded: Loaded, problems: tuple[str, ...]) -> CheckFinding:
+    """What the configuration is like."""
+    if problems:
+        found = f"the configuration is not usable: {several(problems, 3)}"
+        return failed(found, "correct it and try 'ostler config check FILE'; the other checks use the defaults")
+    faults = [str(note) for note in loaded.notes if note.kind is NoteKind.FAULT]
+    if faults:
+        return warning(several(faults, 3), "correct the file named there, then run 'ostler reload'")
+    if not loaded.settings.rules:
+        return warning("no rule: nothing is offered", "add an entry to 'resources', or leave 'resources' out")
+    names = list(dict.fromkeys(rule.resource for rule in loaded.settings.rules))
+    ignored = sum(note.kind is NoteKind.IGNORED for note in loaded.notes)
+    more = f"; {ignored} values without effect, see 'ostler config check'" if ignored else ""
+    return ok(f"usable ({loaded.source_format}), offers {several(names)}{more}")
+
+
+def _configuration(view: NodeView) -> CheckFinding:
+    return judge_configuration(view.loaded, view.problems)
+
+
+CONFIGURATION = CheckSubject(
+    "configuration",
+    (
+        Check(
+            "configuration",
+            "The configuration file, flags and variables are usable, and all of them have effect",
+            "Correct what `ostler config check FILE` names, then run `ostler reload`",
+            _configuration,
+        ),
+    ),
+)
+
+
+SUBJECT = CheckSubject(
     "agent",
     (
         Check(
@@ -169,7 +354,7 @@ SUBJECT = Subject(
             "Restart the agent after an update",
             _version,
         ),
-        *agent_lock.CHECKS,
+        *LOCK_CHECKS,
         Check(
             "agent-http",
             "Probes are answered at the address of the configuration",

@@ -1,17 +1,19 @@
-"""One check: its name, what it looks at, and the function that looks.
+"""A check: its name, what it looks at, the function that looks, and what it concludes.
 
 ``examine`` only reads: it changes nothing on the node, takes no lock, and dials sockets with deadlines. It may raise;
-the examination turns that into the verdict ``error`` and goes on with the others.
+the examination turns that into the verdict ``error`` and goes on with the others. Whatever is not well carries a fix,
+and what was not looked at carries the reason why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from ostler.doctor.node import NodeView
-from ostler.doctor.verdict import Finding
 
+RECORDED = "a recorded node is replayed, this machine's hardware does not matter"
 DEADLINE = 12.0
 """Seconds for one check; all of them run at the same time."""
 
@@ -23,13 +25,92 @@ class Check:
     name: str
     meaning: str
     remedy: str
-    examine: Callable[[NodeView], Finding]
+    examine: Callable[[NodeView], CheckFinding]
     deadline: float = DEADLINE
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class CheckSubject:
     """Checks that belong together, in the order in which they are shown."""
 
     name: str
     checks: tuple[Check, ...]
+
+
+class CheckVerdict(StrEnum):
+    """How it is; in rising order of weight."""
+
+    SKIPPED = "skipped"
+    """Not looked at: it does not concern this node, or cannot be seen from here."""
+    OK = "ok"
+    WARNING = "warning"
+    """Devices are served, but something is missing, or will go wrong some day."""
+    ERROR = "error"
+    """The check itself went wrong or did not end in time: nothing is known."""
+    FAILED = "failed"
+    """Devices are not served, or not as they should be."""
+
+    @property
+    def weight(self) -> int:
+        """Its place in the order above."""
+        return tuple(CheckVerdict).index(self)
+
+    @property
+    def bad(self) -> bool:
+        """Whether ``ostler doctor`` ends with exit code 1 for it."""
+        return self in (CheckVerdict.ERROR, CheckVerdict.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFinding:
+    """One conclusion; ``found`` is one line, ``fix`` one sentence and empty only where nothing is to be done."""
+
+    verdict: CheckVerdict
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finding with the check that it is of, and the seconds that it took."""
+
+    check: str
+    subject: str
+    finding: CheckFinding
+    seconds: float = 0.0
+
+
+def ok(found: str) -> CheckFinding:
+    """All is well."""
+    return CheckFinding(CheckVerdict.OK, found)
+
+
+def warning(found: str, fix: str) -> CheckFinding:
+    """It works and should be better."""
+    return CheckFinding(CheckVerdict.WARNING, found, fix)
+
+
+def failed(found: str, fix: str) -> CheckFinding:
+    """It does not work."""
+    return CheckFinding(CheckVerdict.FAILED, found, fix)
+
+
+def skipped(why: str) -> CheckFinding:
+    """Not looked at."""
+    return CheckFinding(CheckVerdict.SKIPPED, why)
+
+
+def joined(findings: Sequence[CheckFinding], well: str) -> CheckFinding:
+    """One finding out of several: the worst verdict, with all that is as bad; ``well`` where there are none."""
+    if not findings:
+        return ok(well)
+    worst = max(findings, key=lambda finding: finding.verdict.weight).verdict
+    said = [finding for finding in findings if finding.verdict is worst]
+    fixes = dict.fromkeys(finding.fix for finding in said if finding.fix)
+    return CheckFinding(worst, "; ".join(finding.found for finding in said), "; ".join(fixes))
+
+
+def several(names: Sequence[str], most: int = 5) -> str:
+    """A list for one line: the first few names, and how many more."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from node.inventory.facts import PciFunction, SysfsFacts
 from node.inventory.vendor import DriverCheck, Vendor
 from node.inventory.vendors import VENDORS
-from ostler.doctor import nvidia_driver, nvidia_files, nvidia_runtime, nvml
-from ostler.doctor.check import Check, Subject
+from ostler.doctor import nvidia_files, nvml
+from ostler.doctor.check import RECORDED, Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
-from ostler.doctor.nvidia_driver import RECORDED
-from ostler.doctor.verdict import Finding, failed, ok, several, skipped, warning
 
 
-def judge_driver(vendor: Vendor, gpus: Sequence[PciFunction], sysfs: SysfsFacts) -> Finding:
+def judge_driver(vendor: Vendor, gpus: Sequence[PciFunction], sysfs: SysfsFacts) -> CheckFinding:
     """Whether a vendor's GPUs can compute: bound to its driver, with the device files that it makes."""
     title, drivers, check = vendor.title, " or ".join(vendor.drivers), vendor.check
     assert check is not None
@@ -43,7 +41,7 @@ def judge_driver(vendor: Vendor, gpus: Sequence[PciFunction], sysfs: SysfsFacts)
 
 
 def _check(vendor: Vendor, check: DriverCheck) -> Check:
-    def examine(view: NodeView) -> Finding:
+    def examine(view: NodeView) -> CheckFinding:
         if view.recorded:
             return skipped(RECORDED)
         return judge_driver(vendor, view.gpu_functions(vendor.pci_vendor), view.facts().sysfs or SysfsFacts())
@@ -58,13 +56,13 @@ def _check(vendor: Vendor, check: DriverCheck) -> Check:
     )
 
 
-SUBJECT = Subject(
+SUBJECT = CheckSubject(
     "drivers",
     (
-        *nvidia_driver.CHECKS,
+        *nvml.DRIVER_CHECKS,
         *nvml.CHECKS,
         *nvidia_files.CHECKS,
-        nvidia_runtime.CHECK,
+        nvidia_files.RUNTIME_CHECK,
         *(_check(vendor, vendor.check) for vendor in VENDORS if vendor.check is not None),
     ),
 )

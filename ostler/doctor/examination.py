@@ -1,18 +1,37 @@
-"""Running checks: all at the same time, each in a thread of its own with a deadline.
+"""Runs the checks and shows their results: all at the same time, each in a thread of its own with a deadline.
 
 A thread that hangs in the kernel or in a driver cannot be ended; it is left behind as a daemon, so that the command
-ends all the same. A check that raises is a verdict, too.
+ends all the same. A check that raises gets a verdict, too.
+
+Results are lines for people, grouped by subject, or plain data for programs. They stay in the order of the catalogue,
+from what everything stands on to what stands on it, so that two reports can be laid side by side. The last line counts
+the verdicts and names what failed, because that is where eyes are after a long output.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
-from ostler.doctor.check import Check, Subject
+from ostler import __version__
+from ostler.doctor import (
+    agent,
+    container_runtime,
+    drivers,
+    holds,
+    kubelet,
+    kubernetes,
+    limits,
+    machine,
+    nics,
+    registration,
+)
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, CheckVerdict, Result
 from ostler.doctor.node import NodeView
-from ostler.doctor.verdict import Finding, Result, Verdict
+from ostler.drawing.text import plain
 
 _REPORT = "run it again; if it stays, report it with the output of 'ostler doctor -o json'"
 
@@ -26,7 +45,7 @@ class _Run:
         self._view = view
         self._clock = clock
         self._began = clock()
-        self._done: tuple[Finding, float] | None = None
+        self._done: tuple[CheckFinding, float] | None = None
         self._thread = threading.Thread(target=self._examine, name=f"check {check.name}", daemon=True)
         self._thread.start()
 
@@ -35,22 +54,126 @@ class _Run:
             finding = self.check.examine(self._view)
         except Exception as error:  # noqa: BLE001 - told to whoever reads the report
             text = " ".join(str(error).split())
-            finding = Finding(Verdict.ERROR, f"failed to check: {type(error).__name__}: {text}", _REPORT)
+            finding = CheckFinding(CheckVerdict.ERROR, f"failed to check: {type(error).__name__}: {text}", _REPORT)
         self._done = (finding, self._clock() - self._began)
 
     def result(self) -> Result:
         """Wait for it until its deadline."""
         self._thread.join(max(0.0, self._began + self.check.deadline - self._clock()))
         finding, seconds = self._done or (
-            Finding(Verdict.ERROR, f"failed to check: no result within {self.check.deadline:g} s", _REPORT),
+            CheckFinding(CheckVerdict.ERROR, f"failed to check: no result within {self.check.deadline:g} s", _REPORT),
             self._clock() - self._began,
         )
         return Result(self.check.name, self.subject, finding, round(seconds, 3))
 
 
 def examine(
-    subjects: Sequence[Subject], view: NodeView, clock: Callable[[], float] = time.monotonic
+    subjects: Sequence[CheckSubject], view: NodeView, clock: Callable[[], float] = time.monotonic
 ) -> tuple[Result, ...]:
     """The result of every check, in the order of the catalogue."""
     runs = [_Run(subject.name, check, view, clock) for subject in subjects for check in subject.checks]
     return tuple(run.result() for run in runs)
+
+
+SUBJECTS: tuple[CheckSubject, ...] = (
+    agent.CONFIGURATION,
+    machine.SUBJECT,
+    limits.SUBJECT,
+    drivers.SUBJECT,
+    machine.EVENTS,
+    nics.SUBJECT,
+    container_runtime.SUBJECT,
+    agent.SUBJECT,
+    kubelet.SUBJECT,
+    registration.SUBJECT,
+    holds.SUBJECT,
+    kubernetes.SUBJECT,
+)
+
+NAMES = tuple(check.name for subject in SUBJECTS for check in subject.checks)
+"""Names of all checks; each is there once."""
+
+
+def chosen(names: Iterable[str]) -> tuple[CheckSubject, ...]:
+    """The subjects with only these checks in them; all of them for no names."""
+    wanted = frozenset(names)
+    if not wanted:
+        return SUBJECTS
+    kept = (
+        CheckSubject(subject.name, tuple(check for check in subject.checks if check.name in wanted))
+        for subject in SUBJECTS
+    )
+    return tuple(subject for subject in kept if subject.checks)
+
+
+SCHEMA = "ostler.dev/doctor/v1"
+"""Name of the form of the data; a member that changes its meaning gets a new number."""
+
+_COLOURS = {
+    CheckVerdict.OK: "32",
+    CheckVerdict.WARNING: "33",
+    CheckVerdict.FAILED: "31",
+    CheckVerdict.ERROR: "31",
+    CheckVerdict.SKIPPED: "2",
+}
+_WIDEST_VERDICT = max(len(verdict) for verdict in CheckVerdict)
+
+
+def worst(results: Iterable[Result]) -> CheckVerdict:
+    """The gravest verdict; ``skipped`` where nothing was looked at."""
+    return max(
+        (result.finding.verdict for result in results), key=lambda each: each.weight, default=CheckVerdict.SKIPPED
+    )
+
+
+def document(results: Sequence[Result], node_name: str) -> dict[str, object]:
+    """The report as plain data."""
+    counts = Counter(result.finding.verdict for result in results)
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "nodeName": node_name,
+        "verdict": str(worst(results)),
+        "counts": {str(verdict): counts[verdict] for verdict in CheckVerdict},
+        "checks": [
+            {
+                "name": result.check,
+                "subject": result.subject,
+                "verdict": str(result.finding.verdict),
+                "found": result.finding.found,
+                "fix": result.finding.fix,
+                "seconds": result.seconds,
+            }
+            for result in results
+        ],
+    }
+
+
+def text(results: Sequence[Result], *, colour: bool) -> str:
+    """The report for people."""
+    width = max((len(result.check) for result in results), default=0)
+    lines: list[str] = []
+    for subject, group in groupby(results, key=lambda result: result.subject):
+        lines += ["", subject] if lines else [subject]
+        for result in group:
+            lines += _lines(result, width, colour=colour)
+    return "\n".join((*lines, "", summary(results), ""))
+
+
+def summary(results: Sequence[Result]) -> str:
+    """One line: how many of each verdict, and the names of what is bad."""
+    counts = Counter(result.finding.verdict for result in results)
+    parts = [f"{counts[verdict]} {verdict}" for verdict in reversed(CheckVerdict) if counts[verdict]]
+    bad = [result.check for result in results if result.finding.verdict.bad]
+    return ", ".join(parts or ["nothing was checked"]) + (f" (look at: {', '.join(bad)})" if bad else "")
+
+
+def _lines(result: Result, width: int, *, colour: bool) -> list[str]:
+    verdict = result.finding.verdict
+    shown = f"{verdict:<{_WIDEST_VERDICT}}"
+    if colour:
+        shown = f"\x1b[{_COLOURS[verdict]}m{shown}\x1b[0m"
+    lines = [f"  {shown}  {result.check:<{width}}  {plain(result.finding.found)}"]
+    if result.finding.fix:
+        lines.append(" " * (_WIDEST_VERDICT + width + 6) + f"fix: {plain(result.finding.fix)}")
+    return lines

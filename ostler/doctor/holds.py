@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from node.ledger.ledger import HoldState
 from node.rules import Door, Doors, Rule
-from ostler.doctor.agent_answers import NO_AGENT, AgentAnswers
-from ostler.doctor.check import Check, Subject
+from ostler.doctor.answers import NO_AGENT, AgentAnswers
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
-from ostler.doctor.verdict import Finding, failed, ok, several, skipped, warning
 from protos.agent.v1alpha1 import agent_pb2
 
 NOT_TOLD = "the agent does not tell of holds: it is a standby, or older than this command"
@@ -23,7 +22,7 @@ def _untold(agent: AgentAnswers) -> str:
     return NO_AGENT if agent.status is None else NOT_TOLD
 
 
-def judge_known(agent: AgentAnswers, *, claims: bool) -> Finding:
+def judge_known(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
     """Whether all that pods and claims have is known; ``claims``: a rule offers devices through DRA."""
     if agent.holds is None:
         return skipped(_untold(agent))
@@ -37,7 +36,7 @@ def judge_known(agent: AgentAnswers, *, claims: bool) -> Finding:
     return ok(f"{status.by_plugin} devices through the plugin door, {status.by_dra} through the DRA door")
 
 
-def judge_both(agent: AgentAnswers, rules: Iterable[Rule]) -> Finding:
+def judge_both(agent: AgentAnswers, rules: Iterable[Rule]) -> CheckFinding:
     """Whether rules with door both are served at both doors, also where the Node and not the rule says so."""
     acts_otherwise = agent.holds is not None and agent.holds.status.both
     if not acts_otherwise and not any(rule.door is Doors.BOTH for rule in rules):
@@ -53,7 +52,7 @@ def judge_both(agent: AgentAnswers, rules: Iterable[Rule]) -> Finding:
     return ok("the API server keeps the taints of devices")
 
 
-def judge_draining(agent: AgentAnswers) -> Finding:
+def judge_draining(agent: AgentAnswers) -> CheckFinding:
     """Whether every device is given back when its pod or claim is gone."""
     if agent.holds is None:
         return skipped(_untold(agent))
@@ -72,7 +71,7 @@ def judge_draining(agent: AgentAnswers) -> Finding:
     return ok("every device is given back")
 
 
-def judge_processes(agent: AgentAnswers, *, claims: bool) -> Finding:
+def judge_processes(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
     """Whether processes that are left on a device can be seen; ``claims``: a rule offers devices through DRA."""
     if not claims:
         return skipped(NO_CLAIMS)
@@ -86,7 +85,7 @@ def judge_processes(agent: AgentAnswers, *, claims: bool) -> Finding:
     return ok("processes that are left on devices are seen")
 
 
-def judge_containers(agent: AgentAnswers) -> Finding:
+def judge_containers(agent: AgentAnswers) -> CheckFinding:
     """Whether it can be seen that the containers of a deleted pod have ended."""
     if agent.holds is None:
         return skipped(_untold(agent))
@@ -99,7 +98,7 @@ def judge_containers(agent: AgentAnswers) -> Finding:
     return ok("containers of deleted pods are seen until they have ended")
 
 
-def judge_losers(agent: AgentAnswers) -> Finding:
+def judge_losers(agent: AgentAnswers) -> CheckFinding:
     """Whether a claim waits for a device that a pod has."""
     if agent.holds is None:
         return skipped(_untold(agent))
@@ -124,7 +123,7 @@ def _by_claims(view: NodeView) -> bool:
     return view.settings.kubernetes.door_by_node and agent.status is not None and agent.status.HasField("dra")
 
 
-SUBJECT = Subject(
+SUBJECT = CheckSubject(
     "holds",
     (
         Check(

@@ -7,12 +7,10 @@ from pathlib import Path
 from node.rules import Door
 from node.sockets import PREFIX, SocketError, check_place
 from ostler.config.settings import RegistrationChoice
-from ostler.doctor import health_page
-from ostler.doctor.check import Check, Subject
-from ostler.doctor.kubelet_answers import ANSWERED, DEAD, HIDDEN, LISTENING, MISSING, KubeletAnswers, socket_state
+from ostler.doctor.answers import ANSWERED, DEAD, HIDDEN, LISTENING, MISSING, KubeletAnswers, ask_page, socket_state
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, joined, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
-from ostler.doctor.processes import Process, on_this_node
-from ostler.doctor.verdict import Finding, failed, joined, ok, several, skipped, warning
+from ostler.doctor.reading import RunningProcess, on_this_node
 
 DEFAULT_ROOT = "/var/lib/kubelet"
 _NAMES = ("kubelet", "kubelite")
@@ -24,7 +22,7 @@ _START_KUBELET = "start the kubelet; for another root folder set kubelet.deviceP
 
 def judge_place(
     fault: SocketError | None, folder: Path, choice: RegistrationChoice, *, registry: bool, root: bool = True
-) -> Finding:
+) -> CheckFinding:
     """Whether a plugin's socket can be in the folder; ``fault`` as ``node.sockets.check_place`` has it.
 
     ``root``: it was looked at with root's rights; what another user may not do says nothing about the agent.
@@ -42,7 +40,7 @@ def judge_place(
     return failed(found, fix)
 
 
-def judge_socket(state: str, path: Path) -> Finding:
+def judge_socket(state: str, path: Path) -> CheckFinding:
     """Whether a kubelet listens; ``state`` as in KubeletAnswers."""
     if state == HIDDEN:
         return skipped(f"{path} is closed to this user; run this as root")
@@ -55,7 +53,7 @@ def judge_socket(state: str, path: Path) -> Finding:
     return failed(f"there is no socket {path}: no kubelet is here", _START_KUBELET)
 
 
-def judge_pod_resources(answers: KubeletAnswers, path: Path, *, needed: bool = False) -> Finding:
+def judge_pod_resources(answers: KubeletAnswers, path: Path, *, needed: bool = False) -> CheckFinding:
     """What the kubelet says of pods and devices, and how old it is by that.
 
     ``needed``: a rule offers devices through DRA, where none is given as long as it is not known what pods have.
@@ -91,7 +89,7 @@ def _age(fault: str) -> str:
     return "the kubelet is 1.34 or newer, or has KubeletPodResourcesGet on"
 
 
-def judge_root(kubelets: tuple[Process, ...], registry: Path, device_plugins: Path) -> Finding:
+def judge_root(kubelets: tuple[RunningProcess, ...], registry: Path, device_plugins: Path) -> CheckFinding:
     """Whether the kubelet that runs here is the one of the settings."""
     if not kubelets:
         return skipped("no kubelet process can be seen from here")
@@ -110,7 +108,7 @@ def judge_root(kubelets: tuple[Process, ...], registry: Path, device_plugins: Pa
     return joined(findings, f"{shown}, root folder as in the settings")
 
 
-def judge_health(answer: str | None, address: str) -> Finding:
+def judge_health(answer: str | None, address: str) -> CheckFinding:
     """What the kubelet says of itself; None where nobody answers at its usual address."""
     if answer is None:
         return skipped(f"nobody answers at {address}; the kubelet's health is only told on its own machine")
@@ -125,7 +123,7 @@ def judge_health(answer: str | None, address: str) -> Finding:
 def ask_health(address: str) -> str | None:
     """The kubelet's own words where it is not well, empty where it is, None where nobody answers."""
     host, _, port = address.rpartition(":")
-    page = health_page.ask(host, int(port))
+    page = ask_page(host, int(port))
     if page.fault:
         return None  # Not here, or not HTTP: the reader sees that nobody answers.
     if page.well:
@@ -134,7 +132,7 @@ def ask_health(address: str) -> str | None:
     return f"{page.status} {several(bad, 3) or page.text[:200]}"
 
 
-def kubelets(processes: tuple[Process, ...]) -> tuple[Process, ...]:
+def kubelets(processes: tuple[RunningProcess, ...]) -> tuple[RunningProcess, ...]:
     """Those processes that are kubelets."""
     return tuple(process for process in processes if process.name in _NAMES or process.words[1:2] == ("kubelet",))
 
@@ -147,41 +145,41 @@ def _fault(folder: Path) -> SocketError | None:
     return None
 
 
-def _device_plugins(view: NodeView) -> Finding:
+def _device_plugins(view: NodeView) -> CheckFinding:
     return _place(view, view.settings.kubelet.device_plugin_dir, registry=False)
 
 
-def _registry(view: NodeView) -> Finding:
+def _registry(view: NodeView) -> CheckFinding:
     return _place(view, view.settings.kubelet.registry_dir, registry=True)
 
 
-def _place(view: NodeView, folder: Path, *, registry: bool) -> Finding:
+def _place(view: NodeView, folder: Path, *, registry: bool) -> CheckFinding:
     choice = view.settings.kubelet.registration
     return judge_place(_fault(folder), folder, choice, registry=registry, root=view.uid == 0)
 
 
-def _socket(view: NodeView) -> Finding:
+def _socket(view: NodeView) -> CheckFinding:
     path = view.settings.kubelet.device_plugin_dir / "kubelet.sock"
     return judge_socket(socket_state(path), path)
 
 
-def _pod_resources(view: NodeView) -> Finding:
+def _pod_resources(view: NodeView) -> CheckFinding:
     needed = any(rule.door.has(Door.DRA) for rule in view.settings.rules)
     return judge_pod_resources(view.kubelet(), view.pod_resources, needed=needed)
 
 
-def _root(view: NodeView) -> Finding:
+def _root(view: NodeView) -> CheckFinding:
     kubelet = view.settings.kubelet
     return judge_root(
         on_this_node(view.proc, kubelets(view.processes())), kubelet.registry_dir, kubelet.device_plugin_dir
     )
 
 
-def _health(view: NodeView) -> Finding:
+def _health(view: NodeView) -> CheckFinding:
     return judge_health(ask_health(view.kubelet_health), view.kubelet_health)
 
 
-SUBJECT = Subject(
+SUBJECT = CheckSubject(
     "kubelet",
     (
         Check(

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kube.bodies import JsonObject, count_of, object_at, text_at
-from ostler.doctor.agent_answers import NO_AGENT
-from ostler.doctor.check import Check, Subject
+from ostler.doctor.answers import NO_AGENT, NodeAnswer
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, joined, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
-from ostler.doctor.node_object import NodeAnswer
-from ostler.doctor.verdict import Finding, failed, joined, ok, several, skipped, warning
 
 _OFF = "the API server is not used (kubernetes.events, node name)"
 _OLDEST = (1, 26)
 """Where the device plugin API became stable; ostler is tested from 1.34 on."""
 
 
-def judge_api(answer: NodeAnswer, name: str) -> Finding:
+def judge_api(answer: NodeAnswer, name: str) -> CheckFinding:
     """Whether the API server lets us read our Node."""
     if answer.off:
         return skipped(_OFF)
@@ -29,7 +27,7 @@ def judge_api(answer: NodeAnswer, name: str) -> Finding:
     return ok(f"{answer.server} shows Node {name}")
 
 
-def judge_node(answer: NodeAnswer) -> Finding:
+def judge_node(answer: NodeAnswer) -> CheckFinding:
     """Whether the Node is this machine, ready, and of a kubelet that we know."""
     if answer.node is None:
         return skipped(_OFF if answer.off else "the Node could not be read")
@@ -47,7 +45,7 @@ def judge_node(answer: NodeAnswer) -> Finding:
     return ok(f"this machine, ready, kubelet {version}")
 
 
-def judge_allocatable(allocatable: Mapping[str, str], agent: Mapping[str, int]) -> Finding:
+def judge_allocatable(allocatable: Mapping[str, str], agent: Mapping[str, int]) -> CheckFinding:
     """Whether the Node shows as many devices as the agent. ``allocatable``: the Node's quantities."""
     fix = "wait some seconds; if it stays, see the checks registration and kubelet-devices"
     findings = [
@@ -59,7 +57,7 @@ def judge_allocatable(allocatable: Mapping[str, str], agent: Mapping[str, int]) 
     return joined(findings, several(shown) if shown else "nothing is offered")
 
 
-def judge_right(reasons: Iterable[str]) -> Finding | None:
+def judge_right(reasons: Iterable[str]) -> CheckFinding | None:
     """That the agent cannot write the Node's allocatable, by the reasons of its status; None where it can."""
     from ostler.agent.node_status import LEFT
 
@@ -81,15 +79,15 @@ def _condition(node: JsonObject, kind: str) -> str:
     return next((text_at(each, "status") for each in found if text_at(each, "type") == kind), "")
 
 
-def _api(view: NodeView) -> Finding:
+def _api(view: NodeView) -> CheckFinding:
     return judge_api(view.node(), view.settings.node_name)
 
 
-def _node(view: NodeView) -> Finding:
+def _node(view: NodeView) -> CheckFinding:
     return judge_node(view.node())
 
 
-def _allocatable(view: NodeView) -> Finding:
+def _allocatable(view: NodeView) -> CheckFinding:
     answer, agent = view.node(), view.agent()
     if answer.node is None:
         return skipped(_OFF if answer.off else "the Node could not be read")
@@ -102,7 +100,7 @@ def _allocatable(view: NodeView) -> Finding:
     return judge_allocatable(allocatable, {name: len(ids) for name, ids in agent.healthy_ids().items()})
 
 
-SUBJECT = Subject(
+SUBJECT = CheckSubject(
     "kubernetes",
     (
         Check(

@@ -9,12 +9,10 @@ from pathlib import Path
 
 from node.directories import Inotify, open_inotify
 from node.opening import read_kernel_text
-from ostler.doctor.check import Check, Subject
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, joined, ok, several, skipped, warning
 from ostler.doctor.machine import whose
 from ostler.doctor.node import NodeView
-from ostler.doctor.processes import pids
-from ostler.doctor.reading import number_of, text_of
-from ostler.doctor.verdict import Finding, failed, joined, ok, several, skipped, warning
+from ostler.doctor.reading import number_of, pids, text_of
 
 _SCARCE = 8
 """Inotify instances that should be left: kubelet, runtime and other agents need some, too."""
@@ -38,7 +36,7 @@ class InotifyUse:
     watches: int
 
 
-def judge_instances(use: InotifyUse, refusal: str = "") -> Finding:
+def judge_instances(use: InotifyUse, refusal: str = "") -> CheckFinding:
     """Whether inotify can still be had; ``refusal``: why the kernel gave none when it was asked, empty if it did.
 
     Asked besides counting, because a pod sees its own processes alone and the limit holds for all of the user's.
@@ -60,7 +58,7 @@ def judge_instances(use: InotifyUse, refusal: str = "") -> Finding:
     return ok(found)
 
 
-def judge_watches(use: InotifyUse) -> Finding:
+def judge_watches(use: InotifyUse) -> CheckFinding:
     """Whether folders can still be watched."""
     if use.max_watches is None:
         return skipped("fs.inotify.max_user_watches cannot be read")
@@ -123,7 +121,7 @@ class FileUse:
     machine_limit: int | None
 
 
-def judge_files(use: FileUse, whose: str) -> Finding:
+def judge_files(use: FileUse, whose: str) -> CheckFinding:
     """Whether files and sockets can still be opened."""
     if use.machine_opened is not None and use.machine_limit and use.machine_opened > _FULL * use.machine_limit:
         return warning(
@@ -163,7 +161,7 @@ class Room:
     inodes: int | None
 
 
-def judge_room(rooms: Iterable[Room]) -> Finding:
+def judge_room(rooms: Iterable[Room]) -> CheckFinding:
     """Whether files can still be written whole."""
     rooms = tuple(rooms)
     findings = [finding for room in rooms if (finding := _judge_one(room)) is not None]
@@ -171,7 +169,7 @@ def judge_room(rooms: Iterable[Room]) -> Finding:
     return joined(findings, several(free, 4))
 
 
-def _judge_one(room: Room) -> Finding | None:
+def _judge_one(room: Room) -> CheckFinding | None:
     fix = f"make room on the file system of {room.folder}"
     if room.bytes < _NOTHING:
         return failed(f"{room.folder} has {_size(room.bytes)} free: state and CDI specs cannot be written", fix)
@@ -204,26 +202,26 @@ def _size(number: int) -> str:
     return f"{amount:.0f} {unit}"
 
 
-def _instances(view: NodeView) -> Finding:
+def _instances(view: NodeView) -> CheckFinding:
     return judge_instances(read_inotify(view.proc, os.geteuid()), refused_inotify())
 
 
-def _watches(view: NodeView) -> Finding:
+def _watches(view: NodeView) -> CheckFinding:
     return judge_watches(read_inotify(view.proc, os.geteuid()))
 
 
-def _files(view: NodeView) -> Finding:
+def _files(view: NodeView) -> CheckFinding:
     pid, name = whose(view)
     return judge_files(read_files(view.proc, pid), name)
 
 
-def _room(view: NodeView) -> Finding:
+def _room(view: NodeView) -> CheckFinding:
     settings = view.settings
     folders = (settings.state_dir, settings.kubelet.device_plugin_dir, settings.cdi.directory)
     return judge_room([room for folder in folders if (room := read_room(folder)) is not None])
 
 
-SUBJECT = Subject(
+SUBJECT = CheckSubject(
     "limits",
     (
         Check(

@@ -1,4 +1,7 @@
-"""Checks of the machine itself: which one it is, what time it has, and what it allows us."""
+"""Checks of the machine: which one it is, its clock, the rights that it gives us, and how it reports hardware events.
+
+Nothing fails without hardware events; changes of hardware are only seen later.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from node.inventory.live.udev import EventState, Reach, look
 from node.opening import read_kernel_text
-from ostler.doctor.check import Check, Subject
+from node.rules import offers_nics
+from ostler.doctor.check import RECORDED, Check, CheckFinding, CheckSubject, failed, ok, skipped, warning
 from ostler.doctor.node import NodeView
 from ostler.doctor.reading import text_of
-from ostler.doctor.verdict import Finding, failed, ok, skipped, warning
 
 _EARLIEST = 1_735_689_600.0
 """Unix seconds of 2025-01-01: a clock before that is wrong, this program is younger."""
@@ -24,7 +28,7 @@ _RUNTIMES_PROFILES = ("cri-containerd.apparmor.d", "crio-default", "docker-defau
 _ALL_CAPABILITIES = "cap_last_cap"
 
 
-def judge_machine_id(text: str | None) -> Finding:
+def judge_machine_id(text: str | None) -> CheckFinding:
     """Whether the machine says who it is; ``text`` is the content of /etc/machine-id."""
     fix = "run 'systemd-machine-id-setup'; in a pod mount the host's /etc/machine-id read-only"
     if text is None:
@@ -45,7 +49,7 @@ class ClockFacts:
     synchronised: bool | None
 
 
-def judge_clock(clock: ClockFacts) -> Finding:
+def judge_clock(clock: ClockFacts) -> CheckFinding:
     """Whether the time can be right."""
     fix = "set the clock and run a time service (chrony, systemd-timesyncd)"
     if clock.now < _EARLIEST:
@@ -93,7 +97,7 @@ class RightsFacts:
     filtered: bool
 
 
-def judge_rights(facts: RightsFacts | None, whose: str) -> Finding:
+def judge_rights(facts: RightsFacts | None, whose: str) -> CheckFinding:
     """Whether the process may do what an agent does. ``whose``: ``the agent`` or ``this command``."""
     if facts is None:
         return skipped(f"the rights of {whose} cannot be seen from here")
@@ -129,7 +133,7 @@ class SecurityFacts:
     context: str
 
 
-def judge_security(facts: SecurityFacts) -> Finding:
+def judge_security(facts: SecurityFacts) -> CheckFinding:
     """What a security module may forbid us."""
     if facts.selinux == "enforcing" and ":container_t:" in facts.context:
         return failed(
@@ -168,24 +172,24 @@ def whose(view: NodeView) -> tuple[int | str, str]:
     return "self", "this command"
 
 
-def _machine_id(view: NodeView) -> Finding:
+def _machine_id(view: NodeView) -> CheckFinding:
     return judge_machine_id(text_of(view.host / "etc/machine-id"))
 
 
-def _clock(view: NodeView) -> Finding:
+def _clock(view: NodeView) -> CheckFinding:
     return judge_clock(ClockFacts(view.clock(), _booted(view.proc), read_synchronised()))
 
 
-def _rights(view: NodeView) -> Finding:
+def _rights(view: NodeView) -> CheckFinding:
     pid, name = whose(view)
     return judge_rights(read_rights(view.proc, pid), name)
 
 
-def _security(view: NodeView) -> Finding:
+def _security(view: NodeView) -> CheckFinding:
     return judge_security(read_security(view.sys, view.proc, whose(view)[0]))
 
 
-SUBJECT = Subject(
+SUBJECT = CheckSubject(
     "machine",
     (
         Check(
@@ -211,6 +215,83 @@ SUBJECT = Subject(
             "SELinux and AppArmor let the agent reach the kubelet's sockets",
             "Give the pod `seLinuxOptions` with type `spc_t`, or the AppArmor profile `unconfined`",
             _security,
+        ),
+    ),
+)
+
+
+def judge_uevents(reach: Reach, fault: str, fix: str, *, interfaces: bool = True) -> CheckFinding:
+    """Who tells of devices. ``fault``: why no uevents can be had in that way, with its fix; empty for nothing.
+
+    ``interfaces``: whether a rule is about NICs; from the kernel only events of network interfaces are ever missed.
+    """
+    if reach.state is EventState.POLLING:
+        return warning(f"folders are compared instead of uevents: {reach.missed}", reach.hint)
+    if fault:
+        return warning(f"folders are compared instead of uevents: {fault}", fix)
+    if reach.missed and not interfaces:
+        return ok("uevents of the kernel, but for network interfaces, which no rule is about")
+    if reach.missed:
+        return warning(f"uevents of the kernel; {reach.missed}", reach.hint)
+    if reach.state is EventState.UDEV:
+        return ok("uevents of udevd")
+    return ok(f"uevents of the kernel, no udevd in sight ({reach.hint})" if reach.hint else "uevents of the kernel")
+
+
+def judge_rtnetlink(links: int | None, fault: str) -> CheckFinding:
+    """Whether changes of interfaces are told; ``links`` None where it failed."""
+    if links is None:
+        return warning(
+            f"links cannot be listed: {fault}", "allow netlink sockets (AF_NETLINK) in the unit or the seccomp profile"
+        )
+    return ok(f"answers, {links} links")
+
+
+def _stream_fault(state: EventState) -> tuple[str, str]:
+    # Here and not above: libudev is loaded for this check only.
+    from node.inventory.live.udev import UdevStream, UeventsUnavailable
+
+    try:
+        UdevStream(state).close()
+    except UeventsUnavailable as error:
+        return error.reason, error.hint
+    return "", ""
+
+
+def _uevents(view: NodeView) -> CheckFinding:
+    if view.recorded:
+        return skipped(RECORDED)
+    reach = look(view.host / "run/udev", view.proc)
+    fault, fix = ("", "") if reach.state is EventState.POLLING else _stream_fault(reach.state)
+    return judge_uevents(reach, fault, fix, interfaces=offers_nics(view.settings.rules))
+
+
+def _rtnetlink(view: NodeView) -> CheckFinding:
+    from node.inventory.network.host import KernelTables
+    from node.inventory.network.netlink import NetlinkError
+
+    if view.recorded:
+        return skipped(RECORDED)
+    try:
+        return judge_rtnetlink(len(KernelTables().links()), "")
+    except NetlinkError as error:
+        return judge_rtnetlink(None, str(error))
+
+
+EVENTS = CheckSubject(
+    "events",
+    (
+        Check(
+            "uevents",
+            "libudev, `/run/udev` and the network namespace: from where the agent hears of devices",
+            "`hostNetwork: true`, a read-only mount of `/run/udev`, libudev.so.1 in the image",
+            _uevents,
+        ),
+        Check(
+            "rtnetlink",
+            "The kernel tells of links, addresses and routes",
+            "Allow AF_NETLINK sockets",
+            _rtnetlink,
         ),
     ),
 )

@@ -8,14 +8,13 @@ from node.inventory.model import NIC_KINDS, Device, Snapshot
 from node.ledger.offer_context import NOTHING_HELD
 from node.offer import Offer, offer
 from node.rules import Door, offers_nics
-from ostler.doctor.check import Check, Subject
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
-from ostler.doctor.verdict import Finding, ok, several, skipped, warning
 
 _NO_RULE = "no rule offers NICs"
 
 
-def judge_namespace(*, wanted: bool, host_network: bool, in_pod: bool) -> Finding:
+def judge_namespace(*, wanted: bool, host_network: bool, in_pod: bool) -> CheckFinding:
     """Whether the node's interfaces can be seen. ``wanted``: a rule offers NICs."""
     if not wanted:
         return skipped(_NO_RULE)
@@ -25,7 +24,7 @@ def judge_namespace(*, wanted: bool, host_network: bool, in_pod: bool) -> Findin
     return warning("rules offer NICs, and this is not the host's network namespace: its interfaces cannot be seen", fix)
 
 
-def judge_host_use(devices: Iterable[Device], shown: Offer) -> Finding:
+def judge_host_use(devices: Iterable[Device], shown: Offer) -> CheckFinding:
     """Whether a NIC that the node itself needs is offered; only a rule that names it does so."""
     used = [device for device in devices if device.kind in NIC_KINDS and device.host_use]
     offered = {each.device.name: resource.resource for resource in shown.resources for each in resource.devices}
@@ -42,7 +41,7 @@ def judge_host_use(devices: Iterable[Device], shown: Offer) -> Finding:
     )
 
 
-def judge_firmware(devices: Iterable[Device]) -> Finding:
+def judge_firmware(devices: Iterable[Device]) -> CheckFinding:
     """Whether physical NICs of one model have one firmware."""
     models: dict[str, dict[str, list[str]]] = {}
     for device in devices:
@@ -65,23 +64,23 @@ def judge_firmware(devices: Iterable[Device]) -> Finding:
     )
 
 
-def _namespace(view: NodeView) -> Finding:
+def _namespace(view: NodeView) -> CheckFinding:
     wanted = offers_nics(view.settings.rules) and not view.recorded
     return judge_namespace(wanted=wanted, host_network=view.host_network, in_pod=view.in_pod)
 
 
-def _host_use(view: NodeView) -> Finding:
+def _host_use(view: NodeView) -> CheckFinding:
     if not offers_nics(view.settings.rules):
         return skipped(_NO_RULE)
     devices = view.devices()
     return judge_host_use(devices, offer(Snapshot(1, devices), view.settings.rules, NOTHING_HELD, Door.PLUGIN))
 
 
-def _firmware(view: NodeView) -> Finding:
+def _firmware(view: NodeView) -> CheckFinding:
     return judge_firmware(view.devices())
 
 
-SUBJECT = Subject(
+SUBJECT = CheckSubject(
     "nics",
     (
         Check(

@@ -1,31 +1,31 @@
 """The node as checks see it: the settings, where the node's file systems are, and facts that several checks share.
 
 This is the edge: checks get facts from here and decide. Everything can be pointed elsewhere (a tree of files in a test,
-the host's root in a container), and each shared fact is read once, when the first check asks.
+the host's root in a container). Checks run in threads, and each shared fact is read once, when the first check asks.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from node.inventory.sysfs.device_files import StatDevice, stat_device
 from node.kubelet.podresources import socket_below
 from node.quiesce import Quiesce
 from ostler.config.load import Loaded
-from ostler.doctor.agent_answers import AgentAnswers, ask_agent
-from ostler.doctor.kubelet_answers import KubeletAnswers, ask_kubelet
-from ostler.doctor.once import Once
-from ostler.doctor.processes import Process, processes
+from ostler.doctor.answers import AgentAnswers, KubeletAnswers, ask_agent, ask_kubelet
+from ostler.doctor.reading import RunningProcess, processes
 
 if TYPE_CHECKING:
     from node.inventory.facts import NodeFacts, PciFunction
     from node.inventory.model import Device
-    from ostler.doctor.node_object import NodeAnswer
-    from ostler.doctor.nvml_answer import NvmlAnswer
+    from ostler.doctor.answers import NodeAnswer
+    from ostler.doctor.nvml import NvmlAnswer
+
 
 _DISPLAY_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 """PCI classes of GPUs: VGA and 3D controllers, other display controllers, processing accelerators."""
@@ -67,7 +67,7 @@ class NodeView:
         """What the running agent says."""
         self.kubelet: Once[KubeletAnswers] = Once(lambda: ask_kubelet(self.pod_resources))
         """What the kubelet says of devices and pods."""
-        self.processes: Once[tuple[Process, ...]] = Once(lambda: processes(self.proc))
+        self.processes: Once[tuple[RunningProcess, ...]] = Once(lambda: processes(self.proc))
         """Processes that can be seen from here."""
         self.facts: Once[NodeFacts] = Once(self._read_facts)
         """What the kernel shows of devices; NVIDIA's driver is not asked."""
@@ -149,11 +149,36 @@ class NodeView:
 
     def _ask_node(self) -> NodeAnswer:
         from ostler.agent.node_events import Environment
-        from ostler.doctor.node_object import ask_node
+        from ostler.doctor.answers import ask_node
 
         return ask_node(self.settings, Environment(self.environment, etc=self.host / "etc"))
 
     def _ask_nvml(self) -> NvmlAnswer:
-        from ostler.doctor.nvml_answer import ask_nvml
+        from ostler.doctor.nvml import ask_nvml
 
         return ask_nvml(self.settings.nvidia.driver_root_mount, self.settings.nvidia.library, self.proc)
+
+
+Fact = TypeVar("Fact")
+
+
+class Once(Generic[Fact]):
+    """Calls ``read`` at most once; what it raised is raised again for every asker."""
+
+    def __init__(self, read: Callable[[], Fact]) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._result: tuple[Fact] | BaseException | None = None
+
+    def __call__(self) -> Fact:
+        """The fact; waits while another thread reads it."""
+        with self._lock:
+            if self._result is None:
+                try:
+                    self._result = (self._read(),)
+                except Exception as error:  # noqa: BLE001 - raised below, for every check that asks
+                    self._result = error
+            result = self._result
+        if isinstance(result, BaseException):
+            raise result
+        return result[0]

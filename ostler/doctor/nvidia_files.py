@@ -1,7 +1,8 @@
-"""Checks of NVIDIA's device files: there, with the driver's numbers, open to containers, and found by number.
+"""Checks of NVIDIA's device files (present, with the driver's numbers, open to containers) and container runtime.
 
-Numbers: major 195 is NVIDIA's own, /proc/devices has those that are given at load time. Containers get device files
-themselves (not copies), so what is wrong here is wrong in every container.
+Major 195 is NVIDIA's own, /proc/devices has the numbers that are given at load time. Containers get device files
+themselves (not copies), so what is wrong here is wrong in every container. NVIDIA's container runtime alone turns
+variables and mounts that name devices into devices.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from node.edits.options import ListStrategy
+from node.inventory.model import DeviceKind
 from node.inventory.sysfs.device_files import StatDevice
-from ostler.doctor.check import Check
+from node.rules import Door, Rule
+from ostler.doctor.check import RECORDED, Check, CheckFinding, failed, joined, ok, several, skipped, warning
+from ostler.doctor.container_runtime import Runtime, find_runtime
 from ostler.doctor.node import NodeView
-from ostler.doctor.nvidia_driver import RECORDED
-from ostler.doctor.reading import text_of
-from ostler.doctor.verdict import Finding, failed, joined, ok, several, skipped, warning
+from ostler.doctor.nvml import NO_GPU, VENDOR
+from ostler.doctor.reading import read_toml, text_of
 
 _MAJOR = 195
 _CONTROL_MINOR = 255
@@ -63,14 +67,14 @@ def expected_files(
     ]
 
 
-def judge_files(expected: Iterable[Expected], found: Mapping[str, Found]) -> Finding:
+def judge_files(expected: Iterable[Expected], found: Mapping[str, Found]) -> CheckFinding:
     """Whether every file is there and right. ``found``: by name; what is missing is left out."""
     expected = list(expected)
     findings = [finding for each in expected if (finding := _judge_file(each, found.get(each.name))) is not None]
     return joined(findings, f"{len(expected)} files are there, with the driver's numbers")
 
 
-def _judge_file(expected: Expected, found: Found | None) -> Finding | None:
+def _judge_file(expected: Expected, found: Found | None) -> CheckFinding | None:
     path = f"/dev/{expected.name}"
     if found is None:
         if expected.needed:
@@ -90,7 +94,7 @@ def _judge_file(expected: Expected, found: Found | None) -> Finding | None:
     return None
 
 
-def judge_links(files: Mapping[str, tuple[int, int]], targets: Mapping[tuple[int, int], str]) -> Finding:
+def judge_links(files: Mapping[str, tuple[int, int]], targets: Mapping[tuple[int, int], str]) -> CheckFinding:
     """Whether device files can be found by number. ``targets``: where /dev/char/MAJOR:MINOR points to, by numbers."""
     if not files:
         return skipped("there is no NVIDIA device file")
@@ -158,7 +162,7 @@ def _loaded(view: NodeView) -> bool:
     return sysfs is not None and sysfs.nvidia_module_version is not None
 
 
-def _files(view: NodeView) -> Finding:
+def _files(view: NodeView) -> CheckFinding:
     if view.recorded:
         return skipped(RECORDED)
     if not _loaded(view):
@@ -167,7 +171,7 @@ def _files(view: NodeView) -> Finding:
     return judge_files(expected, read_files(view.dev, [each.name for each in expected], view.stat))
 
 
-def _links(view: NodeView) -> Finding:
+def _links(view: NodeView) -> CheckFinding:
     if view.recorded:
         return skipped(RECORDED)
     if not _loaded(view):
@@ -190,4 +194,99 @@ CHECKS = (
         "Run `nvidia-ctk system create-dev-char-symlinks --create-all` at every boot",
         _links,
     ),
+)
+
+
+FILE = "etc/nvidia-container-runtime/config.toml"
+_INSTALL = "install nvidia-container-toolkit and run 'nvidia-ctk runtime configure', or use the strategy cdi-cri"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """What NVIDIA's runtime lets a container ask for: ``variable`` also without privilege, ``mounts``."""
+
+    variable: bool = True
+    mounts: bool = False
+
+
+def judge_runtime_options(
+    strategies: frozenset[ListStrategy], runtime: Runtime | None, options: RuntimeOptions | None, *, specs: bool
+) -> CheckFinding:
+    """Whether devices that are named reach containers, and only those of the pods that have them.
+
+    ``specs``: device nodes are part of the answers as well, so that containers have those in any case.
+    """
+    if not strategies:
+        return skipped("no rule names NVIDIA GPUs by variable or mount")
+    if runtime is None or runtime.fault:
+        return skipped("no configuration of containerd or CRI-O can be seen from here")
+    named = runtime.runtimes_with("nvidia")
+    if not named:
+        lack = "containers get device nodes and not the driver's libraries" if specs else "containers get no devices"
+        return warning(
+            f"{runtime.file} has no NVIDIA runtime, which the strategy {_words(strategies)} needs: {lack}", _INSTALL
+        )
+    if options is not None and ListStrategy.VOLUME_MOUNTS in strategies and not options.mounts:
+        return failed(
+            f"/{FILE} does not accept devices as volume mounts",
+            "set accept-nvidia-visible-devices-as-volume-mounts = true there",
+        )
+    if options is not None and options.variable:
+        return warning(
+            f"/{FILE} lets every image ask for all GPUs by a variable of its own",
+            "set accept-nvidia-visible-devices-envvar-when-unprivileged = false there and use another strategy:"
+            " volume-mounts or cdi-cri",
+        )
+    if runtime.default_runtime not in named:
+        return ok(
+            f"{several(list(named))}; pods need a runtimeClassName with it, the default is {runtime.default_runtime}"
+        )
+    return ok(f"{runtime.default_runtime} is the default of {runtime.name}")
+
+
+def _words(strategies: frozenset[ListStrategy]) -> str:
+    return " and ".join(sorted(strategies))
+
+
+def strategies_of(rules: Iterable[Rule]) -> tuple[frozenset[ListStrategy], bool]:
+    """Strategies of rules for GPUs which need NVIDIA's runtime; whether those rules give device nodes, too."""
+    kinds = (DeviceKind.GPU, DeviceKind.MIG)
+    given = [
+        rule.edits
+        for rule in rules
+        if rule.door.has(Door.PLUGIN)
+        and (not rule.selector.kinds or any(kind in rule.selector.kinds for kind in kinds))
+        and (not rule.selector.vendors or "nvidia" in rule.selector.vendors)
+    ]
+    needing = [edits for edits in given if any(not strategy.uses_cdi for strategy in edits.strategies)]
+    strategies = frozenset(each for edits in needing for each in edits.strategies if not each.uses_cdi)
+    return strategies, all(edits.gives_device_specs for edits in needing)
+
+
+def read_options(host: Path) -> RuntimeOptions | None:
+    """The options of NVIDIA's runtime; None where its file is missing. Raises OSError, ValueError."""
+    try:
+        table = read_toml(host / FILE)
+    except FileNotFoundError:
+        return None
+    return RuntimeOptions(
+        table.get("accept-nvidia-visible-devices-envvar-when-unprivileged", True) is True,
+        table.get("accept-nvidia-visible-devices-as-volume-mounts", False) is True,
+    )
+
+
+def _runtime(view: NodeView) -> CheckFinding:
+    if view.recorded:
+        return skipped(RECORDED)
+    if not view.gpu_functions(VENDOR):
+        return skipped(NO_GPU)
+    strategies, specs = strategies_of(view.settings.rules)
+    return judge_runtime_options(strategies, find_runtime(view.host), read_options(view.host), specs=specs)
+
+
+RUNTIME_CHECK = Check(
+    "nvidia-runtime",
+    "The runtime has NVIDIA's runtime where rules name GPUs by variable or mount, and it gives pods only their own",
+    "Run `nvidia-ctk runtime configure`, or use the strategy `cdi-cri`",
+    _runtime,
 )

@@ -1,29 +1,38 @@
-"""Checks of NVIDIA's management library (NVML).
+"""Checks of NVIDIA's kernel driver (loaded, bound to its GPUs, not kept away by nouveau) and of its library NVML.
 
-The library is not opened while the driver is quiesced: it would hold what is to be replaced.
+NVML is asked in a process of its own: a driver that hangs makes its callers hang where no signal and no thread can end
+them; a process can be left behind. The library is not opened while the driver is quiesced: it would hold what is to be
+replaced.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from node.inventory.facts import PciFunction
 from node.inventory.nvidia.health import DRIVER_UNREACHABLE
 from node.inventory.nvidia.nvml_library import FOLDERS, LIBRARY_NOT_FOUND, LIBRARY_NOT_LOADABLE, SONAME
-from ostler.doctor.check import Check
+from node.inventory.nvidia.vendor import NVIDIA
+from ostler.doctor.check import RECORDED, Check, CheckFinding, failed, joined, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
-from ostler.doctor.nvidia_driver import NO_GPU, RECORDED, VENDOR
-from ostler.doctor.nvml_answer import HANGS, TIMEOUT, NvmlAnswer
-from ostler.doctor.verdict import Finding, failed, ok, several, skipped, warning
 
+TIMEOUT = 10.0
+"""Seconds: nvmlInit takes some hundred milliseconds per GPU without persistence mode."""
+HANGS = "HANGS"
+"""Not an error of NVML: it did not answer in time."""
 _VERSION = re.compile(r"\.so\.([0-9]+(?:\.[0-9]+)+)$")
 _MISMATCH = "LIB_RM_VERSION_MISMATCH"
 
 
-def judge_answer(answer: NvmlAnswer, functions: Sequence[PciFunction]) -> Finding:
+def judge_answer(answer: NvmlAnswer, functions: Sequence[PciFunction]) -> CheckFinding:
     """Whether NVML can be used."""
     bound = [gpu for gpu in functions if gpu.driver == "nvidia"]
     if answer.status == "ok":
@@ -56,7 +65,7 @@ _FIXES = {
 _OTHERWISE = "run 'nvidia-smi' and see 'dmesg'; install the driver again if both fail"
 
 
-def judge_versions(module: str | None, library: str | None, status: str) -> Finding:
+def judge_versions(module: str | None, library: str | None, status: str) -> CheckFinding:
     """Whether the library belongs to the loaded module; each None where it is not known."""
     fix = "unload the old module ('ostler quiesce', rmmod) and load the new one, or restart the node"
     if module is None:
@@ -80,7 +89,7 @@ def library_version(driver_root: Path, library: Path | None) -> str | None:
     return None
 
 
-def _quiet(view: NodeView) -> Finding | None:
+def _quiet(view: NodeView) -> CheckFinding | None:
     """Why NVML is not asked; None when it is."""
     if view.recorded:
         return skipped(RECORDED)
@@ -88,11 +97,11 @@ def _quiet(view: NodeView) -> Finding | None:
     return None if reason is None else skipped(f"quiesced ({reason}): the driver is left alone")
 
 
-def _answer(view: NodeView) -> Finding:
+def _answer(view: NodeView) -> CheckFinding:
     return _quiet(view) or judge_answer(view.nvml(), view.gpu_functions(VENDOR))
 
 
-def _versions(view: NodeView) -> Finding:
+def _versions(view: NodeView) -> CheckFinding:
     quiet = _quiet(view)
     if quiet is not None:
         return quiet
@@ -100,6 +109,153 @@ def _versions(view: NodeView) -> Finding:
     module = sysfs.nvidia_module_version if sysfs is not None else None
     status = view.nvml().status if module is not None else ""
     return judge_versions(module, library_version(nvidia.driver_root_mount, nvidia.library), status)
+
+
+VENDOR = NVIDIA.pci_vendor
+NO_GPU = "no NVIDIA GPU on the PCI bus"
+_OURS = ("nvidia", "vfio-pci", "nvgrace_gpu_vfio_pci")
+
+
+def judge_module(gpus: Sequence[PciFunction], version: str | None, reason: str | None) -> CheckFinding:
+    """Whether the kernel module is loaded; ``version`` is its own, ``reason`` why the driver is quiesced."""
+    if version is not None:
+        return ok(f"nvidia {version} is loaded")
+    if not gpus:
+        return skipped(NO_GPU)
+    if reason is not None:
+        return skipped(f"quiesced ({reason}): the driver may be away")
+    if all(gpu.driver == "vfio-pci" for gpu in gpus):
+        return skipped("every NVIDIA GPU is bound to vfio-pci")
+    return failed(
+        f"{len(gpus)} NVIDIA GPUs are on the PCI bus and the kernel module nvidia is not loaded",
+        "install the driver and run 'modprobe nvidia'; with the driver in a container wait for it",
+    )
+
+
+def judge_binding(gpus: Sequence[PciFunction]) -> CheckFinding:
+    """Whether every GPU has a driver that can give it to containers."""
+    if not gpus:
+        return skipped(NO_GPU)
+    findings = [
+        failed(
+            f"{gpu.address} is bound to no driver",
+            f"bind it: echo {gpu.address} > /sys/bus/pci/drivers_probe; else see 'dmesg'",
+        )
+        if gpu.driver is None
+        else failed(f"{gpu.address} is bound to {gpu.driver}", f"unbind it from {gpu.driver} and bind it to nvidia")
+        for gpu in gpus
+        if gpu.driver not in _OURS
+    ]
+    names = sorted({gpu.driver for gpu in gpus if gpu.driver is not None})
+    return joined(findings, f"{len(gpus)} GPUs are bound to {several(names)}")
+
+
+def judge_nouveau(gpus: Sequence[PciFunction], *, loaded: bool) -> CheckFinding:
+    """Whether the open driver for displays has taken GPUs that are to compute."""
+    fix = "write 'blacklist nouveau' to /etc/modprobe.d/nouveau.conf, rebuild the initramfs, and restart the node"
+    taken = [gpu.address for gpu in gpus if gpu.driver == "nouveau"]
+    if taken:
+        return failed(f"nouveau has taken {several(taken)}", fix)
+    if not gpus:
+        return skipped(NO_GPU)
+    if loaded:
+        return warning("nouveau is loaded, though no GPU is bound to it", fix)
+    return ok("not loaded")
+
+
+def _module(view: NodeView) -> CheckFinding:
+    if view.recorded:
+        return skipped(RECORDED)
+    sysfs = view.facts().sysfs
+    version = sysfs.nvidia_module_version if sysfs is not None else None
+    return judge_module(view.gpu_functions(VENDOR), version, view.quiesced)
+
+
+def _binding(view: NodeView) -> CheckFinding:
+    return skipped(RECORDED) if view.recorded else judge_binding(view.gpu_functions(VENDOR))
+
+
+def _nouveau(view: NodeView) -> CheckFinding:
+    if view.recorded:
+        return skipped(RECORDED)
+    return judge_nouveau(view.gpu_functions(VENDOR), loaded=(view.sys / "module/nouveau").exists())
+
+
+DRIVER_CHECKS = (
+    Check(
+        "nvidia-module",
+        "NVIDIA's kernel module is loaded where there are GPUs of theirs",
+        "Install the driver and run `modprobe nvidia`",
+        _module,
+    ),
+    Check(
+        "nvidia-binding",
+        "Every NVIDIA GPU is bound to nvidia or vfio-pci",
+        "Bind it to nvidia",
+        _binding,
+    ),
+    Check(
+        "nouveau",
+        "nouveau has not taken a GPU and is not loaded",
+        "Blacklist nouveau in `/etc/modprobe.d`, rebuild the initramfs, reboot",
+        _nouveau,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlAnswer:
+    """``status`` as in NvmlFacts or HANGS; ``gpus``: how many; ``lost``: which of them do not answer, in words."""
+
+    status: str
+    detail: str = ""
+    driver_version: str = ""
+    gpus: int = 0
+    lost: tuple[str, ...] = ()
+
+
+def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float = TIMEOUT) -> NvmlAnswer:
+    """Ask NVML in a process of its own, and leave that process behind when it hangs."""
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "ostler.doctor.nvml_process",
+        str(driver_root),
+        str(library or ""),
+        str(proc),
+    ]
+    # The folders of this process and not the working directory: whoever may write there must not run code as root.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment, text=True
+        )
+    except OSError as error:
+        return NvmlAnswer("CRASHED", f"no process to ask it can be started: {error}")
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        _leave(process)
+        return NvmlAnswer(HANGS, f"no answer within {timeout:g} s")
+    if process.returncode != 0:
+        last = err.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
+        return NvmlAnswer("CRASHED", f"the process that asked ended: {last[0]}")
+    answer = json.loads(out)
+    return NvmlAnswer(
+        answer["status"], answer["detail"], answer["driver_version"] or "", answer["gpus"], tuple(answer["lost"])
+    )
+
+
+def _leave(process: subprocess.Popen[str]) -> None:
+    """Kill it and wait for a moment only: in the kernel it may never end."""
+    process.kill()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(0.5)
 
 
 CHECKS = (

@@ -1,13 +1,19 @@
-"""Small files: text, or nothing where there is none to be read; and what this user may not see."""
+"""Small files and processes as they can be seen from here; nothing where there is none, or this user may not look.
+
+On the node all processes can be seen, in a pod without hostPID only the pod's own.
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from node.documents import parse_toml
 from node.inventory.sysfs.files import read_now
-from node.opening import read_regular
+from node.opening import KERNEL_FILE, read_regular
 
 MAX_SETTINGS = 1 << 20
 """Bytes of a container runtime's settings; an ordinary file has 10 KiB."""
@@ -44,3 +50,71 @@ def number_of(path: Path) -> int | None:
         return int(text) if text is not None else None
     except ValueError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningProcess:
+    """``words``: its command line. Kernel threads and processes that ended meanwhile are left out."""
+
+    pid: int
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """File name of what was started."""
+        return self.words[0].rpartition("/")[2]
+
+    @property
+    def runs_agent(self) -> bool:
+        """Whether it is ``ostler run``, started by its script or as a module."""
+        for word, following in itertools.pairwise(self.words):
+            if word == "ostler" or word.endswith(("/ostler", "/ostler/__main__.py")):
+                return following == "run"
+        return False
+
+    def flag(self, name: str) -> str | None:
+        """The value of ``--name=value`` or ``--name value``, None where it is not given; of several the last one."""
+        found = None
+        for place, word in enumerate(self.words):
+            if word.startswith(f"{name}="):
+                found = word.partition("=")[2]
+            elif word == name and place + 1 < len(self.words):
+                found = self.words[place + 1]
+        return found
+
+
+def processes(proc: Path) -> tuple[RunningProcess, ...]:
+    """All that have a command line, by process id."""
+    found = []
+    for pid in pids(proc):
+        try:
+            raw = read_regular(proc / str(pid) / "cmdline", KERNEL_FILE, links=True)
+        except OSError:
+            continue  # Ended meanwhile, or hidden from us; then it cannot be looked at.
+        words = tuple(word.decode(errors="backslashreplace") for word in raw.rstrip(b"\0").split(b"\0"))
+        if words[0]:
+            found.append(RunningProcess(pid, words))
+    return tuple(found)
+
+
+def on_this_node(proc: Path, found: tuple[RunningProcess, ...]) -> tuple[RunningProcess, ...]:
+    """Those that see the same file systems as we or as the first process do; others are in containers of their own."""
+    ours = {_mounts(proc / "self"), _mounts(proc / "1")} - {""}
+    return tuple(process for process in found if _mounts(proc / str(process.pid)) in (*ours, ""))
+
+
+def _mounts(process: Path) -> str:
+    """The mount namespace; empty where it cannot be told."""
+    try:
+        return str((process / "ns/mnt").readlink())
+    except OSError:
+        return ""
+
+
+def pids(proc: Path) -> Iterator[int]:
+    """RunningProcess ids, in order."""
+    try:
+        names = [entry.name for entry in proc.iterdir()]
+    except OSError:
+        return  # Not a proc file system, or hidden: no process can be seen.
+    yield from sorted(int(name) for name in names if name.isdigit())

@@ -1,19 +1,40 @@
-"""Checks of how our resources stand with the kubelet: registered, the same devices on both sides, and nobody else's."""
+"""Checks of our resources at the kubelet: registered, the same devices on both sides, served by no other plugin.
+
+People forget to remove the plugin that they had before. Sockets are asked GetInfo only: ListAndWatch would say more,
+but some plugins hand an update to a single stream, and one that we opened would take it from the kubelet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
+
+from node.inventory.vendors import VENDORS
 from node.kubelet.checkpoint import FILE_NAME, Checkpoint, CheckpointError, decode
 from node.opening import KUBELET_STATE, read_regular
-from ostler.doctor.agent_answers import NO_AGENT, AgentAnswers, ask_agent
-from ostler.doctor.check import Check, Subject
-from ostler.doctor.foreign_plugins import FOREIGN
-from ostler.doctor.kubelet_answers import KubeletAnswers, ask_kubelet
+from node.rules import PROFILE, matches_pattern
+from node.sockets import PREFIX, is_answered, is_socket
+from ostler.doctor.answers import NO_AGENT, AgentAnswers, KubeletAnswers, ask_agent, ask_kubelet
+from ostler.doctor.check import (
+    Check,
+    CheckFinding,
+    CheckSubject,
+    CheckVerdict,
+    failed,
+    joined,
+    ok,
+    several,
+    skipped,
+    warning,
+)
 from ostler.doctor.node import NodeView
-from ostler.doctor.verdict import Finding, Verdict, failed, joined, ok, several, skipped, warning
+from plugin.kubelet import KUBELET_SOCKET
+from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
 AGAIN = 1.0
 """Seconds until both sides are asked once more when they differ: a list may have been on its way."""
@@ -21,7 +42,7 @@ AGAIN = 1.0
 Ids = Mapping[str, frozenset[str]]
 
 
-def judge_states(agent: AgentAnswers) -> Finding:
+def judge_states(agent: AgentAnswers) -> CheckFinding:
     """What the agent says of each registration."""
     if agent.status is None:
         return skipped(NO_AGENT)
@@ -61,7 +82,7 @@ class CheckpointFacts:
         return {name: frozenset(ids or ()) for name, ids in (self.checkpoint.registered or {}).items()}
 
 
-def judge_checkpoint(facts: CheckpointFacts, path: Path) -> Finding:
+def judge_checkpoint(facts: CheckpointFacts, path: Path) -> CheckFinding:
     """Whether the kubelet will know after a restart who holds what."""
     if facts.absent:
         return skipped(f"there is no {path}: no plugin has registered yet, or there is no kubelet")
@@ -89,7 +110,7 @@ def read_checkpoint(path: Path) -> CheckpointFacts:
         return CheckpointFacts(fault=getattr(error, "strerror", None) or str(error))
 
 
-def judge_devices(agent: Ids, allocatable: Ids | None, recorded: Ids | None) -> Finding:
+def judge_devices(agent: Ids, allocatable: Ids | None, recorded: Ids | None) -> CheckFinding:
     """Whether the kubelet has the devices that the agent shows as healthy.
 
     ``allocatable``: what the pod resources API says, ``recorded``: what the checkpoint says; None where unknown.
@@ -128,7 +149,7 @@ def difference(ours: frozenset[str], theirs: frozenset[str]) -> str:
     return "; ".join(parts + ([f"not ours: {several(extra, 2)}"] if extra else []))
 
 
-def _states(view: NodeView) -> Finding:
+def _states(view: NodeView) -> CheckFinding:
     return judge_states(view.agent())
 
 
@@ -136,26 +157,154 @@ def _checkpoint_path(view: NodeView) -> Path:
     return view.settings.kubelet.device_plugin_dir / FILE_NAME
 
 
-def _checkpoint(view: NodeView) -> Finding:
+def _checkpoint(view: NodeView) -> CheckFinding:
     path = _checkpoint_path(view)
     return judge_checkpoint(read_checkpoint(path), path)
 
 
-def _devices(view: NodeView) -> Finding:
+def _devices(view: NodeView) -> CheckFinding:
     finding = _compared(view, view.agent(), view.kubelet())
-    if finding.verdict is not Verdict.FAILED:
+    if finding.verdict is not CheckVerdict.FAILED:
         return finding
     view.pause(AGAIN)
     return _compared(view, ask_agent(view.settings.socket), ask_kubelet(view.pod_resources))
 
 
-def _compared(view: NodeView, agent: AgentAnswers, kubelet: KubeletAnswers) -> Finding:
+def _compared(view: NodeView, agent: AgentAnswers, kubelet: KubeletAnswers) -> CheckFinding:
     if agent.status is None:
         return skipped(NO_AGENT)
     return judge_devices(agent.healthy_ids(), kubelet.allocatable, read_checkpoint(_checkpoint_path(view)).registered())
 
 
-SUBJECT = Subject(
+TIMEOUT = 2.0
+"""Seconds that every plugin gets, all at the same time."""
+
+_DRIVERS = {vendor.dra_driver: tuple({resource.domain for resource in vendor.resources}) for vendor in VENDORS}
+"""DRA drivers of the makers of GPUs, and how the resources begin under which we offer the same GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSocket:
+    """A plugin's socket: whether anybody listens, and what GetInfo says (empty where it says nothing)."""
+
+    path: Path
+    answered: bool
+    type: str = ""
+    name: str = ""
+
+
+def judge_plugins(
+    sockets: Iterable[PluginSocket], own: frozenset[Path], wanted: tuple[str, ...], registry: Path, driver: str = ""
+) -> CheckFinding:
+    """Whether somebody else serves one of ``wanted`` (resource names, in which ``{profile}`` stands for anything).
+
+    ``driver``: name of our DRA driver, empty where we serve none.
+    """
+    findings, others = [], []
+    for socket in sockets:
+        if socket.path in own or (driver and (socket.type, socket.name) == ("DRAPlugin", driver)):
+            continue
+        file = socket.path.name
+        if not socket.answered:
+            if socket.path.parent == registry:
+                found = f"nobody listens at {socket.path}, and the kubelet goes on trying"
+                findings.append(warning(found, f"remove it: rm {socket.path}"))
+        elif socket.type == "DevicePlugin" and _is_wanted(socket.name, wanted):
+            found = f"{socket.path} serves {socket.name}, too: the newest one wins, and devices are given out twice"
+            findings.append(
+                failed(found, "remove the other plugin (its DaemonSet), or give ours another resource name")
+            )
+        elif socket.type == "DRAPlugin" and any(name.startswith(_DRIVERS.get(socket.name, ())) for name in wanted):
+            found = f"{socket.path} offers the same devices through DRA ({socket.name}): they are given out twice"
+            findings.append(failed(found, "let only one of both offer them: remove the driver, or our rule"))
+        elif not socket.type and (guess := _guessed(file, wanted)):
+            found = f"{socket.path} does not say what it serves; by its name it may be {guess}"
+            findings.append(warning(found, "see whether an older plugin is still installed, and remove it"))
+        elif not file.startswith(PREFIX):
+            others.append(socket.name or file)
+    return joined(findings, f"other plugins: {several(sorted(set(others)))}" if others else "no other plugin")
+
+
+def _is_wanted(name: str, wanted: tuple[str, ...]) -> bool:
+    return any(matches_pattern(each.replace(PROFILE, "*"), name) for each in wanted)
+
+
+def _guessed(file: str, wanted: tuple[str, ...]) -> str:
+    """The resource after which a socket seems to be named: ``nvidia-gpu.sock``, ``amd.com_gpu``; empty for none."""
+    words = re.split(r"[^a-z0-9]+", file.removesuffix(".sock").lower())
+    for resource in wanted:
+        domain, _, name = resource.replace(PROFILE, "").lower().rstrip("-.").partition("/")
+        short = [domain.partition(".")[0], *re.split(r"[^a-z0-9]+", name)]
+        long = [*domain.split("."), *re.split(r"[^a-z0-9]+", name)]
+        if words[: len(short)] == short or words[: len(long)] == long:
+            return resource
+    return ""
+
+
+def read_sockets(folders: Iterable[Path]) -> tuple[PluginSocket, ...]:
+    """Every plugin's socket in the folders."""
+    paths = [
+        path
+        for folder in dict.fromkeys(folders)
+        for path in _listed(folder)
+        if path.name != KUBELET_SOCKET and not path.name.startswith(".") and is_socket(path)
+    ]
+    answered = [path for path in paths if is_answered(path)]
+    infos = _ask(answered)
+    return tuple(
+        PluginSocket(path, path in answered, *((infos[path].type, infos[path].name) if path in infos else ()))
+        for path in paths
+    )
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []  # The checks of the folder itself say so.
+
+
+def _ask(paths: list[Path]) -> dict[Path, api_pb2.PluginInfo]:
+    options = (("grpc.use_local_subchannel_pool", 1),)
+    with ExitStack() as stack:
+        calls = []
+        for path in paths:
+            channel = stack.enter_context(grpc.insecure_channel(f"unix:{path}", options=options))
+            stub = api_pb2_grpc.RegistrationStub(channel)
+            calls.append((path, stub.GetInfo.future(api_pb2.InfoRequest(), timeout=TIMEOUT)))
+        infos = {}
+        for path, call in calls:
+            try:
+                infos[path] = call.result()
+            except grpc.RpcError:
+                continue  # Not in the watcher's protocol, which is what the reader sees.
+    return infos
+
+
+def _foreign(view: NodeView) -> CheckFinding:
+    kubelet, agent = view.settings.kubelet, view.agent()
+    own = frozenset(Path(item.socket) for item in agent.status.resources) if agent.status is not None else frozenset()
+    wanted = tuple(rule.resource for rule in view.settings.rules)
+    if agent.status is not None:
+        wanted += tuple(item.name for item in agent.status.resources)
+    sockets = read_sockets((kubelet.registry_dir, kubelet.device_plugin_dir))
+    if agent.status is None:
+        # Whose they are cannot be told then; what is named like ours counts as ours.
+        own = frozenset(socket.path for socket in sockets if socket.path.name.startswith(PREFIX) and socket.answered)
+    serves = agent.status is not None and agent.status.HasField("dra")
+    driver = view.settings.dra.driver_name if serves else ""
+    return judge_plugins(sockets, own, tuple(dict.fromkeys(wanted)), kubelet.registry_dir, driver)
+
+
+FOREIGN = Check(
+    "foreign-plugins",
+    "No other plugin serves our resources: every socket beside ours is asked for its name (GetInfo)",
+    "Remove the other plugin, or give ours another resource name",
+    _foreign,
+)
+
+
+SUBJECT = CheckSubject(
     "registration",
     (
         Check(

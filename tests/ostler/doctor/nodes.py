@@ -9,9 +9,9 @@ from node.inventory.sysfs.device_files import StatDevice, stat_device
 from node.values import replace
 from ostler.config.load import Loaded, load
 from ostler.config.settings import CdiSettings, NvidiaSettings, RootSettings
-from ostler.doctor.catalogue import SUBJECTS
+from ostler.doctor.check import CheckFinding, CheckVerdict
+from ostler.doctor.examination import SUBJECTS
 from ostler.doctor.node import NodeView
-from ostler.doctor.verdict import Finding, Verdict
 
 CHECKS = {check.name: check for subject in SUBJECTS for check in subject.checks}
 DEFAULTS = load(None, {}, {})
@@ -61,17 +61,19 @@ def configured(text: str, folder: Path) -> Loaded:
     return load(file, {}, {})
 
 
-def examined(node: NodeView, check: str) -> Finding:
+def examined(node: NodeView, check: str) -> CheckFinding:
     """The finding of one check of the catalogue."""
     return CHECKS[check].examine(node)
 
 
-def says(finding: Finding, verdict: Verdict | str, found: str, fix: str = "") -> None:
+def says(finding: CheckFinding, verdict: CheckVerdict | str, found: str, fix: str = "") -> None:
     """Assert verdict and texts; a finding without a fix is well or skipped, and no other is without one."""
     assert finding.verdict == verdict, finding
     assert found in finding.found, finding
     assert "\n" not in finding.found + finding.fix, "one line each"
-    assert bool(finding.fix) is (finding.verdict in (Verdict.WARNING, Verdict.FAILED, Verdict.ERROR)), finding
+    assert bool(finding.fix) is (finding.verdict in (CheckVerdict.WARNING, CheckVerdict.FAILED, CheckVerdict.ERROR)), (
+        finding
+    )
     assert fix in finding.fix, finding
     assert bool(fix) is bool(finding.fix), f"the fix is not read by this test: {finding.fix}"
 

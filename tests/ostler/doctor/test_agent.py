@@ -15,18 +15,23 @@ from node.lock import FolderLock, holder_of
 from ostler import __version__
 from ostler.doctor.agent import (
     FolderFacts,
+    LockFacts,
     ask_http,
+    instances,
     judge_http,
+    judge_instances,
+    judge_kubelet_lock,
+    judge_lock,
     judge_quiesced,
     judge_readiness,
     judge_socket,
     judge_state,
     judge_version,
+    read_lock,
 )
-from ostler.doctor.agent_answers import AgentAnswers, ask_agent
-from ostler.doctor.agent_lock import LockFacts, instances, judge_instances, judge_kubelet_lock, judge_lock, read_lock
-from ostler.doctor.processes import Process
-from ostler.doctor.verdict import Verdict
+from ostler.doctor.answers import AgentAnswers, ask_agent
+from ostler.doctor.check import CheckVerdict
+from ostler.doctor.reading import RunningProcess
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
@@ -48,74 +53,89 @@ def unready(reason: str) -> AgentAnswers:
 
 
 def test_an_agent_that_answers_is_well() -> None:
-    says(judge_socket(agent()), Verdict.OK, f"ostler {__version__}, process 7, active")
+    says(judge_socket(agent()), CheckVerdict.OK, f"ostler {__version__}, process 7, active")
 
 
 def test_no_agent_is_a_warning_and_the_rest_is_skipped(short_dir: Path) -> None:
     node = view(short_dir)
-    says(examined(node, "agent-socket"), Verdict.WARNING, "there is no such socket", "give its socket with --socket")
+    says(
+        examined(node, "agent-socket"), CheckVerdict.WARNING, "there is no such socket", "give its socket with --socket"
+    )
     for name in ("agent-ready", "agent-quiesced", "agent-version", "agent-lock", "agent-instances"):
-        says(examined(node, name), Verdict.SKIPPED, "no agent answers")
-    says(examined(node, "agent-http"), Verdict.SKIPPED, "switched off")
+        says(examined(node, name), CheckVerdict.SKIPPED, "no agent answers")
+    says(examined(node, "agent-http"), CheckVerdict.SKIPPED, "switched off")
 
 
 def test_an_agent_that_answers_with_an_error_has_failed() -> None:
     finding = judge_socket(AgentAnswers(fault="the call took too long"))
-    says(finding, Verdict.FAILED, "answers with an error: the call took too long", "look at its log")
+    says(finding, CheckVerdict.FAILED, "answers with an error: the call took too long", "look at its log")
 
 
 def test_readiness_is_told_with_its_reasons() -> None:
-    says(judge_readiness(agent(reasons=["standby: another instance is active"])), Verdict.OK, "ready: standby")
+    says(judge_readiness(agent(reasons=["standby: another instance is active"])), CheckVerdict.OK, "ready: standby")
     finding = judge_readiness(unready("nvidia.com/gpu: no stream"))
-    says(finding, Verdict.FAILED, "not ready: nvidia.com/gpu: no stream", "ostler status")
+    says(finding, CheckVerdict.FAILED, "not ready: nvidia.com/gpu: no stream", "ostler status")
     sources = [agent_pb2.SourceStatus(name="nvml", state="failed", detail="GPU 0 is lost")]
     says(
         judge_readiness(agent(sources=sources)),
-        Verdict.WARNING,
+        CheckVerdict.WARNING,
         "nvml: GPU 0 is lost",
         "do what the source's text says",
     )
 
 
 def test_quiesce_is_told_by_agent_or_file() -> None:
-    says(judge_quiesced(agent(), None), Verdict.OK, "not quiesced")
-    says(judge_quiesced(agent(quiesced=True), None), Verdict.WARNING, "no reason given", "ostler resume")
-    says(judge_quiesced(NOBODY, "driver 580"), Verdict.WARNING, "quiesced (driver 580)", "ostler resume")
+    says(judge_quiesced(agent(), None), CheckVerdict.OK, "not quiesced")
+    says(judge_quiesced(agent(quiesced=True), None), CheckVerdict.WARNING, "no reason given", "ostler resume")
+    says(judge_quiesced(NOBODY, "driver 580"), CheckVerdict.WARNING, "quiesced (driver 580)", "ostler resume")
 
 
 def test_versions_of_agent_and_command_are_compared() -> None:
-    says(judge_version(agent()), Verdict.OK, __version__)
+    says(judge_version(agent()), CheckVerdict.OK, __version__)
     says(
         judge_version(agent(version="0.0.9")),
-        Verdict.WARNING,
+        CheckVerdict.WARNING,
         f"0.0.9, this command {__version__}",
         "restart the agent",
     )
 
 
 def test_a_lock_that_is_held_by_a_process_that_answers_is_well() -> None:
-    says(judge_lock(LockFacts(True, 7), agent(), LOCK, agent_visible=True), Verdict.OK, "held by process 7")
+    says(judge_lock(LockFacts(True, 7), agent(), LOCK, agent_visible=True), CheckVerdict.OK, "held by process 7")
 
 
 def test_a_lock_without_an_answer_and_an_answer_without_a_lock_are_told() -> None:
     silent = judge_lock(LockFacts(True, 9), NOBODY, LOCK, agent_visible=False)
-    says(silent, Verdict.WARNING, "process 9 holds /var/lib/ostler/lock, but no agent answers", "end process 9")
+    says(silent, CheckVerdict.WARNING, "process 9 holds /var/lib/ostler/lock, but no agent answers", "end process 9")
     gone = judge_lock(LockFacts(False), agent(), LOCK, agent_visible=True)
-    says(gone, Verdict.FAILED, "its lock file /var/lib/ostler/lock is gone: a second agent", "never remove or replace")
+    says(
+        gone,
+        CheckVerdict.FAILED,
+        "its lock file /var/lib/ostler/lock is gone: a second agent",
+        "never remove or replace",
+    )
     free = judge_lock(LockFacts(True), agent(), LOCK, agent_visible=True)
-    says(free, Verdict.FAILED, "is not held by anybody", "restart the agent")
-    says(judge_lock(LockFacts(True), agent(), LOCK, agent_visible=False), Verdict.SKIPPED, "cannot be seen from here")
+    says(free, CheckVerdict.FAILED, "is not held by anybody", "restart the agent")
+    says(
+        judge_lock(LockFacts(True), agent(), LOCK, agent_visible=False),
+        CheckVerdict.SKIPPED,
+        "cannot be seen from here",
+    )
 
 
 def test_an_agent_that_waits_for_one_with_another_state_folder_is_told(tmp_path: Path) -> None:
     folder = FolderLock(tmp_path)
-    says(judge_kubelet_lock(folder, NOBODY, active=False), Verdict.SKIPPED, "no agent answers")
-    says(judge_kubelet_lock(folder, agent(), active=True), Verdict.SKIPPED, "nobody that can be seen from here holds")
+    says(judge_kubelet_lock(folder, NOBODY, active=False), CheckVerdict.SKIPPED, "no agent answers")
+    says(
+        judge_kubelet_lock(folder, agent(), active=True),
+        CheckVerdict.SKIPPED,
+        "nobody that can be seen from here holds",
+    )
     assert folder.try_acquire()
     mine = f"process {os.getpid()}"
-    says(judge_kubelet_lock(folder, agent(), active=True), Verdict.OK, f"held by {mine}")
+    says(judge_kubelet_lock(folder, agent(), active=True), CheckVerdict.OK, f"held by {mine}")
     waits = judge_kubelet_lock(folder, agent(), active=False)
-    says(waits, Verdict.WARNING, f"{mine} serves the kubelet of {tmp_path}", "give both the same state folder")
+    says(waits, CheckVerdict.WARNING, f"{mine} serves the kubelet of {tmp_path}", "give both the same state folder")
     folder.release()
 
 
@@ -143,8 +163,8 @@ def test_waiters_and_other_kinds_of_locks_are_no_holders() -> None:
     assert holder_of(77, table + "2: FLOCK  ADVISORY  WRITE 8 08:01:77 0 EOF\n") == 8
 
 
-def process(pid: int, *words: str) -> Process:
-    return Process(pid, words)
+def process(pid: int, *words: str) -> RunningProcess:
+    return RunningProcess(pid, words)
 
 
 def test_instances_are_told_by_their_command_line_and_state_folder() -> None:
@@ -157,36 +177,36 @@ def test_instances_are_told_by_their_command_line_and_state_folder() -> None:
     )
     found = instances(seen, Path("/var/lib/ostler"), {7})
     assert [each.pid for each in found] == [8]
-    says(judge_instances(found, agent()), Verdict.OK, "one standby (process 8)")
-    says(judge_instances((), agent()), Verdict.OK, "no standby")
+    says(judge_instances(found, agent()), CheckVerdict.OK, "one standby (process 8)")
+    says(judge_instances((), agent()), CheckVerdict.OK, "no standby")
     two = judge_instances((seen[1], seen[2]), agent())
-    says(two, Verdict.WARNING, "2 more instances run (processes 8, 9)", "end those that no DaemonSet")
+    says(two, CheckVerdict.WARNING, "2 more instances run (processes 8, 9)", "end those that no DaemonSet")
     silent = judge_instances(found, NOBODY)
-    says(silent, Verdict.WARNING, "'ostler run' runs (process 8) and does not answer", "--socket")
+    says(silent, CheckVerdict.WARNING, "'ostler run' runs (process 8) and does not answer", "--socket")
 
 
 def test_probes_are_asked() -> None:
     with ApiServer() as server:
         address = server.url.removeprefix("http://")
-        says(judge_http(ask_http(address), address, agent()), Verdict.OK, "answers /healthz")
+        says(judge_http(ask_http(address), address, agent()), CheckVerdict.OK, "answers /healthz")
         assert server.asked[0].path == "/healthz"
         server.respond = lambda _: Answer(503, b"the loop hangs")
         finding = judge_http(ask_http(address), address, agent())
-        says(finding, Verdict.FAILED, "503 the loop hangs", "ss -ltnp")
+        says(finding, CheckVerdict.FAILED, "503 the loop hangs", "ss -ltnp")
     assert "refused" in ask_http(f"0.0.0.0:{server.port}")
-    says(judge_http(None, "0.0.0.0:1", NOBODY), Verdict.SKIPPED, "no agent answers")
+    says(judge_http(None, "0.0.0.0:1", NOBODY), CheckVerdict.SKIPPED, "no agent answers")
 
 
 def test_a_state_folder_is_judged_by_its_rights(tmp_path: Path) -> None:
     node = view(tmp_path)
-    says(examined(node, "state-folder"), Verdict.OK, "can be made")
+    says(examined(node, "state-folder"), CheckVerdict.OK, "can be made")
     (tmp_path / "state").mkdir(mode=0o700)
-    says(examined(node, "state-folder"), Verdict.OK, "is writable, mode 0700")
+    says(examined(node, "state-folder"), CheckVerdict.OK, "is writable, mode 0700")
     (tmp_path / "state").chmod(0o777)
-    says(examined(node, "state-folder"), Verdict.FAILED, "others may write", f"chmod 0700 {tmp_path}/state")
+    says(examined(node, "state-folder"), CheckVerdict.FAILED, "others may write", f"chmod 0700 {tmp_path}/state")
     closed = FolderFacts(Path("/var/lib/ostler"), 0o700, 0, writable=False)
-    says(judge_state(closed), Verdict.FAILED, "/var/lib/ostler is not writable", "--state-dir")
-    says(judge_state(replace_mode(closed)), Verdict.FAILED, "cannot be made", "mounted read-only")
+    says(judge_state(closed), CheckVerdict.FAILED, "/var/lib/ostler is not writable", "--state-dir")
+    says(judge_state(replace_mode(closed)), CheckVerdict.FAILED, "cannot be made", "mounted read-only")
 
 
 def replace_mode(facts: FolderFacts) -> FolderFacts:
@@ -196,7 +216,7 @@ def replace_mode(facts: FolderFacts) -> FolderFacts:
 def test_a_file_in_the_place_of_the_state_folder_has_failed(tmp_path: Path) -> None:
     node = view(tmp_path)
     (tmp_path / "state").write_text("")
-    says(examined(node, "state-folder"), Verdict.FAILED, "is not writable", "check its permissions")
+    says(examined(node, "state-folder"), CheckVerdict.FAILED, "is not writable", "check its permissions")
 
 
 @pytest.fixture
@@ -211,8 +231,8 @@ async def test_a_real_agent_answers_and_holds_its_lock(box: SandboxNode) -> None
     assert {resource: len(ids) for resource, ids in answers.healthy_ids().items()} == {"nvidia.com/gpu": 2}
     lock = read_lock(box.root / "state" / "lock", Path("/proc"))
     finding = judge_lock(lock, answers, box.root / "state" / "lock", agent_visible=True)
-    says(finding, Verdict.OK, f"held by process {box.agent.pid}")
-    says(judge_readiness(answers), Verdict.OK, "ready")
+    says(finding, CheckVerdict.OK, f"held by process {box.agent.pid}")
+    says(judge_readiness(answers), CheckVerdict.OK, "ready")
 
 
 async def test_a_dead_socket_is_nobody(short_dir: Path) -> None:

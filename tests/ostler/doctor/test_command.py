@@ -15,7 +15,7 @@ import pytest
 
 from node.lock import InstanceLock
 from ostler.cli.main import main
-from ostler.doctor.catalogue import NAMES
+from ostler.doctor.examination import NAMES
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.ostler.doctor.nodes import write

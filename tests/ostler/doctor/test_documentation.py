@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ostler.doctor.catalogue import SUBJECTS
-from ostler.doctor.verdict import Verdict
+from ostler.doctor.check import CheckVerdict
+from ostler.doctor.examination import SUBJECTS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "doctor.md").read_text()
 
@@ -22,7 +22,7 @@ def test_the_table_has_every_check_with_its_meaning_and_remedy_in_order() -> Non
 
 
 def test_every_verdict_is_explained() -> None:
-    for verdict in Verdict:
+    for verdict in CheckVerdict:
         assert f"| `{verdict}` |" in PAGE
 
 

@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from ostler.doctor.catalogue import NAMES, SUBJECTS, chosen
-from ostler.doctor.check import Check, Subject
-from ostler.doctor.examination import examine
-from ostler.doctor.node import NodeView
-from ostler.doctor.once import Once
-from ostler.doctor.verdict import Finding, Verdict, failed, joined, ok, several, skipped, warning
+from ostler.doctor.check import (
+    Check,
+    CheckFinding,
+    CheckSubject,
+    CheckVerdict,
+    failed,
+    joined,
+    ok,
+    several,
+    skipped,
+    warning,
+)
+from ostler.doctor.examination import NAMES, SUBJECTS, chosen, examine
+from ostler.doctor.node import NodeView, Once
 from tests.ostler.doctor.nodes import says, view
 
 
@@ -21,37 +29,39 @@ def _check(name: str, examine_: object, deadline: float = 5.0) -> Check:
     return Check(name, "what", "remedy", examine_, deadline)  # type: ignore[arg-type]
 
 
-def _crash(node: NodeView) -> Finding:
+def _crash(node: NodeView) -> CheckFinding:
     raise ValueError("no such\nthing")
 
 
 def test_a_check_that_crashes_is_a_verdict_and_the_others_go_on(tmp_path: Path) -> None:
-    subject = Subject("s", (_check("crash", _crash), _check("well", lambda _: ok("fine"))))
+    subject = CheckSubject("s", (_check("crash", _crash), _check("well", lambda _: ok("fine"))))
     crash, well = examine((subject,), view(tmp_path))
-    says(crash.finding, Verdict.ERROR, "failed to check: ValueError: no such thing", "report it with the output of")
-    says(well.finding, Verdict.OK, "fine")
+    says(
+        crash.finding, CheckVerdict.ERROR, "failed to check: ValueError: no such thing", "report it with the output of"
+    )
+    says(well.finding, CheckVerdict.OK, "fine")
     assert (crash.check, crash.subject) == ("crash", "s")
 
 
 def test_a_check_that_hangs_is_left_behind_at_its_deadline(tmp_path: Path) -> None:
     ending = threading.Event()
 
-    def hang(node: NodeView) -> Finding:
+    def hang(node: NodeView) -> CheckFinding:
         ending.wait(30)
         return ok("late")
 
     began = time.monotonic()
     try:
         hung, well = examine(
-            (Subject("s", (_check("hang", hang, 0.05), _check("well", lambda _: ok("fine")))),), view(tmp_path)
+            (CheckSubject("s", (_check("hang", hang, 0.05), _check("well", lambda _: ok("fine")))),), view(tmp_path)
         )
         assert time.monotonic() - began < 25
         left = [thread for thread in threading.enumerate() if thread.name == "check hang"]
         assert [thread.daemon for thread in left] == [True], "it would keep the command from ending"
     finally:
         ending.set()
-    says(hung.finding, Verdict.ERROR, "failed to check: no result within 0.05 s", "run it again")
-    assert well.finding.verdict is Verdict.OK
+    says(hung.finding, CheckVerdict.ERROR, "failed to check: no result within 0.05 s", "run it again")
+    assert well.finding.verdict is CheckVerdict.OK
 
 
 def test_a_shared_fact_is_read_once_by_many_threads() -> None:
@@ -100,9 +110,9 @@ def test_chosen_checks_keep_the_catalogues_order() -> None:
 
 def test_the_worst_of_several_findings_wins_with_all_that_are_as_bad() -> None:
     both = joined([warning("a", "do a"), failed("b", "do b"), failed("c", "do b")], "well")
-    says(both, Verdict.FAILED, "b; c", "do b")
+    says(both, CheckVerdict.FAILED, "b; c", "do b")
     assert both.fix == "do b"
-    says(joined([], "well"), Verdict.OK, "well")
+    says(joined([], "well"), CheckVerdict.OK, "well")
 
 
 def test_a_long_list_is_cut_with_the_number_of_the_rest() -> None:
@@ -111,5 +121,5 @@ def test_a_long_list_is_cut_with_the_number_of_the_rest() -> None:
 
 
 def test_a_check_that_hangs_or_crashes_is_bad_and_a_skipped_one_is_not() -> None:
-    assert [verdict for verdict in Verdict if verdict.bad] == [Verdict.ERROR, Verdict.FAILED]
+    assert [verdict for verdict in CheckVerdict if verdict.bad] == [CheckVerdict.ERROR, CheckVerdict.FAILED]
     assert skipped("why").verdict.weight < ok("fine").verdict.weight

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from node.rules import Doors, Rule
-from ostler.doctor.agent_answers import AgentAnswers
+from ostler.doctor.answers import DEAD, MISSING, AgentAnswers, KubeletAnswers
+from ostler.doctor.check import CheckVerdict
 from ostler.doctor.holds import judge_both, judge_containers, judge_draining, judge_known, judge_losers, judge_processes
 from ostler.doctor.kubelet import judge_pod_resources
-from ostler.doctor.kubelet_answers import DEAD, MISSING, KubeletAnswers
-from ostler.doctor.nvidia_runtime import strategies_of
-from ostler.doctor.verdict import Verdict
+from ostler.doctor.nvidia_files import strategies_of
 from protos.agent.v1alpha1 import agent_pb2
 from tests.ostler.doctor.nodes import configured, examined, says, view
 
@@ -28,27 +27,38 @@ def agent(*devices: agent_pb2.DeviceHolds, **status: object) -> AgentAnswers:
 
 
 def test_what_is_not_known_fails_where_claims_are_served() -> None:
-    says(judge_known(agent(by_plugin=3, by_dra=2), claims=True), Verdict.OK, "3 devices through the plugin door, 2")
+    says(
+        judge_known(agent(by_plugin=3, by_dra=2), claims=True), CheckVerdict.OK, "3 devices through the plugin door, 2"
+    )
     unknown = agent(kubelet="the kubelet has not told yet which devices containers have: no such socket")
-    says(judge_known(unknown, claims=True), Verdict.FAILED, "no device is offered to claims anew: the", "pod-resources")
-    says(judge_known(unknown, claims=False), Verdict.WARNING, "the kubelet has not told yet", "pod-resources")
+    says(
+        judge_known(unknown, claims=True),
+        CheckVerdict.FAILED,
+        "no device is offered to claims anew: the",
+        "pod-resources",
+    )
+    says(judge_known(unknown, claims=False), CheckVerdict.WARNING, "the kubelet has not told yet", "pod-resources")
     blind = agent(api_server="pods: forbidden")
-    says(judge_known(blind, claims=True), Verdict.WARNING, "is not known: pods: forbidden", "rbac.create")
-    says(judge_known(blind, claims=False), Verdict.OK, "0 devices")
+    says(judge_known(blind, claims=True), CheckVerdict.WARNING, "is not known: pods: forbidden", "rbac.create")
+    says(judge_known(blind, claims=False), CheckVerdict.OK, "0 devices")
 
 
 def test_door_both_that_acts_as_plugin_is_told_with_what_it_needs() -> None:
     off = agent(both="the API server drops the taints of devices")
-    says(judge_both(off, BOTH), Verdict.WARNING, "acts as plugin: the API server drops", "DRADeviceTaints")
-    says(judge_both(agent(), BOTH), Verdict.OK, "keeps the taints")
-    says(judge_both(agent(), (Rule("nvidia.com/gpu"),)), Verdict.SKIPPED, "no rule of the configuration has door both")
+    says(judge_both(off, BOTH), CheckVerdict.WARNING, "acts as plugin: the API server drops", "DRADeviceTaints")
+    says(judge_both(agent(), BOTH), CheckVerdict.OK, "keeps the taints")
+    says(
+        judge_both(agent(), (Rule("nvidia.com/gpu"),)),
+        CheckVerdict.SKIPPED,
+        "no rule of the configuration has door both",
+    )
 
 
 def test_door_both_by_the_nodes_label_is_told_of_though_no_rule_has_it() -> None:
     off = agent(both="the API server drops the taints of devices")
     says(
         judge_both(off, (Rule("nvidia.com/gpu"),)),
-        Verdict.WARNING,
+        CheckVerdict.WARNING,
         "acts as plugin: the API server drops",
         "DRADeviceTaints",
     )
@@ -57,27 +67,32 @@ def test_door_both_by_the_nodes_label_is_told_of_though_no_rule_has_it() -> None
 def test_a_device_that_drains_is_told_with_its_process() -> None:
     left = agent_pb2.Hold(holder="process 41 (python3)", state="draining")
     drains = agent(agent_pb2.DeviceHolds(device="gpu-0", holds=[left]))
-    says(judge_draining(drains), Verdict.WARNING, "gpu-0: process 41 (python3)", "ostler holds release DEVICE")
-    says(judge_draining(agent()), Verdict.OK, "every device is given back")
+    says(judge_draining(drains), CheckVerdict.WARNING, "gpu-0: process 41 (python3)", "ostler holds release DEVICE")
+    says(judge_draining(agent()), CheckVerdict.OK, "every device is given back")
 
 
 def test_processes_that_cannot_be_seen_matter_where_claims_are_served() -> None:
     blind = agent(processes="left-over processes are not looked for")
-    says(judge_processes(blind, claims=True), Verdict.WARNING, "are not looked for", "hostPID")
-    says(judge_processes(blind, claims=False), Verdict.SKIPPED, "no resource is offered through DRA")
-    says(judge_processes(agent(), claims=True), Verdict.OK, "are seen")
+    says(judge_processes(blind, claims=True), CheckVerdict.WARNING, "are not looked for", "hostPID")
+    says(judge_processes(blind, claims=False), CheckVerdict.SKIPPED, "no resource is offered through DRA")
+    says(judge_processes(agent(), claims=True), CheckVerdict.OK, "are seen")
 
 
 def test_containers_that_cannot_be_seen_are_told_of_whatever_is_offered() -> None:
     blind = agent(containers="containers of pods that were deleted by force are not looked for: nothing is mounted")
-    says(judge_containers(blind), Verdict.WARNING, "are not looked for", "read-only hostPath volume of /sys/fs/cgroup")
-    says(judge_containers(agent()), Verdict.OK, "are seen until they have ended")
+    says(
+        judge_containers(blind),
+        CheckVerdict.WARNING,
+        "are not looked for",
+        "read-only hostPath volume of /sys/fs/cgroup",
+    )
+    says(judge_containers(agent()), CheckVerdict.OK, "are seen until they have ended")
 
 
 def test_claims_that_lost_are_named() -> None:
     lost = agent(agent_pb2.DeviceHolds(device="gpu-0", losers=["a/one", "a/two"]))
-    says(judge_losers(lost), Verdict.WARNING, "gpu-0 (claim a/one, a/two)", "end them")
-    says(judge_losers(agent()), Verdict.OK, "no claim waits")
+    says(judge_losers(lost), CheckVerdict.WARNING, "gpu-0 (claim a/one, a/two)", "end them")
+    says(judge_losers(agent()), CheckVerdict.OK, "no claim waits")
 
 
 @pytest.mark.parametrize(
@@ -97,22 +112,22 @@ def test_without_holds_there_is_nothing_to_say(answers: AgentAnswers, why: str) 
         judge_losers(answers),
     )
     for finding in findings:
-        says(finding, Verdict.SKIPPED, why)
+        says(finding, CheckVerdict.SKIPPED, why)
 
 
 def test_the_checks_run_without_an_agent(short_dir: Path) -> None:
     node = view(short_dir)
     for name in ("holds-known", "holds-draining", "holds-losers"):
-        says(examined(node, name), Verdict.SKIPPED, "no agent answers")
-    says(examined(node, "holds-both"), Verdict.SKIPPED, "no rule of the configuration has door both")
-    says(examined(node, "holds-processes"), Verdict.SKIPPED, "no resource is offered through DRA")
+        says(examined(node, name), CheckVerdict.SKIPPED, "no agent answers")
+    says(examined(node, "holds-both"), CheckVerdict.SKIPPED, "no rule of the configuration has door both")
+    says(examined(node, "holds-processes"), CheckVerdict.SKIPPED, "no resource is offered through DRA")
 
 
 @pytest.mark.parametrize("state", [MISSING, DEAD])
 def test_pod_resources_that_claims_need_are_more_than_a_warning(state: str) -> None:
     answers = KubeletAnswers(state)
-    assert judge_pod_resources(answers, Path("/x")).verdict is Verdict.WARNING
-    assert judge_pod_resources(answers, Path("/x"), needed=True).verdict is Verdict.FAILED
+    assert judge_pod_resources(answers, Path("/x")).verdict is CheckVerdict.WARNING
+    assert judge_pod_resources(answers, Path("/x"), needed=True).verdict is CheckVerdict.FAILED
 
 
 def test_the_way_to_a_container_is_judged_door_by_door(short_dir: Path, tmp_path: Path) -> None:

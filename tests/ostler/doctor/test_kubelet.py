@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ostler.config.settings import RegistrationChoice
+from ostler.doctor.answers import KubeletAnswers, ask_kubelet
+from ostler.doctor.check import CheckFinding, CheckVerdict
 from ostler.doctor.kubelet import ask_health, judge_health, judge_pod_resources, judge_root, kubelets
-from ostler.doctor.kubelet_answers import KubeletAnswers, ask_kubelet
 from ostler.doctor.node import NodeView
-from ostler.doctor.processes import Process, processes
-from ostler.doctor.verdict import Finding, Verdict
+from ostler.doctor.reading import RunningProcess, processes
 from sandbox.kubelet.kubelet import Kubelet
 from tests.kube.server import Answer, ApiServer
 from tests.ostler.doctor.nodes import configured, examined, says, view, write
@@ -21,33 +21,38 @@ from tests.ostler.doctor.nodes import configured, examined, says, view, write
 REGISTRY, PLUGINS = Path("/var/lib/kubelet/plugins_registry"), Path("/var/lib/kubelet/device-plugins")
 
 
-async def look(node: NodeView, name: str) -> Finding:
+async def look(node: NodeView, name: str) -> CheckFinding:
     return await asyncio.to_thread(examined, node, name)
 
 
 async def test_a_running_kubelet_is_well_everywhere(short_dir: Path) -> None:
     async with Kubelet(short_dir / "kubelet", reconcile_interval=0.05):
         node = view(short_dir)
-        says(await look(node, "kubelet-device-plugins"), Verdict.OK, "device-plugins takes our sockets")
-        says(await look(node, "kubelet-registry"), Verdict.OK, "plugins_registry takes our sockets")
-        says(await look(node, "kubelet-socket"), Verdict.OK, "kubelet.sock answers")
-        says(await look(node, "kubelet-pod-resources"), Verdict.OK, "the kubelet is 1.34 or newer")
+        says(await look(node, "kubelet-device-plugins"), CheckVerdict.OK, "device-plugins takes our sockets")
+        says(await look(node, "kubelet-registry"), CheckVerdict.OK, "plugins_registry takes our sockets")
+        says(await look(node, "kubelet-socket"), CheckVerdict.OK, "kubelet.sock answers")
+        says(await look(node, "kubelet-pod-resources"), CheckVerdict.OK, "the kubelet is 1.34 or newer")
 
 
 def test_no_kubelet_is_told(short_dir: Path) -> None:
     node = view(short_dir)
-    says(examined(node, "kubelet-device-plugins"), Verdict.FAILED, "does not exist", "create it or correct the setting")
-    says(examined(node, "kubelet-registry"), Verdict.WARNING, "Register is used", "create it")
-    says(examined(node, "kubelet-socket"), Verdict.FAILED, "no kubelet is here", "kubelet.devicePluginDir")
+    says(
+        examined(node, "kubelet-device-plugins"),
+        CheckVerdict.FAILED,
+        "does not exist",
+        "create it or correct the setting",
+    )
+    says(examined(node, "kubelet-registry"), CheckVerdict.WARNING, "Register is used", "create it")
+    says(examined(node, "kubelet-socket"), CheckVerdict.FAILED, "no kubelet is here", "kubelet.devicePluginDir")
     says(
         examined(node, "kubelet-pod-resources"),
-        Verdict.WARNING,
+        CheckVerdict.WARNING,
         "who holds devices",
         "mount the kubelet's pod-resources",
     )
-    says(examined(node, "kubelet-root"), Verdict.SKIPPED, "no kubelet process")
-    says(examined(node, "kubelet-health"), Verdict.SKIPPED, "nobody answers at 127.0.0.1:1")
-    says(examined(node, "kubelet-checkpoint"), Verdict.SKIPPED, "there is no ")
+    says(examined(node, "kubelet-root"), CheckVerdict.SKIPPED, "no kubelet process")
+    says(examined(node, "kubelet-health"), CheckVerdict.SKIPPED, "nobody answers at 127.0.0.1:1")
+    says(examined(node, "kubelet-checkpoint"), CheckVerdict.SKIPPED, "there is no ")
 
 
 def test_sockets_that_a_dead_kubelet_left_are_told(short_dir: Path) -> None:
@@ -56,23 +61,33 @@ def test_sockets_that_a_dead_kubelet_left_are_told(short_dir: Path) -> None:
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(short_dir / "kubelet" / folder / "kubelet.sock"))
     node = view(short_dir)
-    says(examined(node, "kubelet-socket"), Verdict.FAILED, "nobody listens at", "start the kubelet")
-    says(examined(node, "kubelet-pod-resources"), Verdict.WARNING, "nobody listens at", "start the kubelet")
+    says(examined(node, "kubelet-socket"), CheckVerdict.FAILED, "nobody listens at", "start the kubelet")
+    says(examined(node, "kubelet-pod-resources"), CheckVerdict.WARNING, "nobody listens at", "start the kubelet")
 
 
 def test_a_registry_that_is_the_only_way_must_be_there(short_dir: Path) -> None:
     loaded = configured("kubelet: {registration: registry}\n", short_dir)
     node = view(short_dir, loaded)
     assert node.settings.kubelet.registration is RegistrationChoice.REGISTRY
-    says(examined(node, "kubelet-registry"), Verdict.FAILED, "plugins_registry: the folder does not exist", "create it")
-    says(examined(node, "kubelet-device-plugins"), Verdict.WARNING, "not used: registration is registry", "create it")
+    says(
+        examined(node, "kubelet-registry"),
+        CheckVerdict.FAILED,
+        "plugins_registry: the folder does not exist",
+        "create it",
+    )
+    says(
+        examined(node, "kubelet-device-plugins"),
+        CheckVerdict.WARNING,
+        "not used: registration is registry",
+        "create it",
+    )
 
 
 def test_a_folder_open_to_all_has_failed(short_dir: Path) -> None:
     folder = short_dir / "kubelet" / "device-plugins"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    says(examined(view(short_dir), "kubelet-device-plugins"), Verdict.FAILED, "anybody may write", "chmod o-w")
+    says(examined(view(short_dir), "kubelet-device-plugins"), CheckVerdict.FAILED, "anybody may write", "chmod o-w")
 
 
 @pytest.mark.parametrize(
@@ -85,14 +100,14 @@ def test_a_folder_open_to_all_has_failed(short_dir: Path) -> None:
 )
 def test_the_kubelets_age_is_told_by_its_methods(get: str, age: str) -> None:
     answers = KubeletAnswers("answered", {"GetAllocatableResources": "", "Get": get}, {})
-    says(judge_pod_resources(answers, Path("/x")), Verdict.OK, age)
+    says(judge_pod_resources(answers, Path("/x")), CheckVerdict.OK, age)
 
 
 def test_methods_that_do_not_answer_are_told() -> None:
     old = KubeletAnswers("answered", {"GetAllocatableResources": "UNIMPLEMENTED: x"})
-    says(judge_pod_resources(old, Path("/x")), Verdict.WARNING, "older than 1.23", "update the kubelet")
+    says(judge_pod_resources(old, Path("/x")), CheckVerdict.WARNING, "older than 1.23", "update the kubelet")
     broken = KubeletAnswers("answered", {"GetAllocatableResources": "DEADLINE_EXCEEDED: Deadline Exceeded"})
-    says(judge_pod_resources(broken, Path("/x")), Verdict.FAILED, "DEADLINE_EXCEEDED", "restart it")
+    says(judge_pod_resources(broken, Path("/x")), CheckVerdict.FAILED, "DEADLINE_EXCEEDED", "restart it")
 
 
 def test_something_that_listens_and_never_answers_ends_with_the_deadline(short_dir: Path) -> None:
@@ -119,7 +134,7 @@ def test_a_kubelet_with_another_root_folder_has_failed(tmp_path: Path) -> None:
     finding = judge_root(kubelets(seen), REGISTRY, PLUGINS)
     says(
         finding,
-        Verdict.FAILED,
+        CheckVerdict.FAILED,
         "in /var/lib/k0s/kubelet/plugins_registry, not /var/lib/kubelet",
         "kubeletRoot: /var/lib/k0s/kubelet",
     )
@@ -131,26 +146,26 @@ def test_kubelets_in_containers_of_their_own_are_not_this_nodes(tmp_path: Path) 
         (tmp_path / "proc" / pid / "ns/mnt").symlink_to(namespace)
     write(tmp_path, {f"proc/{pid}/cmdline": "kubelet\0--root-dir=/x\0" for pid in ("5", "6")})
     finding = examined(view(tmp_path), "kubelet-root")
-    says(finding, Verdict.FAILED, "process 5) has its plugin registry in /x/plugins_registry", "kubeletRoot: /x")
+    says(finding, CheckVerdict.FAILED, "process 5) has its plugin registry in /x/plugins_registry", "kubeletRoot: /x")
     assert "process 6" not in finding.found
 
 
 def test_the_kubelet_of_the_settings_is_well_in_every_spelling() -> None:
     for words in (("kubelet",), ("/snap/kubelite", "--x"), ("multi", "kubelet", "--root-dir", "/var/lib/kubelet/")):
         says(
-            judge_root(kubelets((Process(3, words),)), REGISTRY, PLUGINS),
-            Verdict.OK,
+            judge_root(kubelets((RunningProcess(3, words),)), REGISTRY, PLUGINS),
+            CheckVerdict.OK,
             "process 3, root folder as in the settings",
         )
 
 
 def test_a_device_plugin_folder_that_follows_the_root_is_a_warning() -> None:
     root = Path("/var/lib/k0s/kubelet")
-    kubelet = Process(3, ("kubelet", f"--root-dir={root}"))
+    kubelet = RunningProcess(3, ("kubelet", f"--root-dir={root}"))
     finding = judge_root((kubelet,), root / "plugins_registry", root / "device-plugins")
     says(
         finding,
-        Verdict.WARNING,
+        CheckVerdict.WARNING,
         "kubelets have it in /var/lib/kubelet/device-plugins",
         "leave kubelet.devicePluginDir out",
     )
@@ -159,9 +174,9 @@ def test_a_device_plugin_folder_that_follows_the_root_is_a_warning() -> None:
 def test_the_kubelets_own_health_is_asked() -> None:
     with ApiServer() as server:
         address = server.url.removeprefix("http://")
-        says(judge_health(ask_health(address), address), Verdict.OK, "says ok")
+        says(judge_health(ask_health(address), address), CheckVerdict.OK, "says ok")
         server.respond = lambda _: Answer(
             500, b"[+]ping ok\n[-]device-plugin failed: reason withheld\nhealthz check failed"
         )
         finding = judge_health(ask_health(address), address)
-        says(finding, Verdict.FAILED, "500 [-]device-plugin failed", "look at the kubelet's log")
+        says(finding, CheckVerdict.FAILED, "500 [-]device-plugin failed", "look at the kubelet's log")

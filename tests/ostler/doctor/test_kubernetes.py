@@ -11,10 +11,10 @@ from node.rules import Doors, Rule
 from node.values import replace
 from ostler.agent.node_status import LEFT
 from ostler.config.settings import EventsChoice, KubernetesSettings
+from ostler.doctor.answers import NodeAnswer
+from ostler.doctor.check import CheckVerdict
 from ostler.doctor.kubernetes import judge_allocatable, judge_node, judge_right
 from ostler.doctor.node import NodeView
-from ostler.doctor.node_object import NodeAnswer
-from ostler.doctor.verdict import Verdict
 from tests.kube.server import Answer, ApiServer, refused
 from tests.ostler.doctor.nodes import DEFAULTS, examined, says, view, write
 
@@ -45,16 +45,16 @@ def asked(
 
 @pytest.mark.parametrize("check", ["kubernetes-api", "kubernetes-node", "kubernetes-allocatable"])
 def test_without_kubernetes_nothing_is_asked(tmp_path: Path, check: str) -> None:
-    says(examined(view(tmp_path), check), Verdict.SKIPPED, "the API server is not used")
+    says(examined(view(tmp_path), check), CheckVerdict.SKIPPED, "the API server is not used")
 
 
 def test_our_node_is_read_once_for_all_checks(tmp_path: Path) -> None:
     with ApiServer() as server:
         server.respond = lambda _: Answer.of(node_object())
         node = asked(tmp_path, server)
-        says(examined(node, "kubernetes-api"), Verdict.OK, f"{server.url} shows Node node-1")
-        says(examined(node, "kubernetes-node"), Verdict.OK, "this machine, ready, kubelet v1.36.0")
-        says(examined(node, "kubernetes-allocatable"), Verdict.SKIPPED, "no agent answers")
+        says(examined(node, "kubernetes-api"), CheckVerdict.OK, f"{server.url} shows Node node-1")
+        says(examined(node, "kubernetes-node"), CheckVerdict.OK, "this machine, ready, kubelet v1.36.0")
+        says(examined(node, "kubernetes-allocatable"), CheckVerdict.SKIPPED, "no agent answers")
         assert [each.path for each in server.asked] == ["/api/v1/nodes/node-1"]
 
 
@@ -62,7 +62,7 @@ def test_claims_and_the_allocatable_need_the_api_server_though_no_events_are_pos
     with ApiServer() as server:
         server.respond = lambda _: Answer.of(node_object())
         node = asked(tmp_path, server, events=EventsChoice.OFF)
-        says(examined(node, "kubernetes-api"), Verdict.SKIPPED, "the API server is not used")
+        says(examined(node, "kubernetes-api"), CheckVerdict.SKIPPED, "the API server is not used")
         settings = node.settings
         for claims in (
             replace(settings, kubernetes=replace(settings.kubernetes, door_by_node=True)),
@@ -70,7 +70,7 @@ def test_claims_and_the_allocatable_need_the_api_server_though_no_events_are_pos
             replace(settings, kubernetes=replace(settings.kubernetes, patch_allocatable=True)),
         ):
             node = view(tmp_path, replace(DEFAULTS, settings=claims))
-            says(examined(node, "kubernetes-api"), Verdict.OK, f"{server.url} shows Node node-1")
+            says(examined(node, "kubernetes-api"), CheckVerdict.OK, f"{server.url} shows Node node-1")
 
 
 @pytest.mark.parametrize(
@@ -81,49 +81,53 @@ def test_a_refusal_has_its_fix(tmp_path: Path, status: int, fix: str) -> None:
     with ApiServer() as server:
         server.respond = lambda _: refused(status, "No", "not today")
         node = asked(tmp_path, server)
-        says(examined(node, "kubernetes-api"), Verdict.FAILED, "not today", fix)
-        says(examined(node, "kubernetes-node"), Verdict.SKIPPED, "could not be read")
+        says(examined(node, "kubernetes-api"), CheckVerdict.FAILED, "not today", fix)
+        says(examined(node, "kubernetes-node"), CheckVerdict.SKIPPED, "could not be read")
 
 
 def test_a_kubeconfig_that_is_not_there_is_told(tmp_path: Path) -> None:
-    says(examined(asked(tmp_path, None), "kubernetes-api"), Verdict.FAILED, "kubeconfig: ", "give")
+    says(examined(asked(tmp_path, None), "kubernetes-api"), CheckVerdict.FAILED, "kubeconfig: ", "give")
 
 
 def test_a_node_without_a_name_cannot_be_asked_for(tmp_path: Path) -> None:
     node = asked(tmp_path, None, name="", events=EventsChoice.ON)
-    says(examined(node, "kubernetes-api"), Verdict.FAILED, "the node's name is not known", "--node-name")
+    says(examined(node, "kubernetes-api"), CheckVerdict.FAILED, "the node's name is not known", "--node-name")
 
 
 def test_another_machines_node_has_failed(tmp_path: Path) -> None:
     with ApiServer() as server:
         server.respond = lambda _: Answer.of(node_object(nodeInfo={"machineID": "f" * 32, "systemUUID": ""}))
         finding = examined(asked(tmp_path, server), "kubernetes-node")
-        says(finding, Verdict.FAILED, "Node node-1 is not this machine: its machineID is ffff", "--node-name")
+        says(finding, CheckVerdict.FAILED, "Node node-1 is not this machine: its machineID is ffff", "--node-name")
 
 
 def test_a_node_that_is_not_ready_or_old_is_told() -> None:
     unready = NodeAnswer(node_object(conditions=[]))  # type: ignore[arg-type]
-    says(judge_node(unready), Verdict.WARNING, "Ready is missing", "the kubelet's log")
+    says(judge_node(unready), CheckVerdict.WARNING, "Ready is missing", "the kubelet's log")
     old = NodeAnswer(node_object(nodeInfo={"kubeletVersion": "v1.25.1"}))  # type: ignore[arg-type]
-    says(judge_node(old), Verdict.FAILED, "the kubelet is v1.25.1", "update the kubelet")
+    says(judge_node(old), CheckVerdict.FAILED, "the kubelet is v1.25.1", "update the kubelet")
     strange = NodeAnswer(node_object(nodeInfo={"kubeletVersion": "main"}))  # type: ignore[arg-type]
-    says(judge_node(strange), Verdict.OK, "kubelet main")
+    says(judge_node(strange), CheckVerdict.OK, "kubelet main")
 
 
 def test_an_agent_that_may_not_write_the_allocatable_is_told() -> None:
     reason = f"{LEFT}: PATCH /api/v1/nodes/worker-1/status: 403 Forbidden"
     found = judge_right(["events are not posted", reason])
     assert found is not None
-    says(found, Verdict.WARNING, reason, "let the agent patch nodes/status of its Node")
+    says(found, CheckVerdict.WARNING, reason, "let the agent patch nodes/status of its Node")
     assert judge_right(["events are not posted"]) is None
 
 
 def test_numbers_of_node_and_agent_are_compared() -> None:
-    says(judge_allocatable({"nvidia.com/gpu": "8"}, {"nvidia.com/gpu": 8}), Verdict.OK, "nvidia.com/gpu: 8")
-    says(judge_allocatable({}, {"nvidia.com/gpu": 0}), Verdict.OK, "nvidia.com/gpu: 0")
-    says(judge_allocatable({}, {}), Verdict.OK, "nothing is offered")
-    says(judge_allocatable({"a.b/vf": "1k"}, {"a.b/vf": 1000}), Verdict.OK, "a.b/vf: 1000")
-    says(judge_allocatable({"a.b/vf": "12k"}, {"a.b/vf": 1200}), Verdict.WARNING, "a.b/vf: 12k allocatable", "wait")
-    says(judge_allocatable({"a.b/vf": "half"}, {"a.b/vf": 1}), Verdict.WARNING, "a.b/vf: half allocatable", "wait")
+    says(judge_allocatable({"nvidia.com/gpu": "8"}, {"nvidia.com/gpu": 8}), CheckVerdict.OK, "nvidia.com/gpu: 8")
+    says(judge_allocatable({}, {"nvidia.com/gpu": 0}), CheckVerdict.OK, "nvidia.com/gpu: 0")
+    says(judge_allocatable({}, {}), CheckVerdict.OK, "nothing is offered")
+    says(judge_allocatable({"a.b/vf": "1k"}, {"a.b/vf": 1000}), CheckVerdict.OK, "a.b/vf: 1000")
+    says(
+        judge_allocatable({"a.b/vf": "12k"}, {"a.b/vf": 1200}), CheckVerdict.WARNING, "a.b/vf: 12k allocatable", "wait"
+    )
+    says(judge_allocatable({"a.b/vf": "half"}, {"a.b/vf": 1}), CheckVerdict.WARNING, "a.b/vf: half allocatable", "wait")
     fewer = judge_allocatable({"nvidia.com/gpu": "7"}, {"nvidia.com/gpu": 8})
-    says(fewer, Verdict.WARNING, "nvidia.com/gpu: 7 allocatable on the Node, the agent shows 8", "wait some seconds")
+    says(
+        fewer, CheckVerdict.WARNING, "nvidia.com/gpu: 7 allocatable on the Node, the agent shows 8", "wait some seconds"
+    )

@@ -11,13 +11,20 @@ from node.inventory.amd import vendor
 from node.inventory.facts import AcceleratorFacts, DeviceFile, PciFunction, SysfsFacts
 from node.inventory.habana.vendor import HABANA
 from node.values import replace
+from ostler.doctor.check import CheckFinding, CheckVerdict
 from ostler.doctor.container_runtime import Runtime
 from ostler.doctor.drivers import judge_driver
 from ostler.doctor.node import NodeView
-from ostler.doctor.nvidia_driver import judge_binding, judge_module, judge_nouveau
-from ostler.doctor.nvidia_files import Expected, Found, expected_files, judge_files, judge_links
-from ostler.doctor.nvidia_runtime import RuntimeOptions, judge
-from ostler.doctor.verdict import Finding, Verdict
+from ostler.doctor.nvidia_files import (
+    Expected,
+    Found,
+    RuntimeOptions,
+    expected_files,
+    judge_files,
+    judge_links,
+    judge_runtime_options,
+)
+from ostler.doctor.nvml import judge_binding, judge_module, judge_nouveau
 from tests.node.sysfs.tree import H100, Tree
 from tests.ostler.doctor.nodes import configured, examined, says, view, write
 
@@ -54,41 +61,41 @@ def add_files(tree: Tree, mode: int = 0o666) -> None:
 def test_a_node_without_gpus_is_skipped(tmp_path: Path) -> None:
     node = view(tmp_path)
     for name in ("nvidia-module", "nvidia-binding", "nouveau", "nvidia-runtime"):
-        says(examined(node, name), Verdict.SKIPPED, "no NVIDIA GPU on the PCI bus")
+        says(examined(node, name), CheckVerdict.SKIPPED, "no NVIDIA GPU on the PCI bus")
     for name in ("nvidia-device-files", "nvidia-char-links"):
-        says(examined(node, name), Verdict.SKIPPED, "kernel module is not loaded")
-    says(examined(node, "amd-driver"), Verdict.SKIPPED, "no AMD GPU")
+        says(examined(node, name), CheckVerdict.SKIPPED, "kernel module is not loaded")
+    says(examined(node, "amd-driver"), CheckVerdict.SKIPPED, "no AMD GPU")
 
 
 def test_a_driver_that_is_loaded_and_bound_is_well(tmp_path: Path) -> None:
     _, node = gpu_node(tmp_path)
-    says(examined(node, "nvidia-module"), Verdict.OK, "nvidia 550.54.15 is loaded")
-    says(examined(node, "nvidia-binding"), Verdict.OK, "1 GPUs are bound to nvidia")
-    says(examined(node, "nouveau"), Verdict.OK, "not loaded")
+    says(examined(node, "nvidia-module"), CheckVerdict.OK, "nvidia 550.54.15 is loaded")
+    says(examined(node, "nvidia-binding"), CheckVerdict.OK, "1 GPUs are bound to nvidia")
+    says(examined(node, "nouveau"), CheckVerdict.OK, "not loaded")
 
 
 def test_a_gpu_without_a_module_has_failed(tmp_path: Path) -> None:
     _, node = gpu_node(tmp_path, driver=None, module=False)
-    says(examined(node, "nvidia-module"), Verdict.FAILED, "1 NVIDIA GPUs are on the PCI bus", "modprobe nvidia")
+    says(examined(node, "nvidia-module"), CheckVerdict.FAILED, "1 NVIDIA GPUs are on the PCI bus", "modprobe nvidia")
     finding = examined(node, "nvidia-binding")
-    says(finding, Verdict.FAILED, "0000:1b:00.0 is bound to no driver", "/sys/bus/pci/drivers_probe")
+    says(finding, CheckVerdict.FAILED, "0000:1b:00.0 is bound to no driver", "/sys/bus/pci/drivers_probe")
 
 
 def test_a_module_may_be_away_while_the_driver_is_quiesced_or_vfio_has_the_gpus() -> None:
-    says(judge_module([GPU], None, "driver 580"), Verdict.SKIPPED, "quiesced (driver 580)")
-    says(judge_module([replace(GPU, driver="vfio-pci")], None, None), Verdict.SKIPPED, "bound to vfio-pci")
-    says(judge_binding([replace(GPU, driver="vfio-pci")]), Verdict.OK, "bound to vfio-pci")
+    says(judge_module([GPU], None, "driver 580"), CheckVerdict.SKIPPED, "quiesced (driver 580)")
+    says(judge_module([replace(GPU, driver="vfio-pci")], None, None), CheckVerdict.SKIPPED, "bound to vfio-pci")
+    says(judge_binding([replace(GPU, driver="vfio-pci")]), CheckVerdict.OK, "bound to vfio-pci")
 
 
 def test_nouveau_that_has_a_gpu_has_failed(tmp_path: Path) -> None:
     _, node = gpu_node(tmp_path, driver="nouveau", module=False)
     (tmp_path / "sys/module/nouveau").mkdir(parents=True)
-    says(examined(node, "nouveau"), Verdict.FAILED, "nouveau has taken 0000:1b:00.0", "blacklist nouveau")
-    says(examined(node, "nvidia-binding"), Verdict.FAILED, "bound to nouveau", "unbind it from nouveau")
+    says(examined(node, "nouveau"), CheckVerdict.FAILED, "nouveau has taken 0000:1b:00.0", "blacklist nouveau")
+    says(examined(node, "nvidia-binding"), CheckVerdict.FAILED, "bound to nouveau", "unbind it from nouveau")
 
 
 def test_nouveau_that_is_loaded_for_nothing_is_a_warning() -> None:
-    says(judge_nouveau([GPU], loaded=True), Verdict.WARNING, "nouveau is loaded", "blacklist nouveau")
+    says(judge_nouveau([GPU], loaded=True), CheckVerdict.WARNING, "nouveau is loaded", "blacklist nouveau")
 
 
 def test_device_files_with_the_drivers_numbers_are_well(tmp_path: Path) -> None:
@@ -97,35 +104,42 @@ def test_device_files_with_the_drivers_numbers_are_well(tmp_path: Path) -> None:
     tree.capability("mig/config", "DeviceFileMinor: 1\n")
     add_files(tree)
     tree.device("/dev/nvidia-caps/nvidia-cap12", 506, 12)
-    says(examined(node, "nvidia-device-files"), Verdict.OK, "5 files are there")
+    says(examined(node, "nvidia-device-files"), CheckVerdict.OK, "5 files are there")
 
 
 def test_missing_device_files_fail_where_nothing_works_without_them(tmp_path: Path) -> None:
     tree, node = gpu_node(tmp_path)
     finding = examined(node, "nvidia-device-files")
-    says(finding, Verdict.FAILED, "/dev/nvidiactl is missing; /dev/nvidia0 is missing", "nvidia-modprobe -c 0 -u")
+    says(finding, CheckVerdict.FAILED, "/dev/nvidiactl is missing; /dev/nvidia0 is missing", "nvidia-modprobe -c 0 -u")
     tree.device("/dev/nvidiactl", 195, 255)
     tree.device("/dev/nvidia0", 195, 0)
     for file in (tmp_path / "host/dev").glob("nvidia*"):
         file.chmod(0o666)
     finding = examined(view(tmp_path, stat=tree._numbers), "nvidia-device-files")
-    says(finding, Verdict.WARNING, "/dev/nvidia-uvm is missing; /dev/nvidia-uvm-tools is missing", "nvidia-modprobe")
+    says(
+        finding, CheckVerdict.WARNING, "/dev/nvidia-uvm is missing; /dev/nvidia-uvm-tools is missing", "nvidia-modprobe"
+    )
 
 
 def test_wrong_numbers_no_device_and_a_closed_mode_are_told() -> None:
     control = Expected("nvidiactl", 195, 255, needed=True)
     cap = Expected("nvidia-caps/nvidia-cap1", None, 1, needed=False)
     wrong = judge_files([control], {"nvidiactl": Found((195, 0), 0o666)})
-    says(wrong, Verdict.FAILED, "/dev/nvidiactl has the numbers 195:0, the driver's are 195:255", "remove it, then run")
-    says(judge_files([cap], {cap.name: Found((9, 2), 0o444)}), Verdict.FAILED, "the driver's are ?:1", "remove it")
+    says(
+        wrong,
+        CheckVerdict.FAILED,
+        "/dev/nvidiactl has the numbers 195:0, the driver's are 195:255",
+        "remove it, then run",
+    )
+    says(judge_files([cap], {cap.name: Found((9, 2), 0o444)}), CheckVerdict.FAILED, "the driver's are ?:1", "remove it")
     says(
         judge_files([control], {"nvidiactl": Found(None, 0o644)}),
-        Verdict.FAILED,
+        CheckVerdict.FAILED,
         "is no device file",
         "remove what lies",
     )
     closed = judge_files([control], {"nvidiactl": Found((195, 255), 0o600)})
-    says(closed, Verdict.WARNING, "mode 0600: containers that do not run as root", "NVreg_DeviceFileMode=0666")
+    says(closed, CheckVerdict.WARNING, "mode 0600: containers that do not run as root", "NVreg_DeviceFileMode=0666")
     assert expected_files([], [3], {})[-1] == Expected("nvidia-caps/nvidia-cap3", None, 3, needed=False)
 
 
@@ -135,7 +149,7 @@ def test_links_by_number_are_looked_for(tmp_path: Path) -> None:
     finding = examined(node, "nvidia-char-links")
     says(
         finding,
-        Verdict.WARNING,
+        CheckVerdict.WARNING,
         "no right link for nvidia-uvm, nvidia-uvm-tools, nvidia0 and 1 more",
         "create-dev-char-symlinks",
     )
@@ -149,13 +163,13 @@ def test_links_by_number_are_looked_for(tmp_path: Path) -> None:
         ("nvidia-uvm-tools", "507:1"),
     ):
         (links / numbers).symlink_to(f"../{name}")
-    says(examined(node, "nvidia-char-links"), Verdict.OK, "4 links are there")
+    says(examined(node, "nvidia-char-links"), CheckVerdict.OK, "4 links are there")
 
 
 def test_a_link_to_another_file_is_wrong() -> None:
     finding = judge_links({"nvidia0": (195, 0)}, {(195, 0): "/dev/nvidia1"})
-    says(finding, Verdict.WARNING, "no right link for nvidia0", "nvidia-ctk")
-    says(judge_links({}, {}), Verdict.SKIPPED, "no NVIDIA device file")
+    says(finding, CheckVerdict.WARNING, "no right link for nvidia0", "nvidia-ctk")
+    says(judge_links({}, {}), CheckVerdict.SKIPPED, "no NVIDIA device file")
 
 
 ENVVAR = frozenset({ListStrategy.ENVVAR})
@@ -166,17 +180,17 @@ CONTAINERD = Runtime(
 
 def test_variables_without_nvidias_runtime_are_a_warning(tmp_path: Path) -> None:
     _, node = gpu_node(tmp_path)
-    says(examined(node, "nvidia-runtime"), Verdict.SKIPPED, "no configuration of containerd")
+    says(examined(node, "nvidia-runtime"), CheckVerdict.SKIPPED, "no configuration of containerd")
     write(tmp_path, {"host/etc/containerd/config.toml": "version = 2\n"})
     finding = examined(node, "nvidia-runtime")
     says(
         finding,
-        Verdict.WARNING,
+        CheckVerdict.WARNING,
         "has no NVIDIA runtime, which the strategy envvar needs",
         "nvidia-ctk runtime configure",
     )
-    bare = judge(ENVVAR, replace_runtimes(()), None, specs=False)
-    says(bare, Verdict.WARNING, "containers get no devices", "cdi-cri")
+    bare = judge_runtime_options(ENVVAR, replace_runtimes(()), None, specs=False)
+    says(bare, CheckVerdict.WARNING, "containers get no devices", "cdi-cri")
 
 
 def replace_runtimes(runtimes: tuple[tuple[str, str], ...]) -> Runtime:
@@ -185,9 +199,17 @@ def replace_runtimes(runtimes: tuple[tuple[str, str], ...]) -> Runtime:
 
 def test_nvidias_runtime_is_well_as_default_and_by_class(tmp_path: Path) -> None:
     strict = RuntimeOptions(variable=False)
-    says(judge(ENVVAR, CONTAINERD, strict, specs=True), Verdict.OK, "nvidia is the default of containerd")
+    says(
+        judge_runtime_options(ENVVAR, CONTAINERD, strict, specs=True),
+        CheckVerdict.OK,
+        "nvidia is the default of containerd",
+    )
     by_class = replace_runtimes((("gpu", "/usr/bin/nvidia-container-runtime"), ("runc", "")))
-    says(judge(ENVVAR, by_class, strict, specs=True), Verdict.OK, "gpu; pods need a runtimeClassName")
+    says(
+        judge_runtime_options(ENVVAR, by_class, strict, specs=True),
+        CheckVerdict.OK,
+        "gpu; pods need a runtimeClassName",
+    )
 
 
 def test_a_runtime_that_gives_all_gpus_to_everybody_is_a_warning(tmp_path: Path) -> None:
@@ -201,18 +223,18 @@ def test_a_runtime_that_gives_all_gpus_to_everybody_is_a_warning(tmp_path: Path)
         },
     )
     finding = examined(node, "nvidia-runtime")
-    says(finding, Verdict.WARNING, "lets every image ask for all GPUs", "envvar-when-unprivileged = false")
+    says(finding, CheckVerdict.WARNING, "lets every image ask for all GPUs", "envvar-when-unprivileged = false")
 
 
 def test_volume_mounts_that_the_runtime_does_not_accept_have_failed() -> None:
-    finding = judge(frozenset({ListStrategy.VOLUME_MOUNTS}), CONTAINERD, RuntimeOptions(), specs=True)
-    says(finding, Verdict.FAILED, "does not accept devices as volume mounts", "as-volume-mounts = true")
+    finding = judge_runtime_options(frozenset({ListStrategy.VOLUME_MOUNTS}), CONTAINERD, RuntimeOptions(), specs=True)
+    says(finding, CheckVerdict.FAILED, "does not accept devices as volume mounts", "as-volume-mounts = true")
 
 
 def test_rules_with_cdi_need_no_nvidia_runtime(tmp_path: Path) -> None:
     Tree(tmp_path).pci("pci0000:15/0000:15:01.0/0000:1b:00.0", H100, driver="nvidia")
     node = view(tmp_path, configured("defaults: {deviceListStrategy: [cdi-cri]}\n", tmp_path))
-    says(examined(node, "nvidia-runtime"), Verdict.SKIPPED, "no rule names NVIDIA GPUs by variable or mount")
+    says(examined(node, "nvidia-runtime"), CheckVerdict.SKIPPED, "no rule names NVIDIA GPUs by variable or mount")
 
 
 AMD = PciFunction(
@@ -227,19 +249,24 @@ AMD = PciFunction(
 KFD = DeviceFile("/dev/kfd", "c", 234, 0)
 
 
-def judge_amd(gpus: list[PciFunction], files: list[DeviceFile]) -> Finding:
+def judge_amd(gpus: list[PciFunction], files: list[DeviceFile]) -> CheckFinding:
     return judge_driver(vendor.AMD, gpus, SysfsFacts(device_files=tuple(files)))
 
 
 def test_amd_gpus_with_kfd_are_well() -> None:
-    says(judge_amd([AMD], [KFD]), Verdict.OK, "1 AMD GPUs are bound to amdgpu")
+    says(judge_amd([AMD], [KFD]), CheckVerdict.OK, "1 AMD GPUs are bound to amdgpu")
 
 
 def test_amd_gpus_without_driver_kfd_or_render_node_are_told() -> None:
-    says(judge_amd([replace(AMD, driver=None)], [KFD]), Verdict.FAILED, "none bound to amdgpu", "modprobe amdgpu")
-    says(judge_amd([AMD], []), Verdict.FAILED, "/dev/kfd is missing", "see 'dmesg' for kfd")
-    says(judge_amd([replace(AMD, drm=("card0",))], [KFD]), Verdict.WARNING, "no render node for 0000:c1:00.0", "dmesg")
-    says(judge_amd([replace(AMD, driver="vfio-pci")], []), Verdict.SKIPPED, "every AMD GPU is bound to vfio-pci")
+    says(judge_amd([replace(AMD, driver=None)], [KFD]), CheckVerdict.FAILED, "none bound to amdgpu", "modprobe amdgpu")
+    says(judge_amd([AMD], []), CheckVerdict.FAILED, "/dev/kfd is missing", "see 'dmesg' for kfd")
+    says(
+        judge_amd([replace(AMD, drm=("card0",))], [KFD]),
+        CheckVerdict.WARNING,
+        "no render node for 0000:c1:00.0",
+        "dmesg",
+    )
+    says(judge_amd([replace(AMD, driver="vfio-pci")], []), CheckVerdict.SKIPPED, "every AMD GPU is bound to vfio-pci")
 
 
 GAUDI = PciFunction("0000:33:00.0", "pci0000:30/0000:33:00.0", "0x120000", "0x1da3", "0x1020", driver="habanalabs")
@@ -248,14 +275,14 @@ GAUDI = PciFunction("0000:33:00.0", "pci0000:30/0000:33:00.0", "0x120000", "0x1d
 def test_gaudi_cards_need_their_driver_and_its_entries_in_sysfs() -> None:
     known = SysfsFacts(accelerators=(AcceleratorFacts(GAUDI.address, ("accel0",)),))
     bare = [replace(GAUDI, driver=None)]
-    says(judge_driver(HABANA, [GAUDI], known), Verdict.OK, "1 Intel Gaudi GPUs are bound to habanalabs")
-    says(judge_driver(HABANA, bare, known), Verdict.FAILED, "none bound to habanalabs", "modprobe habanalabs")
-    says(judge_driver(HABANA, [GAUDI], SysfsFacts()), Verdict.WARNING, "no entry in /sys/class/accel", "dmesg")
-    says(judge_driver(HABANA, [], known), Verdict.SKIPPED, "no Intel Gaudi GPU")
+    says(judge_driver(HABANA, [GAUDI], known), CheckVerdict.OK, "1 Intel Gaudi GPUs are bound to habanalabs")
+    says(judge_driver(HABANA, bare, known), CheckVerdict.FAILED, "none bound to habanalabs", "modprobe habanalabs")
+    says(judge_driver(HABANA, [GAUDI], SysfsFacts()), CheckVerdict.WARNING, "no entry in /sys/class/accel", "dmesg")
+    says(judge_driver(HABANA, [], known), CheckVerdict.SKIPPED, "no Intel Gaudi GPU")
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_recorded_node_has_nothing_of_this_machine(tmp_path: Path, name: str) -> None:
     node = view(tmp_path)
     node.settings = replace(node.settings, inventory=replace(node.settings.inventory, recorded=Path("x.yaml")))
-    says(examined(node, name), Verdict.SKIPPED, "a recorded node is replayed")
+    says(examined(node, name), CheckVerdict.SKIPPED, "a recorded node is replayed")

@@ -10,9 +10,8 @@ import pytest
 from node.inventory.facts import PciFunction
 from node.inventory.recordings.source import read
 from node.quiesce import Quiesce
-from ostler.doctor.nvml import judge_answer, judge_versions, library_version
-from ostler.doctor.nvml_answer import HANGS, NvmlAnswer, ask_nvml
-from ostler.doctor.verdict import Verdict
+from ostler.doctor.check import CheckVerdict
+from ostler.doctor.nvml import HANGS, NvmlAnswer, ask_nvml, judge_answer, judge_versions, library_version
 from sandbox.nodes import path
 from tests.node.nvml import stub
 from tests.ostler.doctor.nodes import examined, says, view
@@ -21,14 +20,14 @@ GPU = PciFunction("0000:1b:00.0", "pci0000:15/0000:1b:00.0", "0x030200", "0x10de
 
 
 def test_an_answer_for_every_gpu_is_well() -> None:
-    says(judge_answer(NvmlAnswer("ok", "", "550.1", 1), [GPU]), Verdict.OK, "driver 550.1 answers for 1 GPUs")
+    says(judge_answer(NvmlAnswer("ok", "", "550.1", 1), [GPU]), CheckVerdict.OK, "driver 550.1 answers for 1 GPUs")
 
 
 def test_lost_and_missing_gpus_are_told() -> None:
     lost = NvmlAnswer("ok", "", "550.1", 1, ("GPU 0 (GPU-x): GPU_IS_LOST",))
-    says(judge_answer(lost, [GPU]), Verdict.FAILED, "GPU 0 (GPU-x): GPU_IS_LOST", "Xid messages; reset the GPU")
+    says(judge_answer(lost, [GPU]), CheckVerdict.FAILED, "GPU 0 (GPU-x): GPU_IS_LOST", "Xid messages; reset the GPU")
     few = judge_answer(NvmlAnswer("ok", "", "550.1", 1), [GPU, GPU])
-    says(few, Verdict.WARNING, "NVML has 1 GPUs, 2 are bound", "did not initialise")
+    says(few, CheckVerdict.WARNING, "NVML has 1 GPUs, 2 are bound", "did not initialise")
 
 
 @pytest.mark.parametrize(
@@ -45,19 +44,19 @@ def test_lost_and_missing_gpus_are_told() -> None:
     ],
 )
 def test_every_way_of_not_answering_has_its_fix(status: str, fix: str) -> None:
-    says(judge_answer(NvmlAnswer(status, "what NVML says"), [GPU]), Verdict.FAILED, "what NVML says", fix)
+    says(judge_answer(NvmlAnswer(status, "what NVML says"), [GPU]), CheckVerdict.FAILED, "what NVML says", fix)
 
 
 def test_a_node_without_gpu_and_library_is_skipped(tmp_path: Path) -> None:
-    says(examined(view(tmp_path), "nvml"), Verdict.SKIPPED, "no NVIDIA GPU on the PCI bus")
+    says(examined(view(tmp_path), "nvml"), CheckVerdict.SKIPPED, "no NVIDIA GPU on the PCI bus")
 
 
 @pytest.mark.parametrize(
     "status", ["LIBRARY_NOT_FOUND", "LIBRARY_NOT_LOADABLE", "DRIVER_NOT_LOADED", "DRIVER_UNREACHABLE"]
 )
 def test_a_library_without_a_gpu_and_a_driver_is_nobodys_fault(status: str) -> None:
-    says(judge_answer(NvmlAnswer(status, "what NVML says"), []), Verdict.SKIPPED, "no NVIDIA GPU on the PCI bus")
-    says(judge_answer(NvmlAnswer(HANGS, "no answer"), []), Verdict.FAILED, "no answer", "restart the node")
+    says(judge_answer(NvmlAnswer(status, "what NVML says"), []), CheckVerdict.SKIPPED, "no NVIDIA GPU on the PCI bus")
+    says(judge_answer(NvmlAnswer(HANGS, "no answer"), []), CheckVerdict.FAILED, "no answer", "restart the node")
 
 
 def test_versions_are_compared_by_the_librarys_file(tmp_path: Path) -> None:
@@ -66,13 +65,13 @@ def test_versions_are_compared_by_the_librarys_file(tmp_path: Path) -> None:
     (folder / "libnvidia-ml.so.560.28.03").touch()
     (folder / "libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.560.28.03")
     library = library_version(tmp_path, None)
-    says(judge_versions("560.28.03", library, "ok"), Verdict.OK, "library and module are 560.28.03")
+    says(judge_versions("560.28.03", library, "ok"), CheckVerdict.OK, "library and module are 560.28.03")
     old = judge_versions("550.54.15", library, "LIB_RM_VERSION_MISMATCH")
-    says(old, Verdict.FAILED, "the library is 560.28.03, the loaded kernel module 550.54.15", "ostler quiesce")
-    says(judge_versions(None, library, ""), Verdict.SKIPPED, "not loaded")
-    says(judge_versions("550.1", None, "ok"), Verdict.SKIPPED, "cannot be told from its file")
+    says(old, CheckVerdict.FAILED, "the library is 560.28.03, the loaded kernel module 550.54.15", "ostler quiesce")
+    says(judge_versions(None, library, ""), CheckVerdict.SKIPPED, "not loaded")
+    says(judge_versions("550.1", None, "ok"), CheckVerdict.SKIPPED, "cannot be told from its file")
     told = judge_versions("550.1", None, "LIB_RM_VERSION_MISMATCH")
-    says(told, Verdict.FAILED, "does not belong to the loaded kernel module 550.1", "restart the node")
+    says(told, CheckVerdict.FAILED, "does not belong to the loaded kernel module 550.1", "restart the node")
     assert library_version(tmp_path / "nowhere", None) is None
 
 
@@ -82,8 +81,8 @@ def test_a_quiesced_driver_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("this-boot")
     Quiesce(tmp_path / "state/quiesce.json", tmp_path / "proc").begin("driver 580")
     for name in ("nvml", "nvidia-versions"):
-        says(examined(node, name), Verdict.SKIPPED, "quiesced (driver 580): the driver is left alone")
-    says(examined(node, "agent-quiesced"), Verdict.WARNING, "quiesced (driver 580)", "ostler resume")
+        says(examined(node, name), CheckVerdict.SKIPPED, "quiesced (driver 580): the driver is left alone")
+    says(examined(node, "agent-quiesced"), CheckVerdict.WARNING, "quiesced (driver 580)", "ostler resume")
 
 
 class TestAgainstTheStubLibrary:
@@ -121,10 +120,12 @@ class TestAgainstTheStubLibrary:
     def test_a_driver_that_hangs_is_left_behind(self, library: Path, tmp_path: Path) -> None:
         answer = ask_nvml(tmp_path, library, tmp_path, timeout=0.01)
         assert answer.status == HANGS
-        says(judge_answer(answer, [GPU]), Verdict.FAILED, "no answer within 0.01 s", "restart the node")
+        says(judge_answer(answer, [GPU]), CheckVerdict.FAILED, "no answer within 0.01 s", "restart the node")
 
     def test_a_library_that_kills_its_process_is_told(self, tmp_path: Path) -> None:
         (tmp_path / "bad.c").write_text("void abort(void); __attribute__((constructor)) void load(void) { abort(); }")
         subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "bad.so", tmp_path / "bad.c"], check=True)
         answer = ask_nvml(tmp_path, tmp_path / "bad.so", tmp_path)
-        says(judge_answer(answer, [GPU]), Verdict.FAILED, "the process that asked ended: exit code -6", "nvidia-smi")
+        says(
+            judge_answer(answer, [GPU]), CheckVerdict.FAILED, "the process that asked ended: exit code -6", "nvidia-smi"
+        )

@@ -10,12 +10,18 @@ import pytest
 
 from node.kubelet.checkpoint import Checkpoint, encode
 from node.sockets import PREFIX
-from ostler.doctor.agent_answers import AgentAnswers
-from ostler.doctor.foreign_plugins import PluginSocket, judge, read_sockets
-from ostler.doctor.kubelet_answers import LISTENING, KubeletAnswers
-from ostler.doctor.once import Once
-from ostler.doctor.registration import judge_checkpoint, judge_devices, judge_states, read_checkpoint
-from ostler.doctor.verdict import Verdict
+from ostler.doctor.answers import LISTENING, AgentAnswers, KubeletAnswers
+from ostler.doctor.check import CheckVerdict
+from ostler.doctor.node import Once
+from ostler.doctor.registration import (
+    PluginSocket,
+    judge_checkpoint,
+    judge_devices,
+    judge_plugins,
+    judge_states,
+    read_checkpoint,
+    read_sockets,
+)
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
@@ -34,53 +40,62 @@ def state(registration: str, detail: str = "") -> AgentAnswers:
 @pytest.mark.parametrize(
     ("registration", "verdict", "fix"),
     [
-        ("contested", Verdict.FAILED, "see the check foreign-plugins"),
-        ("failed", Verdict.FAILED, "do what the text says"),
-        ("waiting", Verdict.WARNING, "start the kubelet"),
-        ("offered", Verdict.WARNING, "wait some seconds"),
+        ("contested", CheckVerdict.FAILED, "see the check foreign-plugins"),
+        ("failed", CheckVerdict.FAILED, "do what the text says"),
+        ("waiting", CheckVerdict.WARNING, "start the kubelet"),
+        ("offered", CheckVerdict.WARNING, "wait some seconds"),
     ],
 )
-def test_a_registration_that_is_not_there_is_told(registration: str, verdict: Verdict, fix: str) -> None:
+def test_a_registration_that_is_not_there_is_told(registration: str, verdict: CheckVerdict, fix: str) -> None:
     says(judge_states(state(registration, "why")), verdict, f"{GPU} is {registration} (why)", fix)
 
 
 def test_registered_resources_are_well() -> None:
-    says(judge_states(state("registered")), Verdict.OK, f"registered: {GPU}")
-    says(judge_states(AgentAnswers(agent_pb2.GetStatusResponse())), Verdict.OK, "nothing is offered")
-    says(judge_states(AgentAnswers()), Verdict.SKIPPED, "no agent answers")
+    says(judge_states(state("registered")), CheckVerdict.OK, f"registered: {GPU}")
+    says(judge_states(AgentAnswers(agent_pb2.GetStatusResponse())), CheckVerdict.OK, "nothing is offered")
+    says(judge_states(AgentAnswers()), CheckVerdict.SKIPPED, "no agent answers")
 
 
 AB, A = frozenset({"a", "b"}), frozenset({"a"})
 
 
 def test_both_sides_with_the_same_devices_are_well() -> None:
-    says(judge_devices({GPU: AB}, {GPU: AB}, {GPU: AB}), Verdict.OK, f"both sides agree on healthy devices ({GPU}: 2)")
-    says(judge_devices({GPU: AB}, None, {GPU: AB}), Verdict.OK, "both sides agree")
-    says(judge_devices({GPU: frozenset()}, {}, {}), Verdict.OK, "both sides agree")
-    says(judge_devices({}, {}, {}), Verdict.OK, "nothing is offered")
-    says(judge_devices({GPU: AB}, None, None), Verdict.SKIPPED, "neither the pod resources API nor the checkpoint")
+    says(
+        judge_devices({GPU: AB}, {GPU: AB}, {GPU: AB}),
+        CheckVerdict.OK,
+        f"both sides agree on healthy devices ({GPU}: 2)",
+    )
+    says(judge_devices({GPU: AB}, None, {GPU: AB}), CheckVerdict.OK, "both sides agree")
+    says(judge_devices({GPU: frozenset()}, {}, {}), CheckVerdict.OK, "both sides agree")
+    says(judge_devices({}, {}, {}), CheckVerdict.OK, "nothing is offered")
+    says(judge_devices({GPU: AB}, None, None), CheckVerdict.SKIPPED, "neither the pod resources API nor the checkpoint")
 
 
 def test_devices_that_one_side_lacks_are_named() -> None:
     fewer = judge_devices({GPU: AB}, {GPU: A}, None)
     says(
-        fewer, Verdict.FAILED, "the agent shows 2 healthy devices, the kubelet has 1 (missing: b)", "restart the agent"
+        fewer,
+        CheckVerdict.FAILED,
+        "the agent shows 2 healthy devices, the kubelet has 1 (missing: b)",
+        "restart the agent",
     )
     more = judge_devices({GPU: A}, None, {GPU: AB})
-    says(more, Verdict.FAILED, "its checkpoint has 2 (not ours: b)", "restart the agent")
+    says(more, CheckVerdict.FAILED, "its checkpoint has 2 (not ours: b)", "restart the agent")
     stale = judge_devices({GPU: AB}, {GPU: AB}, {GPU: A})
-    says(stale, Verdict.WARNING, "the checkpoint does not have what the kubelet shows", "full or read-only")
+    says(stale, CheckVerdict.WARNING, "the checkpoint does not have what the kubelet shows", "full or read-only")
 
 
 def test_the_kubelets_record_is_read_and_a_damaged_one_told(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint"
-    says(judge_checkpoint(read_checkpoint(file), file), Verdict.SKIPPED, "no plugin has registered yet")
+    says(judge_checkpoint(read_checkpoint(file), file), CheckVerdict.SKIPPED, "no plugin has registered yet")
     good = encode(Checkpoint((), {GPU: ("a",)}))
     file.write_bytes(good)
-    says(judge_checkpoint(read_checkpoint(file), file), Verdict.OK, f"0 containers hold devices; registered: {GPU}")
+    says(
+        judge_checkpoint(read_checkpoint(file), file), CheckVerdict.OK, f"0 containers hold devices; registered: {GPU}"
+    )
     file.write_bytes(good.replace(b'"a"', b'"b"'))
     damaged = judge_checkpoint(read_checkpoint(file), file)
-    says(damaged, Verdict.FAILED, "cannot be used: checkpoint is corrupted", "drain the node, stop the kubelet")
+    says(damaged, CheckVerdict.FAILED, "cannot be used: checkpoint is corrupted", "drain the node, stop the kubelet")
 
 
 async def test_a_real_agent_and_kubelet_agree() -> None:
@@ -93,7 +108,7 @@ async def test_a_real_agent_and_kubelet_agree() -> None:
             ("kubelet-checkpoint", "registered: nvidia.com/gpu"),
             ("foreign-plugins", "no other plugin"),
         ):
-            says(await asyncio.to_thread(examined, node, name), Verdict.OK, found)
+            says(await asyncio.to_thread(examined, node, name), CheckVerdict.OK, found)
 
 
 async def test_a_difference_that_is_gone_when_asked_again_was_only_on_its_way() -> None:
@@ -101,7 +116,7 @@ async def test_a_difference_that_is_gone_when_asked_again_was_only_on_its_way() 
         await box.registered()
         node = view(box.root)
         node.kubelet = Once(lambda: KubeletAnswers(LISTENING, {}, {}))
-        says(await asyncio.to_thread(examined, node, "kubelet-devices"), Verdict.OK, "both sides agree")
+        says(await asyncio.to_thread(examined, node, "kubelet-devices"), CheckVerdict.OK, "both sides agree")
 
 
 async def test_a_kubelet_that_lost_us_is_seen() -> None:
@@ -115,7 +130,7 @@ async def test_a_kubelet_that_lost_us_is_seen() -> None:
         finding = judge_devices(answers.healthy_ids(), kubelet.allocatable, None)
         says(
             finding,
-            Verdict.FAILED,
+            CheckVerdict.FAILED,
             "the agent shows 2 healthy devices, the kubelet has 0 (missing: GPU-",
             "restart the agent",
         )
@@ -131,12 +146,17 @@ async def test_another_plugin_for_the_same_resource_is_found_by_asking_its_name(
     await friend.start()
     try:
         finding = await asyncio.to_thread(examined, view(short_dir), "foreign-plugins")
-        says(finding, Verdict.FAILED, f"{plugins}/p.sock serves {GPU}, too", "remove the other plugin (its DaemonSet)")
+        says(
+            finding,
+            CheckVerdict.FAILED,
+            f"{plugins}/p.sock serves {GPU}, too",
+            "remove the other plugin (its DaemonSet)",
+        )
         assert foreign.streams == 0, "no stream was opened that could take an update from the kubelet"
         await foreign.stop()
         (plugins / "p.sock").unlink(missing_ok=True)
         finding = await asyncio.to_thread(examined, view(short_dir), "foreign-plugins")
-        says(finding, Verdict.OK, "other plugins: example.com/fpga")
+        says(finding, CheckVerdict.OK, "other plugins: example.com/fpga")
     finally:
         await foreign.stop()
         await friend.stop()
@@ -149,7 +169,7 @@ def test_a_dead_socket_in_the_registry_is_a_warning(short_dir: Path) -> None:
         dead.bind(str(registry / "old.sock"))
     assert read_sockets((registry,)) == (PluginSocket(registry / "old.sock", answered=False),)
     finding = examined(view(short_dir), "foreign-plugins")
-    says(finding, Verdict.WARNING, f"nobody listens at {registry}/old.sock", f"rm {registry}/old.sock")
+    says(finding, CheckVerdict.WARNING, f"nobody listens at {registry}/old.sock", f"rm {registry}/old.sock")
 
 
 def test_a_dead_socket_of_our_own_is_told_as_well_where_no_agent_answers(short_dir: Path) -> None:
@@ -157,12 +177,12 @@ def test_a_dead_socket_of_our_own_is_told_as_well_where_no_agent_answers(short_d
     registry.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(registry / f"{PREFIX}x.sock"))
-    says(examined(view(short_dir), "foreign-plugins"), Verdict.WARNING, "nobody listens at", f"{PREFIX}x.sock")
+    says(examined(view(short_dir), "foreign-plugins"), CheckVerdict.WARNING, "nobody listens at", f"{PREFIX}x.sock")
 
 
 def test_a_socket_of_another_agent_of_ours_is_no_other_plugin() -> None:
     ours = PluginSocket(REGISTRY / f"{PREFIX}x.sock", answered=True, type="DevicePlugin", name="example.com/x")
-    says(judge([ours], frozenset(), (GPU,), REGISTRY), Verdict.OK, "no other plugin")
+    says(judge_plugins([ours], frozenset(), (GPU,), REGISTRY), CheckVerdict.OK, "no other plugin")
 
 
 @pytest.mark.parametrize(
@@ -177,45 +197,49 @@ def test_a_socket_of_another_agent_of_ours_is_no_other_plugin() -> None:
     ],
 )
 def test_a_plugin_that_does_not_say_its_name_is_guessed_by_its_socket(file: str, resource: str, guessed: bool) -> None:
-    finding = judge([PluginSocket(Path("/p") / file, answered=True)], frozenset(), (resource,), REGISTRY)
+    finding = judge_plugins([PluginSocket(Path("/p") / file, answered=True)], frozenset(), (resource,), REGISTRY)
     if guessed:
-        says(finding, Verdict.WARNING, f"by its name it may be {resource}", "an older plugin is still installed")
+        says(finding, CheckVerdict.WARNING, f"by its name it may be {resource}", "an older plugin is still installed")
     else:
-        says(finding, Verdict.OK, f"other plugins: {file}")
+        says(finding, CheckVerdict.OK, f"other plugins: {file}")
 
 
 def test_a_dra_driver_for_the_same_gpus_has_failed() -> None:
     driver = PluginSocket(Path("/r/gpu.nvidia.com-reg.sock"), answered=True, type="DRAPlugin", name="gpu.nvidia.com")
-    finding = judge([driver], frozenset(), (GPU,), REGISTRY)
+    finding = judge_plugins([driver], frozenset(), (GPU,), REGISTRY)
     says(
         finding,
-        Verdict.FAILED,
+        CheckVerdict.FAILED,
         "offers the same devices through DRA (gpu.nvidia.com)",
         "let only one of both offer them",
     )
     gaudi = PluginSocket(Path("/r/gaudi.intel.com-reg.sock"), answered=True, type="DRAPlugin", name="gaudi.intel.com")
-    found = judge([gaudi], frozenset(), ("habana.ai/gaudi",), REGISTRY)
-    says(found, Verdict.FAILED, "through DRA (gaudi.intel.com)", "remove the driver, or our rule")
-    says(judge([driver], frozenset(), ("amd.com/gpu",), REGISTRY), Verdict.OK, "other plugins: gpu.nvidia.com")
-    own = judge([driver], frozenset(), (GPU,), REGISTRY, "gpu.nvidia.com")
-    says(own, Verdict.OK, "no other plugin")
+    found = judge_plugins([gaudi], frozenset(), ("habana.ai/gaudi",), REGISTRY)
+    says(found, CheckVerdict.FAILED, "through DRA (gaudi.intel.com)", "remove the driver, or our rule")
+    says(
+        judge_plugins([driver], frozenset(), ("amd.com/gpu",), REGISTRY),
+        CheckVerdict.OK,
+        "other plugins: gpu.nvidia.com",
+    )
+    own = judge_plugins([driver], frozenset(), (GPU,), REGISTRY, "gpu.nvidia.com")
+    says(own, CheckVerdict.OK, "no other plugin")
     other = PluginSocket(Path("/r/csi.sock"), answered=True, type="CSIPlugin", name="disk.example.com")
-    says(judge([other], frozenset(), (GPU,), REGISTRY), Verdict.OK, "other plugins: disk.example.com")
+    says(judge_plugins([other], frozenset(), (GPU,), REGISTRY), CheckVerdict.OK, "other plugins: disk.example.com")
 
 
 def test_our_own_sockets_are_nobody_elses() -> None:
     own = PluginSocket(Path("/r/ostler-x.sock"), answered=True, type="DevicePlugin", name=GPU)
-    says(judge([own], frozenset({own.path}), (GPU,), REGISTRY), Verdict.OK, "no other plugin")
+    says(judge_plugins([own], frozenset({own.path}), (GPU,), REGISTRY), CheckVerdict.OK, "no other plugin")
     says(
-        judge([own], frozenset(), (GPU,), REGISTRY),
-        Verdict.FAILED,
+        judge_plugins([own], frozenset(), (GPU,), REGISTRY),
+        CheckVerdict.FAILED,
         "/r/ostler-x.sock serves",
         "remove the other plugin",
     )
     profile = PluginSocket(Path("/r/x"), answered=True, type="DevicePlugin", name="nvidia.com/mig-1g.5gb")
     says(
-        judge([profile], frozenset(), ("nvidia.com/mig-{profile}",), REGISTRY),
-        Verdict.FAILED,
+        judge_plugins([profile], frozenset(), ("nvidia.com/mig-{profile}",), REGISTRY),
+        CheckVerdict.FAILED,
         "mig-1g.5gb, too",
         "another resource name",
     )

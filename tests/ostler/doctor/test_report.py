@@ -6,8 +6,8 @@ import json
 
 import jsonschema
 
-from ostler.doctor.report import document, summary, text, worst
-from ostler.doctor.verdict import Finding, Result, Verdict, failed, ok, skipped, warning
+from ostler.doctor.check import CheckFinding, CheckVerdict, Result, failed, ok, skipped, warning
+from ostler.doctor.examination import document, summary, text, worst
 
 RESULTS = (
     Result("clock", "machine", ok("synchronised"), 0.001),
@@ -77,7 +77,7 @@ def test_colour_changes_nothing_but_colour() -> None:
 
 
 def test_control_characters_of_a_finding_do_not_reach_the_terminal() -> None:
-    hostile = (Result("clock", "machine", Finding(Verdict.FAILED, "\x1b[2Jgone", "rm \x07"), 0.0),)
+    hostile = (Result("clock", "machine", CheckFinding(CheckVerdict.FAILED, "\x1b[2Jgone", "rm \x07"), 0.0),)
     assert "\x1b" not in text(hostile, colour=False)
     assert "\\x1b[2Jgone" in text(hostile, colour=False)
 
@@ -91,7 +91,7 @@ def test_the_data_has_the_form_that_its_schema_says() -> None:
 
 def test_nothing_checked_is_said() -> None:
     assert summary(()) == "nothing was checked"
-    assert worst(()) is Verdict.SKIPPED
+    assert worst(()) is CheckVerdict.SKIPPED
 
 
 def test_warnings_alone_are_not_bad() -> None:

@@ -8,10 +8,16 @@ import pytest
 
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.facts import CdiFacts
-from ostler.doctor.cdi import judge_hooks, judge_runtime, judge_specs
-from ostler.doctor.container_runtime import DEFAULT_DIRECTORIES, Runtime, find_runtime
+from ostler.doctor.check import CheckVerdict
+from ostler.doctor.container_runtime import (
+    DEFAULT_DIRECTORIES,
+    Runtime,
+    find_runtime,
+    judge_hooks,
+    judge_runtime,
+    judge_specs,
+)
 from ostler.doctor.node import NodeView
-from ostler.doctor.verdict import Verdict
 from tests.ostler.doctor.nodes import configured, examined, says, view, write
 
 CONTAINERD = "etc/containerd/config.toml"
@@ -125,7 +131,7 @@ def test_a_file_that_does_not_parse_is_a_fault_and_a_warning(tmp_path: Path, pla
     runtime = found(tmp_path)
     says(
         judge_runtime(runtime, "/var/run/cdi", used=True),
-        Verdict.WARNING,
+        CheckVerdict.WARNING,
         "cannot be read: not valid TOML: Invalid",
         "correct the runtime's",
     )
@@ -133,8 +139,8 @@ def test_a_file_that_does_not_parse_is_a_fault_and_a_warning(tmp_path: Path, pla
 
 def test_no_runtime_is_seen_where_there_is_none(tmp_path: Path) -> None:
     assert find_runtime(tmp_path) is None
-    says(judge_runtime(None, "/var/run/cdi", used=True), Verdict.SKIPPED, "can be seen from here")
-    says(judge_runtime(None, "/var/run/cdi", used=False), Verdict.SKIPPED, "no rule gives devices by CDI")
+    says(judge_runtime(None, "/var/run/cdi", used=True), CheckVerdict.SKIPPED, "can be seen from here")
+    says(judge_runtime(None, "/var/run/cdi", used=False), CheckVerdict.SKIPPED, "no rule gives devices by CDI")
 
 
 def test_odd_types_in_a_file_are_no_crash(tmp_path: Path) -> None:
@@ -146,17 +152,17 @@ def test_our_folder_is_known_to_the_runtime() -> None:
     file = Path("/etc/containerd/config.toml")
     says(
         judge_runtime(Runtime("containerd", file, cdi=True), "/run/cdi", used=True),
-        Verdict.OK,
+        CheckVerdict.OK,
         "looks for CDI specs in /run/cdi",
     )
     off = judge_runtime(Runtime("containerd", file, cdi=False), "/run/cdi", used=True)
-    says(off, Verdict.FAILED, "CDI is off in", "set enable_cdi = true in /etc/containerd/config.toml")
+    says(off, CheckVerdict.FAILED, "CDI is off in", "set enable_cdi = true in /etc/containerd/config.toml")
     unsaid = judge_runtime(Runtime("containerd", file, cdi=None), "/run/cdi", used=True)
-    says(unsaid, Verdict.WARNING, "does not say enable_cdi", "set enable_cdi = true")
+    says(unsaid, CheckVerdict.WARNING, "does not say enable_cdi", "set enable_cdi = true")
     elsewhere = judge_runtime(Runtime("CRI-O", file, cdi=True, directories=("/opt/cdi",)), "/run/cdi", used=True)
     says(
         elsewhere,
-        Verdict.FAILED,
+        CheckVerdict.FAILED,
         "CRI-O does not look for CDI specs in /run/cdi (only: /opt/cdi)",
         "add it to cdi_spec_dirs",
     )
@@ -164,22 +170,25 @@ def test_our_folder_is_known_to_the_runtime() -> None:
 
 def test_the_check_asks_only_where_a_rule_uses_cdi(tmp_path: Path) -> None:
     write(tmp_path, {"host/etc/containerd/config.toml": V3})
-    says(examined(view(tmp_path), "cdi-runtime"), Verdict.SKIPPED, "no rule gives devices by CDI")
+    says(examined(view(tmp_path), "cdi-runtime"), CheckVerdict.SKIPPED, "no rule gives devices by CDI")
     node = view(tmp_path, configured("defaults: {deviceListStrategy: [cdi-cri]}\n", tmp_path))
     says(
-        examined(node, "cdi-runtime"), Verdict.FAILED, f"does not look for CDI specs in {tmp_path}/cdi", "cdi.directory"
+        examined(node, "cdi-runtime"),
+        CheckVerdict.FAILED,
+        f"does not look for CDI specs in {tmp_path}/cdi",
+        "cdi.directory",
     )
 
 
 def test_bad_and_doubled_specs_are_told(tmp_path: Path) -> None:
     spec = '{"cdiVersion": "0.5.0", "kind": "a.b/c", "devices": [{"name": "x"}]}'
     write(tmp_path, {"cdi/one.json": spec})
-    says(examined(view(tmp_path), "cdi-specs"), Verdict.OK, "1 devices in CDI specs")
+    says(examined(view(tmp_path), "cdi-specs"), CheckVerdict.OK, "1 devices in CDI specs")
     write(tmp_path, {"cdi/two.json": spec, "cdi/three.json": "{"})
     finding = examined(view(tmp_path), "cdi-specs")
-    says(finding, Verdict.WARNING, "two.json: a.b/c=x also defined in", "correct or remove the file")
+    says(finding, CheckVerdict.WARNING, "two.json: a.b/c=x also defined in", "correct or remove the file")
     assert "three.json: not valid" in finding.found
-    says(judge_specs(CdiFacts()), Verdict.OK, "0 devices")
+    says(judge_specs(CdiFacts()), CheckVerdict.OK, "0 devices")
 
 
 FULL = EditOptions((ListStrategy.CDI_CRI,), cdi_mode=CdiMode.FULL, hook="/usr/bin/nvidia-cdi-hook")
@@ -188,25 +197,34 @@ FULL = EditOptions((ListStrategy.CDI_CRI,), cdi_mode=CdiMode.FULL, hook="/usr/bi
 def test_a_hook_that_is_missing_has_failed(tmp_path: Path) -> None:
     says(
         judge_hooks([FULL], frozenset(), host_visible=True),
-        Verdict.FAILED,
+        CheckVerdict.FAILED,
         "nvidia-cdi-hook is not there",
         "toolkit-base",
     )
-    says(judge_hooks([FULL], frozenset({FULL.hook or ""}), host_visible=True), Verdict.OK, "/usr/bin/nvidia-cdi-hook")
-    says(judge_hooks([FULL], frozenset(), host_visible=False), Verdict.SKIPPED, "cannot be seen from here")
-    says(examined(view(tmp_path), "cdi-hook"), Verdict.SKIPPED, "has a hook")
+    says(
+        judge_hooks([FULL], frozenset({FULL.hook or ""}), host_visible=True),
+        CheckVerdict.OK,
+        "/usr/bin/nvidia-cdi-hook",
+    )
+    says(judge_hooks([FULL], frozenset(), host_visible=False), CheckVerdict.SKIPPED, "cannot be seen from here")
+    says(examined(view(tmp_path), "cdi-hook"), CheckVerdict.SKIPPED, "has a hook")
 
 
 def test_the_hook_is_looked_for_in_the_nodes_file_system(tmp_path: Path) -> None:
     text = "defaults: {deviceListStrategy: [cdi-cri], cdiMode: full, hook: /opt/hook}\n"
     node = view(tmp_path, configured(text, tmp_path))
-    says(examined(node, "cdi-hook"), Verdict.FAILED, "/opt/hook is not there", "install nvidia-container-toolkit-base")
+    says(
+        examined(node, "cdi-hook"),
+        CheckVerdict.FAILED,
+        "/opt/hook is not there",
+        "install nvidia-container-toolkit-base",
+    )
     write(tmp_path, {"host/opt/hook": ""})
     (tmp_path / "host/opt/hook").chmod(0o755)
-    says(examined(node, "cdi-hook"), Verdict.OK, "/opt/hook")
+    says(examined(node, "cdi-hook"), CheckVerdict.OK, "/opt/hook")
 
 
 def test_the_hook_of_the_node_is_not_looked_for_in_a_pods_own_file_system(tmp_path: Path) -> None:
     loaded = configured("defaults: {deviceListStrategy: [cdi-cri], cdiMode: full, hook: /opt/hook}\n", tmp_path)
     pod = NodeView(loaded, environment={"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
-    says(examined(pod, "cdi-hook"), Verdict.SKIPPED, "the node's file system cannot be seen from here")
+    says(examined(pod, "cdi-hook"), CheckVerdict.SKIPPED, "the node's file system cannot be seen from here")

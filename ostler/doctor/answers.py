@@ -1,0 +1,241 @@
+"""What the agent, the kubelet and the API server answer, each asked once with deadlines; nothing is changed by it.
+
+The kubelet's pod resources: ``List`` lets the kubelet drop records of pods that are gone, which it does by itself as
+well; so ``Get`` of a pod that cannot exist is called to tell kubelets apart, and ``List`` is left alone. ``/healthz``
+over plain HTTP is a page that both the kubelet and the agent have. The Node object is read as the agent reads it for
+its events.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import grpc
+
+from kube.bodies import JsonObject
+from node.clocks import chance
+from node.kubelet.podresources import OPTIONS, TIMEOUT, ids_by_resource
+from node.rules import Door, Doors
+from node.sockets import is_answered, is_socket
+from ostler.agent.node_events import Environment, events_wanted
+from ostler.cli.client import NoAgent, call
+from ostler.cli.exits import CommandFailed
+from ostler.config.settings import Settings
+from ostler.doctor.reading import hidden
+from protos.agent.v1alpha1 import agent_pb2
+from protos.podresources.v1 import api_pb2, api_pb2_grpc
+
+NO_AGENT = "no agent answers"
+"""What every check says that needs one."""
+
+AGENT_TIMEOUT = 5.0
+"""Seconds for each question; all are answered from memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAnswers:
+    """``status`` and ``devices`` are None when it did not answer; ``fault`` says why, ``listening`` if one is there.
+
+    ``holds``: None also where it serves nobody yet, or is too old to tell.
+    """
+
+    status: agent_pb2.GetStatusResponse | None = None
+    devices: agent_pb2.ListDevicesResponse | None = None
+    holds: agent_pb2.ListHoldsResponse | None = None
+    fault: str = ""
+    listening: bool = True
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id as it sees it."""
+        return self.status.pid if self.status is not None else None
+
+    def healthy_ids(self) -> dict[str, frozenset[str]]:
+        """Ids that it shows the kubelet as healthy, by resource; a resource without any is there, too.
+
+        What is offered by claims alone is not the kubelet's.
+        """
+        found: dict[str, set[str]] = {item.name: set() for item in self.status.resources} if self.status else {}
+        for device in self.devices.devices if self.devices is not None else ():
+            if device.offered_as == "Healthy" and device.door != Doors.DRA:
+                found.setdefault(device.resource, set()).add(device.offered_id)
+        return {resource: frozenset(ids) for resource, ids in found.items()}
+
+
+def ask_agent(socket: Path) -> AgentAnswers:
+    """Status, devices and holds of the agent at ``socket``."""
+    try:
+        status = call(socket, lambda stub: stub.GetStatus(agent_pb2.GetStatusRequest(), timeout=AGENT_TIMEOUT))
+        devices = call(socket, lambda stub: stub.ListDevices(agent_pb2.ListDevicesRequest(), timeout=AGENT_TIMEOUT))
+    except NoAgent as error:
+        return AgentAnswers(fault=str(error), listening=False)
+    except OSError as error:
+        return AgentAnswers(fault=f"{socket} cannot be reached ({error.strerror})", listening=False)
+    except CommandFailed as error:
+        return AgentAnswers(fault=str(error))
+    try:
+        holds = call(socket, lambda stub: stub.ListHolds(agent_pb2.ListHoldsRequest(), timeout=AGENT_TIMEOUT))
+    except CommandFailed:
+        holds = None  # A standby, or an agent before 1.0 that does not know the question: its status has been told.
+    return AgentAnswers(status, devices, holds)
+
+
+ANSWERED = ""
+HIDDEN, MISSING, DEAD, LISTENING = "hidden", "missing", "dead", "answered"
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletAnswers:
+    """``state``: ``hidden`` (this user may not look), ``missing``, ``dead`` (nobody listens) or ``answered``.
+
+    ``faults``: by method what it said instead of an answer, empty for an answer. ``allocatable``: ids of healthy
+    devices by resource, None where the kubelet did not tell.
+    """
+
+    state: str
+    faults: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, frozenset[str]] | None = None
+
+
+def socket_state(socket: Path) -> str:
+    """``hidden``, ``missing``, ``dead`` or ``answered``."""
+    if hidden(socket):
+        return HIDDEN
+    if not is_socket(socket):
+        return MISSING
+    if not os.access(socket, os.W_OK):
+        return HIDDEN  # Whoever may not write cannot connect.
+    return LISTENING if is_answered(socket) else DEAD
+
+
+def ask_kubelet(socket: Path, timeout: float = TIMEOUT) -> KubeletAnswers:
+    """Ask the pod resources API at ``socket``, each question for at most so many seconds."""
+    state = socket_state(socket)
+    if state != LISTENING:
+        return KubeletAnswers(state)
+    faults: dict[str, str] = {}
+    with grpc.insecure_channel(f"unix:{socket}", options=OPTIONS) as channel:
+        stub = api_pb2_grpc.PodResourcesListerStub(channel)
+        answer: list[api_pb2.AllocatableResourcesResponse] = []
+        faults["GetAllocatableResources"] = _kubelet_fault(
+            lambda: answer.append(stub.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=timeout))
+        )
+        nobody = api_pb2.GetPodResourcesRequest(pod_name="-", pod_namespace="-")
+        faults["Get"] = _kubelet_fault(lambda: stub.Get(nobody, timeout=timeout))
+    return KubeletAnswers(LISTENING, faults, ids_by_resource(answer[0]) if answer else None)
+
+
+def _kubelet_fault(question: Callable[[], object]) -> str:
+    try:
+        question()
+    except grpc.RpcError as error:
+        call = cast("grpc.Call", error)  # What a call raises is always the call itself, too.
+        return f"{call.code().name}: {call.details() or ''}"
+    return ANSWERED
+
+
+PAGE_TIMEOUT = 3.0
+"""Seconds for each step."""
+_MOST = 2000
+"""Bytes of a page that are read; what is bad stands in its first lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthPage:
+    """``fault``: why there is no answer, empty for an answer; then its ``status`` and the beginning of its text."""
+
+    fault: str = ""
+    status: int = 0
+    text: str = ""
+
+    @property
+    def well(self) -> bool:
+        """Whether the answer is a good one."""
+        return not self.fault and self.status == http.HTTPStatus.OK
+
+
+def ask_page(host: str, port: int) -> HealthPage:
+    """The page at an address; whatever goes wrong is told in it."""
+    connection = http.client.HTTPConnection(host, port, timeout=PAGE_TIMEOUT)
+    try:
+        connection.request("GET", "/healthz")
+        answer = connection.getresponse()
+        text = answer.read(_MOST).decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        return HealthPage(fault=str(error) or type(error).__name__)
+    finally:
+        connection.close()
+    return HealthPage(status=answer.status, text=text.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """The Node object, or why there is none: ``fault`` with ``fix``; ``off``: the API server is not asked.
+
+    ``identity``: what tells that it is another machine's, empty for ours. ``server``: who answered.
+    """
+
+    node: JsonObject | None = None
+    server: str = ""
+    fault: str = ""
+    fix: str = ""
+    identity: str = ""
+    off: bool = False
+
+
+def ask_node(settings: Settings, surroundings: Environment) -> NodeAnswer:
+    """Read our Node, with one attempt and short limits."""
+    if not (events_wanted(settings, surroundings) or settings.kubernetes.patch_allocatable or _serves_claims(settings)):
+        return NodeAnswer(off=True)
+    if not settings.node_name:
+        return NodeAnswer(fault="the node's name is not known", fix="give it with --node-name (in a pod spec.nodeName)")
+    # Here and not above: the client library is slow to load, and most nodes need it only now.
+    from kube.access import in_cluster
+    from kube.bodies import path_of
+    from kube.client import Client, RequestLimits
+    from kube.errors import ConfigurationError, NodeNotOurs, RequestError
+    from kube.kubeconfig import from_kubeconfig
+    from kube.node_identity import check_node, read_machine
+
+    kubeconfig, name = settings.kubernetes.kubeconfig, settings.node_name
+    try:
+        if kubeconfig is not None:
+            access = from_kubeconfig(kubeconfig)
+        else:
+            access = in_cluster(surroundings.environment, surroundings.account)
+        client = Client(access, random=chance, user_agent="ostler-doctor", limits=RequestLimits(3.0, 6.0, 1))
+        try:
+            node = client.get(path_of("api", "v1", "nodes", name))
+        finally:
+            client.close()
+    except ConfigurationError as error:
+        where = f"{error.path}: {error.field}" if error.field else error.path
+        return NodeAnswer(fault=f"{where}: {error.problem}", fix=error.fix)
+    except RequestError as error:
+        return NodeAnswer(fault=str(error), fix=_FIXES.get(error.status, _OTHERWISE))
+    identity = ""
+    try:
+        check_node(node, name, read_machine(surroundings.etc, settings.roots.sys))
+    except NodeNotOurs as error:
+        identity = f"Node {name} is not this machine: its {error.field} is {error.theirs}, here it is {error.ours}"
+    return NodeAnswer(node, access.server, identity=identity)
+
+
+def _serves_claims(settings: Settings) -> bool:
+    """Whether the DRA door needs the API server; a recorded node is nobody's."""
+    if settings.inventory.recorded is not None:
+        return False
+    return settings.kubernetes.door_by_node or any(rule.door.has(Door.DRA) for rule in settings.rules)
+
+
+_FIXES = {
+    401: "give a valid token or certificate, in a pod the service account's",
+    403: "let the account get nodes (the chart's ClusterRole does)",
+    404: "give the name of the Node as --node-name (in a pod spec.nodeName)",
+}
+_OTHERWISE = "see whether the API server can be reached from this node"
