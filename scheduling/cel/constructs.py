@@ -125,15 +125,14 @@ class Loop:
 def fold(loop: Loop) -> Run:
     """The closure of a comprehension."""
     accumulator, result = loop.accumulator, loop.result
-    rounds = _two_variables(loop, loop.second) if loop.second is not None else _one_variable(loop)
+    rounds = _one_variable(loop) if loop.second is None else _two_variables(loop, loop.second)
 
     def run(frame: Frame) -> Value:
         entries = loop.range(frame)
         frame.slots[accumulator] = UNSET
-        try:
-            rounds(frame, entries)
-        except _NotIterable as error:
-            raise CelFault(f"unsupported comprehension range type: {error}", loop.node) from None
+        if not is_list(entries) and not is_map(entries):
+            raise CelFault(f"unsupported comprehension range type: {type_name(entries)}", loop.node)
+        rounds(frame, entries)
         value = result(frame)
         if type(value) is Growing:
             return list(value)
@@ -144,23 +143,13 @@ def fold(loop: Loop) -> Run:
     return run
 
 
-class _NotIterable(Exception):
-    """The range is neither a list nor a map."""
-
-
 def _one_variable(loop: Loop) -> Callable[[Frame, Value], None]:
     slot = loop.first
     rounds = _round(loop)
 
     def go(frame: Frame, entries: Value) -> None:
-        over: Iterable[Value]
-        if is_list(entries):
-            over = elements(entries)
-        elif is_map(entries):
-            over = (unmap_key(stored) for stored in entries)  # type: ignore[attr-defined]
-        else:
-            raise _NotIterable(type_name(entries))
         slots = frame.slots
+        over: Iterable[Value] = elements(entries) if is_list(entries) else map(unmap_key, entries)  # type: ignore[call-overload]
         for each in over:
             slots[slot] = each
             if not rounds(frame):
@@ -177,10 +166,8 @@ def _two_variables(loop: Loop, second: int) -> Callable[[Frame, Value], None]:
         over: Iterable[tuple[Value, Value]]
         if is_list(entries):
             over = enumerate(elements(entries))
-        elif is_map(entries):
-            over = ((unmap_key(stored), value) for stored, value in entries.items())  # type: ignore[attr-defined]
         else:
-            raise _NotIterable(type_name(entries))
+            over = ((unmap_key(stored), value) for stored, value in entries.items())  # type: ignore[attr-defined]
         slots = frame.slots
         for key, value in over:
             slots[slot] = key

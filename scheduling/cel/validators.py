@@ -22,33 +22,21 @@ from scheduling.cel.values import CelFault
 _PRECISION_DIGITS = 19
 """More digits than this do not fit into 64 bits."""
 
-_SHOWABLE = frozenset(
-    {
-        TypeKind.LIST,
-        TypeKind.MAP,
-        TypeKind.INT,
-        TypeKind.UINT,
-        TypeKind.DOUBLE,
-        TypeKind.BOOL,
-        TypeKind.STRING,
-        TypeKind.TIMESTAMP,
-        TypeKind.BYTES,
-        TypeKind.DURATION,
-        TypeKind.TYPE,
-        TypeKind.NULL,
-        TypeKind.DYN,
-    }
-)
+_K = TypeKind
+_INTEGERS = frozenset((_K.INT, _K.UINT, _K.DYN))
+_DOUBLES = frozenset((_K.DOUBLE, _K.STRING, _K.DYN))
+_OTHERS = frozenset((_K.LIST, _K.MAP, _K.BOOL, _K.TIMESTAMP, _K.BYTES, _K.DURATION, _K.TYPE, _K.NULL))
 _CLAUSES: dict[str, frozenset[TypeKind]] = {
-    "s": _SHOWABLE,
-    "d": frozenset({TypeKind.INT, TypeKind.UINT, TypeKind.DYN}),
-    "f": frozenset({TypeKind.DOUBLE, TypeKind.STRING, TypeKind.DYN}),
-    "e": frozenset({TypeKind.DOUBLE, TypeKind.STRING, TypeKind.DYN}),
-    "b": frozenset({TypeKind.INT, TypeKind.UINT, TypeKind.BOOL, TypeKind.DYN}),
-    "x": frozenset({TypeKind.INT, TypeKind.UINT, TypeKind.STRING, TypeKind.BYTES, TypeKind.DYN}),
-    "X": frozenset({TypeKind.INT, TypeKind.UINT, TypeKind.STRING, TypeKind.BYTES, TypeKind.DYN}),
-    "o": frozenset({TypeKind.INT, TypeKind.UINT, TypeKind.DYN}),
+    "s": _INTEGERS | _DOUBLES | _OTHERS,
+    "d": _INTEGERS,
+    "f": _DOUBLES,
+    "e": _DOUBLES,
+    "b": _INTEGERS | {_K.BOOL},
+    "x": _INTEGERS | {_K.STRING, _K.BYTES},
+    "X": _INTEGERS | {_K.STRING, _K.BYTES},
+    "o": _INTEGERS,
 }
+"""The types that each clause of `format` accepts."""
 
 
 def validate(checked: Checked) -> list[Issue]:

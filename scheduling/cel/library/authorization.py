@@ -6,11 +6,10 @@ all the same: an expression that calls one on a value whose type is not known co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import ceil
 
 from scheduling.cel.library.function import Library, Overload, method
-from scheduling.cel.library.prices import LIST, MESSAGE, ONE_UNIT, TEXT, CallEstimate, CallOperand, Price, exactly
+from scheduling.cel.library.prices import LIST, MESSAGE, ONE_UNIT, TEXT, CallEstimate, Price, exactly
 from scheduling.cel.types import BOOL, STRING, Type, opaque
 from scheduling.cel.values import Value, no_such_overload, size_of
 
@@ -25,18 +24,15 @@ _CHECK_UNITS = 350_000
 """Asking an authorizer: two of these are more than an expression may cost."""
 
 
-def _requirements_cost(arguments: Sequence[Value], _result: Value) -> int:
-    """A text of selectors is read into a list of requirements, of two characters at least each."""
-    size = size_of(arguments[1])
-    return LIST + ceil(size * TEXT) + ceil(size * 0.5) * (LIST + MESSAGE)
-
-
-def _requirements_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
-    size = operands[1].range()
-    return CallEstimate(exactly(LIST) + size.times(TEXT) + size.times(0.5).times(LIST + MESSAGE))
-
-
-_REQUIREMENTS = Price(_requirements_cost, _requirements_estimate, by_name=True)
+_EACH = LIST + MESSAGE
+_REQUIREMENTS = Price(
+    lambda arguments, _result: LIST + ceil(size_of(arguments[1]) * TEXT) + ceil(size_of(arguments[1]) * 0.5) * _EACH,
+    lambda operands: CallEstimate(
+        exactly(LIST) + operands[1].range().times(TEXT) + operands[1].range().times(0.5).times(_EACH)
+    ),
+    by_name=True,
+)
+"""Reading a text of selectors into a list of requirements, of two characters at least each."""
 _CHECK = Price(
     lambda _arguments, _result: _CHECK_UNITS, lambda _operands: CallEstimate(exactly(_CHECK_UNITS)), by_name=True
 )

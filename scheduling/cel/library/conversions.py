@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from decimal import Decimal
 from math import isfinite, isinf, isnan
 
 from scheduling.cel.library.function import A, Library, function
-from scheduling.cel.library.prices import TEXT, CallEstimate, CallOperand, CostRange, Price, text_cost
+from scheduling.cel.library.prices import TEXT, CallEstimate, CostRange, Price, text_cost
 from scheduling.cel.library.times import SECOND, parse_duration, parse_timestamp, timestamp, timestamp_text
 from scheduling.cel.types import (
     BOOL,
@@ -165,16 +164,19 @@ def _same(value: Value) -> Value:
     return value
 
 
-def _bytes_of_text(operands: Sequence[CallOperand]) -> CallEstimate:
-    """Every character may become four bytes; the bound wraps around at 64 bits."""
-    size = operands[0].known()
-    return CallEstimate(size.times(TEXT), CostRange(size.least, size.most * 4 % 2**64))
-
-
-def _text_of_bytes(operands: Sequence[CallOperand]) -> CallEstimate:
-    size = operands[0].known()
-    return CallEstimate(size.times(TEXT), CostRange(size.least // 4, size.most))
-
+_ENCODES = Price(
+    text_cost(TEXT),
+    lambda operands: CallEstimate(
+        operands[0].known().times(TEXT), CostRange(operands[0].known().least, operands[0].known().most * 4 % 2**64)
+    ),
+)
+"""Every character may become four bytes; the bound wraps around at 64 bits."""
+_DECODES = Price(
+    text_cost(TEXT),
+    lambda operands: CallEstimate(
+        operands[0].known().times(TEXT), CostRange(operands[0].known().least // 4, operands[0].known().most)
+    ),
+)
 
 LIBRARY: Library = (
     function("type", "type", A, result=type_of(A), call=lambda value: TypeValue(type_name(value)), singleton=True),
@@ -182,7 +184,7 @@ LIBRARY: Library = (
     function("bool", "bool_to_bool", BOOL, result=BOOL, call=_same),
     function("bool", "string_to_bool", STRING, result=BOOL, call=_text_to_bool),
     function("bytes", "bytes_to_bytes", BYTES, result=BYTES, call=_same),
-    function("bytes", "string_to_bytes", STRING, result=BYTES, call=utf8, price=Price(text_cost(TEXT), _bytes_of_text)),
+    function("bytes", "string_to_bytes", STRING, result=BYTES, call=utf8, price=_ENCODES),
     function("double", "double_to_double", DOUBLE, result=DOUBLE, call=_same),
     function("double", "int64_to_double", INT, result=DOUBLE, call=float),
     function("double", "string_to_double", STRING, result=DOUBLE, call=text_to_double),
@@ -197,14 +199,7 @@ LIBRARY: Library = (
     function("int", "uint64_to_int64", UINT, result=INT, call=lambda number: checked_int(int(number))),
     function("string", "string_to_string", STRING, result=STRING, call=_same),
     function("string", "bool_to_string", BOOL, result=STRING, call=lambda value: "true" if value else "false"),
-    function(
-        "string",
-        "bytes_to_string",
-        BYTES,
-        result=STRING,
-        call=_bytes_to_text,
-        price=Price(text_cost(TEXT), _text_of_bytes),
-    ),
+    function("string", "bytes_to_string", BYTES, result=STRING, call=_bytes_to_text, price=_DECODES),
     function("string", "double_to_string", DOUBLE, result=STRING, call=double_text),
     function("string", "duration_to_string", DURATION, result=STRING, call=duration_text),
     function("string", "int64_to_string", INT, result=STRING, call=str),

@@ -246,32 +246,27 @@ def _flatten_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
     return _new_list(float(operands[1].number(UNBOUNDED)) if len(operands) > 1 else 1, operands[0].range())
 
 
-def _distinct_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
-    size = operands[0].range()
-    return _new_list(2, size * size)
-
-
 def _includes_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
     target = operands[0]
     return CallEstimate(target.range() * ONE) if target.element() is None else scan(operands)
 
 
+def _compares_all(position: int, factor: float) -> Price:
+    """The price of comparing all elements of an argument with all of them, at worst `factor` units each time."""
+    return Price(
+        _comparing_cost(position),
+        lambda operands: _new_list(factor, operands[position].range() * operands[position].range()),
+    )
+
+
 def _sorts(keys: Type, position: int) -> Price:
-    """The price of comparing the elements of an argument to sort."""
-    factor = 2 + TEXT if keys in (STRING, BYTES) else 2
-
-    def estimate(operands: Sequence[CallOperand]) -> CallEstimate:
-        size = operands[position].range()
-        return _new_list(factor, size * size)
-
-    return Price(_comparing_cost(position), estimate)
+    return _compares_all(position, 2 + TEXT if keys in (STRING, BYTES) else 2)
 
 
 _SLICES = Price(_list_cost, _slice_estimate)
 _FLATTENS = Price(_flatten_cost, _flatten_estimate)
 _RANGES = Price(_list_cost, lambda operands: _new_list(1, exactly(operands[0].number(UNBOUNDED))))
 _REVERSES = Price(_list_cost, lambda operands: _new_list(1, operands[0].range()))
-_COMPARES_ALL = Price(_comparing_cost(0), _distinct_estimate)
 _INCLUDES = Price(traversal, _includes_estimate, by_name=True)
 _T = parameter("T")
 _LIST = list_of(_T)
@@ -329,5 +324,5 @@ EXTENSION: Library = (
     *(_sort_by(of) for _, of in COMPARABLE_TYPES),
     function("lists.range", "lists_range", INT, result=list_of(INT), call=_range, price=_RANGES),
     method("reverse", "list_reverse", _LIST, result=_LIST, call=_reverse, price=_REVERSES),
-    method("distinct", "list_distinct", _LIST, result=_LIST, call=_distinct, price=_COMPARES_ALL),
+    method("distinct", "list_distinct", _LIST, result=_LIST, call=_distinct, price=_compares_all(0, 2)),
 )

@@ -5,6 +5,8 @@ The planner compiles `or`, `orValue` and selections, which evaluate only what th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from scheduling.cel.library.function import Library, function, method
 from scheduling.cel.library.times import MIN_SECOND, SECOND
 from scheduling.cel.types import BOOL, DYN, INT, STRING, list_of, map_of, optional_of, parameter
@@ -18,12 +20,9 @@ from scheduling.cel.values import (
     elements,
     is_list,
     is_map,
+    list_size,
     size_of,
 )
-
-
-def _of_non_zero(value: Value) -> Value:
-    return NONE if _is_zero(value) else Optional(value)
 
 
 def _is_zero(value: Value) -> bool:
@@ -38,14 +37,8 @@ def _is_zero(value: Value) -> bool:
     return isinstance(value, Timestamp) and value.nanoseconds == MIN_SECOND * SECOND  # Go's zero time
 
 
-def _first(entries: Value) -> Value:
-    whole = elements(entries)
-    return Optional(whole[0]) if whole else NONE
-
-
-def _last(entries: Value) -> Value:
-    whole = elements(entries)
-    return Optional(whole[-1]) if whole else NONE
+def _at(position: int) -> Callable[[Value], Value]:
+    return lambda entries: Optional(elements(entries)[position]) if list_size(entries) else NONE
 
 
 def _unwrap(entries: Value) -> Value:
@@ -66,7 +59,13 @@ _MAP = map_of(_K, _V)
 
 LIBRARY: Library = (
     function("optional.of", "optional_of", _V, result=_OPTIONAL, call=Optional),
-    function("optional.ofNonZeroValue", "optional_ofNonZeroValue", _V, result=_OPTIONAL, call=_of_non_zero),
+    function(
+        "optional.ofNonZeroValue",
+        "optional_ofNonZeroValue",
+        _V,
+        result=_OPTIONAL,
+        call=lambda value: NONE if _is_zero(value) else Optional(value),
+    ),
     function("optional.none", "optional_none", result=_OPTIONAL, call=lambda: NONE),
     function("optional.unwrap", "optional_unwrap", list_of(_OPTIONAL), result=_LIST, call=_unwrap),
     method("unwrapOpt", "optional_unwrapOpt", list_of(_OPTIONAL), result=_LIST, call=_unwrap),
@@ -74,8 +73,8 @@ LIBRARY: Library = (
     method("hasValue", "optional_hasValue", _OPTIONAL, result=BOOL, call=lambda optional: optional.present),
     method("or", "optional_or_optional", _OPTIONAL, _OPTIONAL, result=_OPTIONAL),
     method("orValue", "optional_orValue_value", _OPTIONAL, _V, result=_V),
-    method("first", "list_first", _LIST, result=_OPTIONAL, call=_first),
-    method("last", "list_last", _LIST, result=_OPTIONAL, call=_last),
+    method("first", "list_first", _LIST, result=_OPTIONAL, call=_at(0)),
+    method("last", "list_last", _LIST, result=_OPTIONAL, call=_at(-1)),
     function("_?._", "select_optional_field", DYN, STRING, result=_OPTIONAL),
     function("_[?_]", "list_optindex_optional_int", _LIST, INT, result=_OPTIONAL),
     function("_[?_]", "optional_list_optindex_optional_int", optional_of(_LIST), INT, result=_OPTIONAL),

@@ -219,12 +219,11 @@ READS_TEXT = reads()
 """Reading a text once."""
 
 
-def _copies(operands: Sequence[CallOperand]) -> CallEstimate:
-    size = operands[0].range()
-    return CallEstimate(size.times(TEXT), size)
-
-
-COPIES_TEXT = Price(text_cost(TEXT), _copies, by_name=True)
+COPIES_TEXT = Price(
+    text_cost(TEXT),
+    lambda operands: CallEstimate(operands[0].range().times(TEXT), operands[0].range()),
+    by_name=True,
+)
 """Making a text (or a URL) of another one that is not longer."""
 
 

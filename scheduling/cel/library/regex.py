@@ -190,25 +190,21 @@ def _with_any_pattern(function: str) -> Function:
     return call
 
 
-def _regex_cost(arguments: Sequence[Value], _result: Value) -> int:
+def _cost(arguments: Sequence[Value], _result: Value) -> int:
     return ceil((1.0 + size_of(arguments[0])) * TEXT) * ceil(size_of(arguments[1]) * REGEX)
 
 
-def _regex_estimate(text: CostRange, pattern: CostRange) -> CostRange:
-    return (text + ONE).times(TEXT) * pattern.times(REGEX)
+def _estimate(text: CostRange, pattern: CostRange, result: CostRange | None = None) -> CallEstimate:
+    return CallEstimate((text + ONE).times(TEXT) * pattern.times(REGEX), result)
 
 
 def _search_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
     text = operands[0].range()
-    return CallEstimate(_regex_estimate(text, operands[1].range()), CostRange(0, text.most))
+    return _estimate(text, operands[1].range(), CostRange(0, text.most))
 
 
-def _match_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
-    return CallEstimate(_regex_estimate(operands[0].known(), operands[1].known()))
-
-
-_MATCHES = Price(_regex_cost, _match_estimate)
-_SEARCH = Price(_regex_cost, _search_estimate, by_name=True)
+_MATCHES = Price(_cost, lambda operands: _estimate(operands[0].known(), operands[1].known()))
+_SEARCH = Price(_cost, _search_estimate, by_name=True)
 _TEXTS = list_of(STRING)
 
 _MATCH, _FIND, _FIND_ALL = (_with_any_pattern(name) for name in _SEARCHES)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from scheduling.cel.library.function import Library, function
-from scheduling.cel.library.prices import ONE, CallEstimate, CallOperand, Price
+from scheduling.cel.library.prices import ONE, CallEstimate, Price
 from scheduling.cel.library.standard import contains
 from scheduling.cel.types import BOOL, list_of, parameter
 from scheduling.cel.values import WORK_LIMIT, TooExpensive, Value, elements, list_size, size_of
@@ -34,14 +32,10 @@ def _equivalent(left: Value, right: Value) -> Value:
 
 def _compares(factor: float) -> Price:
     """The price of comparing each element of one list with each of the other, `factor` times."""
-
-    def cost(arguments: Sequence[Value], _result: Value) -> int:
-        return int(float(size_of(arguments[0]) * size_of(arguments[1])) * factor) + 1
-
-    def estimate(operands: Sequence[CallOperand]) -> CallEstimate:
-        return CallEstimate((operands[0].range() * operands[1].range()).times(factor) + ONE)
-
-    return Price(cost, estimate)
+    return Price(
+        lambda arguments, _result: int(float(size_of(arguments[0]) * size_of(arguments[1])) * factor) + 1,
+        lambda operands: CallEstimate((operands[0].range() * operands[1].range()).times(factor) + ONE),
+    )
 
 
 _LIST = list_of(parameter("T"))

@@ -256,60 +256,43 @@ def _equality_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
     return _smaller_estimate(operands)
 
 
-def _second_cost(arguments: Sequence[Value], _result: Value) -> int:
-    return ceil(size_of(arguments[1]) * TEXT)
+def _joined_size(operands: Sequence[CallOperand]) -> CostRange:
+    return operands[0].known() + operands[1].known()
 
 
-def _both_cost(arguments: Sequence[Value], _result: Value) -> int:
-    return ceil((size_of(arguments[0]) + size_of(arguments[1])) * TEXT)
-
-
-def _joined_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
-    size = operands[0].known() + operands[1].known()
-    return CallEstimate(size.times(TEXT), size)
-
-
-def _product_cost(arguments: Sequence[Value], _result: Value) -> int:
-    return ceil(size_of(arguments[0]) * TEXT) * ceil(size_of(arguments[1]) * TEXT)
-
-
-def _product_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
-    return CallEstimate(operands[0].known().times(TEXT) * operands[1].known().times(TEXT))
-
-
-_READS_BOTH = Price(_both_cost, _joined_estimate)
+_READS_BOTH = Price(
+    lambda arguments, _result: ceil((size_of(arguments[0]) + size_of(arguments[1])) * TEXT),
+    lambda operands: CallEstimate(_joined_size(operands).times(TEXT), _joined_size(operands)),
+)
 _READS_SMALLER = Price(smaller_cost, _smaller_estimate)
-_READS_SECOND = Price(_second_cost, lambda operands: CallEstimate(operands[1].known().times(TEXT)))
+_READS_SECOND = Price(
+    lambda arguments, _result: ceil(size_of(arguments[1]) * TEXT),
+    lambda operands: CallEstimate(operands[1].known().times(TEXT)),
+)
 _READS_LIST = Price(
     lambda arguments, _result: size_of(arguments[1]), lambda operands: CallEstimate(operands[1].known().times(1))
 )
-_JOINS_LISTS = Price(None, lambda operands: CallEstimate(ONE, operands[0].known() + operands[1].known()))
+_SEARCHES = Price(
+    lambda arguments, _result: ceil(size_of(arguments[0]) * TEXT) * ceil(size_of(arguments[1]) * TEXT),
+    lambda operands: CallEstimate(operands[0].known().times(TEXT) * operands[1].known().times(TEXT)),
+)
+_JOINS_LISTS = Price(None, lambda operands: CallEstimate(ONE, _joined_size(operands)))
 
 _LIST = list_of(A)
 _MAP = map_of(A, B)
 _NUMBERS = (("int64", INT), ("uint64", UINT), ("double", DOUBLE))
-_ALIKE: tuple[tuple[str, Type], ...] = (
-    ("string", STRING),
-    ("bytes", BYTES),
-    ("timestamp", TIMESTAMP),
-    ("duration", DURATION),
-)
+_ALIKE = {"string": STRING, "bytes": BYTES, "timestamp": TIMESTAMP, "duration": DURATION}
 
 
 def _comparison(name: str, stem: str, call: Function) -> Library:
     """An order: of bools, of numbers with numbers of any type (first their own, then as declared), of the rest."""
-    found = [function(name, f"{stem}_bool", BOOL, BOOL, result=BOOL, call=call, singleton=True)]
+    rows = [(f"{stem}_bool", BOOL, BOOL, BOOL, ONE_UNIT)]
     for left, first in _NUMBERS:
-        found.append(function(name, f"{stem}_{left}", first, first, result=BOOL, call=call, singleton=True))
-        for right, second in sorted(_NUMBERS):
-            if left != right:
-                found.append(
-                    function(name, f"{stem}_{left}_{right}", first, second, result=BOOL, call=call, singleton=True)
-                )
-    for kind, of in _ALIKE:
-        price = _READS_SMALLER if kind in ("string", "bytes") else ONE_UNIT
-        found.append(function(name, f"{stem}_{kind}", of, of, result=BOOL, call=call, price=price, singleton=True))
-    return tuple(found)
+        others = [(f"{stem}_{left}_{right}", of) for right, of in sorted(_NUMBERS) if right != left]
+        rows += [(name, first, of, BOOL, ONE_UNIT) for name, of in ((f"{stem}_{left}", first), *others)]
+    for kind, of in _ALIKE.items():
+        rows.append((f"{stem}_{kind}", of, of, BOOL, _READS_SMALLER if kind in ("string", "bytes") else ONE_UNIT))
+    return _operator(name, call, *rows)
 
 
 def _operator(name: str, call: Function, *rows: tuple[str, Type, Type, Type, Price]) -> Library:
@@ -389,7 +372,7 @@ LIBRARY: Library = (
     *_sizes("list", _LIST),
     *_sizes("map", _MAP),
     *_sizes("string", STRING),
-    _test("contains", "contains_string", lambda text, part: part in text, Price(_product_cost, _product_estimate)),
+    _test("contains", "contains_string", lambda text, part: part in text, _SEARCHES),
     _test("endsWith", "ends_with_string", str.endswith, _READS_SECOND),
     _test("startsWith", "starts_with_string", str.startswith, _READS_SECOND),
 )
