@@ -46,7 +46,7 @@ _MOST_SIGNATURES = 4
 
 
 def shown(of: Type) -> str:
-    """A type as people write it, cut when it is long."""
+    """Writes a type as people do, cut when it is long."""
     return shortened(_shown(of, 8), _LONGEST_TYPE)
 
 
@@ -60,7 +60,7 @@ def _shown(of: Type, levels: int) -> str:
 
 
 def unknown_name(name: str, known: Iterable[str], fields: Iterable[str]) -> str:
-    """A name that means nothing. `fields` are those of the device."""
+    """Says that a name is unknown. `fields` are those of the device."""
     plain = name.removeprefix(".")
     if plain in fields:
         return f"there is no name '{name}'; did you mean 'device.{plain}'?"
@@ -68,7 +68,7 @@ def unknown_name(name: str, known: Iterable[str], fields: Iterable[str]) -> str:
 
 
 def unknown_function(name: str, known: Iterable[str], *, method: bool) -> str:
-    """A function that does not exist at all."""
+    """Says that a function does not exist."""
     if name == "includes":
         return "there is no function 'includes' before Kubernetes 1.37 while list attributes are off"
     if name in ("contains", "has") and method:
@@ -78,7 +78,7 @@ def unknown_function(name: str, known: Iterable[str], *, method: bool) -> str:
 
 
 def unknown_field(of: Type, name: str, fields: Iterable[str]) -> str:
-    """A field that a message does not have."""
+    """Says that a message lacks a field."""
     known = sorted(fields)
     if of.kind is TypeKind.STRUCT and of.name == DEVICE.name:
         if name == "allowMultipleAllocations":
@@ -92,7 +92,7 @@ def unknown_field(of: Type, name: str, fields: Iterable[str]) -> str:
 
 
 def no_overload(function: str, types: Sequence[Type], overloads: Sequence[Overload], *, method: bool) -> str:
-    """A function or operator that exists, but not for these types."""
+    """Says that a function or operator does not accept these types."""
     symbol = _OPERATORS.get(function)
     if symbol is not None:
         return _no_operator(symbol, types)
@@ -111,7 +111,7 @@ def no_overload(function: str, types: Sequence[Type], overloads: Sequence[Overlo
 
 
 def no_elements(of: Type) -> str:
-    """A range of a fold that nothing can iterate over."""
+    """Says that a macro cannot iterate over a value of the type."""
     if of.kind is TypeKind.ANY:
         return "the elements of an attribute can be used only while list attributes are on"
     return f"a value of type {shown(of)} has no elements: only lists and maps have"

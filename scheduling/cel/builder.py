@@ -20,7 +20,7 @@ RESERVED = frozenset(
         *("package", "namespace", "null", "return", "true", "var", "void", "while"),
     )
 )
-"""Words that are no names, though fields may be called so."""
+"""Words that cannot be names; fields may have them."""
 
 RELATION, SUM, PRODUCT = 1, 2, 3
 _FUNCTIONS = (
@@ -34,7 +34,7 @@ BINARY = {sign: (precedence, name) for precedence, names in _FUNCTIONS for sign,
 
 @dataclass(slots=True)
 class ParsedOperand:
-    """A piece that was read. `height`: operators on the longest path below; `start`, `end`: with its parentheses."""
+    """An operand that is complete. `height`: operators on the longest path below; `start`, `end`: with parentheses."""
 
     node: Expr
     height: int
@@ -44,7 +44,7 @@ class ParsedOperand:
 
 @dataclass(slots=True)
 class Construct:
-    """Something open that waits for expressions: the whole, a bracket, a call, a literal, or the rest of `? :`."""
+    """An open construct that waits for expressions: the whole, a bracket, a call, a literal, or the rest of `? :`."""
 
     kind: str  # whole ( index call list map message else
     token: Token
@@ -59,7 +59,7 @@ class Construct:
 
 @dataclass(slots=True)
 class Level:
-    """An expression that is being read, up to the end of its construct's part.
+    """An expression that the parser is reading, up to the end of its part of the construct.
 
     `relations`, `sums`: how many comparisons and arithmetic expressions are open around it.
     """
@@ -79,7 +79,7 @@ class Level:
     question: Token | None = None
 
     def open(self) -> tuple[int, int]:
-        """How many comparisons and arithmetic expressions are open here, those around it included."""
+        """Counts the open comparisons and arithmetic expressions, including those around it."""
         comparisons = sum(1 for precedence, _, _ in self.operators if precedence == RELATION)
         return self.relations + comparisons, self.sums + len(self.operators) - comparisons
 
@@ -95,7 +95,7 @@ class Builder:
         self._place = (0, 0, 0)  # of the macro that is being expanded: offset, start, end
 
     def new(self, offset: int, start: int, end: int) -> int:
-        """The number of a new node that stands at `offset` and was read from `start` to `end`."""
+        """Numbers a new node that stands at `offset` and was read from `start` to `end`."""
         self._made += 1
         if self._made > MAX_NODES:
             raise SyntaxFault((Issue(offset, "the expression becomes too large when its macros are expanded"),))
@@ -104,15 +104,15 @@ class Builder:
         return self._made
 
     def number(self) -> int:
-        """For macros: a new node at the place of the macro's call."""
+        """Numbers a new node at the place of the macro's call."""
         return self.new(*self._place)
 
     def duplicate(self, node: Expr) -> Expr:
-        """For macros: the same expression with numbers of its own, at its own place."""
+        """Copies an expression of the macro's call, with new numbers at the old places."""
         return copy(node, lambda old: self.new(self._offsets[old], *self._spans[old]))
 
     def balanced(self, function: str, terms: Sequence[ParsedOperand], operators: Sequence[Token]) -> ParsedOperand:
-        """A chain of `&&` or `||` as a tree of the least depth."""
+        """Builds a chain of `&&` or `||` as a tree of the least depth."""
         if not operators:
             return terms[0]
 
@@ -127,7 +127,7 @@ class Builder:
         return ParsedOperand(build(0, len(operators) - 1), height, terms[0].start, terms[-1].end)
 
     def finished(self, construct: Construct, closer: Token) -> ParsedOperand:
-        """Makes the node of a bracket or call that is complete."""
+        """Makes the node of a bracket or call that has been closed."""
         number = self.new(construct.token.offset, construct.start, closer.end)
         nodes = tuple(each.node for each in construct.items)
         height = max((each.height for each in construct.items), default=0)

@@ -122,7 +122,7 @@ def variadic(node: int, arguments: Sequence[Run], call: Function, cost: Cost | N
 
 
 def constant_call(node: int, arguments: Sequence[Value], call: Function, cost: Cost | None) -> Run:
-    """A call whose arguments are constants: made once, charged every time."""
+    """A call whose arguments are constants: called once, charged every time."""
     known: list[tuple[Value, int]] = []
 
     def once() -> tuple[Value, int]:
@@ -176,7 +176,7 @@ def equals(node: int, first: Run, second: Run) -> Run:
 
 
 def differs(node: int, first: Run, second: Run) -> Run:
-    """`!=`: true too for values whose comparison is an error."""
+    """`!=`, which is also true for values whose comparison is an error."""
 
     def different(left: Value, right: Value) -> Value:
         try:
@@ -188,7 +188,7 @@ def differs(node: int, first: Run, second: Run) -> Run:
 
 
 def member_of(argument: Run, members: frozenset[object], key: Callable[[Value], object]) -> Run:
-    """`x in [...]` with constants: costs nothing, as upstream makes a set of them."""
+    """`x in [...]` with constants, which costs nothing because cel-go makes a set of them."""
 
     def run(frame: Frame) -> Value:
         return key(argument(frame)) in members
@@ -229,7 +229,7 @@ _ANYTHING = frozenset((TypeKind.DYN, TypeKind.ANY, TypeKind.PARAMETER))
 
 
 def accepts(declared: Type, value: Value) -> bool:
-    """Whether a value may be an argument of the declared type; containers are judged by their first entry."""
+    """Whether a value fits the declared type of an argument; only the first entry of a container is checked."""
     kind = declared.kind
     while kind is TypeKind.LIST:
         if not is_list(value):
@@ -272,7 +272,7 @@ def guarded(overload: Overload, call: Function, static: Sequence[Type]) -> Funct
 
 
 def dispatched(function: str, overloads: Sequence[tuple[Overload, Function]], count: int) -> Function:
-    """One of several implementations, by the types at run time."""
+    """Chooses among several implementations by the types at run time."""
     candidates = [each for each in overloads if len(each[0].accepts) == count]
 
     def run(*arguments: Value) -> Value:

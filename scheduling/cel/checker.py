@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.cel import advice
-from scheduling.cel.environment import Environment
+from scheduling.cel.environment import CelEnvironment
 from scheduling.cel.errors import Issue, TypeFault
 from scheduling.cel.library.function import Overload
 from scheduling.cel.syntax import (
@@ -66,7 +66,7 @@ _LITERALS: dict[type, Type] = {
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a node of a checked tree refers to.
+    """The meaning of a node of a checked tree.
 
     For a name (an identifier, or a selection that is a qualified name): `name` in full and no overloads. For a call:
     the identifiers of the overloads that are possible by the static types of the arguments, in declaration order;
@@ -87,17 +87,17 @@ class Checked:
     result: Type
 
 
-def check(ast: Ast, environment: Environment) -> Checked:
+def check(ast: Ast, environment: CelEnvironment) -> Checked:
     """The tree with its types. Raises `TypeFault` with everything that does not fit, at most twenty issues."""
     return _Checker(ast, environment).run()
 
 
 class _TooManyIssues(Exception):
-    """Enough is known to be wrong."""
+    """The checker has found as many issues as it reports."""
 
 
 class _Checker:
-    def __init__(self, ast: Ast, environment: Environment) -> None:
+    def __init__(self, ast: Ast, environment: CelEnvironment) -> None:
         self.ast = ast
         self.environment = environment
         self.unifier = Unifier()
@@ -126,11 +126,11 @@ class _Checker:
     # --- steps, issues, types
 
     def _then(self, *steps: tuple[Callable[..., None], Expr]) -> None:
-        """These steps come next, in this order."""
+        """Puts these steps in front, in this order."""
         self.steps.extend(reversed(steps))
 
     def _after(self, nodes: Sequence[Expr], step: Callable[..., None], node: Expr) -> None:
-        """The nodes come next, and when they are checked the step."""
+        """Puts the nodes in front, and the step behind them."""
         self._then(*((self._start, each) for each in nodes), (step, node))
 
     def _tell(self, number: int, message: str) -> None:
@@ -243,7 +243,7 @@ class _Checker:
         self.references[node.id] = Reference(overloads=("select_optional_field",))
 
     def _called(self, node: Call) -> None:
-        """The arguments are checked: is it a function, one with a namespace, or a method?"""
+        """Decides whether the call is a function, one with a namespace, or a method. The arguments are checked."""
         functions = self.environment.functions
         if node.target is None:
             name = node.function.removeprefix(".")
@@ -272,7 +272,7 @@ class _Checker:
     def _resolve(
         self, node: Call, name: str, overloads: tuple[Overload, ...], target: Expr | None, written: str
     ) -> None:
-        """Finds the overloads that fit. `written`: the name to keep in the reference."""
+        """Finds the overloads that fit. `written` is the name that the reference keeps."""
         method = target is not None
         if not method and name in ("_&&_", "_||_"):
             self._resolve_logical(node, overloads[0])

@@ -121,7 +121,7 @@ def checked(expression: str, features: CelFeatures = _DEFAULTS) -> Checked:
 
 
 def _scalar(expression: str) -> str:
-    """Halves of surrogate pairs are no characters; like anything that is not UTF-8, Kubernetes reads them as U+FFFD."""
+    """Replaces halves of surrogate pairs by U+FFFD, as Kubernetes does with anything that is not UTF-8."""
     if expression.isascii():
         return expression
     return expression.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -96,7 +96,7 @@ def _charged(build: Run, node: int, units: int) -> Run:
 
 
 def _present(value: Value, optional: bool) -> tuple[bool, Value]:
-    """Whether there is something to put in, and it."""
+    """Whether the entry has a value, and the value."""
     if not optional:
         return True, value
     if type(value) is not Optional:
@@ -179,7 +179,7 @@ def _two_variables(loop: Loop, second: int) -> Callable[[Frame, Value], None]:
 
 
 def _round(loop: Loop) -> Callable[[Frame], bool]:
-    """One round: condition, then step. False ends the loop."""
+    """One round of the loop: the condition, then the step. False ends the loop."""
     accumulator, condition, step, certain = loop.accumulator, loop.condition, loop.step, loop.certain
 
     def go(frame: Frame) -> bool:
@@ -224,7 +224,7 @@ def junction(node: int, operands: Sequence[Run], *, decisive: bool) -> Run:
 
 
 def optional_or(node: int, first: Run, second: Run, *, unwrap: bool) -> Run:
-    """`a.or(b)` and, with `unwrap`, `a.orValue(b)`; free of cost, and `b` is evaluated only when needed."""
+    """`a.or(b)` and, with `unwrap`, `a.orValue(b)`; free of cost; `b` is evaluated only when needed."""
 
     def run(frame: Frame) -> Value:
         value = first(frame)

@@ -25,8 +25,8 @@ Json = object
 class CelDevice:
     """One device, made once and evaluated often. Immutable.
 
-    `variable` is what `device` is in an expression; `fault` is the text of an error that every evaluation ends with,
-    empty for a sound device.
+    `variable` is the value of `device` in an expression. `fault` is the error that every evaluation for the device ends
+    with, empty for a sound device.
     """
 
     __slots__ = ("attributes", "capacity", "driver", "fault", "multiple", "variable")
@@ -78,7 +78,7 @@ def _entries(found: Json) -> list[tuple[str, Mapping[str, Json]]]:
 
 
 def _attribute_value(name: str, attribute: Mapping[str, Json]) -> Value:
-    """Lists come before single values, as Kubernetes looks for them."""
+    """The value of an attribute; lists come before single values, as in Kubernetes."""
     for kind in ("ints", "bools", "strings"):
         many = _list(attribute.get(kind))
         if many is not None:

@@ -41,7 +41,7 @@ from scheduling.cel.types import ANY, BOOL, DEVICE, DYN, INT, QUANTITY, STRING, 
 
 @dataclass(frozen=True, slots=True)
 class CelFeatures:
-    """The switches that matter to an expression; `stored` chooses the environment (see the module)."""
+    """The feature gates that change what an expression may use; `stored` chooses the environment (see the module)."""
 
     consumable_capacity: bool = True
     list_attributes: bool = False
@@ -49,8 +49,8 @@ class CelFeatures:
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
-    """Everything the checker looks names up in.
+class CelEnvironment:
+    """The names that an expression may use.
 
     `functions`: overloads in the order in which Kubernetes declares them. `names`: variables and the names of types.
     `messages`: fields by the name of the message. `constants`: names of numbers. `attribute`: the type of an
@@ -65,7 +65,7 @@ class Environment:
 
 
 @cache
-def environment(features: CelFeatures) -> Environment:
+def environment(features: CelFeatures) -> CelEnvironment:
     """The environment for these features."""
     attribute = DYN if features.stored or features.list_attributes else ANY
     attributes = map_of(STRING, map_of(STRING, attribute))
@@ -84,7 +84,7 @@ def environment(features: CelFeatures) -> Environment:
     names.update(dict.fromkeys(CONSTANTS, INT))
     names["device"] = DEVICE
     messages = {**MESSAGES, DEVICE.name: device}
-    return Environment(_by_function(_libraries(features)), names, messages, CONSTANTS, attribute)
+    return CelEnvironment(_by_function(_libraries(features)), names, messages, CONSTANTS, attribute)
 
 
 def _libraries(features: CelFeatures) -> tuple[Library, ...]:
@@ -129,6 +129,6 @@ def overloads() -> Mapping[str, Overload]:
 
 @cache
 def price_by_name(function: str) -> Price:
-    """The price of a function where the static types leave several overloads."""
+    """The price of a function whose overload is known only at run time."""
     named = (each.price for each in overloads().values() if each.function == function and each.price.by_name)
     return next(named, ONE_UNIT)

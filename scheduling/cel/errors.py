@@ -13,12 +13,12 @@ from scheduling.cel.syntax import SourcePlace
 
 
 def shortened(text: str, longest: int) -> str:
-    """The text for a message, cut where it is too long."""
+    """Cuts a text that is too long for a message."""
     return text if len(text) <= longest else text[:longest] + "…"
 
 
 class TextError(ValueError):
-    """A text that is not of the form that a function reads. `value` is the text."""
+    """A text that a function cannot read. `value` is the text."""
 
     expected: ClassVar[str] = ""
 
@@ -39,7 +39,7 @@ class CelError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One thing that is wrong with an expression: `offset` is the place in the source, in characters from 0."""
+    """One error in an expression; `offset` is its place in the source, in characters from 0."""
 
     offset: int
     message: str
@@ -84,7 +84,7 @@ class CompileError(CelError):
 class EvaluationError(CelError):
     """The evaluation for one device failed.
 
-    `cost` is what was spent until then; `cost_exceeded` marks the cost limit as the reason.
+    `cost` is the units spent until then; `cost_exceeded` is true if the cost limit is the reason.
     """
 
     def __init__(

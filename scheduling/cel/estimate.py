@@ -53,7 +53,7 @@ def estimate(checked: Checked) -> int:
 
 
 _Steps = Generator[Expr, CostRange, CostRange]
-"""The estimate of one node: asks for the costs of nodes it holds, and ends with its own."""
+"""The estimate of one node: it yields the nodes below, gets their costs, and returns its own."""
 
 
 class _Path:
@@ -78,7 +78,7 @@ class _Path:
         return _Path(slots, self.length + 1)
 
     def steps(self) -> tuple[str, ...]:
-        """The steps as they are now."""
+        """The steps that the path has now."""
         return tuple(self.slots[: self.length])
 
 
@@ -114,7 +114,7 @@ class _Estimate:
     variables: dict[str, list[_Variable]] = field(default_factory=dict)
 
     def cost(self, root: Expr) -> CostRange:
-        """The cost of evaluating a node with all that it holds. Not recursive: macros nest deeper than Python calls."""
+        """The cost of evaluating a node and all below it. Not recursive: macros nest deeper than Python calls."""
         pending: list[_Steps] = []
         answer = self._leaf(root)
         if answer is None:
@@ -133,7 +133,7 @@ class _Estimate:
         return answer
 
     def _leaf(self, node: Expr) -> CostRange | None:
-        """The cost of a node that holds no others: a literal, a name; None for other nodes."""
+        """The cost of a literal or a name; None for nodes that have others below them."""
         if isinstance(node, Literal):
             return NOTHING
         name = self._qualified(node)
@@ -237,7 +237,7 @@ class _Estimate:
         return cost
 
     def _local(self, node: Expr) -> _Variable:
-        """A variable that stands for a node."""
+        """The variable that is bound to a node."""
         path, entries = self._path(node), self._entries(node)
         return _Variable(path, self._size(node), entries)
 

@@ -36,13 +36,13 @@ class Frame:
 
 
 def charge(frame: Frame, units: int) -> None:
-    """Spend units at once. Raises TooExpensive above the limit. The closures that run most often spell it out."""
+    """Spends units. Raises TooExpensive above the limit. The closures that run most often do this inline."""
     frame.cost += units
     if frame.cost > frame.limit:
         raise TooExpensive
 
 
 def overdrawn(frame: Frame) -> TooExpensive:
-    """The error after several single units were charged together and the limit was passed among them."""
+    """The error for passing the limit within several units that are charged together."""
     frame.cost = frame.limit + 1
     return TooExpensive()

@@ -55,12 +55,12 @@ from scheduling.cel.types import DYN, TypeKind
 from scheduling.cel.values import CelFault, Function, Stop, TypeValue, Unsigned, Value, refill
 
 _FRAMES_PER_LEVEL = 4
-"""Python calls that one level of a tree takes, at most, in planning and in evaluation."""
+"""Most Python frames that one level of a tree takes, in planning and in evaluation."""
 _USUAL_DEPTH = 60
 
 
 class PlanFault(Exception):
-    """The expression cannot be made ready. `node` is where, as far as it is known."""
+    """The expression cannot be planned. `node` is its place, 0 if that is unknown."""
 
     def __init__(self, message: str, node: int = 0) -> None:
         super().__init__(message)
@@ -105,7 +105,7 @@ def constant_of(literal: Literal) -> Value:
 
 
 def values_of(planned: Sequence[Node]) -> list[Value]:
-    """The values of nodes that are all constants, else an empty list."""
+    """The values of the nodes if all of them are constants, else an empty list."""
     values: list[Value] = []
     for each in planned:
         if not isinstance(each, Constant):
@@ -133,7 +133,7 @@ def plan(checked: Checked) -> EvaluationPlan:
 
 
 class _Planner:
-    """Plans one tree. `scope` maps the names of loop variables to what reads them."""
+    """Plans one tree. `scope` maps the names of loop variables to the closures that read them."""
 
     def __init__(self, checked: Checked) -> None:
         self.checked = checked
@@ -264,7 +264,7 @@ class _Planner:
 
     @staticmethod
     def _with_pattern(function: str, planned: Sequence[Node], node: Call) -> Function | None:
-        """The implementation of a call with a constant pattern, compiled here, so that a wrong one is found."""
+        """The implementation of a call with a constant pattern, compiled now so that a wrong pattern is reported."""
         if not has_patterns(function) or len(planned) < 2:
             return None
         expression = planned[1]
@@ -323,7 +323,7 @@ class _Planner:
         return fold(Loop(node.id, over, first, second, collected, evaluated(condition), step, result, certain))
 
     def _junction(self, node: Call) -> Node:
-        """All operands of a chain of one operator, however it is nested: result and order are the same."""
+        """Plans all operands of a chain of one operator together: nesting changes neither result nor order."""
         operands: list[Run] = []
         pending: list[Expr] = [node]
         while pending:

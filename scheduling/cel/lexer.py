@@ -51,7 +51,7 @@ _WORD = re.compile(
 _KEYWORDS = frozenset({"in", "true", "false", "null"})
 
 END = "end"
-"""Kind of the token behind the last one."""
+"""The kind of the token behind the last word."""
 
 _UNCLOSED = "this string is not closed on its line, or holds an unknown escape (a backslash is written '\\\\')"
 
@@ -84,12 +84,12 @@ class Token(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset behind the word."""
+        """The offset behind the word."""
         return self.offset + len(self.text)
 
 
 def tokenize(source: str) -> list[Token]:
-    """All tokens of a source and one of kind `END`; raises `SyntaxFault` at the first character that starts none."""
+    """All tokens of a source and one `END`; raises `SyntaxFault` at the first character that starts no token."""
     tokens: list[Token] = []
     position = 0
     match = _WORD.match
@@ -121,11 +121,11 @@ _SHORT = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v":
 
 
 class BadLiteral(ValueError):
-    """A literal that has the form but no value."""
+    """A literal of the right form that has no value."""
 
 
 class NoLiteral(ValueError):
-    """A word that is no literal at all."""
+    """A token that is not a literal."""
 
 
 def value_of(kind: str, text: str, *, negative: bool) -> bool | int | Uint | float | str | bytes | None:
@@ -168,7 +168,7 @@ def uint_value(text: str) -> int:
 
 
 def float_value(text: str, *, negative: bool = False) -> float:
-    """The value of a floating point literal; `BadLiteral` for one that is too large."""
+    """The value of a floating point literal; `BadLiteral` if it is too large."""
     value = float(text)
     if value == float("inf"):
         raise BadLiteral(f"number {shortened(text, 30)} is too large")

@@ -18,7 +18,7 @@ from scheduling.cel.syntax import Call, Comprehension, Expr, Identifier, ListLit
 
 ACCUMULATOR = "@result"
 UNUSED = "#unused"
-"""Loop variable of a fold that never runs: what `cel.bind` becomes."""
+"""The loop variable of a fold that never runs, to which `cel.bind` expands."""
 
 _SORT_INPUT = "@__sortBy_input__"
 _RESERVED = frozenset({ACCUMULATOR, "__result__"})
@@ -35,7 +35,7 @@ class NodeFactory(Protocol):
 
 
 class MacroMisused(Exception):
-    """The arguments do not fit the macro: `node` is the one that is wrong."""
+    """An argument does not fit the macro; `node` is that argument."""
 
     def __init__(self, node: Expr, message: str) -> None:
         super().__init__(message)
@@ -44,10 +44,10 @@ class MacroMisused(Exception):
 
 
 Expander = Callable[[NodeFactory, Expr | None, tuple[Expr, ...]], Expr | None]
-"""Gives the replacement; None means that this is no call of the macro after all. Raises `MacroMisused`."""
+"""Gives the replacement, or None if the call is not one of the macro. Raises `MacroMisused`."""
 
 Key = tuple[str, int, bool]
-"""Name, number of arguments, called on something."""
+"""Name, number of arguments, whether it is called on a target."""
 
 
 def _true(builder: NodeFactory) -> Expr:
@@ -88,11 +88,11 @@ def _has(builder: NodeFactory, _target: Expr | None, arguments: tuple[Expr, ...]
 
 
 _Parts = tuple[Expr, Expr, Expr, Expr]
-"""Of a comprehension: initial value, condition, step and result."""
+"""The initial value, condition, step and result of a comprehension."""
 
 
 def _fold(count: int, parts: Callable[[NodeFactory, tuple[Expr, ...], tuple[Expr, ...]], _Parts]) -> Expander:
-    """A macro that folds its target with so many variables; `parts` gets the variables and the other arguments."""
+    """A macro that folds its target with `count` variables; `parts` gets these and the other arguments."""
 
     def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
         assert target is not None

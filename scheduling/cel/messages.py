@@ -73,7 +73,7 @@ class Empty(Opaque):
     cel_type: ClassVar[Type] = message("google.protobuf.Empty")
 
     def cel_equal(self, other: Value) -> bool:
-        """Equal to every other one."""
+        """All are equal."""
         return type(other) is Empty
 
 
@@ -164,7 +164,7 @@ _KINDS: Mapping[str, Value] = {
 
 
 def _value(fields: Fields) -> Value:
-    """One of several fields; of more than one, upstream takes any."""
+    """The value of the one field that is set; of more than one, cel-go takes any."""
     found: Value = None
     for name in fields:
         if name == "null_value":
@@ -219,7 +219,7 @@ NAMED = frozenset(
         *("google.protobuf.Duration", "google.protobuf.Timestamp", "google.protobuf.Empty", "net.IP", "net.CIDR"),
     )
 )
-"""Names of types that are values; the checker knows more, and cel-go fails to find those when it plans."""
+"""Types whose names are values. The checker knows more, but cel-go fails to find them when it plans."""
 
 
 _JSON_LIST = list_of(DYN)
@@ -278,4 +278,4 @@ MESSAGES: Mapping[str, Mapping[str, Type]] = {
 """Fields that a literal of a message may set."""
 
 CONSTANTS: Mapping[str, int] = {"google.protobuf.NullValue.NULL_VALUE": 0}
-"""Names of numbers."""
+"""The numbers of names."""

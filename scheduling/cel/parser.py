@@ -81,7 +81,7 @@ class _Parser:
     # --- levels
 
     def _open(self, construct: Construct) -> None:
-        """Starts an expression inside of a construct."""
+        """Starts an expression inside a construct."""
         if not self.levels:
             level = Level(construct, 1, 1, 1)
         else:
@@ -98,7 +98,7 @@ class _Parser:
     # --- operands
 
     def _operand(self) -> ParsedOperand | None:
-        """Reads the start of an operand. None: it opened a construct, whose parts come first."""
+        """Reads the start of an operand; None if it opens a construct, whose parts come first."""
         token = self._next()
         kind = token.kind
         if kind in ("!", "-"):
@@ -135,7 +135,7 @@ class _Parser:
         return ParsedOperand(Literal(self.builder.new(start, start, token.end), value), 0, start, token.end)
 
     def _named(self, token: Token) -> ParsedOperand | None:
-        """A name, a call of a function, or the name of a message and its `{`."""
+        """Reads a name, a call of a function, or the name of a message and its `{`."""
         dot = token.kind == "."
         first = self._next() if dot else token
         if first.kind != "name":
@@ -251,7 +251,7 @@ class _Parser:
         return ParsedOperand(node, operand.height, token.offset, operand.end)
 
     def _logical(self, level: Level, operand: ParsedOperand, token: Token) -> ParsedOperand | None:
-        """The operators below comparisons, and the end of the expression."""
+        """Reads the operators that bind weaker than comparisons, and the end of the expression."""
         self._reduce(level, 0, operand)
         value = level.operands.pop()
         if token.kind == "&&":
@@ -290,7 +290,7 @@ class _Parser:
     # --- the end of an expression
 
     def _close(self, value: ParsedOperand, token: Token) -> ParsedOperand | None:
-        """An expression is complete and `token` follows: hands it to its construct."""
+        """Ends an expression, which `token` follows, and gives it to its construct."""
         construct = self.levels.pop().construct
         while construct.kind == "else":
             condition, then = construct.target, construct.items[0]
@@ -303,19 +303,19 @@ class _Parser:
         return _CLOSERS[construct.kind](self, construct, value, token)
 
     def close_whole(self, construct: Construct, value: ParsedOperand, token: Token) -> None:
-        """The whole expression."""
+        """Ends the whole expression."""
         if token.kind != END:
             raise self._unexpected(token, "an operator or the end of the expression")
         self.finished = value
 
     def close_parenthesis(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand:
-        """The expression in parentheses."""
+        """Ends an expression in parentheses."""
         if token.kind != ")":
             raise self._unclosed(construct, token, "')'")
         return ParsedOperand(value.node, value.height, construct.token.offset, token.end)
 
     def close_index(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand:
-        """An index."""
+        """Ends an index."""
         if token.kind != "]":
             raise self._unclosed(construct, token, "']'")
         assert construct.target is not None
@@ -325,7 +325,7 @@ class _Parser:
         return ParsedOperand(node, max(construct.target.height, value.height) + 1, construct.start, token.end)
 
     def close_item(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand | None:
-        """An argument of a call, or an element of a list or value of a message."""
+        """Ends an argument of a call, an element of a list or a value of a message."""
         closer = {"call": ")", "list": "]", "message": "}", "map": "}"}[construct.kind]
         construct.items.append(value)
         if token.kind == ",":
@@ -338,7 +338,7 @@ class _Parser:
         return self.builder.finished(construct, token)
 
     def close_map_part(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand | None:
-        """A key or a value of a map."""
+        """Ends a key or a value of a map."""
         if len(construct.keys) > len(construct.items):
             return self.close_item(construct, value, token)
         if token.kind != ":":
@@ -360,7 +360,7 @@ class _Parser:
 
 
 def _unquoted(name: Token) -> str:
-    """The name, without backquotes if it has some."""
+    """The name without its backquotes."""
     return name.text.strip("`")
 
 

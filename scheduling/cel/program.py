@@ -59,7 +59,7 @@ class DeviceRead:
 
 @dataclass(frozen=True, slots=True)
 class SelectorCondition:
-    """One operand of the expression's outermost `&&`: its text and where it starts, and what it gave alone."""
+    """One operand of the expression's outermost `&&`: its text, its place, and its result alone."""
 
     text: str
     place: SourcePlace
@@ -74,7 +74,7 @@ class Program:
     """
 
     def __init__(self, checked: Checked) -> None:
-        """Make a checked expression ready. Raises EvaluationError when one of its constants cannot be computed."""
+        """Plans a checked expression. Raises EvaluationError when one of its constants cannot be computed."""
         self.checked = checked
         self.expression = checked.ast.source
         self.output_type = str(checked.result)
@@ -113,14 +113,14 @@ class Program:
         return EvaluationResult(result, frame.cost)
 
     def account(self, device: CelDevice) -> tuple[SelectorCondition, ...]:
-        """The conditions that the expression joins with `&&`, each evaluated alone, with what it read of the device."""
+        """The operands of the outermost `&&`, each evaluated alone, with the parts of the device that it read."""
         return _conditions(self.checked, device)
 
 
 def _frozen(value: Value) -> Hashable:
     """A value as something to compare and to hash; values of different types are different.
 
-    So are quantities of one number in different forms: `0.5Gi` is no integer to Kubernetes, `512Mi` is one.
+    So are quantities of one number in different forms: to Kubernetes `512Mi` is an integer and `0.5Gi` is not.
     """
     if isinstance(value, Amount):
         return (Amount, value.quantity.form)
@@ -135,7 +135,7 @@ _HINT = "; an identifier that not every device has can be read with .? and orVal
 
 
 def _run(made: EvaluationPlan, frame: Frame, ast: Ast) -> bool:
-    """The result; what was spent is in the frame. Raises EvaluationError."""
+    """Runs a plan; the frame counts the cost. Raises EvaluationError."""
     if frame.device.fault:
         raise EvaluationError(ast.source, frame.device.fault, None)
     try:
@@ -172,7 +172,7 @@ _LIMIT_TOGETHER = 10 * DEFAULT_LIMIT
 
 
 def _conditions(checked: Checked, device: CelDevice) -> tuple[SelectorCondition, ...]:
-    """The conditions of an expression for a device, in the order of the text; of very many it makes only one."""
+    """The conditions of an expression for a device, in the order of the text; very many become one."""
     root = checked.ast.root
     parts = _parts(root)
     if len(parts) > _MOST_CONDITIONS:
@@ -208,7 +208,7 @@ def _parts(root: Expr) -> list[tuple[Expr, _Bindings]]:
 def _condition(
     checked: Checked, part: Expr, names: _Bindings, device: CelDevice, limit: int
 ) -> tuple[SelectorCondition, int]:
-    """The condition and what it cost."""
+    """The condition and its cost."""
     ast = checked.ast
     alone = part
     for name in reversed(names):

@@ -32,7 +32,7 @@ class Selection:
 
 
 _Scope = dict[str, Path | None]
-"""Names of loop variables: the part of the device that a bound name stands for, None for any other value."""
+"""Names of loop variables: the part of the device to which a name is bound, None for any other value."""
 
 
 def selections(root: Expr, device: CelDevice | None = None) -> Iterator[Selection]:
@@ -85,7 +85,7 @@ def _follow(
 
 
 def _key(key: Expr, scope: _Scope, device: CelDevice | None) -> str | None:
-    """The text of a key, None for one that is only known when it is computed."""
+    """The text of a key, None for one that only an evaluation can compute."""
     value: Value = None
     if isinstance(key, Literal):
         return key.value if isinstance(key.value, str) else None

@@ -41,7 +41,7 @@ _TIMES = frozenset((Timestamp, Duration))
 
 
 def equal(left: Value, right: Value) -> bool:
-    """CEL's `==`. Raises CelFault where the comparison is an error, TooExpensive for giants."""
+    """CEL's `==`. Raises CelFault where the comparison is an error, TooExpensive for huge containers."""
     kind = type(left)
     if kind is type(right):
         if kind is str or kind is int or kind is bool or kind is float or kind is bytes:
@@ -136,7 +136,7 @@ def _compare_doubles(left: float, right: float) -> int:
 
 
 COMPARABLE = frozenset((bool, int, Unsigned, float, str, bytes, Timestamp, Duration))
-"""Types that have an order."""
+"""The types of values that have an order."""
 
 
 class _Itself:
@@ -235,7 +235,7 @@ def _find_other(mapping: dict[object, Value], key: Value) -> tuple[bool, Value]:
 
 
 def has_key(mapping: dict[object, Value], key: Value) -> bool:
-    """`key in mapping`: of the domains too, the ones that are there."""
+    """`key in mapping`, for domains too: an unknown domain is not in them."""
     if type(mapping) is Domains:
         return type(key) is str and key in mapping
     return find(mapping, key)[0]

@@ -29,7 +29,7 @@ from scheduling.cel.values import (
 )
 
 QUALIFIERS = (str, int, Unsigned, bool, float)
-"""Types of values that can select something."""
+"""The types of values that can be keys of a selection."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class PlannedAttribute:
     test: bool = False
 
     def add(self, qualifier: Qualifier) -> None:
-        """Select further; in a choice on both sides."""
+        """Selects further, in a choice on both sides."""
         if self.branches:
             for each in self.branches:
                 each.add(qualifier)
@@ -69,12 +69,12 @@ class PlannedAttribute:
 
 
 def no_such_key(key: Value) -> CelFault:
-    """The fault of a key, a field or an identifier that is not there."""
+    """The fault of a missing key, field or identifier."""
     return CelFault(f"no such key: {key}")
 
 
 def _index(entries: Value, key: Value) -> tuple[bool, Value]:
-    """Whether a list has the index, and the element. Raises CelFault for keys that can be no index."""
+    """Whether a list has the index, and the element. Raises CelFault for a key that cannot be an index."""
     kind = type(key)
     if kind is int:
         position: int = key  # type: ignore[assignment]
@@ -235,9 +235,9 @@ def _presence(attribute: PlannedAttribute) -> Run:
 
 
 def _discounted(resolve: Run) -> Run:
-    """The same for one unit less: cel-go takes back for a presence test what it never charged for a choice.
+    """The same for one unit less: for a presence test cel-go takes back a unit that it never charged for a choice.
 
-    It counts without a sign, so that the cost of an evaluation that had cost nothing yet exceeds every limit.
+    Its counter has no sign: if the evaluation has cost nothing yet, the cost then exceeds every limit.
     """
 
     def take_back(frame: Frame) -> None:

@@ -129,7 +129,7 @@ Expr = Literal | Identifier | Select | Call | ListLiteral | MapLiteral | Message
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """Where something stands in the source: line from 1, column from 0 (in characters), as CEL counts them."""
+    """A place in the source: line from 1, column from 0 (in characters), as CEL counts them."""
 
     line: int
     column: int
@@ -222,7 +222,7 @@ def qualified_name(node: Expr) -> str | None:
 
 
 def is_bind(node: Expr) -> bool:
-    """Whether this is what `cel.bind` becomes: a fold over nothing that gives its start a name."""
+    """Whether this is an expanded `cel.bind`: a fold over an empty list that names its initial value."""
     return (
         isinstance(node, Comprehension)
         and isinstance(node.range, ListLiteral)
@@ -233,7 +233,7 @@ def is_bind(node: Expr) -> bool:
 
 
 def copy(root: Expr, renumber: Callable[[int], int]) -> Expr:
-    """The same tree with other numbers: `renumber` is given the number of a node (or entry) and answers a new one."""
+    """The same tree with other numbers: `renumber` gives the new number of a node (or entry) from the old one."""
     done: list[Expr] = []
     for node in postorder(root):
         count = len(children(node))

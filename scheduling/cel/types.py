@@ -94,7 +94,7 @@ def map_of(key: Type, value: Type) -> Type:
 
 
 def type_of(of: Type) -> Type:
-    """The type of a type: what `int` or `type(x)` is."""
+    """The type of a type, such as that of `int` or `type(x)`."""
     return Type(TypeKind.TYPE, "type", (of,))
 
 

@@ -55,7 +55,7 @@ def same(left: Type, right: Type) -> bool:
 
 
 def more_general(one: Type, other: Type) -> Type:
-    """Of two types that unify, the one that says less."""
+    """The less specific of two types that unify."""
     return one if _is_general(one, other) else other
 
 
@@ -102,7 +102,7 @@ class Unifier:
         return depth, ground
 
     def fresh(self) -> Type:
-        """A parameter that nothing uses yet."""
+        """A new type parameter."""
         self._made += 1
         return parameter(f"_var{self._made}")
 
@@ -192,7 +192,7 @@ class Unifier:
         return True
 
     def _substitutes(self, of: Type, place: Type) -> tuple[bool, bool]:
-        """Whether a type can stand for a parameter, and whether something stands for it already."""
+        """Whether a type can be bound to a parameter, and whether the parameter is bound already."""
         if of.kind is TypeKind.PARAMETER and of.name == place.name:
             return True, True
         bound = self._bound.get(place.name)
@@ -211,7 +211,7 @@ class Unifier:
         return False, False
 
     def _absent(self, place: Type, within: Type) -> bool:
-        """Whether a parameter does not occur in a type, or what its parameters stand for."""
+        """Whether a parameter does not occur in a type, or in what its parameters are bound to."""
         waiting = [within]
         while waiting:
             of = waiting.pop()
@@ -247,7 +247,7 @@ class Resolution:
 def resolve(
     unifier: Unifier, overloads: Sequence[Overload], given: Sequence[Type], *, method: bool
 ) -> Resolution | None:
-    """The overloads that fit the given types, for a method the target's first; None if there are none.
+    """The overloads that fit the given types, for a method the target's first; None if no overload fits.
 
     Binds parameters of the given types in the unifier.
     """
@@ -274,7 +274,7 @@ def resolve(
 def loop_variables(over: Type, *, two: bool) -> tuple[Type, Type] | None:
     """The types of the variables of a fold over a range of that type; None if nothing can iterate over it.
 
-    With one variable the second is an error's type.
+    With one variable over a list, the second type is that of an error.
     """
     if over.kind is TypeKind.LIST:
         return (INT, over.parameters[0]) if two else (over.parameters[0], ERROR)

@@ -171,7 +171,7 @@ def _clauses(text: str) -> Iterator[str]:
 
 
 def _unfit(checked: Checked, argument: Expr, fits: frozenset[TypeKind], *, deep: bool) -> Expr | None:
-    """The node of an argument that a clause cannot format; literals of lists and maps are looked into for `%s`."""
+    """The node of an argument that a clause cannot format; for `%s` the entries of list and map literals count."""
     waiting = [argument]
     while waiting:
         node = waiting.pop()

@@ -52,7 +52,7 @@ class CelFault(Exception):
 
 
 class Stop(Exception):
-    """The evaluation ends here: nothing in the expression can catch this."""
+    """Ends the evaluation; nothing in the expression can catch it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -83,19 +83,19 @@ _METER = _Meter()
 
 
 def refill() -> None:
-    """An evaluation ended: the next one in this thread has all steps again."""
+    """Gives the next evaluation in this thread all steps again."""
     _METER.left = WORK_LIMIT
 
 
 def spend(steps: int) -> None:
-    """Count steps that cost nothing upstream: elements visited, long texts copied. Raises TooExpensive."""
+    """Counts steps that cost nothing in cel-go: elements visited, long texts copied. Raises TooExpensive."""
     _METER.left -= steps
     if _METER.left < 0:
         raise TooExpensive
 
 
 def spend_on_text(length: int) -> None:
-    """Count the copying or comparing of a text; short ones are part of any step."""
+    """Counts the copying or comparing of a text; short ones are part of any step."""
     if length > _LONG_TEXT:
         spend(length >> 10)
 
@@ -107,7 +107,7 @@ class Unsigned(int):
 
 
 class Growing(list[Value]):
-    """The list that a comprehension collects: adding to it changes it, as in cel-go."""
+    """The list that a comprehension collects; `+` changes it in place, as in cel-go."""
 
     __slots__ = ()
 
@@ -119,7 +119,7 @@ class GrowingMap(dict[object, Value]):
 
 
 class Joined:
-    """Two lists one after the other, not copied until somebody needs the elements."""
+    """Two lists one after the other, not copied until the elements are needed."""
 
     __slots__ = ("parts", "size")
 
@@ -156,13 +156,13 @@ def growing(value: Value) -> Value:
 
 
 class Texts(dict[object, Value]):
-    """A map whose keys are all strings: no other key is found in it, and none breaks it."""
+    """A map whose keys are all strings; looking up any other key is safe and finds nothing."""
 
     __slots__ = ()
 
 
 class Domains(dict[object, Value]):
-    """Domain -> id -> value: looking up an unknown domain finds an empty map, `in` and iteration do not."""
+    """Domain -> id -> value. Looking up an unknown domain gives an empty map; `in` and iteration do not find it."""
 
     __slots__ = ()
 
@@ -296,7 +296,7 @@ def list_size(value: Value) -> int:
 
 
 def join_lists(left: Value, right: Value) -> Value:
-    """`left + right`: changes `left` where it is an accumulator."""
+    """`left + right`, which changes `left` if it is an accumulator."""
     if type(left) is Growing:
         spend(list_size(right))
         left.extend(elements(right))
@@ -323,7 +323,7 @@ def _kept(part: Value) -> Value:
 
 
 def size_of(value: Value) -> int:
-    """The size that costs are counted by: characters, bytes, elements; 1 for all that has no size."""
+    """The size that costs count with: characters, bytes, elements; 1 for values without a size."""
     kind = type(value)
     if kind is str or kind is bytes:
         return len(value)  # type: ignore[arg-type]
@@ -339,7 +339,7 @@ def size_of(value: Value) -> int:
 
 
 def utf8(text: str) -> bytes:
-    """The text as Go has it."""
+    """The bytes of a text as Go has them."""
     spend_on_text(len(text))
     return text.encode("utf-8", "surrogatepass")
 

@@ -21,7 +21,7 @@ _DECISION = opaque("kubernetes.authorization.Decision")
 TYPES = (_AUTHORIZER, _PATH, _GROUP, _RESOURCE, _DECISION)
 
 _CHECK_UNITS = 350_000
-"""Asking an authorizer: two of these are more than an expression may cost."""
+"""Units of asking an authorizer; two of these exceed the limit of an expression."""
 
 
 _EACH = LIST + MESSAGE

@@ -28,7 +28,7 @@ from scheduling.cel.types import NAMED_FORMAT, STRING, Type, list_of, optional_o
 from scheduling.cel.values import NONE, Opaque, Optional, Value, size_of, spend_on_text, utf8
 
 Check = Callable[[str], list[str]]
-"""The complaints about a text; empty if it has the format."""
+"""Gives the complaints about a text, none if it has the format."""
 
 _DNS_1035_LABEL = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _UUID = re.compile("[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
@@ -39,7 +39,7 @@ _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedFormat(Opaque):
-    """One format. Formats are equal by `name`; `regex_size` is what the run-time cost of a check counts with."""
+    """One format. Formats are equal by `name`; the run-time cost of a check counts with `regex_size`."""
 
     cel_type: ClassVar[Type] = NAMED_FORMAT
 
@@ -62,7 +62,7 @@ def _dns_1035_label(text: str) -> list[str]:
 
 
 def _text(faults: Check) -> Check:
-    """The check, which costs what the length of the text is worth."""
+    """The same check, with the length of the text counted as work."""
 
     def checked(text: str) -> list[str]:
         spend_on_text(len(text))
@@ -72,7 +72,7 @@ def _text(faults: Check) -> Check:
 
 
 def _prefix_of(check: Check) -> Check:
-    """The check of a beginning of a name."""
+    """The check of a prefix of a name."""
     return lambda text: check(beginning(text))
 
 
@@ -112,7 +112,7 @@ FORMATS: Mapping[str, NamedFormat] = {
     "date": NamedFormat("date", _rule(_is_date, "must be a date like 2006-01-02"), 71),
     "datetime": NamedFormat("datetime", _rule(_is_datetime, "must be a time like 2006-01-02T15:04:05Z"), 71),
 }
-"""By the name of the function that gives it."""
+"""The formats by the names of their functions, without `format.`."""
 
 
 def _named(name: str) -> Value:
@@ -121,7 +121,7 @@ def _named(name: str) -> Value:
 
 
 def _validate(named: NamedFormat, text: str) -> Value:
-    """An optional list of complaints: none if there are none."""
+    """The complaints as an optional list, which is empty for a text of the format."""
     complaints: list[Value] = [*named.check(text)]
     return Optional(complaints) if complaints else NONE
 

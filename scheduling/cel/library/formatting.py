@@ -32,7 +32,7 @@ from scheduling.cel.values import (
 
 _PRECISION = 6
 _MAX_PRECISION = 32_767
-"""Not followed: a larger one wraps around at 16 bits in Kubernetes."""
+"""Unlike here, a larger one wraps around at 16 bits in Kubernetes."""
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
@@ -64,7 +64,7 @@ def _format(text: str, arguments: Value) -> Value:
 
 
 def _clause(text: str, position: int) -> tuple[Callable[[Value], str], int]:
-    """The clause that starts behind a percent sign, and where the text goes on."""
+    """The clause behind a percent sign, and the position behind it."""
     if position >= len(text):
         raise CelFault("unexpected end of string")
     precision = _PRECISION
@@ -126,7 +126,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _nested(value: Value) -> str:
-    """A list or map as CEL would write it. The text is made without recursion and bounded."""
+    """Writes a list or map as CEL does, without recursion and up to a limit."""
     pieces: list[str] = []
     pending: list[Value | _Raw] = [value]
     length = 0
@@ -236,7 +236,7 @@ def _fixed(value: Value, precision: int) -> str:
 
 
 def _scientific(value: Value, precision: int) -> str:
-    """Six digits always: upstream takes the precision for a width."""
+    """Always writes six digits: cel-go takes the precision for a width."""
     number = _double(value, "scientific")
     special = _unbounded(number)
     if special:

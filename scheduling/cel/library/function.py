@@ -106,7 +106,7 @@ _R = TypeVar("_R")
 
 
 def reader(read: Callable[_P, _R], wrong: type[ValueError]) -> Callable[_P, _R]:
-    """The implementation of a function that reads a text; what `read` refuses as `wrong` is an evaluation error."""
+    """The implementation of a function that reads a text; an error `wrong` of `read` becomes an evaluation error."""
 
     def call(*arguments: _P.args, **named: _P.kwargs) -> _R:
         try:

@@ -104,7 +104,7 @@ def parse_address(text: str) -> IpAddress:
 
 
 def is_address(text: str) -> bool:
-    """Whether net/netip reads it, zones and IPv4-mapped addresses included: what the host of a URL is judged by."""
+    """Whether net/netip reads the text, zones and IPv4-mapped addresses included, as for the host of a URL."""
     before, zone, name = text.partition("%")
     try:
         read_address(before if zone and name and ":" in before else text)

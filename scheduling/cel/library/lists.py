@@ -274,7 +274,7 @@ _DYNS = list_of(DYN)
 
 
 def _scanning(name: str, call: Callable[[Value], Value]) -> Library:
-    """A function of a list that gives one of its elements."""
+    """Declares a function of a list that gives one of its elements."""
     return tuple(
         method(name, f"list_{each}_{name}_{each}", list_of(of), result=of, call=call, price=SCANS)
         for each, of in COMPARABLE_TYPES
@@ -314,7 +314,7 @@ KUBERNETES: Library = (
 INCLUDES: Library = (
     method("includes", "list_includes_dyn_dyn", DYN, DYN, result=BOOL, call=_includes, price=_INCLUDES),
 )
-"""Of the second version of Kubernetes' library (1.37), and of devices with list attributes since 1.36."""
+"""In the second version of Kubernetes' library (1.37), and for devices with list attributes since 1.36."""
 
 EXTENSION: Library = (
     method("slice", "list_slice", _LIST, INT, INT, result=_LIST, call=_slice, price=_SLICES),

@@ -64,7 +64,7 @@ NOTHING = exactly(0)
 ONE = exactly(1)
 UNKNOWN = CostRange(0, UNBOUNDED)
 EMPTY = CostRange(UNBOUNDED, 0)
-"""The start of a union."""
+"""The neutral range of a union."""
 
 
 _DOMAIN = 63
@@ -131,13 +131,13 @@ def _inside(part: _Part, step: str) -> _Part | None:
 TEXT = 0.1
 """Units for reading one character."""
 REGEX = 0.25
-"""Units per character of a regular expression: about four of them make one instruction."""
+"""Units per character of a regular expression; about four characters make one instruction."""
 LIST = 10
-"""Making a list."""
+"""Units of making a list."""
 MAP = 30
-"""Making a map."""
+"""Units of making a map."""
 MESSAGE = 40
-"""Making a message."""
+"""Units of making a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Price:
     """Both prices of a function; None is one unit.
 
     `by_name`: the API server prices the function by its name, so the cost holds too where the static types leave
-    several overloads. All overloads of a name that are priced so must have one price for that case.
+    several overloads. All overloads of one name that are priced by name must have the same cost.
     """
 
     cost: Cost | None = None
@@ -206,12 +206,12 @@ ONE_UNIT = Price()
 
 
 def text_cost(rate: float) -> Cost:
-    """Units of going through the first argument."""
+    """Units of reading the first argument."""
     return lambda arguments, _result: ceil(size_of(arguments[0]) * rate)
 
 
 def reads(rate: float = TEXT) -> Price:
-    """The price of a function that goes through its first operand."""
+    """The price of a function that reads its first operand."""
     return Price(text_cost(rate), lambda operands: CallEstimate(operands[0].range().times(rate)), by_name=True)
 
 

@@ -36,7 +36,7 @@ LONGEST = 8192
 _MEMORY = 16 * 2**20
 """Bytes that RE2 may use for one pattern."""
 _LARGEST = _MEMORY // 16
-"""Instructions of a program that fits into that."""
+"""Instructions of the largest program that fits into it."""
 
 
 class _Library(Protocol):
@@ -58,7 +58,7 @@ class _Match(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class CompiledPattern:
     """A compiled pattern, on UTF-8. `size`: instructions of its program."""
 
     compiled: _Library
@@ -78,7 +78,7 @@ class MissingLibrary(Stop):
         super().__init__("regular expressions need the library google-re2: pip install 'ostler[explain]'")
 
 
-def pattern(text: str) -> Pattern:
+def pattern(text: str) -> CompiledPattern:
     """The compiled pattern. Raises CelFault for a wrong one, TooExpensive, and MissingLibrary without google-re2."""
     if len(text) > LONGEST:
         raise TooExpensive
@@ -87,7 +87,7 @@ def pattern(text: str) -> Pattern:
     spend(size)
     if isinstance(found, str):
         raise CelFault(f"error parsing regexp: {found}")
-    return Pattern(found, size)
+    return CompiledPattern(found, size)
 
 
 @lru_cache(maxsize=128)
@@ -117,11 +117,11 @@ def _text_behind(value: Value) -> Value:
     return value.name if type(value) is TypeValue else value
 
 
-def _matches(data: bytes, compiled: Pattern) -> Value:
+def _matches(data: bytes, compiled: CompiledPattern) -> Value:
     return compiled.search(data) is not None
 
 
-def _find(data: bytes, compiled: Pattern) -> Value:
+def _find(data: bytes, compiled: CompiledPattern) -> Value:
     found = compiled.search(data)
     return "" if found is None else _piece(data, *found)
 
@@ -130,7 +130,7 @@ def _piece(data: bytes, start: int, end: int) -> str:
     return data[start:end].decode("utf-8", "surrogatepass")
 
 
-def _find_all(data: bytes, compiled: Pattern, limit: Value = -1) -> Value:
+def _find_all(data: bytes, compiled: CompiledPattern, limit: Value = -1) -> Value:
     """All matches as Go finds them: an empty match right behind the one before does not count."""
     if type(limit) is not int:
         raise no_such_overload("findAll", limit)

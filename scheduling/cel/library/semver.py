@@ -134,7 +134,7 @@ _IS_SEMVER = is_readable(_parse, SemverError)
 
 
 def _signed(number: int) -> Value:
-    """Numbers of versions have no sign, ints have one: Kubernetes keeps the 64 bits."""
+    """The number of a version as an int: Kubernetes keeps the 64 bits, so a large one becomes negative."""
     return number if number <= INT_MAX else number - 2**64
 
 

@@ -189,7 +189,7 @@ def _order(holds: Callable[[int, int], bool]) -> Callable[[Value, Value], Value]
 
 
 def contains(entries: list[Value], wanted: Value) -> bool:
-    """Whether one of the entries equals; comparisons that fail do not."""
+    """Whether an entry equals the value; a comparison that fails counts as unequal."""
     spend(len(entries) >> 3 if type(wanted) is str else len(entries))
     if type(wanted) is str:
         return wanted in entries
@@ -229,7 +229,7 @@ def equality_cost(arguments: Sequence[Value], _result: Value) -> int:
 
 
 def smaller_cost(arguments: Sequence[Value], _result: Value) -> int:
-    """Units of going through two values as far as the shorter goes: `<` of strings, `!=` of anything."""
+    """Units of reading two values up to the shorter length: `<` of strings, `!=` of anything."""
     return ceil(min(size_of(arguments[0]), size_of(arguments[1])) * TEXT)
 
 

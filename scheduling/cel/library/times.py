@@ -51,7 +51,7 @@ def day_number(year: int, month: int, day: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A moment as calendar and clock show it; `day` of the month from 1, `year_day` from 0."""
+    """A local time: `day` of the month from 1, `year_day` from 0, `second` of the day."""
 
     year: int
     month: int

@@ -92,7 +92,7 @@ class Url(Opaque):
 
     @property
     def escaped_path(self) -> str:
-        """The path as written, if that was a valid escape, else escaped."""
+        """The path as it was written if that is validly escaped, else the escaped path."""
         return "*" if self.path == "*" and not self.raw_path else _written(self.path, self.raw_path, _PATH)
 
     def parameters(self) -> Mapping[str, tuple[str, ...]]:
@@ -230,7 +230,7 @@ def _bracketed(text: str, host: str) -> str:
 
 
 def _unescape_host(text: str, host: str, *, zone: bool = False) -> str:
-    """Unescape; of ASCII only the percent sign may be escaped, in a zone also what a host may have, and the space."""
+    """Unescapes a host. Of ASCII only the percent sign may be escaped, in a zone also those of hosts and spaces."""
     raw = _bytes(host)
     for escape in _ESCAPE.findall(raw):
         value = int(escape, 16)
