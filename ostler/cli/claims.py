@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from datetime import UTC, datetime
-
-from google.protobuf.json_format import MessageToDict
 
 from ostler.cli.client import TIMEOUT, call
 from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_socket
-from ostler.cli.output import add_format, print_document, print_table
+from ostler.cli.output import add_format, print_message, print_table, time_text
 from protos.agent.v1alpha1 import agent_pb2
 
 
@@ -36,8 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print_text(claims)
     else:
         chosen = agent_pb2.ListClaimsResponse(claims=claims)
-        document = MessageToDict(chosen, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-        print_document(document, arguments.output)
+        print_message(chosen, arguments.output)
     return 0
 
 
@@ -56,7 +52,7 @@ def _rows(claims: list[agent_pb2.Claim]) -> list[tuple[str, ...]]:
     """A line a device; what is the claim's stands in the first one."""
     rows: list[tuple[str, ...]] = []
     for claim in claims:
-        of_claim = (f"{claim.namespace}/{claim.name}", claim.state, _time(claim.since))
+        of_claim = (f"{claim.namespace}/{claim.name}", claim.state, time_text(claim.since))
         pods = ",".join(claim.pods) or "-"
         for number, device in enumerate(claim.devices or [agent_pb2.ClaimDevice()]):
             first = number == 0
@@ -75,7 +71,3 @@ def _rows(claims: list[agent_pb2.Claim]) -> list[tuple[str, ...]]:
 
 def _device(device: agent_pb2.ClaimDevice) -> str:
     return f"{device.device} (share {device.share_id})" if device.share_id else device.device or "-"
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else "-"

@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from google.protobuf.json_format import MessageToDict
-
 from node.rules import Door, Doors
 from ostler.cli.client import TIMEOUT, NoAgent, call
 from ostler.cli.options import add_settings, read_settings
-from ostler.cli.output import add_format, print_document, print_table
+from ostler.cli.output import add_format, print_message, print_table
 from ostler.config.settings import Settings
 from protos.agent.v1alpha1 import agent_pb2
 
@@ -33,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "table":
         _print_table(answer)
     else:
-        print_document(MessageToDict(answer, preserving_proto_field_name=True), arguments.output)
+        print_message(answer, arguments.output, defaults=False)
     return 0
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
-
-from google.protobuf.json_format import MessageToDict
 
 from node.inventory.model import UnknownDevice
 from ostler.cli.client import TIMEOUT, call
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_socket, sendable
-from ostler.cli.output import add_format, print_changes, print_document, print_table
+from ostler.cli.output import add_format, print_changes, print_message, print_table, time_text
 from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
 
@@ -141,8 +138,7 @@ def _list(arguments: argparse.Namespace) -> int:
     found = agent_pb2.ListHealthResponse(
         devices=chosen, brakes=answer.brakes, dry_run=answer.dry_run, sources=answer.sources
     )
-    document = MessageToDict(found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    print_document(document, arguments.output)
+    print_message(found, arguments.output)
     return 0
 
 
@@ -162,7 +158,7 @@ def _print_text(answer: agent_pb2.ListHealthResponse, chosen: list[agent_pb2.Dev
     for limit in answer.brakes:
         names = ", ".join(limit.devices) or "none at the moment"
         fix = f"'ostler health release-eviction-limit {limit.kind}' ends it"
-        text = f"eviction limit for kind {limit.kind} since {_time(limit.since)}: {limit.reason}; "
+        text = f"eviction limit for kind {limit.kind} since {time_text(limit.since)}: {limit.reason}; "
         text += f"kept from evicting: {names}; {fix}"
         sys.stdout.write(f"{plain(text)}\n")
     for source in answer.sources:
@@ -176,7 +172,7 @@ def _row(device: agent_pb2.DeviceHealth) -> tuple[str, ...]:
         device.device,
         f"{device.state}, flapping" if device.flapping else device.state,
         device.cause or "-",
-        _time(device.since),
+        time_text(device.since),
         _end(device),
         shown,
         "; also: ".join((device.reason, *device.also)),
@@ -186,8 +182,4 @@ def _row(device: agent_pb2.DeviceHealth) -> tuple[str, ...]:
 def _end(device: agent_pb2.DeviceHealth) -> str:
     if device.state == "healthy" and not device.until:
         return "-"
-    return f"by itself, {_time(device.until)}" if device.until else _ENDS.get(device.recovery, "-")
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else "-"
+    return f"by itself, {time_text(device.until)}" if device.until else _ENDS.get(device.recovery, "-")

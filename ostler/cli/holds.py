@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from datetime import UTC, datetime
-
-from google.protobuf.json_format import MessageToDict
 
 from ostler.cli.client import TIMEOUT, call
 from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_socket, sendable
-from ostler.cli.output import add_format, print_changes, print_document, print_table
+from ostler.cli.output import add_format, print_changes, print_message, print_table, time_text
 from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
 
@@ -56,8 +53,7 @@ def _list(arguments: argparse.Namespace, name: str | None) -> int:
         _print_text(chosen, answer.status)
     else:
         found = agent_pb2.ListHoldsResponse(devices=chosen, status=answer.status)
-        document = MessageToDict(found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-        print_document(document, arguments.output)
+        print_message(found, arguments.output)
     return 0
 
 
@@ -90,14 +86,10 @@ def _held(hold: agent_pb2.Hold | None) -> tuple[str, ...]:
         return ("-", "-", "-", "-")
     holder = f"{hold.holder} (share {hold.share})" if hold.share else hold.holder
     state = f"{hold.state}, admin" if hold.admin else hold.state
-    return (hold.door or "-", holder or hold.owner or "-", _time(hold.since), state)
+    return (hold.door or "-", holder or hold.owner or "-", time_text(hold.since), state)
 
 
 def _withheld(withheld: agent_pb2.Withholding | None) -> tuple[str, ...]:
     if withheld is None:
         return ("-", "", "")
     return (withheld.door, withheld.why, withheld.waits_for)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else "-"

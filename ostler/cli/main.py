@@ -40,6 +40,8 @@ COMMANDS = {
     "snapshot": "write down what decides allocations in a cluster",
     "config": "check or convert a configuration file, or print the format's JSON Schema",
 }
+_MODULES = dict.fromkeys(("rescan", "reload", "quiesce", "resume"), "actions")
+"""Modules of commands that have none of their own name."""
 EPILOG = """\
 exit codes:
   0  done
@@ -53,7 +55,7 @@ exit codes:
 
 
 class Command(Protocol):
-    """A command's module."""
+    """A command's module, or its object in a module of several."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Describe the command and its options."""
@@ -90,14 +92,16 @@ def command_line(chosen: str | None) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items() if chosen is None else [(chosen, COMMANDS[chosen])]:
         command = commands.add_parser(name, help=summary, description=summary, formatter_class=_formatter)
         if name == chosen:
-            _module(name).add_arguments(command)
+            _command(name).add_arguments(command)
     return parser
 
 
-def _module(name: str) -> Command:
+def _command(name: str) -> Command:
+    """The command's module, or what the module of several commands has by its name."""
     with left_out() if name == "run" else contextlib.nullcontext():
-        module: Command = importlib.import_module(f"ostler.cli.{name}")
-    return module
+        module = importlib.import_module(f"ostler.cli.{_MODULES.get(name, name)}")
+    command: Command = getattr(module, name) if name in _MODULES else module
+    return command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.disable()
     arguments = command_line(chosen if chosen in COMMANDS else None).parse_args(words)
     try:
-        return _done(chosen, _module(arguments.command).run(arguments))
+        return _done(chosen, _command(arguments.command).run(arguments))
     except CommandFailed as error:
         complain(str(error))
         return error.code

@@ -71,5 +71,5 @@ def sendable(text: str) -> str:
         byte = ord(text[error.start]) & 0xFF
         raise argparse.ArgumentTypeError(f"has the byte 0x{byte:02x}, which is not UTF-8; write it as UTF-8") from error
     if size > LONGEST:
-        raise argparse.ArgumentTypeError(f"has {size} bytes; at most {LONGEST} can be meant")
+        raise argparse.ArgumentTypeError(f"has {size} bytes; the limit is {LONGEST}")
     return text

@@ -7,9 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from ostler.cli.exits import CommandFailed
 from ostler.drawing.text import columns, padded, plain
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 FORMATS = ("table", "json", "yaml")
 
@@ -30,6 +35,24 @@ def print_document(document: object, form: str) -> None:
     import yaml
 
     emit(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
+
+
+def print_message(message: Message, form: str, *, defaults: bool = True) -> None:
+    """Print an answer of the agent as JSON or YAML."""
+    print_document(document_of(message, defaults=defaults), form)
+
+
+def document_of(message: Message, *, defaults: bool = True) -> dict[str, Any]:
+    """An answer of the agent as plain data; ``defaults``: also fields that have their default value."""
+    # Here and not above: tables do not need it.
+    from google.protobuf.json_format import MessageToDict
+
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=defaults)
+
+
+def time_text(seconds: float) -> str:
+    """A time in Unix seconds as people read it, ``-`` for none."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else "-"
 
 
 def emit(text: str) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from google.protobuf.json_format import MessageToDict
-
 from ostler.cli.client import TIMEOUT, call
 from ostler.cli.options import add_socket
-from ostler.cli.output import add_format, print_document, print_table
+from ostler.cli.output import add_format, document_of, print_document, print_table
 from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
 
@@ -37,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "table":
         _print_text(answer, different=arguments.different)
     else:
-        document = MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+        document = document_of(answer)
         if arguments.different:
             for pool in document["pools"]:
                 pool["devices"] = [device for device in pool["devices"] if device["state"] != "published"]

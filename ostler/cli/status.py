@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from datetime import UTC, datetime
-
-from google.protobuf.json_format import MessageToDict
 
 from ostler.cli.client import TIMEOUT, call
 from ostler.cli.options import add_socket
-from ostler.cli.output import add_format, print_document, print_table
+from ostler.cli.output import add_format, print_message, print_table, time_text
 from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
 
@@ -30,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output == "table":
         _print_text(status)
     else:
-        print_document(MessageToDict(status, preserving_proto_field_name=True), arguments.output)
+        print_message(status, arguments.output, defaults=False)
     return 0
 
 
@@ -60,7 +57,7 @@ def _print_text(status: agent_pb2.GetStatusResponse) -> None:
         sys.stdout.write("\n")
         print_table(
             ("TIME", "TYPE", "REASON", "MESSAGE"),
-            [(_time(event.time), event.type, event.reason, event.message) for event in status.events],
+            [(time_text(event.time), event.type, event.reason, event.message) for event in status.events],
         )
 
 
@@ -81,7 +78,3 @@ def _print_holds(holds: agent_pb2.HoldsStatus, *, dra: bool) -> None:
     for problem in (holds.kubelet, holds.api_server, holds.both, holds.doors, holds.processes, holds.containers):
         if problem:
             sys.stdout.write(f"  {plain(problem)}\n")
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

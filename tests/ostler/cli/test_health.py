@@ -182,7 +182,7 @@ async def test_a_word_that_a_restart_would_forget_is_told_so(
         (["set", A.name, "unhealthy", "--reason", "x", "--for", ""], '--for is "", not a duration'),
         (["set", A.name, "unhealthy", "--reason", "\udcff\udcfe"], "--reason: has the byte 0xff, which is not UTF-8"),
         (["clear", "gpu\udcff"], "DEVICE: has the byte 0xff, which is not UTF-8"),
-        (["clear", "é" * 501], "DEVICE: has 1002 bytes; at most 1000 can be meant"),
+        (["clear", "é" * 501], "DEVICE: has 1002 bytes; the limit is 1000"),
     ],
 )
 def test_what_cannot_be_sent_to_the_agent_is_refused_with_its_place(
