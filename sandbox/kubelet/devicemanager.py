@@ -19,10 +19,10 @@ from typing import Final
 from node.kubelet.checkpoint import Checkpoint, CheckpointError, CheckpointNotFoundError
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.devices import DeviceSet, in_order
-from sandbox.kubelet.events import HealthChanged, KubeletEvent, ListReceived, PluginDeregistered
+from sandbox.kubelet.events import EventFeed, HealthChanged, ListReceived, PluginDeregistered
 from sandbox.kubelet.plugin_clients import Connections, Generation, PluginEndpoint
 from sandbox.kubelet.pod_devices import PodDevices
-from sandbox.kubelet.pods import NodeCapacity, Pod
+from sandbox.kubelet.pods import ActivePods, NodeCapacity, Pod
 from sandbox.kubelet.state_files import CheckpointFile
 
 log = logging.getLogger("ostler.sandbox.kubelet")
@@ -32,8 +32,7 @@ QUEUE: Final = 100
 class DeviceManager:
     """State of all device plugin resources of the node.
 
-    ``active_pods`` gives the pods that are on the node now (UID -> pod), ``emit`` gets events, ``clock`` counts
-    seconds and never goes back.
+    ``clock`` counts seconds and never goes back.
     """
 
     def __init__(
@@ -42,8 +41,8 @@ class DeviceManager:
         *,
         generation: Generation,
         clock: Callable[[], float],
-        active_pods: Callable[[], Mapping[str, Pod]],
-        emit: Callable[[KubeletEvent], None],
+        pods: ActivePods,
+        feed: EventFeed,
         call_seconds: float | None = None,
     ) -> None:
         self.directory = directory
@@ -51,23 +50,22 @@ class DeviceManager:
         self.connections = Connections(self, generation, call_seconds)
         self.records = PodDevices()
         self.updates = PodUpdates()
-        self.sources_ready = True
         self.lists: Counter[str] = Counter()
         self.last_lists: dict[str, api_pb2.ListAndWatchResponse] = {}
         self._clock = clock
-        self._active_pods = active_pods
-        self._emit = emit
+        self._pods = pods
+        self._feed = feed
         self._file = CheckpointFile(directory)
         self._devices: dict[str, DeviceSet] = {}
         self._endpoints: dict[str, PluginEndpoint] = {}
         self._running: frozenset[tuple[str, str]] = frozenset()
 
-    def recover(self, running: Collection[tuple[str, str]], *, sources_ready: bool) -> None:
+    def recover(self, running: Collection[tuple[str, str]]) -> None:
         """Take over the checkpoint; one that cannot be used is logged and the start goes on without state.
 
         ``running`` are the (pod UID, container) that the runtime reports at this start.
         """
-        self._running, self.sources_ready = frozenset(running), sources_ready
+        self._running = frozenset(running)
         try:
             checkpoint = self._file.read()
         except CheckpointNotFoundError:
@@ -96,11 +94,11 @@ class DeviceManager:
         scoped = self.generation == "1.37"
         self.updates.note(pods_to_update(self.records, resource, before, now, scoped=scoped))
         self._write_or_log()
-        self._emit(ListReceived(resource, self.lists[resource], len(now.healthy), len(now.unhealthy)))
+        self._feed.emit(ListReceived(resource, self.lists[resource], len(now.healthy), len(now.unhealthy)))
         for device_id in now.changed_since(before):
             old = before.known.get(device_id)
             if old is not None:
-                self._emit(HealthChanged(resource, device_id, old.health, now.known[device_id].health))
+                self._feed.emit(HealthChanged(resource, device_id, old.health, now.known[device_id].health))
 
     def disconnected(self, endpoint: PluginEndpoint, survivor: PluginEndpoint | None) -> None:
         """A plugin is gone; without a survivor its devices are unhealthy and the grace period starts."""
@@ -114,7 +112,7 @@ class DeviceManager:
             current.stop(self._clock())
             if resource in self._devices:
                 self._devices[resource] = self._devices[resource].lost()
-        self._emit(PluginDeregistered(resource, endpoint.socket, survivor is None))
+        self._feed.emit(PluginDeregistered(resource, endpoint.socket, survivor is None))
 
     def capacity(self) -> NodeCapacity:
         """Capacity and allocatable per resource; forgets resources whose plugin has been gone for over 5 minutes."""
@@ -149,12 +147,12 @@ class DeviceManager:
 
     def runs_since_start(self, pod_uid: str, container: str) -> bool:
         """Whether pods are still being read after a start and the container was running at that start."""
-        return not self.sources_ready and (pod_uid, container) in self._running
+        return not self._pods.are_all and (pod_uid, container) in self._running
 
     def collect_garbage(self) -> None:
         """Drop the records of pods that are gone, once all pods are read; does not write the checkpoint."""
-        if self.sources_ready:
-            self.records.drop_all_but(self._active_pods().keys())
+        if self._pods.are_all:
+            self.records.drop_all_but(self._pods.by_uid.keys())
 
     def write_checkpoint(self) -> None:
         """Write the checkpoint; raises OSError."""

@@ -28,7 +28,7 @@ from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
 from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pod_devices import RunOptions
-from sandbox.kubelet.pods import Affinity, NodeCapacity, Pod, PodAdmitResult
+from sandbox.kubelet.pods import ActivePods, Affinity, NodeCapacity, Pod, PodAdmitResult
 from sandbox.kubelet.session import KubeletSession, KubeletSettings
 
 
@@ -74,7 +74,7 @@ class Kubelet:
             dra,
         )
         self._feed = EventFeed()
-        self._pods: dict[str, Pod] = {}
+        self._active = ActivePods()
         self._session: KubeletSession | None = None
         self._admitting = asyncio.Lock()
 
@@ -101,9 +101,10 @@ class Kubelet:
         """
         if self._session is not None:
             raise KubeletError("the kubelet is already running; stop it first")
-        self._pods.update((pod.uid, pod) for pod in pods)
-        session = KubeletSession(self.settings, self._active, self._feed.emit)
-        await session.open(running, sources_ready=sources_ready)
+        self._active.by_uid.update((pod.uid, pod) for pod in pods)
+        session = KubeletSession(self.settings, self._active, self._feed)
+        self._active.reading(done=sources_ready)
+        await session.open(running)
         self._session = session
 
     async def stop(self) -> None:
@@ -118,10 +119,10 @@ class Kubelet:
         although no plugin is back yet; after a ``reboot`` none is, so pods are refused until their plugins are back.
         Pods that are not in ``running`` have ended. Event streams go on.
         """
-        pods = tuple(self._pods.values()) if running is None else tuple(running)
+        pods = tuple(self._active.by_uid.values()) if running is None else tuple(running)
         alive = {(pod.uid, container.name) for pod in pods for container in pod.containers if container.kind != "init"}
         await self._close_session()
-        self._pods.clear()
+        self._active.by_uid.clear()
         await self.start(pods=pods, running=() if reboot else alive, sources_ready=False)
         verdicts = {pod.uid: await self.admit(pod) for pod in pods}
         self.set_sources_ready(ready=True)
@@ -137,18 +138,18 @@ class Kubelet:
         if isinstance(affinity, Affinity):
             hints = {container.name: affinity for container in pod.containers}
         async with self._admitting:
-            self._pods[pod.uid] = pod
+            self._active.by_uid[pod.uid] = pod
             verdict = None
             try:
                 verdict = await admit_pod(session.allocator, session.manager.records, pod, hints)
             finally:
                 if verdict is None or not verdict.admitted:
-                    self._pods.pop(pod.uid, None)
+                    self._active.by_uid.pop(pod.uid, None)
             return verdict
 
     def terminate(self, pod_uid: str) -> None:
         """The pod has ended; its devices are free from the next allocation or podresources List on."""
-        self._pods.pop(pod_uid, None)
+        self._active.by_uid.pop(pod_uid, None)
 
     async def run_options(self, pod: Pod, container: str) -> RunOptions | None:
         """Start ``container`` of ``pod`` (again): PreStartContainer, then what it runs with; None without devices.
@@ -157,7 +158,7 @@ class Kubelet:
         """
         session = self._running
         return await start_container(
-            session.manager, session.allocator, pod, pod.container(container), active=pod.uid in self._pods
+            session.manager, session.allocator, pod, pod.container(container), active=pod.uid in self._active.by_uid
         )
 
     async def prepare(self, pod: Pod) -> None:
@@ -191,11 +192,11 @@ class Kubelet:
 
     def set_sources_ready(self, *, ready: bool) -> None:
         """Whether all pods of the node are known, which is when those that are gone can be told."""
-        self._running.manager.sources_ready = ready
+        self._active.reading(done=ready)
 
     def pods(self) -> tuple[Pod, ...]:
         """Active pods."""
-        return tuple(self._pods.values())
+        return tuple(self._active.by_uid.values())
 
     def capacity(self) -> NodeCapacity:
         """Capacity and allocatable; forgets resources whose plugins have been gone for over 5 minutes."""
@@ -290,9 +291,6 @@ class Kubelet:
     def _healthy(self, resource: str) -> int | None:
         devices = self._running.manager.device_set(resource)
         return None if devices is None else len(devices.healthy)
-
-    def _active(self) -> Mapping[str, Pod]:
-        return self._pods
 
     async def _close_session(self) -> None:
         session, self._session = self._session, None

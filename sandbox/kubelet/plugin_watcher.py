@@ -25,6 +25,7 @@ from typing import NoReturn, Protocol
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.dialling import DIAL_SECONDS, answer, ready, registry_channel
 from sandbox.kubelet.errors import KubeletError, PluginError, RegistrationError
+from sandbox.kubelet.events import EventFeed, RegistrationFailed
 from sandbox.kubelet.plugin_clients import Generation
 
 log = logging.getLogger("ostler.sandbox.kubelet")
@@ -132,7 +133,7 @@ class OperationBackoff:
 
 
 class PluginWatcher:
-    """Runs until cancelled; ``failed`` hears of every failed registration (name if known, path, message)."""
+    """Runs until cancelled; failed registrations go to ``feed``."""
 
     def __init__(
         self,
@@ -140,8 +141,8 @@ class PluginWatcher:
         handlers: Mapping[str, PluginHandler],
         *,
         generation: Generation,
+        feed: EventFeed,
         interval: float = 1.0,
-        failed: Callable[[str, str, str], None] = lambda _name, _path, _message: None,
         backoff: OperationBackoff | None = None,
     ) -> None:
         self.registered: dict[str, RegisteredPlugin] = {}
@@ -149,7 +150,7 @@ class PluginWatcher:
         self._handlers = handlers
         self._undo_failures = generation != "1.35"
         self._interval = interval
-        self._failed = failed
+        self._feed = feed
         self._backoff = OperationBackoff() if backoff is None else backoff
         self._desired: dict[str, Stamp] = {}
         self._operations: dict[str, asyncio.Task[None]] = {}
@@ -195,7 +196,7 @@ class PluginWatcher:
         except KubeletError as error:
             log.warning("plugin operation failed", extra={"path": path, "error": str(error)})
             self._backoff.failed(path, _now())
-            self._failed("", path, str(error))
+            self._feed.emit(RegistrationFailed("", path, "watcher", str(error)))
         else:
             self._backoff.succeeded(path)
         finally:

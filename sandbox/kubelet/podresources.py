@@ -6,7 +6,7 @@ allocation's record, not of the plugin's current list. Ordinary init containers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import grpc
@@ -16,7 +16,7 @@ from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.devices import in_order
 from sandbox.kubelet.dra.claims import ClaimCache, dynamic_resources
-from sandbox.kubelet.pods import Container, Pod
+from sandbox.kubelet.pods import ActivePods, Container, Pod
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -47,13 +47,13 @@ class TokenBucket:
 
 
 class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
-    """Answers from the managers' records; ``pods`` gives the active pods (UID -> pod) of the moment."""
+    """Answers from the managers' records."""
 
     def __init__(
         self,
         manager: DeviceManager,
         claims: ClaimCache,
-        pods: Callable[[], Mapping[str, Pod]],
+        pods: ActivePods,
         clock: Callable[[], float],
     ) -> None:
         self._manager = manager
@@ -69,7 +69,7 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         """All active pods; records of pods that are gone are dropped first, as in the kubelet."""
         await self._limit(context)
         self._manager.collect_garbage()
-        return api_pb2.ListPodResourcesResponse(pod_resources=[self._pod(pod) for pod in self._pods().values()])
+        return api_pb2.ListPodResourcesResponse(pod_resources=[self._pod(pod) for pod in self._pods.by_uid.values()])
 
     async def Get(  # noqa: N802 - the name is the protocol's
         self,
@@ -79,7 +79,7 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         """One active pod by namespace and name; UNKNOWN if there is none."""
         await self._limit(context)
         name, namespace = request.pod_name, request.pod_namespace
-        found = [pod for pod in self._pods().values() if (pod.name, pod.namespace) == (name, namespace)]
+        found = [pod for pod in self._pods.by_uid.values() if (pod.name, pod.namespace) == (name, namespace)]
         if not found:
             await context.abort(grpc.StatusCode.UNKNOWN, f"pod {name} in namespace {namespace} not found")
         return api_pb2.GetPodResourcesResponse(pod_resources=self._pod(found[0]))

@@ -1,4 +1,4 @@
-"""Pods as the embedded kubelet gets them, and its verdicts. Frozen values, no behaviour beyond look-ups."""
+"""Pods as the embedded kubelet gets them, its verdicts over them, and the pods that are on the node now."""
 
 from __future__ import annotations
 
@@ -83,6 +83,18 @@ class Pod:
         """Init containers and sidecars in the pod's order, then app containers: the order of allocation."""
         early = tuple(container for container in self.containers if container.kind != "app")
         return early + tuple(container for container in self.containers if container.kind == "app")
+
+
+class ActivePods:
+    """The pods on the node now, by UID; ``are_all``: every pod has been read since the kubelet's start."""
+
+    def __init__(self) -> None:
+        self.by_uid: dict[str, Pod] = {}
+        self.are_all = True
+
+    def reading(self, *, done: bool) -> None:
+        """Note whether all pods have been read; until then none counts as gone."""
+        self.are_all = done
 
 
 @dataclass(frozen=True, slots=True)

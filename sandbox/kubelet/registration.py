@@ -9,22 +9,28 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import grpc
 import grpc.aio
 
 from node.rules import is_extended_resource_name
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.errors import KubeletError, RegistrationError
+from sandbox.kubelet.events import Door, EventFeed, RegistrationFailed
 
 SOCKET_NAME = "kubelet.sock"
 VERSION = "v1beta1"
 
-Connect = Callable[[str, str, float], Awaitable[None]]
-"""Connects a plugin: resource, socket, seconds to dial; raises ``RegistrationError``."""
+
+class Connector(Protocol):
+    """Connects plugins."""
+
+    async def connect(self, resource: str, socket: str, door: Door) -> None:
+        """Connect a plugin that came through ``door``; raises ``RegistrationError``."""
+        ...
 
 
 def check_resource_name(name: str) -> None:
@@ -74,11 +80,11 @@ def remove_sockets(directory: Path) -> None:
 class RegistrationService(api_pb2_grpc.RegistrationServicer):
     """Register, in the folder ``directory``; ``calls`` counts the calls per resource before any check."""
 
-    def __init__(self, directory: Path, connect: Connect, failed: Callable[[str, str, str], None]) -> None:
+    def __init__(self, directory: Path, connector: Connector, feed: EventFeed) -> None:
         self.calls: Counter[str] = Counter()
         self._directory = directory
-        self._connect = connect
-        self._failed = failed
+        self._connector = connector
+        self._feed = feed
 
     async def Register(  # noqa: N802 - the name is the protocol's
         self,
@@ -90,9 +96,9 @@ class RegistrationService(api_pb2_grpc.RegistrationServicer):
         socket = joined(self._directory, request.endpoint)
         try:
             check_registration(request.version, request.resource_name)
-            await self._connect(request.resource_name, socket, DIAL_SECONDS)
+            await self._connector.connect(request.resource_name, socket, "register")
         except KubeletError as error:
-            self._failed(request.resource_name, socket, str(error))
+            self._feed.emit(RegistrationFailed(request.resource_name, socket, "register", str(error)))
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return api_pb2.Empty()
 

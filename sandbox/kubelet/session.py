@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +24,11 @@ from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.dra.manager import DraManager
 from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError
-from sandbox.kubelet.events import Door, KubeletEvent, PluginRegistered, RegistrationFailed
+from sandbox.kubelet.events import Door, EventFeed, PluginRegistered
 from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.plugin_watcher import PluginHandler, PluginWatcher
 from sandbox.kubelet.podresources import PodResourcesService
-from sandbox.kubelet.pods import Pod
+from sandbox.kubelet.pods import ActivePods
 from sandbox.kubelet.registration import (
     SOCKET_NAME,
     RegistrationService,
@@ -70,20 +70,20 @@ class KubeletSession:
     def __init__(
         self,
         settings: KubeletSettings,
-        active_pods: Callable[[], Mapping[str, Pod]],
-        emit: Callable[[KubeletEvent], None],
+        pods: ActivePods,
+        feed: EventFeed,
     ) -> None:
         settings.device_plugin_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         settings.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._settings = settings
-        self._active_pods = active_pods
-        self._emit = emit
+        self._pods = pods
+        self._feed = feed
         self.manager = DeviceManager(
             settings.device_plugin_dir,
             generation=settings.generation,
             clock=settings.clock,
-            active_pods=active_pods,
-            emit=emit,
+            pods=pods,
+            feed=feed,
             call_seconds=settings.call_timeout,
         )
         self.allocator = DeviceAllocator(
@@ -93,26 +93,23 @@ class KubeletSession:
             settings.root,
             settings.dra,
             generation=settings.generation,
-            active_pods=active_pods,
-            sources_ready=lambda: self.manager.sources_ready,
-            emit=emit,
+            pods=pods,
+            feed=feed,
         )
-        self.registration = RegistrationService(
-            settings.device_plugin_dir, self._connect_registering, self._note_failed_register
-        )
+        self.registration = RegistrationService(settings.device_plugin_dir, self, feed)
         self.registrations: Counter[str] = Counter()
         self._servers: list[grpc.aio.Server] = []
         self._watcher: asyncio.Task[None] | None = None
 
-    async def open(self, running: Collection[tuple[str, str]], *, sources_ready: bool) -> None:
+    async def open(self, running: Collection[tuple[str, str]]) -> None:
         """Start; raises ``KubeletError`` if it cannot bind the sockets, and leaves nothing open then."""
         settings = self._settings
-        self.manager.recover(running, sources_ready=sources_ready)
+        self.manager.recover(running)
         try:
             remove_sockets(settings.device_plugin_dir)
             registration, lister = grpc.aio.server(), grpc.aio.server()
             device_plugin.add_RegistrationServicer_to_server(self.registration, registration)
-            service = PodResourcesService(self.manager, self.dra.claims, self._active_pods, time.monotonic)
+            service = PodResourcesService(self.manager, self.dra.claims, self._pods, time.monotonic)
             pod_resources.add_PodResourcesListerServicer_to_server(service, lister)
             settings.pod_resources_socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             await self._serve(registration, settings.device_plugin_dir / SOCKET_NAME)
@@ -152,20 +149,14 @@ class KubeletSession:
             handlers,
             generation=self._settings.generation,
             interval=self._settings.reconcile_interval,
-            failed=lambda name, path, message: self._emit(RegistrationFailed(name, path, "watcher", message)),
+            feed=self._feed,
         ).run()
 
-    async def _connect_registering(self, resource: str, socket: str, seconds: float) -> None:
-        await self.connect(resource, socket, "register", seconds)
-
-    def _note_failed_register(self, resource: str, socket: str, message: str) -> None:
-        self._emit(RegistrationFailed(resource, socket, "register", message))
-
-    async def connect(self, resource: str, socket: str, door: Door, seconds: float = DIAL_SECONDS) -> None:
+    async def connect(self, resource: str, socket: str, door: Door) -> None:
         """Connect a plugin that came through ``door``; raises ``RegistrationError``."""
-        await self.manager.connections.connect(resource, socket, min(seconds, self._settings.dial_timeout))
+        await self.manager.connections.connect(resource, socket, min(DIAL_SECONDS, self._settings.dial_timeout))
         self.registrations[resource] += 1
-        self._emit(PluginRegistered(resource, socket, door))
+        self._feed.emit(PluginRegistered(resource, socket, door))
 
 
 class DevicePluginHandler:

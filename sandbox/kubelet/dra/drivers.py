@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from sandbox.kubelet.dra.instance import HealthListener, Instance, chosen, health_service
 from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings
 from sandbox.kubelet.errors import KubeletError, RegistrationError
-from sandbox.kubelet.events import DriverConnection, KubeletEvent, PluginDeregistered, PluginRegistered
+from sandbox.kubelet.events import DriverConnection, EventFeed, PluginDeregistered, PluginRegistered
 from sandbox.kubelet.plugin_clients import Generation
 
 log = logging.getLogger("ostler.sandbox.kubelet")
@@ -39,13 +39,13 @@ class Drivers:
         settings: DraManagerSettings,
         generation: Generation,
         listener: HealthListener,
-        emit: Callable[[KubeletEvent], None],
+        feed: EventFeed,
     ) -> None:
         self.wiping = Wiping(settings)
         self._settings = settings
         self._generation = generation
         self._listener = listener
-        self._emit = emit
+        self._feed = feed
         self._instances: dict[str, list[Instance]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -68,7 +68,7 @@ class Drivers:
         )
         self._instances.setdefault(name, []).append(instance)
         instance.open(self._listener, self._settings.health_retry_seconds)
-        self._emit(PluginRegistered(name, socket, "watcher"))
+        self._feed.emit(PluginRegistered(name, socket, "watcher"))
         self._look(name)
 
     def deregister(self, name: str, socket: str) -> None:
@@ -83,7 +83,7 @@ class Drivers:
         closing = asyncio.create_task(found.close(), name=f"close {socket}")
         self._leaving.add(closing)
         closing.add_done_callback(self._leaving.discard)
-        self._emit(PluginDeregistered(name, socket, not instances))
+        self._feed.emit(PluginDeregistered(name, socket, not instances))
         self._look(name)
 
     def get(self, driver: str) -> Instance:
@@ -109,7 +109,7 @@ class Drivers:
         await asyncio.gather(*self._leaving, *(instance.close() for instance in instances))
 
     def _changed(self, instance: Instance) -> None:
-        self._emit(DriverConnection(instance.driver, instance.endpoint, instance.connected))
+        self._feed.emit(DriverConnection(instance.driver, instance.endpoint, instance.connected))
         self._look(instance.driver)
 
     def _look(self, driver: str) -> None:

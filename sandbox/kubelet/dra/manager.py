@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from node.kubelet.dra_state import DeviceState
@@ -22,9 +22,9 @@ from sandbox.kubelet.dra.health import HealthCache
 from sandbox.kubelet.dra.instance import HealthReport, Instance
 from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings, Object
 from sandbox.kubelet.errors import KubeletError, PluginError
-from sandbox.kubelet.events import DriverHealth, KubeletEvent
+from sandbox.kubelet.events import DriverHealth, EventFeed
 from sandbox.kubelet.plugin_clients import Generation
-from sandbox.kubelet.pods import Pod, PodClaim
+from sandbox.kubelet.pods import ActivePods, Pod, PodClaim
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 
@@ -38,10 +38,7 @@ class UnprepareError(KubeletError):
 
 
 class DraManager:
-    """DRA of one start of the kubelet; its state is in ``folder``. Raises ``KubeletError`` for a state it cannot read.
-
-    ``active_pods`` gives the pods on the node now (by UID), ``sources_ready`` whether these are all.
-    """
+    """DRA of one start of the kubelet, its state in ``folder``. Raises ``KubeletError`` for a state it cannot read."""
 
     def __init__(
         self,
@@ -49,19 +46,17 @@ class DraManager:
         settings: DraManagerSettings,
         *,
         generation: Generation,
-        active_pods: Callable[[], Mapping[str, Pod]],
-        sources_ready: Callable[[], bool],
-        emit: Callable[[KubeletEvent], None],
+        pods: ActivePods,
+        feed: EventFeed,
     ) -> None:
         self.claims = ClaimCache(folder)
         self.health = HealthCache(folder, settings.now)
         self.updates = PodUpdates()
-        self.drivers = Drivers(settings, generation, self, emit)
+        self.drivers = Drivers(settings, generation, self, feed)
         self._settings = settings
         self._guarded = generation == "1.37"
-        self._active_pods = active_pods
-        self._sources_ready = sources_ready
-        self._emit = emit
+        self._pods = pods
+        self._feed = feed
         self._reconciler: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -101,12 +96,12 @@ class DraManager:
             if any((device.pool, device.device) in changed for device in devices):
                 pods |= claim.pods
         self.updates.note(frozenset(pods))
-        self._emit(DriverHealth(driver, len(changed)))
+        self._feed.emit(DriverHealth(driver, len(changed)))
 
     def ended(self, driver: str) -> None:
         """A health stream ended."""
         self.health.forget(driver)
-        self._emit(DriverHealth(driver, 0, ended=True))
+        self._feed.emit(DriverHealth(driver, 0, ended=True))
 
     async def _prepare(self, pod: Pod) -> None:
         wanted = [await self._wanted(pod, claim) for claim in pod_claims(pod)]
@@ -219,8 +214,8 @@ class DraManager:
     async def _reconcile(self) -> None:
         """Unprepare the claims of pods that are gone, again and again."""
         while True:
-            if self._sources_ready():
-                for pod_uid, claims in self.claims.of_pods_but(self._active_pods()).items():
+            if self._pods.are_all:
+                for pod_uid, claims in self.claims.of_pods_but(self._pods.by_uid).items():
                     await self._release(pod_uid, claims)
             await asyncio.sleep(self._settings.reconcile_seconds)
 
