@@ -17,7 +17,7 @@ For the event loop alone; nothing waits here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from node.inventory.model import Device, Snapshot
 from node.ledger.allocations import Grant, KubeletAllocations, NobodyKnown, PodsKnown
@@ -26,6 +26,7 @@ from node.ledger.ledger import (
     HeldError,
     Hold,
     HoldsReleased,
+    HoldsTaken,
     HoldState,
     Ledger,
     draining_owner,
@@ -36,6 +37,7 @@ from node.ledger.offer_context import OfferContext, by_place
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
 from node.ledger.releases import refusal
+from node.ledger.states import HAD_BY_CLAIM, TRANSITIONS, DeviceFacts, DeviceMoved, DeviceState, events
 from node.ledger.tenants import Tenants
 from node.offer import OfferedDevice
 from node.rules import Door, Doors, Rule, rule_for
@@ -67,29 +69,30 @@ class HoldKeeper:
         self._monotonic = monotonic
         self._reserved: Mapping[str, tuple[Hold, ...]] = {}
         self._devices: tuple[tuple[Device, Rule], ...] = ()
-        self._wholes: Mapping[str, tuple[str, ...]] = {}
+        self._rules: Mapping[str, Rule] = {}
+        self.wholes: Mapping[str, tuple[str, ...]] = {}
         self._given: frozenset[str] = frozenset()
         """Devices that the plugin door may give out by the rules of now."""
         self._may_be_had: frozenset[str] = frozenset()
         """Devices that the plugin door could give out when it was last known what pods have, or since then."""
-        self._strangers: set[str] = set()
-        """Devices of one door that the other may have left processes on, as long as no look has found them free.
+        self._unverified: set[str] = set()
+        """Devices of one door that may still run a process started through the other, until a check finds them free.
 
         They are or were held through a door that their rule has not (any more), a rule has just taken them from the
         plugin door, or claims may get them and nobody knows what was before this process began.
         """
-        self._last: dict[str, Door] = {}
-        """The door through which each device was held last."""
+        self._states: dict[str, DeviceState] = {}
+        """Of every device that is not free; see ``node.ledger.states``."""
         self._told: frozenset[tuple[str, str]] = frozenset()
         self._began = False
         """Whether the plugin door's holds were known once."""
-        self._given_back: tuple[Hold, ...] = ()
         self._settling = False
         self._unsettled = False
         self.relieved = 0.0
         """Monotonic time until which an instance before this one may have answered the kubelet."""
         self._publish = ledger.bus.publish
-        ledger.bus.subscribe(HoldsReleased, self._released)
+        ledger.bus.subscribe(HoldsTaken, self._taken)
+        ledger.bus.subscribe(HoldsReleased, lambda _: self.settle())
         ledger.bus.subscribe(ReleasesAdvanced, lambda _: self.settle())
 
     def know(self, pods: PodsKnown) -> None:
@@ -123,7 +126,7 @@ class HoldKeeper:
 
     def _within(self, device: Device) -> tuple[str, ...]:
         """``wholes_of``, which was asked of all devices when they were placed."""
-        within = self._wholes.get(device.name)
+        within = self.wholes.get(device.name)
         return wholes_of(device) if within is None else within
 
     def _refuse_what_may_be_had(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
@@ -134,7 +137,7 @@ class HoldKeeper:
         """
         if self.plugin.known(self._monotonic()):
             return
-        given = {name: within for name, within in self._wholes.items() if name in self._may_be_had}
+        given = {name: within for name, within in self.wholes.items() if name in self._may_be_had}
         for offered in devices:
             name, within = offered.device.name, self._within(offered.device)
             for other, its_wholes in given.items():
@@ -178,7 +181,8 @@ class HoldKeeper:
         rules = tuple(rules)
         found = ((device, rule_for(device, rules)) for device in snapshot.devices)
         self._devices = tuple((device, rule) for device, rule in found if rule is not None)
-        self._wholes = {device.name: wholes_of(device) for device in snapshot.devices}
+        self._rules = {device.name: rule for device, rule in self._devices}
+        self.wholes = {device.name: wholes_of(device) for device in snapshot.devices}
         self._remember_what_may_be_had()
         self.plugin.place(snapshot, {rule.resource_of(device) for device, rule in self._devices})
         self.settle()
@@ -186,12 +190,12 @@ class HoldKeeper:
     def _remember_what_may_be_had(self) -> None:
         """A rule that takes a device from the plugin door takes it from no pod; who has it must first be known."""
         given = frozenset(device.name for device, rule in self._devices if rule.door.has(Door.PLUGIN))
-        self._strangers |= self._given - given
+        self._unverified |= self._given - given
         # What pods leave on a device of theirs is no matter of any other door.
-        self._strangers -= {
+        self._unverified -= {
             device.name
             for device, rule in self._devices
-            if rule.door is Doors.PLUGIN and self._last.get(device.name) is not Door.DRA
+            if rule.door is Doors.PLUGIN and self.state_of(device.name) not in HAD_BY_CLAIM
         }
         self._given = given
         self._may_be_had = given if self.plugin.known(self._monotonic()) else self._may_be_had | given
@@ -268,28 +272,72 @@ class HoldKeeper:
             contested=contested,
         )
 
-    def _released(self, event: HoldsReleased) -> None:
+    def state_of(self, device: str) -> DeviceState:
+        """Where the device is in its life."""
+        return self._states.get(device, DeviceState.FREE)
+
+    def _taken(self, event: HoldsTaken) -> None:
+        """Allocate and claims take between two settlings; what they give back before the next one was held, too."""
+        if self._settling:
+            for hold in event.holds:
+                # A share of a device that another claim has may be reserved, too.
+                if hold.state is HoldState.RESERVED and not hold.admin:
+                    claim = self.state_of(hold.device) is DeviceState.CLAIM
+                    self._move(hold.device, DeviceFacts(claim=claim, reserved=True))
+            return
+        self._note_doors(event.holds)
         for hold in event.holds:
-            if hold.door is not None and not hold.admin and hold.state is not HoldState.DRAINING:
-                self._last[hold.device] = hold.door
-                self._given_back += (hold,)
-        self.settle()
+            if hold.admin:
+                continue
+            self.draining.taken(hold.device, (hold.device, *hold.within))
+            state = self.state_of(hold.device)
+            both, pod = state is DeviceState.CONFLICT, hold.door is Door.PLUGIN
+            facts = DeviceFacts(pod or both or state is DeviceState.POD, not pod or both or state is DeviceState.CLAIM)
+            self._move(hold.device, facts)
+
+    def _move(self, device: str, facts: DeviceFacts) -> None:
+        state = self.state_of(device)
+        for event in events(state, facts):
+            before, state = state, TRANSITIONS[state][event]
+            self._publish(DeviceMoved(device, before, event, state))
+        if state is DeviceState.FREE:
+            self._states.pop(device, None)
+        else:
+            self._states[device] = state
+
+    def _move_all(self, pods: Collection[str], claims: Iterable[Hold], pending: Collection[str]) -> None:
+        """Bring every device to the state that agrees with what is known now."""
+        holds = [hold for hold in claims if not hold.admin]
+        reserved = {hold.device for hold in holds if hold.state is HoldState.RESERVED}
+        prepared = {hold.device for hold in holds if hold.state is not HoldState.RESERVED}
+        # What is reserved was found free before, but for reservations that are older than anybody's knowledge.
+        unchecked = (self.draining.unchecked - reserved) | self.draining.wanted().keys()
+        for device in sorted({*self._states, *pods, *prepared, *reserved, *pending, *unchecked}):
+            facts = DeviceFacts(
+                device in pods,
+                device in prepared,
+                device in reserved,
+                device in pending,
+                device in unchecked,
+                bool(self.draining.left(device)),
+            )
+            self._move(device, facts)
 
     def _enter_facts(self) -> None:
         pods = self.plugin.wanted()
         claims = [hold for hold in self.ledger.all if hold.door is Door.DRA]
         held = (*pods.values(), *claims)
-        self._last |= {hold.device: hold.door for hold in held if hold.door is not None and not hold.admin}
-        self._look_for_free_ones(held)
+        self._order_checks(held)
         now = self._monotonic()
         had = [self._with_users(hold) for hold in held if hold.state is not HoldState.RESERVED]
         self.tenants.update(had, now, self._clock(), sure=self._began)
         self._publish(ReleasesPending())
         facts = {hold.owner: hold for hold in pods.values()}
         pending = self.tenants.wanted(now)
+        self._move_all(pods.keys(), claims, pending.keys())
         for device, hold in self.draining.wanted().items():
             if device not in pending:
-                entered = self._drain(device, hold)
+                entered = self._for_plugin_door(hold) if self.state_of(device) is DeviceState.POD_CHECK else hold
                 facts.setdefault(entered.owner, entered)
         facts |= {hold.owner: hold for hold in pending.values()}
         for owner in self.ledger.owners:
@@ -306,45 +354,34 @@ class HoldKeeper:
         named = {uid for wish in self._reserved.get(hold.owner, ()) for uid in wish.pods} - set(hold.pods)
         return replace(hold, pods=(*hold.pods, *sorted(named))) if named else hold
 
-    def _look_for_free_ones(self, held: tuple[Hold, ...]) -> None:
+    def _order_checks(self, held: tuple[Hold, ...]) -> None:
         now = self._monotonic()
         if not self._began and self.plugin.known(now):
             self._began = True
-            self._strangers.update(device.name for device, rule in self._devices if rule.door.has(Door.DRA))
+            self._unverified.update(device.name for device, rule in self._devices if rule.door.has(Door.DRA))
             # Wishes of before have reserved what nobody had looked at.
             held = tuple(hold for hold in held if hold.state is not HoldState.RESERVED)
-        given_back, self._given_back = self._given_back, ()
         if not self._began:
             # Nothing is known to be free, and the plugin door must not suffer from that.
             return
-        shared = self._shared((*held, *given_back))
-        for those in ((*held, *given_back), held) if given_back else (held,):
-            # Claims take without a word: what one has given back was held, whatever was found before.
-            self.draining.update(shared, those, now, self._clock())
+        self._unverified = {name for name in self._unverified if not self.draining.found_free(name)}
+        self._note_doors(held)
+        shared = [
+            device for device, rule in self._devices if rule.door is Doors.BOTH or device.name in self._unverified
+        ]
+        self.draining.update(shared, held, now, self._clock())
 
-    def _shared(self, held: Iterable[Hold]) -> list[Device]:
-        """Devices that both doors may give out, by their rule or because a rule has changed."""
-        rules = {device.name: rule for device, rule in self._devices}
-        self._strangers = {name for name in self._strangers if not self.draining.found_free(name)}
+    def _note_doors(self, held: Iterable[Hold]) -> None:
+        """What is held through a door that its rule has not must be checked before the other door gives it out."""
         for hold in held:
-            rule = rules.get(hold.device)
+            rule = self._rules.get(hold.device)
             if rule is not None and hold.door is not None and not rule.door.has(hold.door):
-                self._strangers.add(hold.device)
-        return [device for device, rule in self._devices if rule.door is Doors.BOTH or device.name in self._strangers]
+                self._unverified.add(hold.device)
 
-    def _drain(self, device: str, hold: Hold) -> Hold:
-        """The hold of a device that drains, for the door that may still give it out."""
-        if self.draining.left(device) or self._last.get(device) is Door.DRA:
-            return hold
-        return Hold(
-            device,
-            Door.PLUGIN,
-            hold.holder,
-            hold.since,
-            owner=plugin_owner(device),
-            within=hold.within,
-            state=HoldState.DRAINING,
-        )
+    @staticmethod
+    def _for_plugin_door(hold: Hold) -> Hold:
+        """The hold of a device whose door may give it out again while it is checked."""
+        return replace(hold, door=Door.PLUGIN, owner=plugin_owner(hold.device))
 
     @staticmethod
     def _is_mine(owner: str) -> bool:

@@ -2,7 +2,7 @@
 
 Every source of holds hands in plain ``Hold`` values: what Allocate has just given out, what the kubelet lists for pods,
 claims that are prepared or about to be, and devices that are pending release. Invariants: two holds that exclude each
-other are never both taken, and where the world has them both all the same (``restate``), neither is forgotten; taking
+other are never both taken, and where the world has them both all the same (``restore``), neither is forgotten; taking
 is all or nothing; a failed taking changes nothing. For the thread of the event loop alone: nothing here waits, so no
 lock is needed, and of two that want a device one is first.
 
@@ -130,6 +130,13 @@ def excludes(one: Hold, other: Hold) -> bool:
 
 
 @value
+class HoldsTaken(Value):
+    """These were entered for an owner, for the first time or in place of what it had."""
+
+    holds: tuple[Hold, ...]
+
+
+@value
 class HoldsReleased(Value):
     """An owner has given these back; what it holds from now on is in the ledger already."""
 
@@ -139,7 +146,7 @@ class HoldsReleased(Value):
 class Ledger:
     """All holds of this node; see the module for what is always true of it.
 
-    ``bus``: publishes ``HoldsReleased``, and what the parts around the ledger have to say (``node.ledger.events``).
+    ``bus``: publishes ``HoldsTaken``, ``HoldsReleased``, and the events of the parts around the ledger.
     """
 
     def __init__(self) -> None:
@@ -263,6 +270,8 @@ class Ledger:
         for hold in holds:
             for place in (hold.device, *hold.within):
                 self._by_place.setdefault(place, {})[owner] = None
+        if holds:
+            self.bus.publish(HoldsTaken(holds))
         if before:
             kept = {hold.device for hold in holds}
             given_back = tuple([hold for hold in before if hold.device not in kept])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from node.events import EventBus, EventSink, EventType
 from node.health.telling import named
@@ -67,10 +67,12 @@ class PendingRelease:
         self._ignore = tuple(ignore)
         self._numbers = 0
         self._drains: dict[str, _Drain] = {}
+        self._wholes: dict[str, tuple[str, ...]] = {}
+        """Of the devices that both doors may offer."""
         self._free: set[str] = set()
         """Devices that were found free, or nobody can look at, or somebody has released."""
 
-    def update(self, devices: Iterable[Device], holds: Iterable[Hold], now: float, at: float) -> None:
+    def update(self, devices: Collection[Device], holds: Iterable[Hold], now: float, at: float) -> None:
         """Compare the devices that both doors may offer with what is held; ``now`` is monotonic, ``at`` Unix seconds.
 
         To be called in the same step in which a hold ends: from then on the device is draining.
@@ -84,9 +86,10 @@ class PendingRelease:
                 held.add(hold.device)
                 places.update((hold.device, *hold.within))
         seen = set()
+        self._wholes = {device.name: wholes_of(device) for device in devices if has_processes(device)}
         for device in devices:
             name = device.name
-            if not has_processes(device) or name in places or not held.isdisjoint(wholes_of(device)):
+            if name not in self._wholes or name in places or not held.isdisjoint(self._wholes[name]):
                 continue
             seen.add(name)
             if (drain := self._drains.get(name)) is not None:
@@ -98,6 +101,13 @@ class PendingRelease:
         # Held ones, and those that are not both doors' any more, are looked at anew when that changes.
         self._drains = {name: drain for name, drain in self._drains.items() if name in seen}
         self._free &= seen
+
+    def taken(self, device: str, places: Collection[str]) -> None:
+        """The device was taken, which is or is part of ``places``: what was found before does not count any more."""
+        for name in (*self._drains, *self._free):
+            if name in places or device in self._wholes.get(name, ()):
+                self._drains.pop(name, None)
+                self._free.discard(name)
 
     def due(self, now: float) -> tuple[Order, ...]:
         """Looks to be made now."""
@@ -134,6 +144,11 @@ class PendingRelease:
             return False
         self._free.add(device)
         return True
+
+    @property
+    def unchecked(self) -> frozenset[str]:
+        """Devices that both doors may offer and no check has found free since somebody held them, or what overlaps."""
+        return frozenset(self._wholes.keys() - self._free)
 
     def found_free(self, device: str) -> bool:
         """Whether nobody has held the device since it was found free, or released by a person."""

@@ -40,6 +40,7 @@ from tests.model import hardware
 from tests.model.api import Api
 from tests.model.cluster import Cluster
 from tests.model.kubelet import Kubelet
+from tests.model.lives import StatesWatch
 from tests.model.objects import POOL, Pod
 from tests.model.slices import PublishedSlices
 
@@ -89,6 +90,7 @@ class Agent:
             self.settings, edges, processes, self.events, counters, reader=kubelet, containers=kubelet
         )
         self.books.bus.subscribe(HoldsChanged, lambda _: self._changed())
+        self.states = StatesWatch(self.books)
         self.books.draining.off = ""
         self.keeper = self.books.keeper
         self.second = _Second(

@@ -212,6 +212,7 @@ class World:
                     self.wrong(f"{item.device.name}, which a pod has, is shown unhealthy: {item.reason}")
         self._look_at_evictions(agent)
         self._look_at_processes(agent)
+        self._look_at_states(agent)
 
     def _look_at_evictions(self, agent: Agent) -> None:
         if not self.cluster.up or self.loop.time() < self._caught_up:
@@ -244,6 +245,13 @@ class World:
             shown = agent.view.device(name)
             if shown is not None and shown.healthy:
                 self.wrong(f"{name}, on which a process is left, is offered to claims")
+
+    def _look_at_states(self, agent: Agent) -> None:
+        """Every device went through its table, and the ledger says the same of it as its state."""
+        agent.states.compare()
+        for problem in agent.states.problems:
+            self.wrong(problem)
+        agent.states.problems.clear()
 
     def wrong(self, what: str) -> None:
         line = f"{self.loop.time():.3f}: {what}"

@@ -1,0 +1,163 @@
+"""The life of one device in the ledger: its states, what can happen to it, and what follows, as one pure table.
+
+| State            | What it says                                                | Plugin door | Claims |
+| ---------------- | ----------------------------------------------------------- | ----------- | ------ |
+| FREE             | nobody has it, and no check is due                          | yes         | yes    |
+| RESERVED         | allocated to a claim of a pod of this node, not prepared    | no          | that one |
+| POD              | a pod has it through the plugin door                        | no          | no     |
+| CLAIM            | a prepared claim has it                                     | no          | no (1) |
+| CONFLICT         | a pod and a claim have it: facts that neither door makes    | no          | no     |
+| POD_CONTAINERS   | its pod is gone by the books, and containers of it run      | waits (2)   | no     |
+| POD_CHECK        | given back by a pod, or never seen free: a check is due     | yes (3)     | no     |
+| POD_PROCESSES    | a check found processes that a pod left                     | no          | no     |
+| CLAIM_CONTAINERS | its claim is gone by the books, and containers of it run    | no          | no     |
+| CLAIM_CHECK      | given back by a claim: a check is due                       | no          | no     |
+| CLAIM_PROCESSES  | a check found processes that a claim's pod left             | no          | no     |
+
+(1) Other claims may get other shares of it. (2) It stays in the list for some seconds, in which Allocate waits for the
+containers to end (``node.ledger.tenants``). (3) The kubelet counts it as free already, and would refuse the pod for
+good; a device whose part or whole is held waits for its check, too, and is excluded meanwhile.
+
+| Event          | From                           | To                                    |
+| -------------- | ------------------------------ | ------------------------------------- |
+| POD_TAKES      | CLAIM; every other             | CONFLICT; POD                         |
+| CLAIM_TAKES    | POD; every other               | CONFLICT; CLAIM                       |
+| POD_LEAVES     | CONFLICT                       | CLAIM                                 |
+| CLAIM_LEAVES   | CONFLICT                       | POD                                   |
+| RESERVE        | FREE                           | RESERVED                              |
+| CONTAINERS_RUN | FREE, POD...; the others       | POD_CONTAINERS; CLAIM_CONTAINERS      |
+| CHECK_ORDERED  | FREE, POD...; the others       | POD_CHECK; CLAIM_CHECK                |
+| PROCESS_FOUND  | POD_CHECK...; CLAIM_CHECK...   | POD_PROCESSES; CLAIM_PROCESSES        |
+| FREED          | every other                    | FREE                                  |
+
+Facts beat wishes: what a container has is entered in every state, a reservation only in FREE. Only FREED makes a device
+free. What a state remembers is which door had the device last: after a pod the kubelet may give it out again at once,
+after a claim nobody may. ``events`` is level-triggered: it compares a state with everything that is known now and gives
+the events that lead there, so that nothing is lost where a change was not observed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from node.values import Value, quick, value
+
+
+class DeviceState(StrEnum):
+    """See the table."""
+
+    FREE = "free"
+    RESERVED = "reserved"
+    POD = "pod"
+    CLAIM = "claim"
+    CONFLICT = "conflict"
+    POD_CONTAINERS = "pod-containers"
+    POD_CHECK = "pod-check"
+    POD_PROCESSES = "pod-processes"
+    CLAIM_CONTAINERS = "claim-containers"
+    CLAIM_CHECK = "claim-check"
+    CLAIM_PROCESSES = "claim-processes"
+
+
+class DeviceEvent(StrEnum):
+    """See the table."""
+
+    POD_TAKES = "pod-takes"
+    CLAIM_TAKES = "claim-takes"
+    POD_LEAVES = "pod-leaves"
+    CLAIM_LEAVES = "claim-leaves"
+    RESERVE = "reserve"
+    CONTAINERS_RUN = "containers-run"
+    CHECK_ORDERED = "check-ordered"
+    PROCESS_FOUND = "process-found"
+    FREED = "freed"
+
+
+_S, _E = DeviceState, DeviceEvent
+HAD_BY_CLAIM = frozenset((_S.RESERVED, _S.CLAIM, _S.CONFLICT, _S.CLAIM_CONTAINERS, _S.CLAIM_CHECK, _S.CLAIM_PROCESSES))
+"""States in which a claim has or had the device last."""
+_CONTAINERS = (_S.POD_CONTAINERS, _S.CLAIM_CONTAINERS)
+_CHECK = (_S.POD_CHECK, _S.CLAIM_CHECK)
+_PROCESSES = (_S.POD_PROCESSES, _S.CLAIM_PROCESSES)
+
+
+def _transitions(state: DeviceState) -> Mapping[DeviceEvent, DeviceState]:
+    by_claim = state in HAD_BY_CLAIM
+    found = {
+        _E.POD_TAKES: _S.CONFLICT if state is _S.CLAIM else _S.POD,
+        _E.CLAIM_TAKES: _S.CONFLICT if state is _S.POD else _S.CLAIM,
+        _E.CONTAINERS_RUN: _CONTAINERS[by_claim],
+        _E.CHECK_ORDERED: _CHECK[by_claim],
+        _E.FREED: _S.FREE,
+    }
+    if state is _S.FREE:
+        found[_E.RESERVE] = _S.RESERVED
+    if state is _S.CONFLICT:
+        found |= {_E.POD_LEAVES: _S.CLAIM, _E.CLAIM_LEAVES: _S.POD}
+    if state in (*_CHECK, *_CONTAINERS):
+        found[_E.PROCESS_FOUND] = _PROCESSES[by_claim]
+    return {event: after for event, after in found.items() if after is not state}
+
+
+TRANSITIONS: Mapping[DeviceState, Mapping[DeviceEvent, DeviceState]] = {
+    each: _transitions(each) for each in DeviceState
+}
+"""By state and event the next state; what is not in it cannot happen."""
+
+
+@quick
+@value
+class DeviceFacts(Value):
+    """What is known of a device now, from every source.
+
+    ``pod``, ``claim``: who has it by the books; ``reserved``: for a claim, in the ledger; ``containers``: of an ended
+    pod that had it run; ``unchecked``: it must be checked for processes before another door has it; ``processes``: the
+    last check found some.
+    """
+
+    pod: bool = False
+    claim: bool = False
+    reserved: bool = False
+    containers: bool = False
+    unchecked: bool = False
+    processes: bool = False
+
+
+@value
+class DeviceMoved(Value):
+    """A device has gone from one state to the next; published by the keeper for everything that watches."""
+
+    device: str
+    before: DeviceState
+    event: DeviceEvent
+    after: DeviceState
+
+
+def events(state: DeviceState, facts: DeviceFacts) -> tuple[DeviceEvent, ...]:
+    """The events that lead from a state to what is known now, in order; none if it agrees."""
+    pod, claim = state in (_S.POD, _S.CONFLICT), state in (_S.CLAIM, _S.CONFLICT)
+    found = []
+    if facts.pod or facts.claim:
+        steps = (
+            (_E.POD_TAKES, facts.pod and not pod),
+            (_E.CLAIM_TAKES, facts.claim and not claim),
+            (_E.POD_LEAVES, pod and not facts.pod),
+            (_E.CLAIM_LEAVES, claim and not facts.claim),
+        )
+        return tuple([event for event, happens in steps if happens])
+    if facts.containers:
+        return () if state in _CONTAINERS else (_E.CONTAINERS_RUN,)
+    if facts.unchecked:
+        if facts.processes:
+            if state in _PROCESSES:
+                return ()
+            return (_E.PROCESS_FOUND,) if state in _CHECK else (_E.CHECK_ORDERED, _E.PROCESS_FOUND)
+        return () if state in _CHECK else (_E.CHECK_ORDERED,)
+    if facts.reserved:
+        if state is _S.RESERVED:
+            return ()
+        if state is not _S.FREE:
+            found.append(_E.FREED)
+        return (*found, _E.RESERVE)
+    return () if state is _S.FREE else (_E.FREED,)

@@ -1,0 +1,87 @@
+"""Follows every device through the ledger's table of states, and compares each state with the ledger's holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node.ledger.bookkeeping import Bookkeeping
+from node.ledger.events import HoldsChanged
+from node.ledger.ledger import Hold, HoldState
+from node.ledger.states import TRANSITIONS, DeviceMoved, DeviceState
+from node.rules import Door
+
+PENDING = frozenset(state for state in DeviceState if state.value.startswith(("pod-", "claim-")))
+
+
+class StatesWatch:
+    """What is wrong goes into ``problems``; ``seen`` are the transitions that were made."""
+
+    def __init__(self, books: Bookkeeping) -> None:
+        self._books = books
+        self._states: dict[str, DeviceState] = {}
+        self.problems: list[str] = []
+        self.seen: set[tuple[DeviceState, DeviceState]] = set()
+        books.bus.subscribe(DeviceMoved, self._moved)
+        books.bus.subscribe(HoldsChanged, lambda _: self.compare())
+
+    def _moved(self, move: DeviceMoved) -> None:
+        before = self._states.get(move.device, DeviceState.FREE)
+        if before is not move.before:
+            self.problems.append(f"{move.device} moved from {move.before}, and was {before}")
+        if TRANSITIONS[move.before].get(move.event) is not move.after:
+            self.problems.append(f"{move.device}: {move.before} and {move.event} make no {move.after}")
+        self._states[move.device] = move.after
+        self.seen.add((move.before, move.after))
+
+    def compare(self) -> None:
+        """What the ledger has of each device is what its state says."""
+        entered: dict[str, list[Hold]] = {}
+        places: set[str] = set()
+        for hold in self._books.ledger.all:
+            if not hold.admin:
+                entered.setdefault(hold.device, []).append(hold)
+                places.update((hold.device, *hold.within))
+        for device in sorted({*self._states, *entered}):
+            state, found = self._states.get(device, DeviceState.FREE), _found(entered.get(device, ()))
+            if found not in _expected(state) and not self._waits_behind_another(device, state, found, places):
+                self.problems.append(f"{device} is {state}, and the ledger has {sorted(found)}")
+
+    def _waits_behind_another(self, device: str, state: DeviceState, found: set[str], places: set[str]) -> bool:
+        """Its check has to wait, because something that overlaps it is held."""
+        if state not in PENDING or found:
+            return False
+        within = self._books.keeper.wholes.get(device, ())
+        return device in places or any(hold.device in within for hold in self._books.ledger.all)
+
+
+def _found(holds: Iterable[Hold]) -> set[str]:
+    found = set()
+    for hold in holds:
+        if hold.state is HoldState.DRAINING:
+            found.add("pending for the plugin door" if hold.door is Door.PLUGIN else "pending")
+        elif hold.state is HoldState.RESERVED:
+            found.add("reserved")
+        else:
+            found.add(f"held by {hold.door}")
+    # Another share of a device that a claim has may be reserved.
+    return found - {"reserved"} if f"held by {Door.DRA}" in found else found
+
+
+def _expected(state: DeviceState) -> tuple[set[str], ...]:
+    by_pod, by_claim, waits, pending = (
+        f"held by {Door.PLUGIN}",
+        f"held by {Door.DRA}",
+        "pending for the plugin door",
+        "pending",
+    )
+    return {
+        DeviceState.FREE: (set[str](),),
+        DeviceState.RESERVED: ({"reserved"},),
+        DeviceState.POD: ({by_pod},),
+        DeviceState.CLAIM: ({by_claim},),
+        DeviceState.CONFLICT: ({by_pod, by_claim},),
+        DeviceState.POD_CHECK: ({waits},),
+        # It stays in the plugin door's list for some seconds.
+        DeviceState.POD_CONTAINERS: ({waits}, {pending}),
+        DeviceState.CLAIM_CONTAINERS: ({waits}, {pending}),
+    }.get(state, ({pending},))
