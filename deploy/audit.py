@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.image.lock import LockError, runtime_subset
+from deploy.image.lock import LockFileError, runtime_subset
 
 ROOT = Path(__file__).resolve().parent.parent
 NONE_KNOWN, KNOWN, NOT_ASKED = 0, 1, 2
@@ -79,7 +79,7 @@ def main(words: Sequence[str] | None = None) -> int:
             requirements = Path(folder, "runtime.lock")
             requirements.write_text(runtime_subset(arguments.lock.read_text(encoding="utf-8")), encoding="utf-8")
             packages = asked(requirements, where)
-    except (NotAsked, LockError, OSError) as error:
+    except (NotAsked, LockFileError, OSError) as error:
         print(
             f"deploy.audit: it is not known whether the packages have vulnerabilities: {where} could not be asked: "
             f"{error}; try again with network access, or name a mirror with INDEX=URL",

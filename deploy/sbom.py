@@ -28,7 +28,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
 from deploy.image.debian import RELEASE, STATUS
-from deploy.image.lock import LockError, runtime_subset
+from deploy.image.lock import LockFileError, runtime_subset
 
 ROOT = Path(__file__).resolve().parent.parent
 ARCHIVE = ROOT / "build" / "ostler-image.tar"
@@ -44,7 +44,7 @@ class SbomError(Exception):
 
 
 def wheel_sbom(lock: str, target: Path) -> None:
-    """Write the list of what is installed with the wheel; raises ``SbomError``, ``LockError``."""
+    """Write the list of what is installed with the wheel; raises ``SbomError``, ``LockFileError``."""
     with tempfile.TemporaryDirectory() as folder:
         requirements = Path(folder, "runtime.lock")
         requirements.write_text(runtime_subset(lock), encoding="utf-8")
@@ -164,7 +164,7 @@ def main(words: Sequence[str] | None = None) -> int:
         else:
             arguments.to.mkdir(parents=True, exist_ok=True)
             wheel_sbom((ROOT / "requirements.lock").read_text(encoding="utf-8"), target)
-    except (SbomError, LockError) as error:
+    except (SbomError, LockFileError) as error:
         print(f"deploy.sbom: {error}", file=sys.stderr)
         return 1
     print(f"{target} written")

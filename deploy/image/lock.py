@@ -16,17 +16,17 @@ ROOT = "ostler (pyproject.toml)"
 """How the lock file names what ostler itself asks for; its development group is named otherwise."""
 
 
-class LockError(Exception):
+class LockFileError(Exception):
     """The file is not a lock file that says what asked for each package."""
 
 
 def runtime_subset(lock: str) -> str:
-    """The entries of ``lock`` that ostler needs at run time, unchanged and in order; raises ``LockError``."""
+    """The entries of ``lock`` that ostler needs at run time, unchanged and in order; raises ``LockFileError``."""
     entries = [entry for entry in re.split(r"(?m)^(?=[^#\s])", lock) if re.match(r"[^#\s]", entry)]
     for entry in entries:
         if not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*==\S", entry):
             line = entry.splitlines()[0]
-            raise LockError(f"not understood in the lock file: {line!r}; make it anew with 'make lock'")
+            raise LockFileError(f"not understood in the lock file: {line!r}; make it anew with 'make lock'")
     asked_by = {_name(entry): _asked_by(entry) for entry in entries}
     wanted = {ROOT}
     while True:
@@ -36,7 +36,7 @@ def runtime_subset(lock: str) -> str:
         wanted = found
     chosen = [entry for entry in entries if _name(entry) in wanted]
     if not chosen:
-        raise LockError(f"no package says '# via {ROOT}'; make the lock file anew with 'make lock'")
+        raise LockFileError(f"no package says '# via {ROOT}'; make the lock file anew with 'make lock'")
     return "".join(chosen)
 
 

@@ -29,7 +29,7 @@ from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarn
 from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pod_devices import RunOptions
 from sandbox.kubelet.pods import ActivePods, Affinity, NodeCapacity, Pod, PodAdmitResult
-from sandbox.kubelet.session import KubeletSession, KubeletSettings
+from sandbox.kubelet.session import KubeletSession, EmbeddedKubeletSettings
 
 
 class Kubelet:
@@ -60,7 +60,7 @@ class Kubelet:
         order: Order = sorted,
         dra: DraManagerSettings = DraManagerSettings(),  # noqa: B008 - a frozen value
     ) -> None:
-        self.settings = KubeletSettings(
+        self.settings = EmbeddedKubeletSettings(
             root,
             root / "device-plugins" if device_plugin_dir is None else device_plugin_dir,
             generation,

@@ -38,7 +38,7 @@ from sandbox.kubelet.registration import (
 
 
 @dataclass(frozen=True, slots=True)
-class KubeletSettings:
+class EmbeddedKubeletSettings:
     """How a kubelet is set up; the fields are those of ``Kubelet``."""
 
     root: Path
@@ -69,7 +69,7 @@ class KubeletSession:
 
     def __init__(
         self,
-        settings: KubeletSettings,
+        settings: EmbeddedKubeletSettings,
         pods: ActivePods,
         feed: EventFeed,
     ) -> None:

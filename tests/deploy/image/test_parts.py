@@ -41,7 +41,7 @@ def test_entries_of_the_subset_are_the_lock_files_own() -> None:
 
 
 def test_a_file_that_does_not_say_what_asked_for_packages_is_refused() -> None:
-    with pytest.raises(lock.LockError) as refused:
+    with pytest.raises(lock.LockFileError) as refused:
         lock.runtime_subset("grpcio==1.85.1 \\\n    --hash=sha256:00\n")
     assert str(refused.value) == (
         "no package says '# via ostler (pyproject.toml)'; make the lock file anew with 'make lock'"
@@ -49,7 +49,7 @@ def test_a_file_that_does_not_say_what_asked_for_packages_is_refused() -> None:
 
 
 def test_what_others_than_the_lock_files_maker_write_is_refused() -> None:
-    with pytest.raises(lock.LockError) as refused:
+    with pytest.raises(lock.LockFileError) as refused:
         lock.runtime_subset("# made by a tool\nalpha @ https://example.com/alpha.whl\n")
     assert str(refused.value) == (
         "not understood in the lock file: 'alpha @ https://example.com/alpha.whl'; make it anew with 'make lock'"
