@@ -29,7 +29,7 @@ from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarn
 from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pod_devices import RunOptions
 from sandbox.kubelet.pods import ActivePods, Affinity, NodeCapacity, Pod, PodAdmitResult
-from sandbox.kubelet.session import KubeletSession, EmbeddedKubeletSettings
+from sandbox.kubelet.session import EmbeddedKubeletSettings, KubeletSession
 
 
 class Kubelet:
