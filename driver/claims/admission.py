@@ -27,11 +27,11 @@ from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, excludes
 from node.rules import Door
 from node.values import Value, value
 
-_UNKNOWN = "the kubelet has not told yet which devices pods have through the plugin door, so these may be in use"
+_UNKNOWN = "the kubelet has not reported yet which devices pods have through the plugin door, so these may be in use"
 _UNKNOWN_ADVICE = "'ostler holds' says what is missing; the kubelet asks again"
 _EVICTED = "the pod of this claim is evicted, so that its controller makes one that is scheduled anew"
 _NOT_EVICTED = (
-    "where the API server drops device taints it waits until the other pod ends, or is deleted to be scheduled anew"
+    "if the API server drops device taints, it waits until the other pod ends; delete it to have it scheduled elsewhere"
 )
 
 
@@ -80,7 +80,7 @@ def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> AdmissionRefusal:
         return AdmissionRefusal(str(error), _advice_on_pod(error), lost=lost, cause=error)
     by = error.by
     if by.state is HoldState.DRAINING:
-        advice = f"it is free when no process is left on it; 'ostler holds release {by.device}' ends the wait"
+        advice = f"it is free when no process uses it any more; 'ostler holds release {by.device}' ends the wait"
         return AdmissionRefusal(str(error), advice, cause=error)
     holder = by.owner if by.door is Door.DRA else ""
     return AdmissionRefusal(str(error), "it is free when that claim is released", holder, cause=error)
@@ -88,7 +88,7 @@ def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> AdmissionRefusal:
 
 def _advice_on_pod(error: HeldError) -> str:
     """Whether taints are kept is not known here, so that what is said is true where they are dropped as well."""
-    when = "" if error.by.live else "as soon as that pod is known to live, "
+    when = "" if error.by.live else "once that pod is known to run, "
     return f"{when}{_EVICTED}; {_NOT_EVICTED}"
 
 

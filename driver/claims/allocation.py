@@ -48,7 +48,8 @@ def check_reference(claim: ClaimReference) -> None:
             raise ClaimError(f"claim's {field} {shown(text)} {found[0]}")
     if not is_uid(claim.uid):
         raise ClaimError(
-            f"claim {claim}: uid {shown(claim.uid)} is none: use letters and digits, inside also . _ -, 128 at most"
+            f"claim {claim}: uid {shown(claim.uid)} is not valid: use at most 128 letters and digits, and . _ - "
+            "between them"
         )
 
 
@@ -61,10 +62,13 @@ def allocation_of(
     anything of ours, when nobody may use it, or when a field is not of its type.
     """
     if body is None:
-        raise ClaimError(f"claim {claim} does not exist (any more)")
+        raise ClaimError(f"claim {claim} does not exist")
     uid = text_at(body, "metadata", "uid")
     if uid != claim.uid:
-        raise ClaimError(f"claim {claim} got replaced: its uid is {one_line(uid, 64)}, asked was for {claim.uid}")
+        raise ClaimError(
+            f"claim {claim} was replaced by another of the same name: its uid is {one_line(uid, 64)}, the kubelet "
+            f"asked for {claim.uid}"
+        )
     if not object_at(body, "status", "allocation"):
         raise ClaimError(f"claim {claim} is not allocated")
     devices = allocated_devices(body, driver)
@@ -72,7 +76,7 @@ def allocation_of(
         raise ClaimError(f"claim {claim}: {_RESULTS} has no device of driver {driver}")
     users = _users(body)
     if not users:
-        raise ClaimError(f"claim {claim} is reserved for nobody, so no pod may use it: status.reservedFor is empty")
+        raise ClaimError(f"claim {claim} is not reserved for any pod: status.reservedFor is empty")
     return Allocation(claim, devices, _configs(body, driver, peers), users)
 
 
@@ -125,7 +129,7 @@ def _users(body: JsonObject) -> tuple[str, ...]:
     for index, user in enumerate(_items(object_at(body, "status").get("reservedFor"), "status.reservedFor")):
         uid = text_at(user, "uid")
         if not is_uid(uid):
-            raise ClaimError(f"status.reservedFor[{index}].uid: {shown(user.get('uid'))} is no UID")
+            raise ClaimError(f"status.reservedFor[{index}].uid: {shown(user.get('uid'))} is not a UID")
         found.append(uid)
     return tuple(found)
 
@@ -141,11 +145,11 @@ def _configs(body: JsonObject, driver: str, peers: Collection[Peer]) -> tuple[Al
         place = f"{_CONFIGS}[{index}]"
         requests = config.get("requests") or []
         if not isinstance(requests, list) or not all(isinstance(name, str) for name in requests):
-            raise ClaimError(f"{place}.requests: {shown(requests)} is no list of names")
+            raise ClaimError(f"{place}.requests: {shown(requests)} is not a list of names")
         source = ConfigSource.CLASS if config.get("source") == ConfigSource.CLASS else ConfigSource.CLAIM
         parameters = opaque.get("parameters")
         if not isinstance(parameters, dict):
-            raise ClaimError(f"{place}.opaque.parameters: {shown(parameters)} is no object")
+            raise ClaimError(f"{place}.opaque.parameters: {shown(parameters)} is not an object")
         names = tuple(name for name in requests if isinstance(name, str))
         found.append(AllocatedConfig(source, names, parameters, f"{place}.opaque.parameters", peer))
     return tuple(found)
@@ -155,7 +159,7 @@ def _amounts(consumed: Json, place: str) -> tuple[tuple[str, str], ...]:
     if consumed is None:
         return ()
     if not isinstance(consumed, dict):
-        raise ClaimError(f"{place}.consumedCapacity: {shown(consumed)} is no object")
+        raise ClaimError(f"{place}.consumedCapacity: {shown(consumed)} is not an object")
     return tuple((name, str(amount)) for name, amount in sorted(consumed.items()))
 
 
@@ -163,17 +167,17 @@ def _items(found: Json, place: str) -> list[JsonObject]:
     if found is None:
         return []
     if not isinstance(found, list):
-        raise ClaimError(f"{place}: {shown(found)} is no list")
+        raise ClaimError(f"{place}: {shown(found)} is not a list")
     items = [item for item in found if isinstance(item, dict)]
     if len(items) != len(found):
-        raise ClaimError(f"{place}: holds something that is no object")
+        raise ClaimError(f"{place}: contains something that is not an object")
     return items
 
 
 def _text(item: JsonObject, name: str, place: str) -> str:
     found = item.get(name)
     if not isinstance(found, str) or not found:
-        raise ClaimError(f"{place}.{name}: {shown(found)} is no text")
+        raise ClaimError(f"{place}.{name}: {shown(found)} is not a string")
     if not _NAME.fullmatch(found):
-        raise ClaimError(f"{place}.{name}: {shown(found)} is no name of at most {SUBDOMAIN_BYTES} ASCII characters")
+        raise ClaimError(f"{place}.{name}: {shown(found)} is not a name of at most {SUBDOMAIN_BYTES} ASCII characters")
     return found

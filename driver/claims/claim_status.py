@@ -204,7 +204,7 @@ class ClaimStatusWriter:
 
     def _right(self, message: str) -> str:
         return (
-            f"the API server does not let us write status.devices of NICs' claims ({message}); give the agent's "
+            f"the API server does not let the agent write status.devices of NICs' claims ({message}); give the agent's "
             "account the verbs update and patch on resourceclaims/status, and associated-node:update and "
             f"associated-node:patch on resourceclaims/driver (resourceNames: [{self._driver_name}]) of "
             "resource.k8s.io; claims work without it"

@@ -118,7 +118,7 @@ class Collector:
             self._told = known.fault
             fix = "check the setting of the kubelet's root"
             self._book.tell(
-                "KubeletClaimsUnknown", f"claims that nobody has any more are not found: {known.fault}; {fix}"
+                "KubeletClaimsUnknown", f"cannot find claims that no pod has any more: {known.fault}; {fix}"
             )
         return known
 
@@ -236,16 +236,16 @@ def _later(record: ClaimRecord, error: Unavailable) -> None:
 
 
 def _unseen(known: KubeletClaims) -> str:
-    why = known.fault or "the kubelet's file that can be seen here is an old one"
-    fix = "restart this agent's container" if known.stale else "put that right"
+    why = known.fault or "only an old version of the kubelet's file is visible here"
+    fix = "restart this agent's container" if known.stale else "fix that"
     return (
-        "the API server gives it to nobody, the kubelet has not released it and whether it knows it cannot be seen: "
-        f"{why}; {fix}"
+        "no pod has it according to the API server: the kubelet has not released it, and its own record cannot be "
+        f"read: {why}; {fix}"
     )
 
 
 def _unread(error: ClaimReadForbidden) -> str:
     return (
-        "the kubelet has not released it and the API server does not let this agent see whether anybody has it: "
+        "the kubelet has not released it and the API server does not let this agent see whether a pod has it: "
         f"{error.reason}; give the agent's account the verb get on resourceclaims by a ClusterRole"
     )

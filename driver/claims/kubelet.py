@@ -99,5 +99,5 @@ def read_kubelet_claims(root: Path) -> KubeletClaims:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         return KubeletClaims({}, f"{path} cannot be used: {reason}")
     if replaced:
-        return KubeletClaims({}, f"{path} was replaced since this container began", stale=True)
+        return KubeletClaims({}, f"{path} was replaced since this container started", stale=True)
     return KubeletClaims({claim.uid: claim for claim in state.claims or ()})

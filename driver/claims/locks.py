@@ -44,7 +44,7 @@ class ClaimLocks:
 
 
 T = TypeVar("T")
-_ENDING = "this instance of the driver ends; its successor answers from now on"
+_ENDING = "this instance of the driver is stopping; its successor answers from now on"
 
 
 class Waits:

@@ -102,7 +102,7 @@ def _offered(device: AllocatedDevice, view: DoorView, pool: str, had: Collection
         raise ClaimError(f"{place} is of pool {device.pool}, this node's pool is {pool}")
     offered = view.device_for(device.device, looking=device.admin_access)
     if offered is None:
-        raise ClaimError(f"{place} is not offered on this node (any more): ask 'ostler slices' for what is")
+        raise ClaimError(f"{place} is not offered on this node; 'ostler slices' lists what is")
     if offered.cause in OF_DOORS:
         # Of that the ledger knows more than the view. A rule that moves its devices to the plugin door is no reason
         # either: the claim was allocated before, and that door gives the device to nobody until no claim names it.
@@ -111,7 +111,7 @@ def _offered(device: AllocatedDevice, view: DoorView, pool: str, had: Collection
         return offered
     if offered.cause in _TOLERABLE and (device.admin_access or device.device in had or _tolerated(device, offered)):
         return offered
-    raise ClaimError(f"{place} may not be given out: {offered.reason}")
+    raise ClaimError(f"{place} cannot be given to a claim: {offered.reason}")
 
 
 def _tolerated(device: AllocatedDevice, offered: DraDevice) -> bool:

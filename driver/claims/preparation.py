@@ -86,7 +86,7 @@ class Preparation:
             raise _overtaken(claim)
         known = await self._book.kubelet.claims()
         if known.lacks(claim.uid):
-            raise ClaimError(f"claim {claim} was released, and the kubelet does not know it any more: asked too late")
+            raise ClaimError(f"claim {claim} was released, and the kubelet no longer knows it: the call came too late")
 
     async def _prepared(
         self, allocation: Allocation, body: JsonObject | None, record: ClaimRecord | None, began: int

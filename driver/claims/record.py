@@ -170,13 +170,13 @@ _KNOWN_OF_DEVICE = frozenset(("request", "pool", "device", "shareID", "adminAcce
 def record_of(data: Json, uid: str) -> ClaimRecord:
     """The record that ``data`` is, which is to be that of ``uid``; raises ValueError that names the field."""
     if not isinstance(data, dict):
-        raise ValueError("a record is no object")  # noqa: TRY004 - one exception type for every kind of damage
+        raise ValueError("a record is not an object")  # noqa: TRY004 - one exception type for every kind of damage
     claim = ClaimReference(_text(data, "namespace"), _text(data, "name"), _text(data, "uid"))
     if claim.uid != uid:
         raise ValueError(f"uid is {shown(claim.uid)}, the file is that of {uid!r}")
     since = data.get("since", 0.0)
     if isinstance(since, bool) or not isinstance(since, int | float):
-        raise ValueError(f"since is {shown(since)}, which is no number")  # noqa: TRY004 - as above
+        raise ValueError(f"since is {shown(since)}, which is not a number")  # noqa: TRY004 - as above
     return ClaimRecord(
         claim,
         _state(data),
@@ -198,7 +198,7 @@ def _state(data: JsonObject) -> RecordState:
 
 def _device(item: Json) -> RecordedDevice:
     if not isinstance(item, dict):
-        raise ValueError("devices holds something that is no object")  # noqa: TRY004 - as above
+        raise ValueError("devices contains something that is not an object")  # noqa: TRY004 - as above
     share = item.get("shareID")
     return RecordedDevice(
         request=_text(item, "request"),
@@ -215,14 +215,14 @@ def _device(item: Json) -> RecordedDevice:
 def _text(data: JsonObject, name: str) -> str:
     found = data.get(name, "")
     if not isinstance(found, str):
-        raise ValueError(f"{name} is {shown(found)}, which is no text")  # noqa: TRY004 - as above
+        raise ValueError(f"{name} is {shown(found)}, which is not a string")  # noqa: TRY004 - as above
     return found
 
 
 def _list(data: JsonObject, name: str) -> Sequence[Json]:
     found = data.get(name, [])
     if not isinstance(found, list):
-        raise ValueError(f"{name} is {shown(found)}, which is no list")  # noqa: TRY004 - as above
+        raise ValueError(f"{name} is {shown(found)}, which is not a list")  # noqa: TRY004 - as above
     return found
 
 
@@ -230,5 +230,5 @@ def _texts(data: JsonObject, name: str) -> tuple[str, ...]:
     items = _list(data, name)
     texts = tuple(item for item in items if isinstance(item, str))
     if len(texts) != len(items):
-        raise ValueError(f"{name} holds something that is no text")
+        raise ValueError(f"{name} contains something that is not a string")
     return texts

@@ -119,7 +119,7 @@ def _note(uid: str, reason: str, record: ClaimRecord | None, known: KubeletClaim
         return f"claim {uid}: {reason}; its devices stay taken as others know them: {devices}"
     if known.lacks(uid):
         return f"claim {uid}: {reason}; the kubelet does not know the claim, so nothing is held for it"
-    return f"claim {uid}: {reason}; nobody knows its devices, the kubelet must ask for it again ({known.fault})"
+    return f"claim {uid}: {reason}; its devices are unknown until the kubelet asks for it again ({known.fault})"
 
 
 @value

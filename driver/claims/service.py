@@ -329,4 +329,4 @@ class ClaimService:
             async with asyncio.timeout(self._book.options.ready_wait):
                 await self._waits.of(event.wait())
         except TimeoutError as error:
-            raise Unavailable(f"{problem}; asked again later, it is answered") from error
+            raise Unavailable(f"{problem}; the kubelet asks again") from error

@@ -192,7 +192,7 @@ class ClaimCalls:
     async def _left_to_successor(self, method: Method[Answer], request: Message, seconds: float | None) -> Answer:
         if self.successor is None:
             raise _Refused(
-                grpc.StatusCode.UNAVAILABLE, "ostler is ending on this node, and asked again when it is back"
+                grpc.StatusCode.UNAVAILABLE, "ostler is stopping on this node; the kubelet asks again when it is back"
             )
         code = grpc.StatusCode.OK
         try:
@@ -222,7 +222,9 @@ class ClaimCalls:
         patience = _patience(seconds)
         if tasks:
             await asyncio.wait(tasks.values(), timeout=patience)
-        late = Unavailable(f"not done within {round(patience or 0, 1):g} s; it goes on, and the kubelet will ask again")
+        late = Unavailable(
+            f"not finished within {round(patience or 0, 1):g} s; the work goes on, and the kubelet will ask again"
+        )
         for uid, task in tasks.items():
             outcomes[uid] = task.result() if task.done() else late
         return outcomes
@@ -280,6 +282,6 @@ def _patience(seconds: float | None) -> float | None:
 def _fault(named: KubeletClaim) -> str:
     """What is wrong with how a claim is named; empty for nothing."""
     if not is_uid(named.uid):
-        return f"uid: {named.uid[:_SHOWN]!r} is no claim's UID"
+        return f"uid: {named.uid[:_SHOWN]!r} is not a claim's UID"
     missing = [field for field in ("namespace", "name") if not getattr(named, field)]
     return f"{missing[0]}: is empty; the kubelet must name the claim" if missing else ""

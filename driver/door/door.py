@@ -133,7 +133,7 @@ class DraDoor:
             return
         self._handing_over = True
         self._calls.successor = Successor(self._options.folder, self._serving.made, self._monotonic)
-        self._say(RegistrationState.LEAVING, "calls are left to the instance that takes over")
+        self._say(RegistrationState.LEAVING, "calls are passed to the instance that takes over")
 
     async def leave(self, seconds: float) -> bool:
         """Whether a successor has taken over within ``seconds``; no socket is left afterwards."""
@@ -242,7 +242,9 @@ class DraDoor:
             if self._state is RegistrationState.REGISTERED and self._reports.streams:
                 return  # A kubelet has us and listens: somebody else was curious, a person with grpcurl perhaps.
             self._since = self._monotonic()
-            self._say(RegistrationState.OFFERED, "the kubelet has asked and not said yet whether it takes us")
+            self._say(
+                RegistrationState.OFFERED, "the kubelet has asked and has not said yet whether it accepts the driver"
+            )
 
     def _was_notified(self, serving: DoorSockets, problem: str) -> None:
         if serving is not self._serving or self._handing_over:

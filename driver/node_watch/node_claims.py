@@ -184,7 +184,7 @@ class ClaimNames:
     def _listed(self, api: ResourceApi) -> tuple[NamedDevice, ...]:
         """In a thread."""
         if not self._under_way.acquire(blocking=False):
-            raise Unavailable("the list of claims that was begun before this one has not ended yet")
+            raise Unavailable("an earlier list of claims has not ended yet")
         try:
             listing = api.claims(self._stripped, _FIELDS).read_whole()
         finally:
@@ -222,6 +222,6 @@ class ClaimNames:
 
 def _refused(error: Forbidden) -> str:
     return (
-        f"the API server does not let us list claims ({error.message}); give the agent's account, or with a node's "
-        f"identity the group system:nodes, {_RIGHT} by a ClusterRole"
+        f"the API server does not let the agent list claims ({error.message}); give the agent's account, or with a "
+        f"node's identity the group system:nodes, {_RIGHT} by a ClusterRole"
     )

@@ -262,7 +262,7 @@ class NodeDoorsKeeper:
         try:
             return await self._api.call(self._asked_in_thread)
         except (KubeError, Unavailable) as error:
-            return TaintSupport(Taints.UNKNOWN, f"whether the API server keeps device taints is not known: {error}")
+            return TaintSupport(Taints.UNKNOWN, f"cannot tell whether the API server keeps device taints: {error}")
 
     def _asked_in_thread(self, api: ResourceApi) -> TaintSupport | None:
         server = f"{api.release() or 'of an unknown release'}, resource.k8s.io/{api.version()}"
@@ -322,7 +322,7 @@ def asked(api: DryRunApi, driver: str, node_name: str, server: str) -> TaintSupp
         return TaintSupport(Taints.UNKNOWN, _unknown(error), "")
     devices = object_at(stored, "spec").get("devices")
     if not isinstance(devices, list) or len(devices) != 1:
-        text = "the API server's answer to a dry run of a slice is not the slice; look at its admission webhooks"
+        text = "the API server answers the dry run of a slice with something else; check its admission webhooks"
         return TaintSupport(Taints.UNKNOWN, text, "")
     if _has_taint(devices[0]):
         return TaintSupport(Taints.KEPT, f"the API server ({server}) keeps device taints", server)
@@ -335,7 +335,7 @@ def _has_taint(device: Json) -> bool:
 
 
 def _unknown(error: KubeError) -> str:
-    begin = "whether the API server keeps device taints is not known"
+    begin = "cannot tell whether the API server keeps device taints"
     if isinstance(error, Forbidden):
         fix = "give the agent's account the verb create on resourceslices of the API group resource.k8s.io"
         return f"{begin}: it refuses the dry run of a slice ({one_line(error.message, _TEXT)}); {fix}"

@@ -42,11 +42,11 @@ def decode(config: AllocatedConfig) -> Config:
     parameters = config.parameters
     if not isinstance(parameters, dict):
         raise ParameterError(
-            place, "", f"{shown(parameters)} is no object", f"write an object with apiVersion {API_VERSION}"
+            place, "", f"{shown(parameters)} is not an object", f"write an object with apiVersion {API_VERSION}"
         )
     doubled = doubled_keys(parameters)
     if doubled:
-        raise ParameterError(place, shown_path(doubled[0]), "the key is there twice", "write it once")
+        raise ParameterError(place, shown_path(doubled[0]), "the key occurs twice", "write it once")
     kind = _kind(parameters, place)
     names = {json_name: name for json_name, name in FIELDS.items() if name in kind.__slots__}
     found: dict[str, object] = {}
@@ -91,12 +91,12 @@ def _truth(place: str, key: str, content: Json) -> bool:
 
 def _channels(place: str, key: str, content: Json) -> tuple[int, ...]:
     if not isinstance(content, list):
-        raise ParameterError(place, key, f"{shown(content)} is no list", "write a list of channel numbers, as [0]")
+        raise ParameterError(place, key, f"{shown(content)} is not a list", "write a list of channel numbers, as [0]")
     channels = []
     for index, item in enumerate(content):
         if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < MOST_CHANNELS:
             fix = f"write whole numbers from 0 to {MOST_CHANNELS - 1}"
-            raise ParameterError(place, f"{key}[{index}]", f"{shown(item)} is no channel number", fix)
+            raise ParameterError(place, f"{key}[{index}]", f"{shown(item)} is not a channel number", fix)
         if item in channels:
             raise ParameterError(place, f"{key}[{index}]", f"channel {item} is there twice", "write it once")
         channels.append(item)

@@ -42,7 +42,7 @@ def check_served(config: AllocatedConfig, ours: str) -> None:
     parameters = _Parameters(config, ours)
     doubled = doubled_keys(config.parameters)
     if doubled:
-        raise parameters.error(shown_path(doubled[0]), "the key is there twice", "write it once")
+        raise parameters.error(shown_path(doubled[0]), "the key occurs twice", "write it once")
     _CHECKS[config.peer](parameters)
 
 
@@ -174,7 +174,7 @@ def _any(parameters: _Parameters, path: str, content: Json) -> None:
 
 def _object(parameters: _Parameters, path: str, content: Json) -> JsonObject:
     if not isinstance(content, dict):
-        raise parameters.error(path, f"{shown(content)} is no object", "write an object, or leave it out")
+        raise parameters.error(path, f"{shown(content)} is not an object", "write an object, or leave it out")
     return content
 
 

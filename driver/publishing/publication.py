@@ -146,7 +146,7 @@ class PublishingFaults:
             if due:
                 self._told.add(text)
         if working and told:
-            self._events.emit(EventType.NORMAL, WORKS_AGAIN, f"the devices are published as they are; before: {text}")
+            self._events.emit(EventType.NORMAL, WORKS_AGAIN, f"publishing works again (earlier error: {text})")
         elif due:
             self._events.emit(EventType.WARNING, FAILED, text)
 

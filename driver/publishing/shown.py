@@ -172,7 +172,7 @@ class ShownDevices:
                 raise ValueError("it has no list of devices")  # noqa: TRY004 - one exception type for every damage
             names = [name for name in devices if isinstance(name, str)]
             if len(names) < len(devices):
-                raise ValueError("devices holds something that is no text")
+                raise ValueError("devices contains something that is not a string")
         except (KeyError, ValueError) as error:
             raise RecordDamaged(self._path, str(error), set_aside(self._path)) from error
         return frozenset(names), data.get("everything") is True

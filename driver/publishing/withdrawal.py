@@ -194,7 +194,7 @@ class Withdrawal:
             return
         forgotten, problem = await asyncio.to_thread(self._shown.forget, ended, as_of, self._devices)
         if problem:
-            given = f"{', '.join(sorted(forgotten))} can be had through the plugin door all the same"
+            given = f"{', '.join(sorted(forgotten))} can be given out through the plugin door anyway"
             text = f"{problem}; {given}, which a restart confirms once more; check the state folder and its disk"
             self._events.emit(EventType.WARNING, "WithdrawalNotRemembered", text)
         log.info("devices withdrawn from claims", extra={"devices": sorted(forgotten)})
@@ -202,7 +202,7 @@ class Withdrawal:
 
     def _unanswered(self, devices: frozenset[str], error: Unavailable) -> float:
         """Nobody could say whether claims name them: have that told, once; seconds after which to ask again."""
-        why = f"whether a claim names it is not known: {error}"
+        why = f"cannot tell whether a claim names it: {error}"
         self._why |= dict.fromkeys(devices, why)
         moving = devices & self.moving()
         if moving and why != self._told:

@@ -36,7 +36,7 @@ T = TypeVar("T")
 _UNRELATED = "no relationship found"
 """How the node authorizer refuses a claim of which it does not know (yet) that a pod of the node uses it."""
 
-_ENDING = "the API server is not asked any more, because this agent is ending; the next one is asked when it is there"
+_ENDING = "this agent is stopping and no longer asks the API server; its successor does"
 
 
 class AsyncResourceApi:
@@ -93,7 +93,7 @@ class AsyncResourceApi:
         seconds = self._patience if patience is None else patience
         done, _ = await asyncio.wait((work,), timeout=seconds)
         if not done:
-            text = f"the API server has not answered within {seconds:g} s; look at its load and at the network"
+            text = f"the API server has not answered within {seconds:g} s; check its load and the network"
             raise Unavailable(f"{text}; it is asked again later")
         if work.cancelled():
             raise Unavailable(_ENDING)
@@ -130,7 +130,7 @@ def explained(error: KubeError, what: str, right: str) -> str:
         if _UNRELATED in error.message:
             return (
                 f"{what}: the API server does not know yet that a pod of this node uses it ({error.message}); "
-                "it is asked again when the kubelet tries again"
+                "the agent asks again when the kubelet does"
             )
         group = "resource.k8s.io" if "resource" in right else '""'
         lacking = f"give the agent's account the verb {right} of the API group {group} by a ClusterRole"
@@ -140,10 +140,10 @@ def explained(error: KubeError, what: str, right: str) -> str:
     if isinstance(error, Closed):
         return f"{what}: {_ENDING}"
     if isinstance(error, Unreachable):
-        return f"{what}: {error.message}; it is asked again when the kubelet tries again"
+        return f"{what}: {error.message}; the agent asks again when the kubelet does"
     if isinstance(error, RequestError):
         return f"{what}: the API server gives no usable answer ({error})"
-    return f"{what}: the API server cannot be asked: {error}"
+    return f"{what}: cannot ask the API server: {error}"
 
 
 def _heard(work: asyncio.Future[T]) -> None:

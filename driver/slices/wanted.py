@@ -198,10 +198,14 @@ def _counter_fault(pool: str, place: str, device: JsonObject, sets: Mapping[str,
         wanted = text_at(use, "counterSet")
         where = f"{place}.consumesCounters[{index}]"
         if wanted not in sets:
-            problem = f"{shown(wanted)} is no counter set of this pool; add it to sharedCounters of one of its slices"
+            problem = (
+                f"{shown(wanted)} is not a counter set of this pool; add it to sharedCounters of one of its slices"
+            )
             return InvalidPool(pool, f"{where}.counterSet", problem)
         for counter in object_at(use, "counters"):
             if counter not in sets[wanted]:
-                problem = f"{shown(counter)} is no counter of set {shown(wanted)}; add it there, or use one that it has"
+                problem = (
+                    f"{shown(counter)} is not a counter of set {shown(wanted)}; add it there, or use one that it has"
+                )
                 return InvalidPool(pool, f"{where}.counters", problem)
     return None

@@ -40,7 +40,7 @@ FAULTS = {
     "hangs up": Answer(hang_up=True),
     "breaks off": Answer(feed=_half),
     "is a proxy": Answer(200, b"<html>sign in</html>"),
-    "is no object": Answer(200, b"[]"),
+    "is not an object": Answer(200, b"[]"),
     "redirects": Answer(302, headers={"Location": "http://127.0.0.1:1/"}),
 }
 
@@ -121,7 +121,7 @@ async def test_a_claim_that_is_gone_is_told_from_a_server_without_an_answer(
     service = await node.started(reader=api)
     await service.prepare(reference())
     node.reader.drop(1)
-    with pytest.raises(ClaimError, match=r"claim default/claim-1 does not exist \(any more\)"):
+    with pytest.raises(ClaimError, match=r"claim default/claim-1 does not exist"):
         await service.prepare(reference())
     node.kubelet_knows()
     assert await service.collect() == 1

@@ -157,7 +157,10 @@ def test_the_largest_cdi_file_fits_into_a_record_and_is_read_again(node: Node) -
         (ClaimReference("team", "n" * 5000, "u"), "claim's name 'nnn.*' must have at most 253 bytes"),
         (ClaimReference("team", "a\nb", "u"), r"claim's name 'a\\nb' must consist of lower case letters"),
         (ClaimReference("te am", "a", "u"), "claim's namespace 'te am' must consist of lower case letters"),
-        (ClaimReference("team", "a", "u" * 5000), "claim team/a: uid 'uuu.*' is none: use letters and digits"),
+        (
+            ClaimReference("team", "a", "u" * 5000),
+            "claim team/a: uid 'uuu.*' is not valid: use at most 128 letters and digits",
+        ),
     ],
 )
 async def test_a_reference_that_no_api_server_gives_is_refused_in_a_short_text(

@@ -44,7 +44,7 @@ def test_a_file_that_the_kubelet_has_replaced_is_told_from_one_that_is_new(node:
         found = read_kubelet_claims(node.options.kubelet_root)
     assert not found.lacks("any")
     seen = node.options.kubelet_root / FILE_NAME
-    assert (found.stale, found.fault) == (True, f"{seen} was replaced since this container began")
+    assert (found.stale, found.fault) == (True, f"{seen} was replaced since this container started")
 
 
 @given(st.binary(max_size=64) | st.text(max_size=64).map(str.encode))
@@ -166,7 +166,7 @@ async def test_a_container_that_never_saw_the_file_new_says_so_when_it_matters(
             await service.prepare(reference(2))
         assert await service.collect() == 0
     [told] = node.events.of("ClaimLeftBehind")
-    assert told.endswith("dra_manager_state was replaced since this container began; restart this agent's container")
+    assert told.endswith("dra_manager_state was replaced since this container started; restart this agent's container")
     assert node.events.of("KubeletClaimsUnknown") == [], "every node would say so"
 
 
@@ -192,9 +192,9 @@ async def test_a_claim_that_was_asked_for_since_stays_until_the_next_container(
         assert await service.collect() == 0
     [told] = node.events.of("ClaimLeftBehind")
     assert told == (
-        f"claim default/claim-1 (uid-1) keeps {GPU0}, though the API server gives it to nobody, the kubelet has not "
-        "released it and whether it knows it cannot be seen: the kubelet's file that can be seen here is an old one; "
-        "restart this agent's container"
+        f"claim default/claim-1 (uid-1) keeps {GPU0}, though no pod has it according to the API server: the "
+        "kubelet has not released it, and its own record cannot be read: only an old version of the kubelet's file is "
+        "visible here; restart this agent's container"
     )
     with pytest.raises(Unavailable):
         await service.prepare(reference(2))
@@ -221,7 +221,7 @@ async def test_a_claim_that_waits_for_one_in_use_is_no_news(node: Node) -> None:
         with pytest.raises(Unavailable):
             await service.prepare(reference(2))
         await service.collect()
-    assert node.events.of("ClaimLeftBehind")[0].endswith("cannot be used: No such file or directory; put that right")
+    assert node.events.of("ClaimLeftBehind")[0].endswith("cannot be used: No such file or directory; fix that")
 
 
 async def test_a_claim_that_cannot_be_asked_for_keeps_no_other_from_being_told_of(node: Node) -> None:
@@ -255,7 +255,7 @@ async def test_a_claim_that_the_account_may_not_read_is_told_of_when_another_one
     [told] = node.events.of("ClaimLeftBehind")
     assert told == (
         f"claim default/claim-1 (uid-1) keeps {GPU0}, though the kubelet has not released it and the API server does "
-        "not let this agent see whether anybody has it: no relationship found; give the agent's account the verb get "
+        "not let this agent see whether a pod has it: no relationship found; give the agent's account the verb get "
         "on resourceclaims by a ClusterRole"
     )
     node.reader.faults.clear()

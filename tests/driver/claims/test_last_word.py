@@ -55,7 +55,7 @@ async def test_what_else_is_wrong_with_a_device_that_was_held_is_no_matter_for_t
     node.devices = (offered(gpu(0), rule=rule, healthy=False, reason="held a moment ago", cause=cause),)
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
-    with pytest.raises(ClaimError, match="may not be given out: no CDI spec on this node defines"):
+    with pytest.raises(ClaimError, match="cannot be given to a claim: no CDI spec on this node defines"):
         await service.prepare(reference())
 
 
@@ -64,8 +64,8 @@ async def test_what_else_is_wrong_with_a_device_that_was_held_is_no_matter_for_t
     [
         (pods(GPU0), ""),
         (replace(pods(GPU0, HoldState.RECORDED), bound=True), ""),
-        (pods(GPU0, HoldState.ALLOCATED), "as soon as that pod is known to live, "),
-        (pods(GPU0, HoldState.RECORDED), "as soon as that pod is known to live, "),
+        (pods(GPU0, HoldState.ALLOCATED), "once that pod is known to run, "),
+        (pods(GPU0, HoldState.RECORDED), "once that pod is known to run, "),
     ],
 )
 async def test_a_device_that_a_pod_has_is_refused_at_once_with_the_pod_and_when_which_of_them_goes(
@@ -80,8 +80,8 @@ async def test_a_device_that_a_pod_has_is_refused_at_once_with_the_pod_and_when_
             await service.prepare(reference())
     assert str(caught.value) == (
         f"device {GPU0} is held through the plugin door by team/pod; {when}the pod of this claim is evicted, so that "
-        "its controller makes one that is scheduled anew; where the API server drops device taints it waits until the "
-        "other pod ends, or is deleted to be scheduled anew"
+        "its controller makes one that is scheduled anew; if the API server drops device taints, it waits until the "
+        "other pod ends; delete it to have it scheduled elsewhere"
     )
     assert (service.contested() == {GPU0}) is (when == "")
     assert service.records() == ()
@@ -122,7 +122,7 @@ async def test_a_device_that_goes_on_draining_is_refused_after_the_wait_with_wha
     service = await node.started()
     service.ledger.take(draining_owner(GPU0), [draining(GPU0)])
     expected = (
-        rf"device {GPU0} is draining: process 7 \(python\) is left on it; it is free when no process is left on it; "
+        rf"device {GPU0} is draining: process 7 \(python\) is left on it; it is free when no process uses it any more; "
         f"'ostler holds release {GPU0}' ends the wait"
     )
     with pytest.raises(Unavailable, match=expected):
@@ -143,7 +143,7 @@ async def test_nothing_new_is_taken_while_it_is_not_known_what_pods_have(node: N
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started(is_known=Knowledge())
     expected = (
-        "the kubelet has not told yet which devices pods have through the plugin door, so these may be in use; "
+        "the kubelet has not reported yet which devices pods have through the plugin door, so these may be in use; "
         "'ostler holds' says what is missing; the kubelet asks again"
     )
     with pytest.raises(Unavailable, match=expected):
@@ -157,7 +157,7 @@ async def test_a_claim_waits_until_it_is_known_what_pods_have(node: Node) -> Non
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started(is_known=known)
     waiting = asyncio.create_task(service.prepare(reference()))
-    await eventually(lambda: any("has not told yet" in status.problem for status in service.statuses()))
+    await eventually(lambda: any("has not reported yet" in status.problem for status in service.statuses()))
     known.there = True
     service.freed()
     async with asyncio.timeout(60):

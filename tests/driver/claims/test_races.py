@@ -105,7 +105,9 @@ async def test_a_claim_made_again_under_its_name_is_another_one(node: Node) -> N
     service = await node.started()
     await service.prepare(reference())
     node.reader.put(_again())
-    with pytest.raises(ClaimError, match="claim default/claim-1 got replaced: its uid is uid-1-again"):
+    with pytest.raises(
+        ClaimError, match="claim default/claim-1 was replaced by another of the same name: its uid is uid-1-again"
+    ):
         await service.prepare(reference())
     with pytest.raises(Unavailable, match=r"held through the dra door by default/claim-1 \(uid-1\)"):
         await service.prepare(AGAIN)
@@ -162,7 +164,7 @@ async def test_a_late_question_after_a_restart_brings_nothing_back_that_nobody_h
     node.kubelet_knows()
     node.reader.put(claim(1, result(GPU0), users=()))
     assert await service.collect() == 1
-    with pytest.raises(ClaimError, match="reserved for nobody"):
+    with pytest.raises(ClaimError, match="is not reserved for any pod"):
         await service.prepare(reference())
     assert service.ledger.all == ()
 
@@ -176,7 +178,7 @@ async def test_a_device_that_goes_while_its_claim_is_read_is_not_given(node: Nod
     node.devices = ()
     service.apply(node.view)
     node.reader.gate.set()
-    with pytest.raises(ClaimError, match=r"is not offered on this node \(any more\)"):
+    with pytest.raises(ClaimError, match="is not offered on this node"):
         await asking
     assert service.ledger.all == ()
 
@@ -213,7 +215,7 @@ async def test_a_wall_clock_that_jumps_changes_nothing_but_what_is_shown(node: N
     node.kubelet_knows()
     assert await service.collect() == 0, "age is no reason"
     await service.unprepare(reference())
-    with pytest.raises(ClaimError, match="asked too late"):
+    with pytest.raises(ClaimError, match="the call came too late"):
         await service.prepare(reference())
     now = -5.0
     assert len(await service.prepare(reference(2))) == 1

@@ -75,14 +75,14 @@ def test_a_record_that_is_written_is_read_back(record: ClaimRecord) -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        ([], "a record is no object"),
+        ([], "a record is not an object"),
         ({"uid": "uid-9"}, "uid is 'uid-9', the file is that of 'uid-1'"),
         ({"uid": "uid-1", "state": "halfway"}, "state is 'halfway', must be one of started, completed"),
-        ({"uid": "uid-1", "state": "started", "since": "now"}, "since is 'now', which is no number"),
-        ({"uid": "uid-1", "state": "started", "devices": {}}, "devices is {}, which is no list"),
-        ({"uid": "uid-1", "state": "started", "devices": [1]}, "devices holds something that is no object"),
-        ({"uid": "uid-1", "state": "started", "devices": [{"pool": 1}]}, "pool is 1, which is no text"),
-        ({"uid": "uid-1", "state": "started", "users": [1]}, "users holds something that is no text"),
+        ({"uid": "uid-1", "state": "started", "since": "now"}, "since is 'now', which is not a number"),
+        ({"uid": "uid-1", "state": "started", "devices": {}}, "devices is {}, which is not a list"),
+        ({"uid": "uid-1", "state": "started", "devices": [1]}, "devices contains something that is not an object"),
+        ({"uid": "uid-1", "state": "started", "devices": [{"pool": 1}]}, "pool is 1, which is not a string"),
+        ({"uid": "uid-1", "state": "started", "users": [1]}, "users contains something that is not a string"),
     ],
 )
 def test_a_record_of_wrong_types_is_damaged_and_says_where(data: object, text: str) -> None:

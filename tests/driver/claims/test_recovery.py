@@ -164,7 +164,7 @@ async def test_what_nobody_can_tell_is_told(node: Node) -> None:
     next((node.root / "cdi").iterdir()).unlink()
     service = await node.started()
     assert service.ledger.all == ()
-    assert "nobody knows its devices, the kubelet must ask for it again" in node.events.of("ClaimRecordUnusable")[0]
+    assert "its devices are unknown until the kubelet asks for it again" in node.events.of("ClaimRecordUnusable")[0]
 
 
 async def test_records_that_are_all_lost_come_back_from_the_kubelet_and_the_api_server(node: Node) -> None:

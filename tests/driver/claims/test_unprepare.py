@@ -56,7 +56,7 @@ async def test_a_late_duplicate_that_the_kubelet_does_not_know_brings_nothing_ba
     await service.prepare(reference())
     await service.unprepare(reference())
     node.kubelet_knows(2)
-    with pytest.raises(ClaimError, match="was released, and the kubelet does not know it any more: asked too late"):
+    with pytest.raises(ClaimError, match="was released, and the kubelet no longer knows it: the call came too late"):
         await service.prepare(reference())
     node.kubelet_knows(1, 2)
     assert len(await service.prepare(reference())) == 1
@@ -128,7 +128,7 @@ async def test_a_record_that_cannot_be_removed_does_not_keep_the_device(
 
 async def test_release_waits_for_recovery_and_says_so(node: Node) -> None:
     service = node.service()
-    with pytest.raises(Unavailable, match="the claims of this node are still being read; asked again later"):
+    with pytest.raises(Unavailable, match="the claims of this node are still being read; the kubelet asks again"):
         await service.unprepare(reference())
 
 

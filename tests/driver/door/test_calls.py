@@ -141,7 +141,7 @@ async def test_each_claim_is_one_line_of_the_log(
         ("WARNING", "claim refused", {**named_b, **reason}),
         ("INFO", "claim released", named_a),
         ("WARNING", "claim not released", {**named_b, **reason}),
-        ("WARNING", "claim refused", {"uid": "/" * 128, "reason": f"uid: {'/' * 128!r} is no claim's UID"}),
+        ("WARNING", "claim refused", {"uid": "/" * 128, "reason": f"uid: {'/' * 128!r} is not a claim's UID"}),
     ]
 
 
@@ -153,8 +153,8 @@ async def test_no_claims_are_no_error(connection: grpc.aio.Channel) -> None:
 @pytest.mark.parametrize(
     ("claim", "error"),
     [
-        (v1.Claim(namespace="d", name="c", uid="../../etc"), "uid: '../../etc' is no claim's UID"),
-        (v1.Claim(namespace="d", name="c", uid=""), "uid: '' is no claim's UID"),
+        (v1.Claim(namespace="d", name="c", uid="../../etc"), "uid: '../../etc' is not a claim's UID"),
+        (v1.Claim(namespace="d", name="c", uid=""), "uid: '' is not a claim's UID"),
         (v1.Claim(namespace="", name="c", uid="u"), "namespace: is empty; the kubelet must name the claim"),
         (v1.Claim(namespace="d", name="", uid="u"), "name: is empty; the kubelet must name the claim"),
     ],
@@ -197,7 +197,7 @@ async def test_a_call_is_answered_before_its_deadline(
     answer = await stub.NodePrepareResources(request("slow", "quick"), timeout=4)
     assert time.monotonic() - began < 4
     assert answer.claims["quick"].devices
-    late = r"not done within (2|1\.\d) s; it goes on, and the kubelet will ask again"
+    late = r"not finished within (2|1\.\d) s; the work goes on, and the kubelet will ask again"
     assert re.fullmatch(late, answer.claims["slow"].error), answer.claims["slow"].error
     side.claims.gates["slow"].set()
 
@@ -233,7 +233,7 @@ async def test_the_end_lets_calls_under_way_finish(short_dir: Path) -> None:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.NodePrepareResources(request("b"), timeout=60)
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-            assert refused.value.details() == "ostler is ending on this node, and asked again when it is back"
+            assert refused.value.details() == "ostler is stopping on this node; the kubelet asks again when it is back"
             side.claims.gates["a"].set()
             assert (await call).claims["a"].devices
             await ending

@@ -221,7 +221,7 @@ async def test_a_missing_right_is_named_once_and_not_fought(refusal: Forbidden |
         for _ in range(2):
             run.status.prepared(CLAIM, (prepared(),))
             await run.idle()
-    begin = "the API server does not let us write status.devices of NICs' claims"
+    begin = "the API server does not let the agent write status.devices of NICs' claims"
     assert run.told.events == [
         (EventType.WARNING, "ClaimStatusRefused", f"{begin} ({refusal.message}); {RIGHTS}"),
     ]

@@ -238,7 +238,7 @@ async def test_kubelet_that_has_asked_and_says_nothing_is_why_it_is_not_ready(sh
     async with side.running():
         await asked(await registration(side))
         assert side.door.waiting_for() == (
-            f"DRA driver {DRIVER} is offered: the kubelet has asked and not said yet whether it takes us",
+            f"DRA driver {DRIVER} is offered: the kubelet has asked and has not said yet whether it accepts the driver",
         )
 
 
@@ -281,7 +281,7 @@ async def test_who_leaves_takes_no_word_of_a_kubelet(short_dir: Path) -> None:
         path = await registration(side)
         side.door.hand_over()
         assert side.door.waiting_for() == (
-            f"DRA driver {DRIVER} is leaving: calls are left to the instance that takes over",
+            f"DRA driver {DRIVER} is leaving: calls are passed to the instance that takes over",
         )
         await asked(path)
         await notified(path, "no")

@@ -71,7 +71,7 @@ async def test_no_list_is_begun_while_one_that_nobody_waits_for_is_under_way(
     world.server.faults.add("list", "hang", resource="resourceclaims")
     with pytest.raises(Unavailable, match=r"the API server has not answered within 0\.05 s"):
         await names.claims_naming(["gpu-0"])
-    with pytest.raises(Unavailable, match="the list of claims that was begun before this one has not ended yet"):
+    with pytest.raises(Unavailable, match="an earlier list of claims has not ended yet"):
         await names.claims_naming(["gpu-0"])
     assert world.asked("list", "resourceclaims") == 1
 
@@ -91,8 +91,9 @@ async def test_without_the_right_to_list_claims_the_error_says_how_to_give_it(
     with pytest.raises(Unavailable) as caught:
         await names.claims_naming(["gpu-0"])
     assert str(caught.value) == (
-        f"the API server does not let us list claims ({message}); give the agent's account, or with a node's identity "
-        "the group system:nodes, the verb list on resourceclaims of the API group resource.k8s.io by a ClusterRole"
+        f"the API server does not let the agent list claims ({message}); give the agent's account, or with a node's "
+        "identity the group system:nodes, the verb list on resourceclaims of the API group resource.k8s.io by a "
+        "ClusterRole"
     )
 
 

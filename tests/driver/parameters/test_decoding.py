@@ -102,7 +102,7 @@ def test_a_claim_may_not_give_itself_more_than_its_devices(field: dict[str, Json
             {"apiVersion": API_VERSION, "kind": "NicConfig", "rdma": 1},
             f"{PLACE}.rdma: 1 is neither true nor false; write true or false",
         ),
-        ([1], f"{PLACE}: [1] is no object; write an object with apiVersion ostler.dev/v1alpha1"),
+        ([1], f"{PLACE}: [1] is not an object; write an object with apiVersion ostler.dev/v1alpha1"),
     ],
 )
 def test_a_mistake_is_named_with_place_value_and_fix(parameters: Json, text: str) -> None:
@@ -112,11 +112,11 @@ def test_a_mistake_is_named_with_place_value_and_fix(parameters: Json, text: str
 @pytest.mark.parametrize(
     ("channels", "text"),
     [
-        (0, "imexChannels: 0 is no list; write a list of channel numbers, as [0]"),
-        ([2048], "imexChannels[0]: 2048 is no channel number; write whole numbers from 0 to 2047"),
-        ([0, -1], "imexChannels[1]: -1 is no channel number; write whole numbers from 0 to 2047"),
-        ([True], "imexChannels[0]: true is no channel number; write whole numbers from 0 to 2047"),
-        ([0.5], "imexChannels[0]: 0.5 is no channel number; write whole numbers from 0 to 2047"),
+        (0, "imexChannels: 0 is not a list; write a list of channel numbers, as [0]"),
+        ([2048], "imexChannels[0]: 2048 is not a channel number; write whole numbers from 0 to 2047"),
+        ([0, -1], "imexChannels[1]: -1 is not a channel number; write whole numbers from 0 to 2047"),
+        ([True], "imexChannels[0]: true is not a channel number; write whole numbers from 0 to 2047"),
+        ([0.5], "imexChannels[0]: 0.5 is not a channel number; write whole numbers from 0 to 2047"),
         ([3, 3], "imexChannels[1]: channel 3 is there twice; write it once"),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_doubled_key_is_refused() -> None:
     text = f'{{"apiVersion": "{API_VERSION}", "kind": "NicConfig", "rdma": true, "rdma": false}}'
     parsed: JsonObject = json.loads(text, object_pairs_hook=pairs)
     assert parsed["rdma"] is False, "read as every other reader does"
-    assert problem(written(parsed)) == f"{PLACE}.rdma: the key is there twice; write it once"
+    assert problem(written(parsed)) == f"{PLACE}.rdma: the key occurs twice; write it once"
 
 
 def test_doubled_keys_are_found_at_any_depth() -> None:

@@ -19,5 +19,5 @@ def test_a_key_that_is_doubled_at_the_api_server_is_seen() -> None:
         )
         found = object_at(client.get("/claim"), "spec", "parameters")
         client.close()
-    with pytest.raises(ParameterError, match=r"^place\.rdma: the key is there twice; write it once$"):
+    with pytest.raises(ParameterError, match=r"^place\.rdma: the key occurs twice; write it once$"):
         decode(AllocatedConfig(ConfigSource.CLAIM, (), found, "place"))

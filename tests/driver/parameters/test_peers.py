@@ -85,7 +85,7 @@ def test_what_asks_for_nothing_is_taken(peer: Peer, parameters: JsonObject) -> N
             ),
         ),
         (sharing(), unserved("sharing.strategy", "null", Peer.NVIDIA, WHOLE)),
-        ({**GPU, "sharing": "MPS"}, '.sharing: "MPS" is no object; write an object, or leave it out'),
+        ({**GPU, "sharing": "MPS"}, '.sharing: "MPS" is not an object; write an object, or leave it out'),
         ({**GPU, "shared": 1}, ".shared: gpu.nvidia.com has no such field; it has sharing"),
         (
             sharing(strategy="TimeSlicing", replicas=2),
@@ -172,7 +172,7 @@ def test_what_the_sriov_driver_would_set_up_is_refused(fields: JsonObject, text:
 
 def test_a_doubled_key_is_refused() -> None:
     parsed = json.loads('{"interface": {"name": "", "name": ""}}', object_pairs_hook=pairs)
-    assert problem(Peer.DRANET, parsed) == f"{PLACE}.interface.name: the key is there twice; write it once"
+    assert problem(Peer.DRANET, parsed) == f"{PLACE}.interface.name: the key occurs twice; write it once"
 
 
 def test_the_class_is_named_where_an_administrator_wrote_it() -> None:

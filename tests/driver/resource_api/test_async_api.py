@@ -107,7 +107,7 @@ async def test_what_cannot_be_made_now_is_made_later(server: ApiServer) -> None:
     with pytest.raises(Unavailable) as caught:
         await api.claim("team", "c")
     assert str(caught.value) == (
-        "ResourceClaim team/c: the API server cannot be asked: /etc/kubeconfig: cannot be read; "
+        "ResourceClaim team/c: cannot ask the API server: /etc/kubeconfig: cannot be read; "
         "give the path of a kubeconfig"
     )
     await api.claim("team", "c")
@@ -130,7 +130,7 @@ TEXTS: dict[str, tuple[Answer, list[str]]] = {
         refused(403, "Forbidden", UNRELATED),
         [
             f"{CLAIM}: the API server does not know yet that a pod of this node uses it ({UNRELATED}); ",
-            "it is asked again when the kubelet tries again",
+            "the agent asks again when the kubelet does",
         ],
     ),
     "token": (
@@ -142,7 +142,10 @@ TEXTS: dict[str, tuple[Answer, list[str]]] = {
     ),
     "fault": (refused(500, "InternalError", "etcd"), [f"{NO_USE}500 InternalError: etcd)"]),
     "broken": (Answer(hang_up=True), [f"{CLAIM}: URL: the connection broke ("]),
-    "hangs": (Answer(wait=True), [f"{CLAIM}: URL did not answer, or not to the end, within 0.3 s; it is asked again"]),
+    "hangs": (
+        Answer(wait=True),
+        [f"{CLAIM}: URL did not answer, or not to the end, within 0.3 s; the agent asks again"],
+    ),
 }
 
 
@@ -165,7 +168,7 @@ async def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(Unavailable) as caught:
         await api.claim("team", "c")
     assert str(caught.value) == (
-        f"{CLAIM}: {url} cannot be reached (Connection refused); it is asked again when the kubelet tries again"
+        f"{CLAIM}: {url} cannot be reached (Connection refused); the agent asks again when the kubelet does"
     )
     api.close()
 
@@ -185,7 +188,7 @@ async def test_a_call_does_not_last_longer_than_its_patience(words: Scripted) ->
     with pytest.raises(Unavailable) as caught:
         await api.claim("team", "c")
     assert str(caught.value) == (
-        "the API server has not answered within 0.3 s; look at its load and at the network; it is asked again later"
+        "the API server has not answered within 0.3 s; check its load and the network; it is asked again later"
     )
     api.close()
 
@@ -217,8 +220,8 @@ async def test_close_ends_what_is_under_way_at_once(words: Scripted, waiting: in
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert time.monotonic() - began < 15  # Without it the calls wait for 20 s.
     assert all(isinstance(answer, Unavailable) for answer in answers)
-    assert all("because this agent is ending" in str(answer) for answer in answers)
-    with pytest.raises(Unavailable, match="because this agent is ending"):
+    assert all("this agent is stopping" in str(answer) for answer in answers)
+    with pytest.raises(Unavailable, match="this agent is stopping"):
         await api.claim("team", "c")
     api.close()
 
@@ -248,7 +251,7 @@ async def test_an_api_that_is_made_while_everything_ends_is_closed(server: ApiSe
     await eventually(begun.is_set)
     api.close()
     go.set()
-    with pytest.raises(Unavailable, match="because this agent is ending"):
+    with pytest.raises(Unavailable, match="this agent is stopping"):
         await asked
 
 

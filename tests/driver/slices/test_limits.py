@@ -36,11 +36,11 @@ def test_a_counter_set_in_two_slices_is_refused() -> None:
 def test_counters_that_nobody_has_are_refused() -> None:
     counters = Slice(shared_counters=(SET,))
     assert fault(Slice((user("other"),)), counters) == (
-        "pool p: slices[0].devices[0].consumesCounters[0].counterSet: 'other' is no counter set of this pool; "
+        "pool p: slices[0].devices[0].consumesCounters[0].counterSet: 'other' is not a counter set of this pool; "
         "add it to sharedCounters of one of its slices"
     )
     assert fault(counters, Slice((user(counter="cpu"),))) == (
-        "pool p: slices[1].devices[0].consumesCounters[0].counters: 'cpu' is no counter of set 'cs'; "
+        "pool p: slices[1].devices[0].consumesCounters[0].counters: 'cpu' is not a counter of set 'cs'; "
         "add it there, or use one that it has"
     )
     assert fault(Slice((user(),)), counters) == ""

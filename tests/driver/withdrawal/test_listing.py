@@ -136,7 +136,7 @@ async def test_a_device_that_was_not_withdrawn_meanwhile_begins_the_time_for_sch
 async def test_a_device_that_only_vanishes_from_the_view_has_no_claims_listed_and_is_said_to_wait_for_nothing(
     rig: Rig, *, gone: bool
 ) -> None:
-    rig.free, rig.fault = frozenset(), "the API server does not let us list claims"
+    rig.free, rig.fault = frozenset(), "the API server does not let the agent list claims"
     rig.withheld = {A}
     rig.gone = {A} if gone else set()
     async with rig.running():

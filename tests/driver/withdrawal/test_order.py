@@ -62,11 +62,11 @@ async def test_a_device_that_some_claim_of_the_cluster_names_stays_until_none_do
 
 
 async def test_what_cannot_be_known_is_told_once_and_asked_again(rig: Rig) -> None:
-    rig.free, rig.fault = frozenset(), "the API server does not let us list claims"
+    rig.free, rig.fault = frozenset(), "the API server does not let the agent list claims"
     rig.apply(a=Doors.PLUGIN)
     async with rig.running():
         await eventually(lambda: len(rig.asked) > 2)
-        text = f"whether a claim names it is not known: {rig.fault}"
+        text = f"cannot tell whether a claim names it: {rig.fault}"
         assert rig.made.waiting_for() == {A: text}
         assert [(reason, message) for _, reason, message in rig.events.events] == [
             ("WithdrawalNotConfirmed", f"the plugin door cannot have {A} yet: {text}")
@@ -102,7 +102,7 @@ async def test_a_claim_that_is_prepared_while_claims_are_listed_keeps_its_device
 
 
 async def test_only_devices_that_move_are_told_of_when_claims_cannot_be_listed(rig: Rig) -> None:
-    rig.free, rig.withheld, rig.fault = frozenset(), {A}, "the API server does not let us list claims"
+    rig.free, rig.withheld, rig.fault = frozenset(), {A}, "the API server does not let the agent list claims"
     rig.apply(b=Doors.PLUGIN)
     async with rig.running():
         await eventually(lambda: rig.events.events)
@@ -122,8 +122,8 @@ async def test_a_disk_that_does_not_forget_keeps_nobody_from_the_device_and_is_t
     ((_, reason, text),) = rig.events.events
     assert reason == "WithdrawalNotRemembered"
     assert text == (
-        f"{rig.folder}/dra-door.json cannot be written: No such file or directory; {A} can be had through the plugin "
-        "door all the same, which a restart confirms once more; check the state folder and its disk"
+        f"{rig.folder}/dra-door.json cannot be written: No such file or directory; {A} can be given out through "
+        "the plugin door anyway, which a restart confirms once more; check the state folder and its disk"
     )
     away.rename(rig.folder)
     rig.shown = rig.restarted()
