@@ -74,7 +74,7 @@ def spec_edits(device: Device, options: EditOptions) -> ContainerEdits:
 
 
 def lacking(device: Device, options: EditOptions) -> str:
-    """What a container with this device, which is not NVIDIA's, would miss, in words; empty for nothing."""
+    """Says what a container with this device would miss, empty for nothing; not for NVIDIA's devices."""
     return nic.lacking(device, options) if family_of(device) is Family.NIC else _lacking_nodes(device)
 
 
@@ -151,7 +151,10 @@ def _wanted(device: Device) -> tuple[DeviceNode, ...]:
 
 
 def unfit(id_: str, device: Device, options: EditOptions, host: Host) -> str:
-    """The reason in words, empty for none; ``id_`` is the device's id towards the kubelet."""
+    """Says why a container with this device would not start or would miss something; empty for nothing.
+
+    ``id_``: the id by which the kubelet knows the device.
+    """
     if family_of(device) is Family.NVIDIA:
         return _not_named(id_, device, options, host) or _no_channel(device, options)
     reason = lacking(device, options)
@@ -161,7 +164,7 @@ def unfit(id_: str, device: Device, options: EditOptions, host: Host) -> str:
 
 
 def _not_named(id_: str, device: Device, options: EditOptions, host: Host) -> str:
-    """Why a device of NVIDIA's has no CDI name, where the rule's answers need one."""
+    """Says why an NVIDIA device has no CDI name, where the rule's answers need one."""
     if not options.uses_cdi:
         return ""
     if options.cdi_mode is CdiMode.DELEGATE:
@@ -173,7 +176,7 @@ def _not_named(id_: str, device: Device, options: EditOptions, host: Host) -> st
 
 
 def _generate(name: str) -> str:
-    """The command that makes the spec which defines a name of NVIDIA's; the class gpu is its default."""
+    """The nvidia-ctk command that makes the spec which defines this name; its default class is gpu."""
     class_ = name.partition("=")[0].rpartition("/")[2]
     if class_ == "gpu":
         return "nvidia-ctk cdi generate"

@@ -52,7 +52,7 @@ def given_nodes(device: Device, options: EditOptions) -> tuple[DeviceNode, ...]:
 
 
 def lacking(device: Device, options: EditOptions) -> str:
-    """What a container would miss, in words; empty for nothing.
+    """Says what a container would miss; empty for nothing.
 
     A NIC that is in a pod has shown before that it lacks nothing, and part of it may not be visible from the host. That
     a driver for user space has given it no device node at all is a matter of its health.
@@ -96,7 +96,7 @@ def _wanted(device: Device, options: EditOptions) -> tuple[DeviceNode, ...]:
 
 
 def _details(device: Device, options: EditOptions) -> dict[str, dict[str, str]]:
-    """What the variable ``..._INFO`` says of one device: facts by their provider, as that plugin's users know them."""
+    """The facts of one device in the variable ``..._INFO``, by their provider, as that plugin's users know them."""
     details: dict[str, dict[str, str]] = {"generic": {"deviceID": vendor_id(device)}}
     nodes = given_nodes(device, options)
     for node in nodes:

@@ -41,7 +41,7 @@ OWN_FILES = frozenset(f"{OWN_VENDOR}-{class_}.json" for class_ in ("gpu", "imex-
 
 
 def container_id(device: Device, id_: str, options: EditOptions) -> str:
-    """What names the device inside the container: its UUID, or the driver's index.
+    """The device's name inside the container: its UUID, or the driver's index.
 
     ``id_``, its id towards the kubelet, stands in where it has neither.
     """
@@ -51,7 +51,7 @@ def container_id(device: Device, id_: str, options: EditOptions) -> str:
 
 
 def cdi_vendor(options: EditOptions) -> str:
-    """Whose CDI names are used."""
+    """The CDI vendor whose names the options use."""
     return DELEGATED_VENDOR if options.cdi_mode is CdiMode.DELEGATE else OWN_VENDOR
 
 
@@ -95,7 +95,7 @@ def feature_nodes(devices: Iterable[Device], feature: str) -> tuple[DeviceNode, 
 
 
 def cdi_names(devices: Sequence[tuple[str, Device]], options: EditOptions) -> tuple[str, ...]:
-    """The qualified CDI names that a container with these devices, given as (id, device), is told."""
+    """The qualified CDI names for a container with these devices, given as (id, device)."""
     return _cdi_names(devices, options, _channels(devices, options))
 
 
@@ -190,7 +190,7 @@ _BY_PATH = (("card", "card"), ("renderD", "render"))
 
 
 def device_edits(device: Device, options: EditOptions) -> ContainerEdits:
-    """What is one device's own: its node, its MIG capabilities, and in mode ``full`` its graphics nodes."""
+    """The edits of one device: its node, its MIG capabilities, and in mode ``full`` its graphics nodes."""
     graphics: tuple[DeviceNode, ...] = ()
     if options.cdi_mode is CdiMode.FULL:
         graphics = tuple(node for node in device.nodes_of(NodeRole.RENDER) if node.present)
@@ -204,7 +204,7 @@ def device_edits(device: Device, options: EditOptions) -> ContainerEdits:
 
 
 def shared_edits(devices: Iterable[Device], options: EditOptions, files: DriverFiles | None) -> ContainerEdits:
-    """What every container with any of the devices gets: control nodes, and in mode ``full`` the driver."""
+    """The edits for every container with any of the devices: control nodes, and in mode ``full`` the driver."""
     control = (node for device in devices for node in device.nodes_of(NodeRole.CONTROL) if node.present)
     nodes = tuple(node_edit(node, options) for node in dict.fromkeys(control))
     if options.cdi_mode is not CdiMode.FULL or files is None:

@@ -41,7 +41,7 @@ _SENTENCES = {
     Trouble.NODE: "its device node does not exist",
     Trouble.AER: "PCIe errors that were not correctable",
     Trouble.PCIE_LINK: "its PCIe link is narrower or slower than it should be",
-    Trouble.SILENT: "nothing is known of it: its driver does not answer",
+    Trouble.SILENT: "its state is unknown: its driver does not answer",
 }
 _RESET_IF_LOST = frozenset({DeviceKind.GPU, DeviceKind.MIG})
 """Kinds whose lost devices do not come back by themselves, as scans say of them, too."""

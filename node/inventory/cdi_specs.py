@@ -26,7 +26,7 @@ _Key = tuple[int, int, int]
 
 
 class _BadSpec(Exception):
-    """A spec whose devices cannot be told."""
+    """A spec whose devices cannot be read."""
 
 
 class CdiSpecSource:

@@ -43,7 +43,7 @@ class Ancestor(Value):
 class Fabric(Value):
     """Membership in an NVLink fabric: ``state``, ``status``, ``health_mask`` and ``health_summary`` are NVML's numbers.
 
-    The last two are None where the driver is too old to tell them.
+    The last two are None where the driver is too old to have them.
     """
 
     cluster_uuid: str
@@ -127,7 +127,7 @@ class GpuFacts(Value):
 
 @value
 class NvmlFacts(Value):
-    """What NVML says; ``status`` is ``ok`` or the name of the error that keeps it silent (LIBRARY_NOT_FOUND, ...).
+    """NVML's facts; ``status`` is ``ok`` or the name of the error that keeps it silent (LIBRARY_NOT_FOUND, ...).
 
     With a status other than ``ok`` the GPUs are those of the last good read of the same process.
     ``cuda_driver_version`` is NVML's number, 12040 for 12.4.

@@ -32,7 +32,7 @@ _FORMER = 64
 
 @value
 class Identities(Value):
-    """What is remembered of GPUs and NICs.
+    """The identities of GPUs and NICs that outlive a scan.
 
     ``pairs``: PCI address and UUID of every GPU ever seen, sorted by address; one UUID per address, one address per
     UUID. ``nics``: what functions with a kernel driver have or last had, sorted by address. ``former``: UUID and PCI
@@ -57,7 +57,7 @@ class Identities(Value):
         return next((address for address, known in self.pairs if known == uuid), None)
 
     def learned(self, devices: Iterable[Device], facts: NodeFacts) -> Identities:
-        """With what these devices and facts tell; a GPU that moved to another slot is forgotten in its old one."""
+        """The identities updated from these devices and facts; a GPU that moved is forgotten in its old slot."""
         gpus = (device for device in devices if device.kind is DeviceKind.GPU and not is_gone(device))
         seen = {gpu.pci_address: gpu.uuid for gpu in gpus if gpu.pci_address and gpu.uuid}
         moved = set(seen.values())
@@ -70,14 +70,14 @@ class Identities(Value):
 
     @property
     def lasting(self) -> Identities:
-        """What is worth a write to the disk."""
+        """The part that is worth a write to the disk."""
         return Identities(self.pairs, lasting(self.nics), self.former)
 
 
 class IdentityStore:
     """Identities on disk; used by one thread at a time. ``path`` None keeps them in memory only.
 
-    ``boot``: the kernel's id of this boot; empty where nobody knows it, and then what NICs had is recalled in any.
+    ``boot``: the kernel's id of this boot; empty where it is unknown: then NICs are recalled in any boot.
     """
 
     def __init__(self, path: Path | None, boot: str = "") -> None:
@@ -88,7 +88,7 @@ class IdentityStore:
         self._complained = False
 
     def load(self) -> Identities:
-        """What is remembered; reads the file at the first call, never raises."""
+        """Return the identities; reads the file at the first call, never raises."""
         on_disk = self._recalled()
         return on_disk if self._identities is None else self._identities
 
@@ -142,7 +142,7 @@ class IdentityStore:
         }
 
     def _parsed(self, data: JsonValue) -> Identities:
-        """Identities out of a record; what has not the right form is not remembered."""
+        """Identities out of a record; an entry of the wrong form is dropped."""
         found = data if isinstance(data, dict) else {}
         recalled = not self._boot or found.get("boot") == self._boot
         return Identities(

@@ -30,7 +30,7 @@ _LOGGED_LINES = 32
 
 
 class InventoryStopped(Exception):
-    """A scan was asked for and none will follow."""
+    """The inventory has stopped, so the requested scan will not run."""
 
     def __init__(self) -> None:
         super().__init__("the inventory has stopped; no scan will follow")
@@ -83,7 +83,7 @@ class Inventory:
         return self._scanning is not None and asyncio.get_running_loop().time() - self._scanning > seconds
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
-        """Have every published snapshot handed over on the loop, with what changed; returns how to end that.
+        """Call back on the loop with every published snapshot and its changes; returns a function that ends this.
 
         The callback must not block. An exception from it is logged and keeps nobody else from the snapshot.
         """
@@ -101,13 +101,13 @@ class Inventory:
         self._woken.set()
 
     def override(self, overrides: tuple[PlaceOverride, ...]) -> None:
-        """Place devices by these from the next scan on, which begins soon."""
+        """Apply these place overrides from the next scan on, which begins soon."""
         self._scanner.overrides = overrides
         self.wake()
 
     @property
     def held(self) -> str:
-        """Why the driver is not free although it must be left alone, as the last scan found; empty where it is."""
+        """Why a quiesced driver is still in use, according to the last scan; empty where it is free."""
         return self._scanner.held
 
     async def rescan(self) -> Diff:

@@ -70,7 +70,7 @@ def _untold(device: Device) -> bool:
 
 
 def _described(device: Device, before: Device) -> Device:
-    """What was known, with what is known now."""
+    """The former description with the present health."""
     attributes = before.attributes
     if device.kind in NIC_KINDS:
         attributes = tuple([each for each in attributes if each.name not in _MOMENTARY])
@@ -147,7 +147,7 @@ def _taken_down(device: Device, functions: dict[str, PciFunction]) -> bool:
 
 
 def _beside_its_function(device: Device, function: PciFunction) -> str:
-    """What a device whose PCI function is still there is gone from."""
+    """Says where a device is missing whose PCI function is still there."""
     if device.kind in _PARTS:
         return "its GPU; it was destroyed, or made anew"
     if device.attribute("sfNumber") is not None or device.text("auxDevice"):

@@ -33,7 +33,7 @@ _ASSEMBLY = "assembly"
 
 @value
 class ScanResult(Value):
-    """What a scan concluded; everything of a snapshot but its generation."""
+    """The result of a scan: everything of a snapshot but its generation."""
 
     devices: tuple[Device, ...]
     sources: tuple[SourceStatus, ...]
@@ -55,7 +55,7 @@ class _Settled(Value):
 class Scanner:
     """Reads sources; ``reading`` names the one that is being read or closed, empty in between.
 
-    ``held``: why the driver is not free although it must be left alone, as the last scan found; empty where it is.
+    ``held``: why a quiesced driver is still in use, according to the last scan; empty where it is free.
     ``quiesced`` says why the driver must be left alone, None when it need not be. ``overrides``: where devices are on a
     machine whose PCIe tree does not tell.
     """

@@ -42,7 +42,7 @@ def cell_tree(places: Iterable[Place]) -> Cell | None:
 
 
 class Nearness:
-    """What the tree needs to know of pairs of GPUs, by their numbers; computed once."""
+    """Links and PCIe ranks of all pairs of GPUs, by their numbers; computed once."""
 
     def __init__(self, gpus: Sequence[Place]) -> None:
         self.ranks = [[proximity(one, two).rank for two in gpus] for one in gpus]

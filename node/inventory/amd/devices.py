@@ -107,7 +107,7 @@ class _Assembly(Value):
         return found
 
     def strays(self) -> list[Device]:
-        """Partitions of which KFD does not tell the GPU: shown, and not given out."""
+        """Partitions whose GPU KFD does not name: they are shown, and not given out."""
         minors = {f"renderD{part.node.render_minor}" for parts in self.kfd.values() for part in parts}
         return [
             Device(
@@ -115,7 +115,7 @@ class _Assembly(Value):
                 kind=DeviceKind.PARTITION,
                 vendor=VENDOR,
                 index=partition.name,
-                health=unhealthy("KFD does not tell which GPU it is a part of"),
+                health=unhealthy("KFD does not say which GPU it belongs to"),
                 nodes=self.nodes.of(partition.drm),
             )
             for partition in self.sysfs.amd_partitions

@@ -29,7 +29,7 @@ _ACTIVE = ("4:", "5:")
 
 @value
 class _Ends(Value):
-    """What both ends of a function's link can do, and its folder's inode: another one is another device."""
+    """The capabilities of both ends of a function's link, and its folder's inode: a new inode is a new device."""
 
     inode: int
     capable: PcieLink

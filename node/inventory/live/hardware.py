@@ -43,7 +43,7 @@ _WELL = 10.0
 
 @value
 class LiveCounts(Value):
-    """For metrics: all only grow."""
+    """Counters for metrics; they only grow."""
 
     uevents: int
     uevent_overflows: int
@@ -56,7 +56,7 @@ class LiveCounts(Value):
 
 
 class LivePart(Protocol):
-    """Something that runs until cancelled and may fail."""
+    """A part that runs until cancelled and may fail."""
 
     name: str
 
@@ -122,7 +122,7 @@ class LiveHardware:
 
     @property
     def state(self) -> EventState:
-        """From where events of hardware that comes and goes are had at the moment."""
+        """Where events of hardware come from at the moment."""
         return self._uevents.state
 
     @property
@@ -140,9 +140,9 @@ class LiveHardware:
         )
 
     def observe(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
-        """These are the devices and the rules from now on; to be called before ``run``, and whenever either changes.
+        """Use these devices and rules from now on; call it before ``run``, and whenever either changes.
 
-        As a scan found them, without anybody's verdict: what is judged from this must not come back as a finding.
+        The devices are as a scan found them, without a verdict on health: a verdict must not come back as a finding.
         """
         mattered, self._ports_matter = self._ports_matter, _nics_are_offered(snapshot, rules)
         if self._running and self._ports_matter and not mattered:
@@ -152,11 +152,11 @@ class LiveHardware:
         self._sweeps.show(snapshot, rules)
 
     def tell(self) -> None:
-        """Hand over what is known of devices' health once more: somebody listens only now, or judges otherwise."""
+        """Report all known health of devices once more, for a new listener or a changed policy."""
         self._health.tell()
 
     def status(self, *, interfaces: bool = True) -> SourceStatus:
-        """How it is, for people: failed means that some changes are seen late, and says how to better it.
+        """The status for people: failed means that some changes are noticed late, and says how to mend that.
 
         ``interfaces``: whether changes of network interfaces matter to anybody.
         """
@@ -173,7 +173,7 @@ class LiveHardware:
             trouble.append("no device's files are looked at until one of these answers")
         if trouble:
             return SourceStatus(
-                self.name, SourceState.FAILED, f"hardware changes may be seen late: {'; '.join(trouble)}"
+                self.name, SourceState.FAILED, f"hardware changes may be noticed late: {'; '.join(trouble)}"
             )
         return SourceStatus(self.name, SourceState.OK, f"from {uevents.state}, rtnetlink and polls")
 

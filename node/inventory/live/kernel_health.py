@@ -54,7 +54,7 @@ class KernelHealth:
         self.looks = 0
 
     def observe(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
-        """From now on these are the devices; everything known is judged anew."""
+        """Use these devices from now on; everything known is judged again."""
         before, nics = self._devices, self._nics
         same = rules is self._rules or rules == self._rules
         self._rules = rules
@@ -80,7 +80,7 @@ class KernelHealth:
         self.settle()
 
     def tell(self) -> None:
-        """Hand over everything that is known: somebody listens only now, or judges otherwise from now on."""
+        """Report everything known once more, for a new listener or a changed policy."""
         found = {name: troubles for name, troubles in self._told.items() if troubles}
         if found:
             self._look(KERNEL, found)
@@ -137,7 +137,7 @@ class KernelHealth:
         self.settle()
 
     def settle(self) -> None:
-        """Hand over what is different now from what was handed over last."""
+        """Report what differs from the last report."""
         found = {}
         for name in sorted(self._dirty & self._devices.keys()):
             now = self._troubles(name)

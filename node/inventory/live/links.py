@@ -46,18 +46,18 @@ _BUFFER = 1 << 20
 
 
 class LinkListener(Protocol):
-    """Is told of all links, those that do not count for scans too, on the loop."""
+    """Receives all links on the loop, also those that do not count for scans."""
 
     def relisted(self, links: Sequence[Link]) -> None:
-        """These are all links there are; what was told before is over."""
+        """All links there are; anything reported before no longer holds."""
         ...
 
     def link(self, link: Link, *, gone: bool) -> None:
-        """A link is as this says, or is gone; more may follow at once."""
+        """One link changed or is gone; more may follow at once."""
         ...
 
     def settle(self) -> None:
-        """That was all for the moment."""
+        """The burst of changes is over."""
         ...
 
 
@@ -73,7 +73,7 @@ _NOBODY = _Nobody()
 
 
 class LinkTable:
-    """What was last seen of the links that count, and of their addresses; says whether a message changes that."""
+    """The links that count as last seen, with their addresses; says whether a message changes them."""
 
     def __init__(self, counts: Callable[[Link], bool] = is_host_link, listener: LinkListener = _NOBODY) -> None:
         self._counts = counts

@@ -63,7 +63,7 @@ class Uevent(Value):
 
 
 class UeventsUnavailable(Exception):
-    """No uevents can be had; ``hint`` says what would change that."""
+    """No uevents are available; ``hint`` says what would change that."""
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(f"no uevents: {reason}; {hint}")
@@ -155,7 +155,7 @@ class EventState(StrEnum):
 
 @value
 class Reach(Value):
-    """From where events come, what is missed so (empty for nothing), and what would better it (may be empty).
+    """Where events come from, what they miss (empty for nothing), and how to improve it (may be empty).
 
     From the kernel only events of network interfaces are ever missed.
     """
@@ -182,7 +182,7 @@ def choose(*, udevd: bool, host_network: bool, host_users: bool) -> Reach:
 
 
 def look(run_udev: Path = Path("/run/udev"), proc: Path = Path("/proc")) -> Reach:
-    """How it is for this process; ``proc`` must show this process' own namespaces."""
+    """Find the best source of events for this process; ``proc`` must show this process' own namespaces."""
     return choose(
         udevd=(run_udev / "control").exists(),
         # These settings of the network core exist once per machine and are shown in the first namespace only.

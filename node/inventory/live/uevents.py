@@ -77,7 +77,7 @@ class UeventMonitor:
             self._close()
 
     def _open_one_of(self, reach: Reach) -> tuple[UeventStream, Reach]:
-        """A stream from where events come best, or else from the kernel, and where that is."""
+        """The best stream of events that opens, or else the kernel's, and where it comes from."""
         try:
             return self._open(reach.state), reach
         except UeventsUnavailable as error:
@@ -95,7 +95,7 @@ class UeventMonitor:
         if reach.missed:
             # What the kernel leaves out are interfaces, and whether those matter the status knows.
             level = logging.WARNING if reach.state is EventState.POLLING else logging.INFO
-            log.log(level, "some hardware changes are seen late: %s", reach.missed, extra=extra)
+            log.log(level, "some hardware changes are noticed late: %s", reach.missed, extra=extra)
         else:
             log.info("listening to hardware events", extra=extra)
 

@@ -45,7 +45,7 @@ def is_host_link(link: Link) -> bool:
 
 
 class Tables(Protocol):
-    """What is read; each raises NetlinkError."""
+    """The tables that are read; each call raises NetlinkError."""
 
     def links(self) -> tuple[Link, ...]:
         """All links."""
@@ -81,14 +81,14 @@ class KernelTables:
 
 @value
 class DriverInfo(Value):
-    """Texts of the driver; None where it tells nothing (some write ``N/A``)."""
+    """Name and versions of a driver; None where it gives none (some write ``N/A``)."""
 
     driver: str | None = None
     firmware_version: str | None = None
 
 
 def driver_info(interface: str) -> DriverInfo:
-    """What the driver of an interface says, in the network namespace of this thread.
+    """Ask the driver of an interface in the network namespace of this thread.
 
     Empty for an interface without the call, one that is gone, or one whose name is no UTF-8.
     """
@@ -179,7 +179,7 @@ class HostNetwork:
 def _kept(
     read: Callable[[], tuple[_Row, ...]], last: tuple[_Row, ...] | None, errors: list[str], unread: list[str]
 ) -> tuple[_Row, ...] | None:
-    """What is there now; where it cannot be read, what was there last, and a line in ``errors``.
+    """The table as it is now; if it cannot be read, as it was last, with a line in ``errors``.
 
     The line is in ``unread`` as well where there is no last time.
     """

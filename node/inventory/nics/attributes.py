@@ -39,7 +39,7 @@ def nic_vendor(pci_vendor: str) -> str:
 
 
 def function_attributes(part: NicPart, physical: NicPart | None) -> Pairs:
-    """What all ports of a function share; ``physical``: the function that a virtual one or subfunction belongs to."""
+    """Attributes that all ports of a function share; ``physical``: the function that a virtual or subfunction is of."""
     function, subfunction = part.function, part.subfunction
     # A virtual function whose physical one is not listed (in a virtual machine it never is) has nobody to name.
     above = physical or (part if subfunction is None and function.physfn is None else None)
@@ -62,7 +62,7 @@ def function_attributes(part: NicPart, physical: NicPart | None) -> Pairs:
 
 
 def port_attributes(part: NicPart, port: NicPort, physical: NicPart | None) -> Pairs:
-    """What is one port's own."""
+    """Attributes of one port."""
     interface, seen = port.interface, port.visible_interface
     below = physical.ports[0] if physical is not None else None
     rdma = port.rdma[0] if port.rdma else None
@@ -130,7 +130,7 @@ _LINK_LAYERS = {"ethernet": _ETHERNET, "infiniband": _INFINIBAND}
 
 
 def link_up(port: NicPort, physical: NicPort | None) -> bool | None:
-    """Whether the link is up, None when nobody can tell.
+    """Whether the link is up; None when that is unknown.
 
     ``physical``: the port of the physical function that this virtual one or subfunction goes through.
     """

@@ -145,7 +145,7 @@ def nic_health(part: NicPart, nodes: Iterable[DeviceNode], *, listed: bool) -> H
     if driver is None:
         return _unhealthy("no driver is bound", Trouble.UNBOUND)
     if keeps_away(driver):
-        return _unhealthy(f"the driver {driver} is bound, which only keeps it from others")
+        return _unhealthy(f"the driver {driver} is bound, which only reserves it")
     if not (uses_vfio(driver) or uses_uio(driver)):
         return Health()
     own = [node for node in nodes if node.role is NodeRole.DEVICE]

@@ -48,17 +48,17 @@ class RememberedNic(Value):
 
 
 def remembered_interface(interface: NetInterface) -> NetInterface:
-    """What is kept of an interface."""
+    """The interface without what is not remembered."""
     return replace(interface, ifindex=None, operstate=None, carrier=None)
 
 
 def remembered_rdma(device: RdmaDevice) -> RdmaDevice:
-    """What is kept of an RDMA device."""
+    """The RDMA device without what is not remembered."""
     return replace(device, ports=tuple([replace(port, state=None, physical_state=None) for port in device.ports]))
 
 
 def lasting(nics: Iterable[RememberedNic]) -> tuple[RememberedNic, ...]:
-    """What of this memory is worth a write to the disk: all but speeds, which change when links come and go."""
+    """The part of the memory that is worth a write to the disk: all but speeds, which change with the link."""
     return tuple(
         replace(
             nic,
@@ -75,7 +75,7 @@ def nics_to_data(nics: Iterable[RememberedNic]) -> JsonValue:
 
 
 def nics_from_data(data: JsonValue) -> tuple[RememberedNic, ...]:
-    """The memory out of JSON data, by address, one entry per function; what has not the right form is left out."""
+    """The memory out of JSON data, by address, one entry per function; an entry of the wrong form is left out."""
     found: dict[tuple[str, str], RememberedNic] = {}
     for item in data if isinstance(data, list) else ():
         try:

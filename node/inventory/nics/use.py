@@ -51,7 +51,7 @@ class HostUses:
         return "; ".join(found) or self._doubt(interface)
 
     def _doubt(self, interface: str) -> str:
-        """Why it cannot be told whether the interface is in use; empty where it can."""
+        """Says why the interface's use is unknown; empty where it is known."""
         reason = self._unread
         if not reason and self._asked and interface not in self._links:
             reason = "it is not in the agent's network namespace (hostNetwork: true)"

@@ -54,7 +54,7 @@ _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "h
 
 
 def driver_attributes(nvml: NvmlFacts) -> Pairs:
-    """What every device of the driver has."""
+    """Attributes of every device of the driver."""
     cuda = nvml.cuda_driver_version
     return [
         ("driverVersion", Version.parse(nvml.driver_version or "")),
@@ -64,7 +64,7 @@ def driver_attributes(nvml: NvmlFacts) -> Pairs:
 
 
 def common_attributes(gpu: LocatedGpu) -> Pairs:
-    """What a GPU shares with its MIG devices."""
+    """Attributes that a GPU shares with its MIG devices."""
     facts = gpu.facts
     return [
         ("productName", facts.name),
@@ -77,7 +77,7 @@ def common_attributes(gpu: LocatedGpu) -> Pairs:
 
 
 def gpu_attributes(gpu: LocatedGpu) -> Pairs:
-    """What only a whole GPU has."""
+    """Attributes of whole GPUs alone."""
     facts = gpu.facts
     # A GPU that does not answer may have MIG or not: then nothing is said about it.
     mig_known = facts.mig_mode is not None or (facts.index >= 0 and fatal_error(facts) is None)
@@ -104,7 +104,7 @@ def gpu_attributes(gpu: LocatedGpu) -> Pairs:
 
 
 def mig_attributes(mig: MigFacts, gpu: LocatedGpu, profile: str | None) -> Pairs:
-    """What only a MIG device has."""
+    """Attributes of MIG devices alone."""
     return [
         ("type", "mig"),
         ("uuid", mig.uuid),

@@ -83,7 +83,7 @@ _ABOUT_PAIRS = ("Topology", "P2P", "NvLink")
 
 
 def silence(nvml: NvmlFacts) -> str:
-    """Why NVML says nothing about any GPU, one sentence; empty when it answers."""
+    """Says in one sentence why NVML answers for no GPU; empty when it answers."""
     status = nvml.status
     if status == "ok":
         # Without the count an empty list means nothing: no GPU may be called lost because of it.
@@ -96,7 +96,7 @@ def silence(nvml: NvmlFacts) -> str:
 
 
 def fatal_error(facts: GpuFacts) -> str | None:
-    """The error after which nothing else that is said of a GPU counts, None when there is none.
+    """The error that makes all other facts about a GPU meaningless; None when there is none.
 
     A GPU that is lost while it is being read shows it in whatever was asked next, also of its MIG devices.
     """
@@ -114,7 +114,7 @@ def gpu_health(gpu: LocatedGpu, silent: str, node_missing: str) -> Health:
     facts = gpu.facts
     if silent:
         cause = Trouble.PERSON if silent.startswith(_SILENCES[QUIESCED]) else Trouble.SILENT
-        return _health(HealthState.UNKNOWN, f"nothing is known of it: {silent}", Recovery.AUTOMATIC, cause)
+        return _health(HealthState.UNKNOWN, f"its state is unknown: {silent}", Recovery.AUTOMATIC, cause)
     fatal = fatal_error(facts)
     if fatal is not None:
         return _fault(HealthState.UNHEALTHY, fatal, "the driver cannot open the GPU")

@@ -23,7 +23,7 @@ _TRIES = 3
 
 
 class ProcessesUnknownError(OSError):
-    """What is on ``device`` cannot be told at the moment, because ``reason``."""
+    """The processes on ``device`` are unknown at the moment, because of ``reason``."""
 
     def __init__(self, device: str, reason: str) -> None:
         super().__init__(f"the processes on {device} cannot be told: {reason}")

@@ -35,7 +35,7 @@ class SessionLost(Exception):
 
 
 def driver_mark(proc: Path) -> DriverMark:
-    """What the loaded kernel module shows of itself: its version and its GPUs; empty without one."""
+    """The loaded kernel module's version and GPUs; empty without one."""
     folder = proc / "driver" / "nvidia"
     try:
         version = read_kernel_text(folder / "version")
@@ -163,7 +163,7 @@ class NvmlSessions:
         return self._current
 
     def follow(self, opened: Callable[[Binding], None]) -> Callable[[], None]:
-        """Have every session handed over when it opens, also the one that is open; returns how to end that.
+        """Call back with every session when it opens, also with the open one; returns a function that ends this.
 
         Called in the thread that opens it; must return at once and not raise.
         """

@@ -15,7 +15,7 @@ from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A
 
 LOST = Health(UNHEALTHY, "the GPU is lost", cause="lost")
 UNBOUND = Health(UNHEALTHY, "no driver is bound", cause="unbound")
-SILENT = Health(UNKNOWN, "nothing is known of it: the driver did not answer in time (TIMEOUT)", cause="silent")
+SILENT = Health(UNKNOWN, "its state is unknown: the driver did not answer in time (TIMEOUT)", cause="silent")
 
 
 def sick(code: int = 95) -> Rig:

@@ -119,7 +119,7 @@ def test_a_partition_whose_gpu_is_unknown_is_shown_and_not_given_out() -> None:
     (stray,) = devices(facts)
     assert (stray.name, stray.health.reason) == (
         "partition-amdgpu-xcp-7",
-        "KFD does not tell which GPU it is a part of",
+        "KFD does not say which GPU it belongs to",
     )
 
 

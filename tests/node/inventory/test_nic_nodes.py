@@ -79,8 +79,8 @@ def test_nodes_for_guests_are_those_that_exist() -> None:
     ("changes", "reason"),
     [
         ({"driver": None}, "no driver is bound"),
-        ({"driver": "pci-stub"}, "the driver pci-stub is bound, which only keeps it from others"),
-        ({"driver": "pciback"}, "the driver pciback is bound, which only keeps it from others"),
+        ({"driver": "pci-stub"}, "the driver pci-stub is bound, which only reserves it"),
+        ({"driver": "pciback"}, "the driver pciback is bound, which only reserves it"),
         ({"driver": "vfio-pci"}, "its device node /dev/vfio/57 does not exist"),
         ({"driver": "mlx5_vfio_pci"}, "its device node /dev/vfio/57 does not exist"),
         ({"driver": "vfio-pci", "iommu_group": None}, "the driver vfio-pci is bound, and it has no IOMMU group"),

@@ -185,7 +185,7 @@ def test_silent_driver_makes_every_device_unknown() -> None:
     found = devices(silent)
     assert len(found) == 3
     reason = (
-        "nothing is known of it: the driver's library and its kernel module differ in version, as during an upgrade; "
+        "its state is unknown: the driver's library and its kernel module differ in version, as during an upgrade; "
         "reload the module or reboot the node (LIB_RM_VERSION_MISMATCH)"
     )
     assert verdict(found["gpu-0000-2b-00-0"]) == ("unknown", reason, "automatic")
@@ -196,7 +196,7 @@ def test_failing_count_makes_nothing_lost() -> None:
     silent = NvmlFacts(gpus=(gpu(0),), errors=(CallError("nvmlDeviceGetCount_v2", "UNKNOWN"),))
     found = devices(NodeFacts(nvml=silent, sysfs=sysfs(3)))
     assert [verdict(each) for each in found.values()] == [
-        ("unknown", "nothing is known of it: the driver does not answer (UNKNOWN)", "automatic")
+        ("unknown", "its state is unknown: the driver does not answer (UNKNOWN)", "automatic")
     ]
 
 

@@ -74,7 +74,8 @@ async def test_a_part_that_cannot_start_is_said_once_and_replaced_by_comparing(
             status = hardware.status()
             assert status.state is SourceState.FAILED
             assert status.detail == (
-                "hardware changes may be seen late: no uevents: libudev cannot be used; add libudev.so.1 to the image"
+                "hardware changes may be noticed late: "
+                "no uevents: libudev cannot be used; add libudev.so.1 to the image"
             )
             count = hardware._polls.count
             await eventually(lambda: hardware._polls.count >= count + 2)
@@ -157,7 +158,7 @@ async def test_a_device_whose_state_cannot_be_read_is_named(tmp_path: Path) -> N
         hardware._sweeps.show(snapshot(gpu()), CARING)
         sweeping = asyncio.create_task(hardware._sweeps.run())
         await eventually(lambda: hardware._sweeps.hung)
-        words = "hardware changes may be seen late: 0000:83:00.0 does not answer when its state is read"
+        words = "hardware changes may be noticed late: 0000:83:00.0 does not answer when its state is read"
         assert hardware.status().detail == words
         answers.set()
         await eventually(lambda: not hardware._sweeps.hung)
@@ -174,7 +175,7 @@ async def test_it_is_told_when_no_files_are_looked_at_any_more(tmp_path: Path) -
 
         hardware._sweeps = Stopped(FunctionFiles("", "", lambda: 0.0), lambda *_: None)
         assert hardware.status().detail == (
-            "hardware changes may be seen late: 0000:83:00.0 does not answer when its state is read; "
+            "hardware changes may be noticed late: 0000:83:00.0 does not answer when its state is read; "
             "no device's files are looked at until one of these answers"
         )
 
@@ -191,7 +192,7 @@ async def test_a_pod_without_the_hosts_network_is_told_what_it_needs(tmp_path: P
     missed = Reach(EventState.KERNEL, "its interfaces are not heard of", "hostNetwork: true in the pod's spec")
     async with live(tmp_path, FakeStream(), missed) as (hardware, _):
         assert hardware.status().detail == (
-            "hardware changes may be seen late: its interfaces are not heard of; "
+            "hardware changes may be noticed late: its interfaces are not heard of; "
             "set hostNetwork: true in the pod's spec"
         )
 

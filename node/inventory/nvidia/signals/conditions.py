@@ -114,7 +114,7 @@ def _growth(now: int | None, before: int | None) -> int:
 
 @value
 class GpuId(Value):
-    """What a GPU says it is; one of the two may be missing where it does not answer."""
+    """A GPU's address and UUID; one of the two may be missing where it does not answer."""
 
     uuid: str | None = None
     address: str | None = None

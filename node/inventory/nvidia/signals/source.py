@@ -103,7 +103,7 @@ class NvmlSignals:
         self._watch: EventWatch | None = None
 
     async def run(self) -> None:
-        """Tell until cancelled; then the process is taken to end, and nobody waits for the threads any more."""
+        """Report until cancelled; then the process is ending, and nobody waits for the threads any more."""
         self._loop = asyncio.get_running_loop()
         stop = self._sessions.follow(self._serve)
         try:
@@ -139,7 +139,7 @@ class NvmlSignals:
             self._polls.look()
 
     def notes(self) -> tuple[str, ...]:
-        """What is not watched and why, one sentence each; no fault of any device."""
+        """Says what is not watched and why, one sentence each; none of it is a fault of a device."""
         unheard = {
             f"{self._name(gpu) or 'GPUs'}: NVML reports no events ({reason}); health is polled only"
             for gpu, reason in self._unmonitored.items()
@@ -147,7 +147,7 @@ class NvmlSignals:
         return tuple(sorted(unheard | self._failures()))
 
     def status(self) -> SourceStatus:
-        """How the signals fare; a GPU that tells no events is named and no failure."""
+        """The status of the signals; a GPU without events is named, and is no failure."""
         reason = "; ".join(self.notes())
         if self._failures():
             return SourceStatus(STATUS, SourceState.FAILED, reason)
