@@ -27,10 +27,19 @@ from driver.node_watch.following import RETRY, Following
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import Json, JsonObject, object_at, one_line
 from kube.errors import Closed, Forbidden, KubeError, Unreachable
-from node.door_policy.acting import Acting, effective
-from node.door_policy.choice import ANNOTATION, LABEL, NodeDoors, NodeWords
-from node.door_policy.record import KnownDoors, load, save
-from node.door_policy.taint_support import Taints, TaintSupport
+from node.door_policy import (
+    ANNOTATION,
+    LABEL,
+    Acting,
+    KnownDoors,
+    NodeDoors,
+    NodeWords,
+    Taints,
+    TaintSupport,
+    effective,
+    load,
+    save,
+)
 from node.events import EventSink, EventType
 from node.files import WriteFailed
 from node.rules import Rule

@@ -35,13 +35,11 @@ from ostler.admin.status import Readiness, in_view_of, readiness, status_message
 from ostler.agent.both_doors import AgentServices, BothDoors
 from ostler.agent.changes import changes, kept
 from ostler.agent.doors import remove_dead_driver_sockets
-from ostler.agent.edges import Edges
+from ostler.agent.edges import STUCK, Edges, Heartbeat
 from ostler.agent.eventlog import EventLog
 from ostler.agent.handover import Handover
 from ostler.agent.health_watch import Edge, HealthWatch
-from ostler.agent.heartbeat import STUCK, Heartbeat
-from ostler.agent.loading import load
-from ostler.agent.memory import tidy
+from ostler.agent.loading import load, tidy
 from ostler.agent.quiescence import Quiescence
 from ostler.config.settings import EventsChoice, LogLevel, RegistrationChoice, Settings
 from ostler.errors import ReloadFailed

@@ -19,8 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from driver.devices.view import DoorView, door_offer, view_of
 from driver.door.registration import DoorStatus
-from node.door_policy.acting import Acting, effective
-from node.door_policy.taint_support import Taints
+from node.door_policy import Acting, Taints, effective
 from node.events import EventSink
 from node.inventory.model import Device, Snapshot
 from node.ledger.bookkeeping import Bookkeeping

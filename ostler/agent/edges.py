@@ -1,14 +1,110 @@
-"""What tests replace of the process: clocks, randomness, and the way to systemd."""
+"""The edges of the process that tests replace, and its signs of life: clocks, randomness, systemd, the heartbeat.
+
+``Notifier`` speaks the notification protocol of sd_notify(3), one datagram a message. The heartbeat of the event loop
+is for /livez, for systemd's watchdog, and for metrics.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import field
 
-from node.clocks import chance
+from node.clocks import SELDOM, chance, until_tick
 from node.values import Value, value
-from ostler.agent.systemd import Notifier
+from ostler.metrics.counters import LoopMetrics
+
+log = logging.getLogger("ostler.systemd")
+
+PATIENCE = 0.2
+"""Most seconds that a message may wait for room in systemd's queue: the loop stands still meanwhile."""
+
+
+class Notifier:
+    """Sends to ``$NOTIFY_SOCKET``; does nothing where there is none.
+
+    The variables are taken out of the environment, so that no child sends in our name.
+    """
+
+    def __init__(self, environment: dict[str, str] | os._Environ[str] = os.environ) -> None:
+        self._address = environment.pop("NOTIFY_SOCKET", "")
+        self._stopping = False
+        watchdog = environment.pop("WATCHDOG_USEC", "")
+        pid = environment.pop("WATCHDOG_PID", "")
+        meant_for_us = not pid or pid == str(os.getpid())
+        self.watchdog_interval = int(watchdog) / 2_000_000 if watchdog.isdigit() and meant_for_us else None
+        """Seconds between signs of life: half of what systemd allows; None when it expects none."""
+
+    def send(self, *lines: str) -> bool:
+        """Send lines such as ``READY=1``; whether they were taken, or nobody wants them.
+
+        A manager that does not listen is logged and otherwise ignored.
+        """
+        if not self._address or self._stopping:
+            return True
+        # A leading @ is systemd's way of writing an abstract socket.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+                channel.settimeout(PATIENCE)
+                channel.connect(address)
+                channel.send("\n".join(lines).encode())
+        except OSError as error:
+            log.warning("systemd could not be told", extra={"lines": lines, "error": error.strerror or str(error)})
+            return False
+        return True
+
+    def reloading(self) -> None:
+        """Say that the configuration is being read again; the next ``READY=1`` ends that.
+
+        The time (CLOCK_MONOTONIC, microseconds) is what units of type notify-reload wait for.
+        """
+        self.send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+    def stopping(self) -> None:
+        """Say that the process ends; nothing is said after that, least of all how ready its last parts are."""
+        self.send("STOPPING=1")
+        self._stopping = True
+
+
+STUCK = 30.0
+"""Seconds without one after which the loop counts as hanging; a scan that takes longer hangs as well."""
+
+
+class Heartbeat:
+    """Beats while ``run`` runs. ``monotonic``: seconds; ``clock``: Unix seconds."""
+
+    def __init__(
+        self, notifier: Notifier, metrics: LoopMetrics, clock: Callable[[], float], monotonic: Callable[[], float]
+    ) -> None:
+        self._notifier = notifier
+        self._metrics = metrics
+        self._clock = clock
+        self._monotonic = monotonic
+        self._last = monotonic()
+
+    def alive(self) -> bool:
+        """Whether the loop was seen lately; for any thread."""
+        return self._monotonic() - self._last < STUCK
+
+    async def run(self) -> None:
+        """Beat until cancelled; systemd is told that the end has begun while other parts are still ending."""
+        interval = min(SELDOM, self._notifier.watchdog_interval or SELDOM)
+        try:
+            while True:
+                self._last = self._monotonic()
+                rest = until_tick(interval, self._last)
+                self._metrics.heartbeat.set(self._clock())
+                if self._notifier.watchdog_interval is not None:
+                    self._notifier.send("WATCHDOG=1")
+                await asyncio.sleep(rest)
+                self._metrics.delays.observe(max(0.0, self._monotonic() - self._last - rest))
+        finally:
+            self._notifier.stopping()
 
 
 @value

@@ -1,15 +1,19 @@
-"""Modules that registration does not need, loaded in a thread when a part comes to need them.
+"""What the process loads after registration, and how it gives back memory once everything is loaded.
 
 An import on the event loop holds up every call that the kubelet makes meanwhile. In a thread it takes the interpreter's
 lock from the loop for a moment at a time, and the lock changes hands ten times as often as usual while modules load.
-Whoever imports a module in a function after the kubelet has the device list loads it here first.
+A part that imports a module in a function, after the kubelet has the device list, loads it here first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import gc
 import importlib
 import sys
+from collections.abc import Awaitable, Callable
 
 _SWITCH = 0.0005
 """Seconds after which a thread that loads gives up the interpreter's lock to one that waits for it."""
@@ -28,3 +32,28 @@ def _load(names: tuple[str, ...]) -> None:
             importlib.import_module(name)
     finally:
         sys.setswitchinterval(_USUAL_SWITCH)
+
+
+SETTLING = 2.0
+"""Seconds after the first lists were shown in which the last modules are loaded."""
+
+
+async def tidy(settled: Callable[[], Awaitable[None]]) -> None:
+    """Leave everything that is loaded out of later collections, once it is loaded.
+
+    The collector is off until then (``ostler.cli.main``): hardly anything of a start ever becomes garbage. It is not
+    collected either: that would hold up the event loop, and the kubelet's calls, for 25 ms, and give back half a
+    megabyte.
+    """
+    await settled()
+    await asyncio.sleep(SETTLING)
+    gc.freeze()
+    gc.enable()
+    await asyncio.to_thread(_trim)
+
+
+def _trim() -> None:
+    """Give the C library's free pages back to the kernel."""
+    with contextlib.suppress(OSError, AttributeError):
+        # A C library other than glibc has no such function; then nothing is given back.
+        ctypes.CDLL(None).malloc_trim(0)

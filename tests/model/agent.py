@@ -16,8 +16,7 @@ from driver.devices.view import DoorView
 from driver.door.claim_calls import ClaimCalls
 from driver.door.registration import DraDoorObserver as SilentDriver
 from driver.door.serving import DraPlugin
-from node.door_policy.record import KnownDoors
-from node.door_policy.taint_support import Taints, TaintSupport
+from node.door_policy import KnownDoors, Taints, TaintSupport
 from node.inventory.model import Snapshot
 from node.ledger.events import HoldsChanged
 from node.ledger.offer_context import OfferContext

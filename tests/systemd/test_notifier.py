@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ostler.agent.systemd import PATIENCE, Notifier
+from ostler.agent.edges import PATIENCE, Notifier
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.waiting import eventually

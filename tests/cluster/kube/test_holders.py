@@ -16,8 +16,7 @@ from kube.collection import read_whole
 from kube.errors import Forbidden
 from kube.kubeconfig import from_kubeconfig
 from kube.reflector import Reflector
-from node.door_policy.choice import LABEL, NodeWords
-from node.door_policy.taint_support import Taints
+from node.door_policy import LABEL, NodeWords, Taints
 from tests.cluster.rig.api import MERGE
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node

@@ -6,7 +6,7 @@ import pytest
 
 from driver.node_watch.node_doors import asked
 from driver.resource_api.client import ResourceApi
-from node.door_policy.taint_support import Taints
+from node.door_policy import Taints
 from sandbox.apiserver.server import GATES_OFF, ApiServer
 from tests.driver.resource_api.conftest import client_of
 from tests.kube.server import Answer

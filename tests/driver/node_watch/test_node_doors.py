@@ -15,9 +15,7 @@ from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.bodies import JsonObject
 from kube.errors import NodeNotOurs
-from node.door_policy.choice import ANNOTATION, LABEL, NodeDoors, NodeWords
-from node.door_policy.record import NAME, KnownDoors, load, save
-from node.door_policy.taint_support import Taints, TaintSupport
+from node.door_policy import ANNOTATION, LABEL, NAME, KnownDoors, NodeDoors, NodeWords, Taints, TaintSupport, load, save
 from node.events import EventType
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import GATES_OFF, ApiServer

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from node.door_policy.acting import effective
-from node.door_policy.choice import NodeDoors
-from node.door_policy.taint_support import Taints, TaintSupport
+from node.door_policy import NodeDoors, Taints, TaintSupport, effective
 from node.rules import Doors, Rule
 
 KEPT = TaintSupport(Taints.KEPT, "kept", "v1")

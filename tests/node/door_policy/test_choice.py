@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.door_policy.choice import NodeDoors, NodeWords
+from node.door_policy import NodeDoors, NodeWords
 from node.rules import Doors
 
 BOTH, DRA, PLUGIN = Doors.BOTH, Doors.DRA, Doors.PLUGIN

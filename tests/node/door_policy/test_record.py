@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.door_policy.choice import NodeWords
-from node.door_policy.record import NAME, SCHEMA, KnownDoors, load, save
-from node.door_policy.taint_support import Taints, TaintSupport
+from node.door_policy import NAME, SCHEMA, KnownDoors, NodeWords, Taints, TaintSupport, load, save
 from node.files import JsonValue, WriteFailed, write_record
 
 KNOWN = KnownDoors(NodeWords("dra", None), TaintSupport(Taints.KEPT, "kept by v1.36.0", "v1.36.0"))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from node.inventory.recordings.source import RecordedSource
 from ostler.agent.agent import Agent
-from ostler.agent.edges import Edges
-from ostler.agent.systemd import Notifier
+from ostler.agent.edges import Edges, Notifier
 from ostler.config.load import load
 from ostler.config.settings import Settings
 from sandbox.nodes import path

@@ -12,8 +12,7 @@ from node.inventory.recordings.source import RecordedSource
 from node.rules import Doors, Rule
 from node.values import replace
 from ostler.agent.agent import Agent
-from ostler.agent.edges import Edges
-from ostler.agent.systemd import Notifier
+from ostler.agent.edges import Edges, Notifier
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.ostler.agent.claimed_node import GPU, ClaimedNode, configured

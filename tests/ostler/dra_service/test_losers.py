@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from driver.claims.model import ClaimReference, Unavailable
-from node.door_policy.taint_support import Taints, TaintSupport
+from node.door_policy import Taints, TaintSupport
 from node.ledger.offer_context import NOTHING_HELD
 from node.rules import Doors
 from node.values import replace
