@@ -9,11 +9,9 @@ from pathlib import Path
 
 from node.rules import Doors, Rule
 from ostler.cli.exits import CommandFailed, Exit
-from ostler.config.document import MAX_BYTES
-from ostler.config.errors import ConfigErrors
+from ostler.config.document import MAX_BYTES, read_bytes, source_name
+from ostler.config.errors import ConfigErrors, NoteKind
 from ostler.config.load import load
-from ostler.config.notes import NoteKind
-from ostler.config.reading import read_bytes, source_name
 from ostler.config.schema import json_schema
 
 

@@ -12,8 +12,8 @@ from ostler.cli.client import TIMEOUT, NoAgent, call
 from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.output import add_format, print_document
+from ostler.config.errors import NoteKind
 from ostler.config.load import Loaded
-from ostler.config.notes import NoteKind
 from ostler.config.settings import Settings
 from ostler.drawing.scene import Scene, captions_of
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc

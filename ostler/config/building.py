@@ -15,13 +15,11 @@ from node.inventory.model import DeviceKind
 from node.rules import Door, Doors, Rule
 from node.values import Value, value
 from ostler.config import option_fields, schema
-from ostler.config.conflicts import check_together, reached
+from ostler.config.conflicts import check_together, reached, sorts
 from ostler.config.default_rules import NVIDIA_GPUS, Rename, nvidia_rules, other_rules, renamed_rules
 from ostler.config.document import shown
-from ostler.config.errors import ConfigError
-from ostler.config.health import health_policy
-from ostler.config.health_fields import HEALTH
-from ostler.config.notes import Note, NoteKind
+from ostler.config.errors import ConfigError, Note, NoteKind
+from ostler.config.health import HEALTH, health_policy
 from ostler.config.options import Roots, check_options, edit_options
 from ostler.config.resources import PlacedRule, read_resources
 from ostler.config.scalars import MAX_SOCKET_PATH
@@ -43,7 +41,6 @@ from ostler.config.settings import (
     Settings,
     instance_socket,
 )
-from ostler.config.sorts import sorts
 
 _SOCKET_NAME = 33
 """Bytes of the shortest socket name that the door gives a resource: ``ostler-<12>-<8>.sock``."""

@@ -1,21 +1,21 @@
-"""Rules judged against each other: names that meet, and rules that never get a device.
+"""Rules judged against each other: names that meet, and rules that never get a device. Pure.
 
-The second is decided exactly for kinds, MIG mode and whole instances, and by patterns, ranges and lists as far as one
-can be seen to take all that another does; in doubt a rule is let pass. Pure.
+The second is decided exactly for the sorts of devices that a selector can have (kind, MIG mode, whole instances), and
+for patterns, ranges and lists as far as one can be seen to take all that another does; in doubt a rule passes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import product
 from typing import TypeVar
 
+from node.inventory.model import DeviceKind
 from node.rules import PROFILE, Doors, FunctionRange, NicSelector, Selector, matches_pattern
 from ostler.config.document import shown
-from ostler.config.errors import ConfigError
-from ostler.config.notes import Note, NoteKind
+from ostler.config.errors import ConfigError, Note, NoteKind
 from ostler.config.resources import PlacedRule, differences
-from ostler.config.sorts import sorts
 
 T = TypeVar("T")
 
@@ -154,3 +154,34 @@ def _takes_functions(wide: tuple[FunctionRange, ...], narrow: tuple[FunctionRang
 
 def _within(part: tuple[int, int], ranges: tuple[tuple[int, int], ...]) -> bool:
     return any(low <= part[0] and part[1] <= high for low, high in ranges)
+
+
+Sort = tuple[DeviceKind, bool]
+"""A kind of device split once: GPUs by MIG mode, MIG devices by whether they fill their GPU instance.
+
+Other kinds are not split: both of their sorts are the same devices.
+"""
+
+_SORTS: frozenset[Sort] = frozenset(product(DeviceKind, (True, False)))
+
+
+def sorts(selected: Selector) -> frozenset[Sort]:
+    """The sorts of devices that a selector can match, by everything but its patterns."""
+    return frozenset(sort for sort in _SORTS if _can_match(selected, *sort))
+
+
+def _can_match(selected: Selector, kind: DeviceKind, flag: bool) -> bool:
+    if selected.kinds and kind not in selected.kinds:
+        return False
+    if kind is DeviceKind.GPU:
+        mig_mode_fits = selected.mig_enabled is None or selected.mig_enabled is flag
+        return mig_mode_fits and not selected.whole_instances and selected.nic is None
+    if selected.mig_enabled is not None:
+        return False
+    if kind is DeviceKind.MIG:
+        return (flag or not selected.whole_instances) and selected.nic is None
+    if selected.whole_instances:
+        return False
+    if kind is DeviceKind.PARTITION:
+        return selected.nic is None
+    return not (selected.profiles or selected.uuids)

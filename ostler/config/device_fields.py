@@ -1,19 +1,217 @@
-"""Keys that say which devices a resource has.
+"""Keys that say which devices a resource has, and the values that select NICs; a part of ``schema``.
 
-A part of ``schema``, which says what these descriptions are for.
+PCI ids, functions below an interface or address, and partition keys have the syntax of the SR-IOV network device
+plugin, whose users know it: ``ens1np0#0-3,7`` are virtual functions of the physical one with that interface. Names are
+whole names, never patterns; one that holds ``#`` cannot be written. PCI ids may be written without quotes: YAML takes
+``1572`` for a number, and it stays the text that stands there.
 """
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
+from itertools import pairwise
 
 from node.inventory.model import DeviceKind
 from node.inventory.nics.attributes import NIC_VENDORS
 from node.inventory.vendors import VENDORS
-from ostler.config.nic_values import DriverName, Functions, PartitionKey, PciId, RootFunctions
-from ostler.config.patterns import NamePattern, Pattern, PciPattern, ProfilePattern, UuidPattern
-from ostler.config.scalars import Boolean, Choice, Integer
+from node.rules import FunctionRange
+from ostler.config.document import Meaning, Scalar, clipped, shown
+from ostler.config.patterns import (
+    NamePattern,
+    Pattern,
+    PciPattern,
+    ProfilePattern,
+    UuidPattern,
+    parse_address,
+    spelling,
+)
+from ostler.config.scalars import BadValue, Boolean, Choice, Integer, JsonObject, ScalarType
 from ostler.config.section import Field, ListOf, Section, section
+
+MAX_INTERFACE = 15
+"""Bytes of an interface's name (the kernel's IFNAMSIZ less the zero byte)."""
+
+MAX_FUNCTION = 65535
+"""Highest number that the SR-IOV capability has room for."""
+
+_NOT_IN_NAMES = "/: \t\n\v\f\r"
+"""What the kernel lets no interface's name hold (its dev_valid_name)."""
+
+_RANGE_FIX = "write numbers from 0 on behind #, such as 0-3,7 (an interface with # in its name: use rootDevices)"
+_MODULES = {"vfio_pci": "vfio-pci", "uio-pci-generic": "uio_pci_generic", "igb-uio": "igb_uio", "mlx5": "mlx5_core"}
+
+
+class PciId(ScalarType[str]):
+    """A PCI vendor or device id: four hexadecimal digits, with or without ``0x``; read as lower case without it."""
+
+    def __init__(self, example: str) -> None:
+        self.example = f'"{example}"'
+
+    def from_scalar(self, scalar: Scalar) -> str:
+        """See ``ScalarType``: what YAML calls a number is four digits all the same."""
+        return self.from_text(scalar.text)
+
+    def from_text(self, text: str) -> str:
+        """See ``ValueType``."""
+        digits = text.removeprefix("0x").lower()
+        if re.fullmatch(r"[0-9a-f]{4}", digits):
+            return digits
+        fix = f"write four hexadecimal digits, such as {self.example}"
+        if re.fullmatch(r"[0-9a-f]{1,3}", digits):
+            raise BadValue(f"is {shown(text)}, with {len(digits)} digits", f'write all four: "{digits:0>4}"')
+        if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{4}", digits):
+            vendor, _, device = digits.partition(":")
+            fix = f'write pciVendors: "{vendor}" and pciDevices: "{device}"'
+            raise BadValue(f"is {shown(text)}, vendor and device in one", fix)
+        raise BadValue(f"is {shown(text)}, no PCI id", fix)
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": ["string", "number"], "pattern": "^(0x)?[0-9a-fA-F]{4}$"}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "four hexadecimal digits"
+
+
+class DriverName(ScalarType[str]):
+    """The name of a kernel driver, as the link ``driver`` in sysfs has it."""
+
+    example = "mlx5_core"
+
+    def from_text(self, text: str) -> str:
+        """See ``ValueType``."""
+        if text in _MODULES:
+            raise BadValue(f"is {shown(text)}, which no driver is called", f"write {_MODULES[text]}")
+        if "*" in text:
+            raise BadValue(f"is {shown(text)}; drivers are no patterns", "write each driver's whole name")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,62}", text):
+            raise BadValue(f"is {shown(text)}, no driver's name", "write it as 'ls /sys/bus/pci/drivers' does")
+        return text
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "names of kernel drivers"
+
+
+class PartitionKey(ScalarType[str]):
+    """An InfiniBand partition key; read as sysfs writes it, ``0x7fff``."""
+
+    example = '"0x7fff"'
+
+    def from_scalar(self, scalar: Scalar) -> str:
+        """See ``ScalarType``: 0x7fff without quotes is meant as it is written."""
+        return self.from_text(scalar.text)
+
+    def from_text(self, text: str) -> str:
+        """See ``ValueType``."""
+        if not re.fullmatch(r"0[xX][0-9a-fA-F]{1,4}", text):
+            fix = "write it with 0x and up to four hexadecimal digits, such as 0x7fff"
+            raise BadValue(f"is {shown(text)}, no partition key", fix)
+        return f"0x{int(text, 16):04x}"
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": ["string", "integer"], "pattern": "^0[xX][0-9a-fA-F]{1,4}$"}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "partition keys such as 0x7fff"
+
+
+class Functions(ScalarType[FunctionRange]):
+    """A physical function, or virtual ones of it by their numbers: ``ROOT`` or ``ROOT#0-3,7``."""
+
+    example = '"ens1np0#0-3,7"'
+
+    def from_scalar(self, scalar: Scalar) -> FunctionRange:
+        """See ``ScalarType``: a lone number is mostly the rest of a range that was not quoted."""
+        if scalar.meaning is not Meaning.TEXT:
+            fix = f"put several ranges into quotes, such as {self.example}, and a name like a number, too"
+            raise BadValue(f"is the {scalar.meaning} {clipped(scalar.text)}, not text", fix)
+        return self.from_text(scalar.text)
+
+    def from_text(self, text: str) -> FunctionRange:
+        """See ``ValueType``."""
+        if not text:
+            raise BadValue("is empty", f"write {self.accepts}, such as {self.example}")
+        root, mark, numbers = text.partition("#")
+        if not root:
+            raise BadValue(f"is {shown(text)}, with nothing in front of #", f"write such as {self.example}")
+        if not mark and "," in root:
+            raise BadValue(f"is {shown(text)}, with a comma but no #", f"write {self.accepts}, one per item")
+        root = self.root(root, text)
+        return FunctionRange(root, tuple(_ranges(numbers, text)) if mark else ())
+
+    def root(self, root: str, text: str) -> str:
+        """The interface in front of the ``#``; raises ``BadValue`` for what the kernel lets no interface be called."""
+        size = len(root.encode("utf-8", "surrogatepass"))
+        if size > MAX_INTERFACE:
+            raise BadValue(
+                f"is {shown(text)}, where the name has {size} bytes", f"interfaces have at most {MAX_INTERFACE} bytes"
+            )
+        if "*" in root:
+            fix = "write each whole name, or select by rootDevices or pciDevices"
+            raise BadValue(f"is {shown(text)}; interfaces are no patterns", fix)
+        odd = next((character for character in root if character in _NOT_IN_NAMES), None)
+        if odd is not None or root in (".", ".."):
+            what = f"holds {shown(odd)}" if odd is not None else "is a folder's"
+            raise BadValue(
+                f"is {shown(text)}, where the name {what}; no interface is called so", "write a name of 'ip link'"
+            )
+        return root
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": "string", "pattern": "^[^#]+(#[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$"}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "an interface, or INTERFACE#FIRST-LAST for its virtual functions"
+
+
+class RootFunctions(Functions):
+    """``Functions`` with the physical function's PCI address in front: ``0000:86:00.0#0-3``."""
+
+    example = '"0000:86:00.0#0-3,7"'
+
+    def root(self, root: str, text: str) -> str:
+        """The address in front of the ``#``; raises ``BadValue`` for what is none."""
+        if parse_address(root) == root:
+            return root
+        raise BadValue(f"is {shown(text)}, which no PCI address matches", spelling(root))
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "a PCI address, or ADDRESS#FIRST-LAST for its virtual functions"
+
+
+def _ranges(numbers: str, text: str) -> list[tuple[int, int]]:
+    """Ranges in order of their numbers; raises ``BadValue``."""
+    ranges = []
+    for part in numbers.split(","):
+        match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part.strip(" "))
+        if match is None:
+            what = f"where {shown(part)} is no range" if part.strip() else "with a number missing"
+            raise BadValue(f"is {shown(text)}, {what}", _RANGE_FIX)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise BadValue(f"is {shown(text)}, where {part.strip()} goes down", f"write {last}-{first}")
+        if last > MAX_FUNCTION:
+            raise BadValue(f"is {shown(text)}, where {last} is too high", f"functions go up to {MAX_FUNCTION}")
+        ranges.append((first, last))
+    ranges.sort()
+    for (_, last), (first, _) in pairwise(ranges):
+        if first <= last:
+            raise BadValue(f"is {shown(text)}, which names {first} twice", "write each function once")
+    return ranges
+
 
 VENDOR_NAMES = tuple(dict.fromkeys((*(vendor.name for vendor in VENDORS), *NIC_VENDORS.values())))
 """Vendors whose devices are found and served; a NIC of any other one is selected by ``pciVendors``."""

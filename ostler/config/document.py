@@ -1,8 +1,8 @@
-"""YAML to a tree that knows where everything stands: the first step of reading any configuration file.
+"""A configuration file's bytes, and YAML as a tree that knows where everything stands: the first step of reading.
 
 The tree is built from the parser's events, not by a loader: a loader resolves tags and aliases and forgets lines.
 Invariants: at most 1 MiB of input and 32 levels; no tags, anchors or aliases; one document; no key twice. Scalars stay
-text here, what they mean is decided where the wanted type is known, by the rules of YAML 1.2 (so ``off`` and ``1:30``
+text here; what they mean is decided where the wanted type is known, by the rules of YAML 1.2 (so ``off`` and ``1:30``
 are text). JSON is YAML, so JSON files are read as well.
 """
 
@@ -12,14 +12,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from node.given import read_given
+from node.opening import NotRegular, TooLarge
 from node.values import Record, Value, record, value
 from node.yaml_text import events
-from ostler.config.errors import ConfigError, Origin
+from ostler.config.errors import ConfigError, ConfigErrors, Origin
 
 if TYPE_CHECKING:
     import yaml
+
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -319,3 +323,40 @@ def clipped(text: str, length: int = 80) -> str:
 def shown(text: str) -> str:
     """``clipped`` text in quotes."""
     return f'"{clipped(text)}"'
+
+
+MAX_PATH = 4096
+"""Characters of a file's path that messages show."""
+
+
+def source_name(path: Path) -> str:
+    """The file's name in messages."""
+    return clipped(str(path), MAX_PATH)
+
+
+def read_bytes(path: Path, source: str, *, missing: str = "correct the path") -> bytes:
+    """The content of a file; raises ``ConfigErrors`` with ``source`` as the file's name.
+
+    It may be a link, as every file of a mounted ConfigMap is, and ``/dev/fd/63``, as the shell writes ``<(command)``.
+    ``missing``: what to do about a file that does not exist.
+    """
+    try:
+        return read_given(path, MAX_BYTES)
+    except NotRegular as error:
+        if error.kind == "a folder":
+            raise _unreadable(source, "is a directory", "give the file inside it") from error
+        raise _unreadable(source, f"is {error.kind}, not a regular file", "give a regular file") from error
+    except TooLarge as error:
+        raise _unreadable(source, f"cannot be read: {error.strerror}", "no configuration needs as many") from error
+    except FileNotFoundError as error:
+        raise _unreadable(source, "does not exist", missing) from error
+    except PermissionError as error:
+        raise _unreadable(source, "may not be read", "check its permissions and who runs this") from error
+    except OSError as error:
+        raise _unreadable(source, f"cannot be read ({error.strerror})", "check the path and what is there") from error
+    except ValueError as error:  # a zero byte in the path
+        raise _unreadable(source, "is no path", "correct the path") from error
+
+
+def _unreadable(source: str, problem: str, fix: str) -> ConfigErrors:
+    return ConfigErrors([Origin(source).error(problem, fix)])

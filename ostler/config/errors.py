@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, as values that say where, what, and what to do about it.
+"""What is wrong with a configuration, as values that say where, what, and what to do; and notes on what is right.
 
 Problems are collected, never raised one at a time: somebody who corrects a file wants to see all of them at once.
 """
@@ -6,6 +6,7 @@ Problems are collected, never raised one at a time: somebody who corrects a file
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 
 from node.values import Value, value
 
@@ -66,3 +67,31 @@ class ConfigErrors(Exception):
 
 def _order(error: ConfigError) -> tuple[bool, str, int, int, str]:
     return error.line is None, error.path, error.line or 0, error.column or 0, str(error)
+
+
+class NoteKind(StrEnum):
+    """What a note tells."""
+
+    TAKEN = "taken"
+    """A value of a foreign format, and the setting that it became."""
+    IGNORED = "ignored"
+    """A value that has no meaning here, and why."""
+    IDLE = "idle"
+    """Something of a foreign format that has no effect there either: a resource that never gets a device, a key that
+    another one replaces. Its author may think that it has."""
+    REMARK = "remark"
+    """Something worth knowing."""
+    FAULT = "fault"
+    """Something wrong in a file that the configuration names; it is left out, and everything else served."""
+
+
+@value
+class Note(Value):
+    """Something a reader of the configuration should know; not an error. ``str()`` is the line people see."""
+
+    kind: NoteKind
+    origin: Origin
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.text}"

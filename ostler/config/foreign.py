@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ostler.config.document import Entry, Mapping, Meaning, Node, Refused, Scalar
-from ostler.config.errors import ConfigError, Origin
-from ostler.config.notes import Note, NoteKind
+from ostler.config.errors import ConfigError, Note, NoteKind, Origin
 from ostler.config.scalars import JsonObject, ScalarType, Unusable
 from ostler.config.section import AnyField, ListOf, Section, Values
 

@@ -1,62 +1,201 @@
-"""The policy of health out of the section ``health``, and the checks that one key alone cannot have."""
+"""The section ``health``: what is done about which trouble, and how long things take; and the policy made from it.
+
+Its descriptions are a part of ``schema``, which says what they are for.
+"""
 
 from __future__ import annotations
 
 from driver.names import TaintEffect
-from node.health.policy import HealthPace, Policy
+from node.health.policy import DEFAULT_ACTIONS, HealthPace, Policy
 from node.health.signal import Trouble
 from node.health.state import Action
-from node.health.xids import XidTable
-from ostler.config import health_fields as fields
+from node.health.xids import Profile, XidTable
 from ostler.config.errors import ConfigError
-from ostler.config.section import Values
+from ostler.config.scalars import Boolean, Choice, Duration, Integer
+from ostler.config.section import Field, ListOf, Section, Values, section
 
 
 def health_policy(health: Values, everywhere: TaintEffect, problems: list[ConfigError]) -> Policy:
     """What is done about which trouble; ``everywhere``: the effect of ``dra.taintEffect``, for what says nothing."""
-    quiet, flapping = health.section(fields.QUIET), health.section(fields.FLAPPING)
-    actions = health.section(fields.ACTIONS_SECTION)
+    quiet, flapping = health.section(QUIET), health.section(FLAPPING)
+    actions = health.section(ACTIONS_SECTION)
     return Policy(
-        _xids(health.section(fields.XIDS), problems),
+        _xids(health.section(XIDS), problems),
         tuple(
             (kind, given)
-            for kind, field in fields.ACTIONS.items()
+            for kind, field in ACTIONS.items()
             if field in actions and (given := actions[field]) is not None
         ),
-        _evicting(health.section(fields.EFFECTS_SECTION), everywhere),
-        health[fields.BRAKE],
-        health[fields.DRY_RUN],
+        _evicting(health.section(EFFECTS_SECTION), everywhere),
+        health[BRAKE],
+        health[DRY_RUN],
         HealthPace(
-            looks=quiet[fields.LOOKS],
-            apart=quiet[fields.APART],
-            warn=quiet[fields.WARN],
-            drain=quiet[fields.DRAIN],
-            flaps=flapping[fields.TIMES],
-            window=flapping[fields.WINDOW],
-            longest=flapping[fields.LONGEST],
-            evict_after=health[fields.EVICT_AFTER],
+            looks=quiet[LOOKS],
+            apart=quiet[APART],
+            warn=quiet[WARN],
+            drain=quiet[DRAIN],
+            flaps=flapping[TIMES],
+            window=flapping[WINDOW],
+            longest=flapping[LONGEST],
+            evict_after=health[EVICT_AFTER],
         ),
     )
 
 
 def _evicting(effects: Values, everywhere: TaintEffect) -> frozenset[Trouble]:
     def evicts(kind: Trouble) -> bool:
-        field = fields.EFFECTS[kind]
+        field = EFFECTS[kind]
         given = effects[field]
         if field not in effects and everywhere is TaintEffect.NO_EXECUTE:
             given = everywhere
         return given is TaintEffect.NO_EXECUTE
 
-    return frozenset(kind for kind in fields.EFFECTS if evicts(kind))
+    return frozenset(kind for kind in EFFECTS if evicts(kind))
 
 
 def _xids(xids: Values, problems: list[ConfigError]) -> XidTable:
     overrides: dict[int, Action] = {}
-    rows: tuple[Values, ...] = xids[fields.XID_OVERRIDES]
+    rows: tuple[Values, ...] = xids[XID_OVERRIDES]
     for row in rows:
-        for number in row[fields.XID_NUMBERS]:
+        for number in row[XID_NUMBERS]:
             if number in overrides:
-                place = row.place(fields.XID_NUMBERS)
+                place = row.place(XID_NUMBERS)
                 problems.append(place.error(f"has {number}, which has an action already", "name each XID once"))
-            overrides[number] = row[fields.XID_ACTION]
-    return XidTable(xids[fields.PROFILE], xids[fields.UNKNOWN], tuple(overrides.items()))
+            overrides[number] = row[XID_ACTION]
+    return XidTable(xids[PROFILE], xids[UNKNOWN], tuple(overrides.items()))
+
+
+_PACE = HealthPace()
+_DAY = "24h"
+
+
+class _Number(Integer):
+    """A whole number whose example is one that it accepts."""
+
+    def __init__(self, least: int, most: int, example: int) -> None:
+        super().__init__(least, most)
+        self.example = str(example)
+
+
+class _Harder(Choice[Action]):
+    """An action whose example is one that a scan does not overrule."""
+
+    def __init__(self) -> None:
+        super().__init__(Action)
+        self.example = Action.RESET.value
+
+
+DRY_RUN = Field(
+    "dryRun", Boolean(), False, "Judge, tell and count, but show devices as scans find them; nothing evicts."
+)
+PROFILE = Field(
+    "profile",
+    Choice(Profile),
+    Profile.CATALOG,
+    "catalog: NVIDIA's documented actions; compat: what NVIDIA's device plugin does, six XIDs warn and all others"
+    " but 154 take the GPU away; strict: the catalog, one step harder.",
+)
+UNKNOWN: Field[Action | None] = Field(
+    "unknown", Choice(Action), None, "Action for XIDs that the catalog lacks; absent: drain, or reset but for catalog."
+)
+XID_NUMBERS = Field("ids", ListOf(_Number(1, 65535, 94), fewest=1), (), "Numbers of XIDs.", required=True)
+XID_ACTION = Field("action", Choice(Action), Action.IGNORE, "What they ask for.", required=True)
+XID_OVERRIDES = Field(
+    "overrides", ListOf(Section(XID_NUMBERS, XID_ACTION), unique=False), (), "Actions for single XIDs."
+)
+XIDS = section(
+    "xids",
+    Section(PROFILE, UNKNOWN, XID_OVERRIDES),
+    "What is done about errors that NVIDIA's driver reports (XIDs): ignore, warn (degraded), drain (unhealthy until it"
+    " was quiet), reset (unhealthy until it was reset), replace (unhealthy until a person says otherwise).",
+)
+
+_WHAT = {
+    Trouble.XID: "an XID",
+    Trouble.ECC: "uncorrectable memory errors",
+    Trouble.ROW_REMAP: "a memory row that waits for a reset; one that no reset helps asks for replace",
+    Trouble.RECOVERY: "a recovery action that NVIDIA's driver asks for, or a GPU that it calls unavailable (absent: by"
+    " the action)",
+    Trouble.LOST: "a device that left the bus, or does not answer its driver any more",
+    Trouble.SRAM: "more uncorrectable errors of a GPU's SRAM than NVIDIA allows",
+    Trouble.FABRIC: "routes through the NVLink fabric that are unhealthy; a GPU without a partition, or with less"
+    " bandwidth, warns",
+    Trouble.NVLINK: "NVLinks with errors, or that went down",
+    Trouble.THERMAL: "slowed down by its own temperature protection",
+    Trouble.POWER: "slowed down by the power supply's brake",
+    Trouble.CARRIER: "a link that is down, where a rule has linkHealth",
+    Trouble.PORT: "an RDMA port that is not active, where a rule has linkHealth",
+    Trouble.UNBOUND: "no driver is bound",
+    Trouble.NODE: "a device node that does not exist",
+    Trouble.AER: "PCIe errors that were not correctable; too many corrected ones warn",
+    Trouble.PCIE_LINK: "fewer PCIe lanes or less speed than there should be",
+    Trouble.SCAN: "what scans find in other ways",
+    Trouble.PERSON: "what somebody said with 'ostler health set'",
+}
+
+
+def key_of(kind: Trouble) -> str:
+    """The kind's name as a key: ``pcie-link`` is ``pcieLink``."""
+    first, *rest = kind.value.split("-")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+_SENTENCES = {kind: text[0].upper() + text[1:] + "." for kind, text in _WHAT.items()}
+SCANNED = frozenset({Trouble.ROW_REMAP, Trouble.SRAM, Trouble.RECOVERY, Trouble.LOST, Trouble.UNBOUND, Trouble.NODE})
+"""What scans find as well, and say themselves how bad it is."""
+ACTIONS: dict[Trouble, Field[Action | None]] = {
+    kind: Field(
+        key_of(kind), _Harder() if kind in SCANNED else Choice(Action), DEFAULT_ACTIONS.get(kind), _SENTENCES[kind]
+    )
+    for kind in (*DEFAULT_ACTIONS, Trouble.RECOVERY)
+}
+EFFECTS: dict[Trouble, Field[TaintEffect]] = {
+    kind: Field(
+        key_of(kind),
+        Choice(TaintEffect),
+        TaintEffect.NO_EXECUTE if kind in Policy().evicting else TaintEffect.NO_SCHEDULE,
+        _SENTENCES[kind],
+    )
+    for kind in _WHAT
+}
+
+LOOKS = Field("looks", _Number(1, 100, 5), _PACE.looks, "Looks in a row that must find a condition gone.")
+APART = Field("apart", Duration("1s", "10m"), _PACE.apart, "Least time between two such looks.")
+WARN = Field("warn", Duration("1s", _DAY), _PACE.warn, "Time after an event that asks for warn.")
+DRAIN = Field("drain", Duration("1s", _DAY), _PACE.drain, "Time after an event that asks for drain.")
+QUIET = section("quiet", Section(LOOKS, APART, WARN, DRAIN), "How long it must be quiet until a device is well again.")
+
+TIMES = Field("times", _Number(2, 100, 5), _PACE.flaps, "How often a trouble has to come to be flapping.")
+WINDOW = Field("window", Duration("10s", _DAY), _PACE.window, "Time within which it comes back.")
+LONGEST = Field(
+    "longest", Duration("10s", _DAY), _PACE.longest, "Longest quiet time; each return doubles it, up to this."
+)
+FLAPPING = section("flapping", Section(TIMES, WINDOW, LONGEST), "What comes and goes.")
+
+BRAKE = Field(
+    "brake",
+    Boolean(),
+    True,
+    "Once more than half of the devices of a kind went bad within 60 s, none of them evicts until"
+    " 'ostler health release-eviction-limit'.",
+)
+EVICT_AFTER = Field(
+    "evictAfter", Duration("0s", "1h"), _PACE.evict_after, "How long a device is in such a state until it evicts."
+)
+ACTIONS_SECTION = section(
+    "actions",
+    Section(*ACTIONS.values()),
+    "What is done about other troubles. Scans find rowRemap, sram, lost, unbound, node and recovery as well, whatever"
+    " is said here: an action that is softer than what they find has no effect as long as they find it.",
+)
+EFFECTS_SECTION = section(
+    "effects",
+    Section(*EFFECTS.values()),
+    "Effect of the taint of a device that is unhealthy because of: NoExecute evicts the pods that have it. With"
+    " dra.taintEffect NoExecute that is the default of all.",
+)
+HEALTH = section(
+    "health",
+    Section(DRY_RUN, XIDS, ACTIONS_SECTION, EFFECTS_SECTION, BRAKE, EVICT_AFTER, QUIET, FLAPPING),
+    "How the health of devices is judged.",
+)

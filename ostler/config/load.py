@@ -15,11 +15,19 @@ from node.topology.model import PlaceOverride
 from node.values import Value, replace, value
 from ostler.config import schema
 from ostler.config.building import Habits, build_settings
-from ostler.config.document import Mapping, Refused, Scalar, Sequence, clipped, parse_document, shown
-from ostler.config.errors import ConfigError, ConfigErrors, Origin
-from ostler.config.notes import Note, NoteKind
+from ostler.config.document import (
+    Mapping,
+    Refused,
+    Scalar,
+    Sequence,
+    clipped,
+    parse_document,
+    read_bytes,
+    shown,
+    source_name,
+)
+from ostler.config.errors import ConfigError, ConfigErrors, Note, NoteKind, Origin
 from ostler.config.overrides import apply_overrides, near_misses
-from ostler.config.reading import read_bytes, source_name
 from ostler.config.section import Values
 from ostler.config.settings import Settings
 

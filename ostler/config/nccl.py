@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from xml.parsers import expat
 
 from node.topology.model import PlaceOverride
-from ostler.config.addresses import parse_address
 from ostler.config.document import MAX_DEPTH, clipped, shown
 from ostler.config.errors import ConfigError, Origin
-from ostler.config.located import MAX_NUMA_NODE, Located, below
+from ostler.config.patterns import parse_address
+from ostler.config.topology import MAX_NUMA_NODE, Located, below
 
 _BRIDGE = "0x0604"
 _ENCODINGS = ("utf-8", "us-ascii", "iso-8859-1", "utf-16")

@@ -20,9 +20,8 @@ from node.values import Value, value
 from ostler.config import document, option_fields, schema
 from ostler.config.default_rules import Rename
 from ostler.config.document import Mapping, Meaning, Node, Scalar
-from ostler.config.errors import ConfigError, Origin
+from ostler.config.errors import ConfigError, Note, NoteKind, Origin
 from ostler.config.foreign import Anything, GoSection, entry_of, notes_of
-from ostler.config.notes import Note, NoteKind
 from ostler.config.patterns import Pattern, ProfilePattern
 from ostler.config.scalars import BadValue, Boolean, Choice, HostPath, Integer, JsonObject, Text
 from ostler.config.section import AnyField, Field, ListOf, Section, Values, section

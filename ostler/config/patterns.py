@@ -1,14 +1,14 @@
-"""Patterns that select devices: ``*`` stands for any characters and nothing else is special.
+"""Patterns that select devices, and PCI addresses as people write them.
 
-Each kind of pattern knows what the texts it is held against look like, so that one which can never match (``3B:00.0``,
-``gpu-...``, ``mig-1g.10gb``) is refused with the spelling that does.
+In a pattern ``*`` stands for any characters and nothing else is special. Each kind of pattern knows what the texts that
+it is compared with look like, so that one which can never match (``3B:00.0``, ``gpu-...``, ``mig-1g.10gb``) is refused
+with the spelling that does.
 """
 
 from __future__ import annotations
 
 import re
 
-from ostler.config.addresses import parse_address, spelling
 from ostler.config.document import shown
 from ostler.config.scalars import BadValue, JsonObject, ScalarType
 
@@ -116,3 +116,21 @@ class NamePattern(Pattern):
             raise BadValue(
                 f"is {shown(text)}, which no device name matches", "names have a-z, 0-9 and -, see 'ostler devices'"
             )
+
+
+FORM = r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+"""What is understood, in lower case: also without a domain, and with the eight digits of it that nvidia-smi writes."""
+
+
+def parse_address(text: str) -> str | None:
+    """The address in sysfs's spelling, ``0000:3b:00.0``; None for what is no address."""
+    match = re.fullmatch(FORM, text.strip().lower())
+    return None if match is None else f"{int(match[1] or '0', 16):04x}:{match[2]}"
+
+
+def spelling(text: str) -> str:
+    """What to do about a text that is not in sysfs's spelling."""
+    address = parse_address(text)
+    if address is None:
+        return "write it as domain:bus:device.function in lower case, such as 0000:3b:00.0"
+    return f"write {address}"

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ostler.config import nvidia, option_fields, schema, sriov, topology
+from ostler.config.conversion import written
 from ostler.config.overrides import OVERRIDES
 from ostler.config.scalars import Choice
 from ostler.config.section import AnyField, ListOf, Section
-from ostler.config.writing import written
 
 PAGES = (
     Path("docs/configuration.md"),

@@ -12,7 +12,7 @@ from driver.names import Peer, TaintEffect
 from node.ledger.processes import DAEMONS
 from node.rules import DeviceIds, Doors
 from ostler.config.device_fields import DEVICES
-from ostler.config.health_fields import HEALTH
+from ostler.config.health import HEALTH
 from ostler.config.option_fields import DEFAULTS, OPTIONS
 from ostler.config.scalars import SUBDOMAIN, Address, AnyPath, Boolean, Choice, Duration, HostPath, JsonObject, Text
 from ostler.config.section import Field, ListOf, Section, section

@@ -13,8 +13,7 @@ from typing import Generic, Protocol, TypeVar, cast
 from node.values import Value, value
 from ostler.config import document
 from ostler.config.document import Entry, Mapping, Meaning, Node, Refused, Scalar, clipped, join_key, shown
-from ostler.config.errors import MAX_SHOWN, ConfigError, Origin
-from ostler.config.notes import Note
+from ostler.config.errors import MAX_SHOWN, ConfigError, Note, Origin
 from ostler.config.scalars import BadValue, JsonObject, Unusable, ValueType
 
 T = TypeVar("T")

@@ -21,12 +21,10 @@ from typing import cast
 from node.inventory.model import NIC_KINDS
 from node.rules import FunctionRange
 from ostler.config import device_fields, document, option_fields, schema
-from ostler.config.device_fields import LinkType, NicFunction
+from ostler.config.device_fields import DriverName, Functions, LinkType, NicFunction, PartitionKey, PciId, RootFunctions
 from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, clipped, shown
-from ostler.config.errors import ConfigError, Origin
+from ostler.config.errors import ConfigError, Note, NoteKind, Origin
 from ostler.config.foreign import Anything, GoSection, notes_of
-from ostler.config.nic_values import DriverName, Functions, PartitionKey, PciId, RootFunctions
-from ostler.config.notes import Note, NoteKind
 from ostler.config.option_fields import NamedInUse
 from ostler.config.patterns import PciPattern
 from ostler.config.scalars import BadValue, Boolean, Choice, JsonObject, ScalarType, Text, Unusable

@@ -14,8 +14,8 @@ Ours in full::
         - devices: ["0000:00:07.0"]
 
 Devices of one switch are PIX, of a switch and one below it PXB, of one host bridge PHB; further ones are told apart by
-NUMA node. An address that the node lacks is no error, because one file serves a whole kind of machine; one that stands
-there twice is.
+NUMA node. An address that the node lacks is no error, because one file serves a whole kind of machine; an address that
+the file has twice is one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from node.topology.model import PlaceOverride
-from ostler.config.addresses import FORM, parse_address
+from node.values import Value, value
 from ostler.config.document import (
     MAX_BYTES,
     Mapping,
@@ -35,17 +35,36 @@ from ostler.config.document import (
     Scalar,
     Sequence,
     parse_document,
+    read_bytes,
     shown,
+    source_name,
 )
 from ostler.config.errors import ConfigError, ConfigErrors, Origin
-from ostler.config.located import MAX_NUMA_NODE, Located, below
-from ostler.config.reading import read_bytes, source_name
+from ostler.config.patterns import FORM, parse_address
 from ostler.config.scalars import BadValue, Choice, Integer, JsonObject, ScalarType, expect_scalar
 from ostler.config.section import AnyField, Field, ListOf, Section, Values
 
 API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Topology"
 MAX_SWITCH_LEVELS = 4
+MAX_NUMA_NODE = 1023
+
+
+@value
+class Located(Value):
+    """An override with the place in the file where it stands."""
+
+    override: PlaceOverride
+    origin: Origin
+
+
+def below(path: tuple[str, ...], switch: str) -> tuple[str, ...]:
+    """The path of devices on a switch that hangs below ``path``.
+
+    A switch below another one hangs on a port of that one: without it, two switches on one would be as near to each
+    other as two devices on it.
+    """
+    return (*path, switch) if len(path) == 1 else (*path, f"{switch} uplink", switch)
 
 
 def load_overrides(path: Path) -> tuple[PlaceOverride, ...]:

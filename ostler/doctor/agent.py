@@ -12,8 +12,8 @@ from pathlib import Path
 from node.lock import FolderLock, holder_of
 from node.opening import read_kernel_text
 from ostler import __version__
+from ostler.config.errors import NoteKind
 from ostler.config.load import Loaded
-from ostler.config.notes import NoteKind
 from ostler.doctor.answers import NO_AGENT, AgentAnswers, ask_page
 from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning
 from ostler.doctor.node import NodeView

@@ -16,7 +16,7 @@ from node.ledger.events import Outcome
 from node.metrics import Counter, Gauge, Histogram
 from node.rules import Door
 from node.sockets import FileId
-from ostler.config.notes import NoteKind
+from ostler.config.errors import NoteKind
 
 CALLS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 """Upper bounds in seconds: answers come from memory, so anything above a few milliseconds is worth seeing."""

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from node.inventory.model import Attribute, Device, DeviceKind
 from node.rules import FunctionRange, NicSelector, Rule, Selector, rule_for
-from ostler.config.conflicts import check_together
+from ostler.config.conflicts import check_together, sorts
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.resources import PlacedRule
-from ostler.config.sorts import sorts
 
 # Mostly without patterns, or nothing would match.
 PATTERNS = (

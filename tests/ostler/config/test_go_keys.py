@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostler.config.conversion import convert
-from ostler.config.errors import ConfigErrors
+from ostler.config.errors import ConfigErrors, NoteKind
 from ostler.config.foreign import fold
 from ostler.config.load import Loaded, SourceFormat, load_bytes
-from ostler.config.notes import NoteKind
 
 OPERATORS = b"""{"resourceList":[{"resourceName":"vfs","selectors":{"vendors":["8086"],"pfNames":["ens1f0#0-3"],
 "IsRdma":true,"NeedVhostNet":true},"SelectorObjs":null}]}"""

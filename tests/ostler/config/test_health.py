@@ -8,7 +8,7 @@ from node.health.policy import HealthPace, Policy
 from node.health.signal import Trouble
 from node.health.state import Action
 from node.health.xids import Profile, XidTable
-from ostler.config.health_fields import ACTIONS, ACTIONS_SECTION, EFFECTS, HEALTH, SCANNED, key_of
+from ostler.config.health import ACTIONS, ACTIONS_SECTION, EFFECTS, HEALTH, SCANNED, key_of
 from ostler.config.load import load_bytes
 
 HEADER = "apiVersion: ostler.dev/v1alpha1\nkind: Config\n"

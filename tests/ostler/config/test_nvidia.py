@@ -10,8 +10,8 @@ import pytest
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
 from node.rules import Rule, Selector
+from ostler.config.errors import NoteKind
 from ostler.config.load import Loaded, SourceFormat, load, load_bytes
-from ostler.config.notes import NoteKind
 from tests.ostler.config.samples import FOLDER, GOOD_NVIDIA
 
 GPU, MIG = DeviceKind.GPU, DeviceKind.MIG

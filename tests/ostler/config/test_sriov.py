@@ -10,8 +10,8 @@ import pytest
 from node.edits.options import EditOptions, ListStrategy
 from node.inventory.model import NIC_KINDS
 from node.rules import FunctionRange, NicSelector, Rule, Selector
+from ostler.config.errors import NoteKind
 from ostler.config.load import Loaded, SourceFormat, load
-from ostler.config.notes import NoteKind
 from tests.ostler.config.samples import FOLDER, GOOD_SRIOV
 
 PCI = ("pf", "vf")

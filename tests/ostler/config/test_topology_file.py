@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from node.topology.model import PlaceOverride
+from ostler.config.errors import NoteKind
 from ostler.config.load import Loaded, load, load_bytes
-from ostler.config.notes import NoteKind
 from ostler.config.topology import load_overrides
 
 GOOD = """
