@@ -56,7 +56,9 @@ def mig(product: str, uuid: str, profile: str) -> Device:
 
 
 def other(kind: DeviceKind, vendor: str, driver: str, profile: str) -> Device:
-    attributes = (Attribute("driver", driver), Attribute("profile", profile), Attribute("productName", "ab"))
+    # Profiles are of GPUs and their parts: no RDMA device has one.
+    given = "" if kind is DeviceKind.RDMA else profile
+    attributes = (Attribute("driver", driver), Attribute("profile", given), Attribute("productName", "ab"))
     return Device("other-0", kind, vendor, attributes=attributes)
 
 
