@@ -8,25 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+from scheduling.cel.builder import BINARY
 from scheduling.cel.errors import shortened
 from scheduling.cel.library.function import Overload
 from scheduling.cel.types import DEVICE, Type, TypeKind
 
 _OPERATORS = {
-    "_==_": "==",
-    "_!=_": "!=",
-    "_<_": "<",
-    "_<=_": "<=",
-    "_>_": ">",
-    "_>=_": ">=",
-    "_+_": "+",
-    "_-_": "-",
-    "_*_": "*",
-    "_/_": "/",
-    "_%_": "%",
+    **{function: sign for sign, (_, function) in BINARY.items()},
     "_&&_": "&&",
     "_||_": "||",
-    "@in": "in",
     "!_": "!",
     "-_": "-",
     "_[_]": "[ ]",

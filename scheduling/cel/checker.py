@@ -106,6 +106,16 @@ class _Checker:
         self.scopes: list[Mapping[str, Type]] = []  # of the folds that are open, from the outside in
         self.issues: list[Issue] = []
         self.steps: list[tuple[Callable[..., None], Expr]] = []
+        self.starts: dict[type, Callable[..., None]] = {
+            Literal: self._literal,
+            Identifier: self._identifier,
+            Select: self._select,
+            Call: self._call,
+            ListLiteral: self._list,
+            MapLiteral: self._map,
+            MessageLiteral: self._message,
+            Comprehension: self._comprehension,
+        }
 
     def run(self) -> Checked:
         root = self.ast.root
@@ -152,7 +162,7 @@ class _Checker:
         return self.types[node.id]
 
     def _start(self, node: Expr) -> None:
-        _STARTS[type(node)](self, node)
+        self.starts[type(node)](node)
 
     # --- names
 
@@ -161,12 +171,10 @@ class _Checker:
         name = name.removeprefix(".")
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
 
-    def literal(self, node: Literal) -> None:
-        """Starts with a literal."""
+    def _literal(self, node: Literal) -> None:
         self.types[node.id] = _LITERALS[type(node.value)]
 
-    def identifier(self, node: Identifier) -> None:
-        """Starts with a name."""
+    def _identifier(self, node: Identifier) -> None:
         name = node.name
         local = self._local(name)
         if local is not None and not name.startswith("."):
@@ -186,8 +194,7 @@ class _Checker:
         self._set(node, found)
         return True
 
-    def select(self, node: Select) -> None:
-        """Starts with a selection."""
+    def _select(self, node: Select) -> None:
         name = qualified_name(node)
         if name is not None:
             first = name.partition(".")[0] if not name.startswith(".") else name.split(".")[1]
@@ -227,8 +234,7 @@ class _Checker:
 
     # --- calls
 
-    def call(self, node: Call) -> None:
-        """Starts with a call."""
+    def _call(self, node: Call) -> None:
         if node.function == "_?._" and node.target is None:
             self._then((self._start, node.arguments[0]), (self._optional_select, node))
             return
@@ -285,8 +291,9 @@ class _Checker:
             shown = [self.unifier.resolved(each, final=True) for each in given]
             self._wrong(node, advice.no_overload(name, shown, overloads, method=method))
             return
-        self._set(node, found.result)
-        self.references[node.id] = Reference(written, found.overloads)
+        result, fitting = found
+        self._set(node, result)
+        self.references[node.id] = Reference(written, fitting)
 
     def _resolve_logical(self, node: Call, overload: Overload) -> None:
         fits = True
@@ -302,8 +309,7 @@ class _Checker:
 
     # --- literals of lists, maps and messages
 
-    def list(self, node: ListLiteral) -> None:
-        """Starts with a list literal."""
+    def _list(self, node: ListLiteral) -> None:
         self._after(node.elements, self._listed, node)
 
     def _listed(self, node: ListLiteral) -> None:
@@ -315,8 +321,7 @@ class _Checker:
             joined = self.unifier.joined(joined, of)
         self._set(node, list_of(self.unifier.fresh() if joined is None else joined))
 
-    def map(self, node: MapLiteral) -> None:
-        """Starts with a map literal."""
+    def _map(self, node: MapLiteral) -> None:
         self._after(children(node), self._mapped, node)
 
     def _mapped(self, node: MapLiteral) -> None:
@@ -339,8 +344,7 @@ class _Checker:
             self._tell(node.id, f"'?' needs an optional value, but this is of type {advice.shown(of)}")
         return inner
 
-    def message(self, node: MessageLiteral) -> None:
-        """Starts with a message literal."""
+    def _message(self, node: MessageLiteral) -> None:
         name = node.type_name.removeprefix(".")
         found = self.environment.names.get(name)
         if found is None or name in self.environment.constants:
@@ -367,8 +371,7 @@ class _Checker:
 
     # --- comprehensions
 
-    def comprehension(self, node: Comprehension) -> None:
-        """Starts with a fold."""
+    def _comprehension(self, node: Comprehension) -> None:
         self._then(
             (self._start, node.range),
             (self._start, node.initial),
@@ -408,15 +411,3 @@ class _Checker:
         if not self.unifier.agree(wanted, self._type(node)):
             shown = [advice.shown(self.unifier.resolved(each, final=True)) for each in (wanted, self._type(node))]
             self._tell(node.id, f"this must be of type {shown[0]}, but is {shown[1]}")
-
-
-_STARTS: dict[type, Callable[..., None]] = {
-    Literal: _Checker.literal,
-    Identifier: _Checker.identifier,
-    Select: _Checker.select,
-    Call: _Checker.call,
-    ListLiteral: _Checker.list,
-    MapLiteral: _Checker.map,
-    MessageLiteral: _Checker.message,
-    Comprehension: _Checker.comprehension,
-}

@@ -99,11 +99,6 @@ def _constant(value: Value) -> Run:
     return lambda _frame: value
 
 
-def constant_of(literal: Literal) -> Value:
-    """The value of a literal."""
-    return Unsigned(literal.value.value) if isinstance(literal.value, Uint) else literal.value
-
-
 def values_of(planned: Sequence[Node]) -> list[Value]:
     """The values of the nodes if all of them are constants, else an empty list."""
     values: list[Value] = []
@@ -156,7 +151,8 @@ class _Planner:
     def node(self, node: Expr) -> Node:
         """Plan one node and all below it."""
         if isinstance(node, Literal):
-            return Constant(constant_of(node))
+            value = node.value
+            return Constant(Unsigned(value.value) if isinstance(value, Uint) else value)
         if isinstance(node, Identifier):
             return self._name(node.id, node.name)
         if isinstance(node, Select):

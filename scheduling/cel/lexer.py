@@ -129,64 +129,45 @@ class NoLiteral(ValueError):
 
 
 def value_of(kind: str, text: str, *, negative: bool) -> bool | int | Uint | float | str | bytes | None:
-    """The value of a token (see `lexer.Token`); `negative` for an int or float behind a minus.
+    """The value of a token (see `Token`); `negative` for an int or float behind a minus.
 
     Raises `BadLiteral`, and `NoLiteral` for tokens of other kinds.
     """
     match kind:
         case "string":
-            return string_value(text)
+            content, raw = _content(text)
+            return content if raw else _ESCAPED.sub(_character, content)
         case "int":
-            return int_value(text, negative=negative)
+            return _int(text, negative=negative)
         case "true" | "false":
             return kind == "true"
         case "float":
-            return float_value(text, negative=negative)
+            value = float(text)
+            if value == float("inf"):
+                raise BadLiteral(f"number {shortened(text, 30)} is too large")
+            return -value if negative else value
         case "null":
             return None
         case "uint":
-            return Uint(uint_value(text))
+            number = _whole(text[:-1])
+            if number > UINT_MAX:
+                raise BadLiteral(f"unsigned integer {shortened(text, 30)} does not fit into 64 bits")
+            return Uint(number)
         case "bytes":
-            return bytes_value(text)
+            return _bytes(text)
     raise NoLiteral(text)
 
 
-def int_value(text: str, *, negative: bool = False) -> int:
-    """The value of an integer literal, decimal or with `0x`; `BadLiteral` beyond 64 bits."""
+def _int(text: str, *, negative: bool) -> int:
     value = _whole(text) * (-1 if negative else 1)
     if not INT_MIN <= value <= INT_MAX:
         raise BadLiteral(f"integer {'-' if negative else ''}{shortened(text, 30)} does not fit into 64 bits")
     return value
 
 
-def uint_value(text: str) -> int:
-    """The value of a literal like `1u`; `BadLiteral` beyond 64 bits."""
-    value = _whole(text[:-1])
-    if value > UINT_MAX:
-        raise BadLiteral(f"unsigned integer {shortened(text, 30)} does not fit into 64 bits")
-    return value
-
-
-def float_value(text: str, *, negative: bool = False) -> float:
-    """The value of a floating point literal; `BadLiteral` if it is too large."""
-    value = float(text)
-    if value == float("inf"):
-        raise BadLiteral(f"number {shortened(text, 30)} is too large")
-    return -value if negative else value
-
-
-def string_value(text: str) -> str:
-    """The value of a string literal with its quotes; `BadLiteral` for an escape that names no character."""
-    content, raw = _content(text)
-    if raw or "\\" not in content:
-        return content
-    return _ESCAPED.sub(_character, content)
-
-
-def bytes_value(text: str) -> bytes:
-    """The value of a byte literal with its `b` and quotes; `BadLiteral` for an escape that names no byte."""
+def _bytes(text: str) -> bytes:
     content, raw = _content(text[1:])
-    if raw or "\\" not in content:
+    if raw:
         return content.encode("utf-8")
     result = bytearray()
     position = 0

@@ -110,6 +110,10 @@ def _wrapper(of: Type, default: Value, convert: Callable[[Value], Value] = lambd
     return _Message(wrapper_of(of), {"value": of}, lambda fields: convert(_field(fields, "value", default)))
 
 
+def _json(of: Type, field: str, default: Value) -> _Message:
+    return _Message(of, {field: of}, lambda fields: as_json(_field(fields, field, default)))
+
+
 def _int32(value: Value) -> Value:
     if not isinstance(value, int) or not -(2**31) <= value < 2**31:
         raise CelFault("integer overflow")
@@ -138,22 +142,6 @@ def _nanoseconds(fields: Fields) -> int:
     return seconds * SECOND + rest
 
 
-def _duration(fields: Fields) -> Value:
-    return Duration(max(INT_MIN, min(INT_MAX, _nanoseconds(fields))))
-
-
-def _timestamp(fields: Fields) -> Value:
-    return Timestamp(_nanoseconds(fields))
-
-
-def _struct(fields: Fields) -> Value:
-    return as_json(_field(fields, "fields", {}))
-
-
-def _list(fields: Fields) -> Value:
-    return as_json(_field(fields, "values", []))
-
-
 _KINDS: Mapping[str, Value] = {
     "bool_value": False,
     "number_value": 0.0,
@@ -175,7 +163,7 @@ def _value(fields: Fields) -> Value:
     return found
 
 
-def _any(_fields: Fields) -> Value:
+def _no_any(_fields: Fields) -> Value:
     raise CelFault("unsupported conversion of a google.protobuf.Any")
 
 
@@ -234,19 +222,21 @@ _ONE_OF: Mapping[str, Type] = {
     "list_value": _JSON_LIST,
 }
 _WELL_KNOWN = {
-    "google.protobuf.Any": _Message(ANY, {"type_url": STRING, "value": BYTES}, _any),
+    "google.protobuf.Any": _Message(ANY, {"type_url": STRING, "value": BYTES}, _no_any),
     "google.protobuf.BoolValue": _wrapper(BOOL, False),
     "google.protobuf.BytesValue": _wrapper(BYTES, b""),
     "google.protobuf.DoubleValue": _wrapper(DOUBLE, 0.0),
-    "google.protobuf.Duration": _Message(DURATION, _SECONDS, _duration),
+    "google.protobuf.Duration": _Message(
+        DURATION, _SECONDS, lambda fields: Duration(max(INT_MIN, min(INT_MAX, _nanoseconds(fields))))
+    ),
     "google.protobuf.Empty": _Message(Empty.cel_type, {}, lambda _fields: Empty()),
     "google.protobuf.FloatValue": _wrapper(DOUBLE, 0.0, _single),
     "google.protobuf.Int32Value": _wrapper(INT, 0, _int32),
     "google.protobuf.Int64Value": _wrapper(INT, 0),
-    "google.protobuf.ListValue": _Message(_JSON_LIST, {"values": _JSON_LIST}, _list),
+    "google.protobuf.ListValue": _json(_JSON_LIST, "values", []),
     "google.protobuf.StringValue": _wrapper(STRING, ""),
-    "google.protobuf.Struct": _Message(_JSON_OBJECT, {"fields": _JSON_OBJECT}, _struct),
-    "google.protobuf.Timestamp": _Message(TIMESTAMP, _SECONDS, _timestamp),
+    "google.protobuf.Struct": _json(_JSON_OBJECT, "fields", {}),
+    "google.protobuf.Timestamp": _Message(TIMESTAMP, _SECONDS, lambda fields: Timestamp(_nanoseconds(fields))),
     "google.protobuf.UInt32Value": _wrapper(UINT, Unsigned(0), _uint32),
     "google.protobuf.UInt64Value": _wrapper(UINT, Unsigned(0)),
     "google.protobuf.Value": _Message(DYN, _ONE_OF, _value),

@@ -10,7 +10,7 @@ balanced trees, as there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from scheduling.cel.builder import BINARY, RESERVED, Builder, Construct, Level, ParsedOperand
 from scheduling.cel.errors import Issue, SyntaxFault, shortened
@@ -300,22 +300,24 @@ class _Parser:
             height = max(condition.height, then.height, value.height) + 1
             value = ParsedOperand(node, height, condition.start, value.end)
             construct = self.levels.pop().construct
-        return _CLOSERS[construct.kind](self, construct, value, token)
+        match construct.kind:
+            case "whole":
+                if token.kind != END:
+                    raise self._unexpected(token, "an operator or the end of the expression")
+                self.finished = value
+                return None
+            case "(":
+                if token.kind != ")":
+                    raise self._unclosed(construct, token, "')'")
+                return ParsedOperand(value.node, value.height, construct.token.offset, token.end)
+            case "index":
+                return self._close_index(construct, value, token)
+            case "map" if len(construct.keys) == len(construct.items):
+                self._close_key(construct, value, token)
+                return None
+        return self._close_item(construct, value, token)
 
-    def close_whole(self, construct: Construct, value: ParsedOperand, token: Token) -> None:
-        """Ends the whole expression."""
-        if token.kind != END:
-            raise self._unexpected(token, "an operator or the end of the expression")
-        self.finished = value
-
-    def close_parenthesis(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand:
-        """Ends an expression in parentheses."""
-        if token.kind != ")":
-            raise self._unclosed(construct, token, "')'")
-        return ParsedOperand(value.node, value.height, construct.token.offset, token.end)
-
-    def close_index(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand:
-        """Ends an index."""
+    def _close_index(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand:
         if token.kind != "]":
             raise self._unclosed(construct, token, "']'")
         assert construct.target is not None
@@ -324,8 +326,8 @@ class _Parser:
         node = Call(number, function, None, (construct.target.node, value.node))
         return ParsedOperand(node, max(construct.target.height, value.height) + 1, construct.start, token.end)
 
-    def close_item(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand | None:
-        """Ends an argument of a call, an element of a list or a value of a message."""
+    def _close_item(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand | None:
+        """Ends an argument of a call, an element of a list or a value of a map or message."""
         closer = {"call": ")", "list": "]", "message": "}", "map": "}"}[construct.kind]
         construct.items.append(value)
         if token.kind == ",":
@@ -337,16 +339,13 @@ class _Parser:
             raise self._unclosed(construct, token, f"',' or '{closer}'")
         return self.builder.finished(construct, token)
 
-    def close_map_part(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand | None:
-        """Ends a key or a value of a map."""
-        if len(construct.keys) > len(construct.items):
-            return self.close_item(construct, value, token)
+    def _close_key(self, construct: Construct, value: ParsedOperand, token: Token) -> None:
+        """Ends a key of a map."""
         if token.kind != ":":
             raise self._unclosed(construct, token, "':' and the value of the entry")
         number = self.builder.new(token.offset, value.start, value.end)
         construct.keys.append((number, value, construct.optional))
         self._open(construct)
-        return None
 
     def _unclosed(self, construct: Construct, token: Token, wanted: str) -> SyntaxFault:
         if token.kind != END:
@@ -362,14 +361,3 @@ class _Parser:
 def _unquoted(name: Token) -> str:
     """The name without its backquotes."""
     return name.text.strip("`")
-
-
-_CLOSERS: dict[str, Callable[[_Parser, Construct, ParsedOperand, Token], ParsedOperand | None]] = {
-    "whole": _Parser.close_whole,
-    "(": _Parser.close_parenthesis,
-    "index": _Parser.close_index,
-    "call": _Parser.close_item,
-    "list": _Parser.close_item,
-    "message": _Parser.close_item,
-    "map": _Parser.close_map_part,
-}

@@ -13,7 +13,7 @@ than Python's stack is sure to have left. The walks here do not recurse.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 
@@ -175,15 +175,6 @@ def children(node: Expr) -> tuple[Expr, ...]:
     if isinstance(node, MessageLiteral):
         return tuple(field.value for field in node.fields)
     return (node.range, node.initial, node.condition, node.step, node.result)
-
-
-def walk(root: Expr) -> Iterator[Expr]:
-    """Every node of a tree, each before the nodes below it, left to right."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(reversed(children(node)))
 
 
 def postorder(root: Expr) -> list[Expr]:

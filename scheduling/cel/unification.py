@@ -13,7 +13,6 @@ it becomes `dyn` when another one that fits has a different result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from scheduling.cel.library.function import Overload
 from scheduling.cel.types import DYN, ERROR, INT, Type, TypeKind, parameter
@@ -236,20 +235,12 @@ def _renamed(of: Type, replaced: dict[str, Type]) -> Type:
     return Type(of.kind, of.name, tuple(_renamed(each, replaced) for each in of.parameters))
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """The identifiers of the overloads, at least one, and the type of the result."""
-
-    overloads: tuple[str, ...]
-    result: Type
-
-
 def resolve(
     unifier: Unifier, overloads: Sequence[Overload], given: Sequence[Type], *, method: bool
-) -> Resolution | None:
-    """The overloads that fit the given types, for a method the target's first; None if no overload fits.
+) -> tuple[Type, tuple[str, ...]] | None:
+    """The type of a call and the identifiers of the overloads that fit the given types; None if no overload fits.
 
-    Binds parameters of the given types in the unifier.
+    For a method, the type of the target comes first. Binds parameters of the given types in the unifier.
     """
     result: Type | None = None
     fitting: list[str] = []
@@ -268,7 +259,7 @@ def resolve(
             result = returned
         elif not is_dynamic(result) and not same(returned, result):
             result = DYN
-    return None if result is None else Resolution(tuple(fitting), result)
+    return None if result is None else (result, tuple(fitting))
 
 
 def loop_variables(over: Type, *, two: bool) -> tuple[Type, Type] | None:

@@ -117,10 +117,6 @@ def _text_behind(value: Value) -> Value:
     return value.name if type(value) is TypeValue else value
 
 
-def _matches(data: bytes, compiled: CompiledPattern) -> Value:
-    return compiled.search(data) is not None
-
-
 def _find(data: bytes, compiled: CompiledPattern) -> Value:
     found = compiled.search(data)
     return "" if found is None else _piece(data, *found)
@@ -157,7 +153,11 @@ def _width(data: bytes, position: int) -> int:
     return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
-_SEARCHES: dict[str, Callable[..., Value]] = {"matches": _matches, "find": _find, "findAll": _find_all}
+_SEARCHES: dict[str, Callable[..., Value]] = {
+    "matches": lambda data, compiled: compiled.search(data) is not None,
+    "find": _find,
+    "findAll": _find_all,
+}
 
 
 def has_patterns(function: str) -> bool:

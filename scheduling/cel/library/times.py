@@ -29,14 +29,10 @@ def timestamp(nanoseconds: int, offset: int = 0) -> Timestamp:
     raise CelFault("timestamp overflow")
 
 
-def _leap(year: int) -> bool:
-    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-
-
 def days_in(year: int, month: int) -> int:
     """The days of a month, from 1 to 12, of any year."""
     if month == 2:
-        return 29 if _leap(year) else 28
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     return 30 if month in (4, 6, 9, 11) else 31
 
 

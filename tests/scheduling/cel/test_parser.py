@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from scheduling.cel.errors import SyntaxFault
-from scheduling.cel.lexer import BadLiteral, float_value
+from scheduling.cel.lexer import BadLiteral, value_of
 from scheduling.cel.parser import MAX_DEPTH, MAX_LENGTH, parse
 from scheduling.cel.syntax import (
     Call,
@@ -16,7 +16,7 @@ from scheduling.cel.syntax import (
     Select,
     SourcePlace,
     Uint,
-    walk,
+    postorder,
 )
 
 
@@ -163,7 +163,7 @@ def test_macros_become_what_costs_are_counted_on(source: str, tree: str) -> None
 
 def test_every_node_has_a_number_a_place_and_a_text_of_its_own() -> None:
     tree = parse("a.optMap(x, x + 1).orValue(0) == [1, 2].map(y, y * 2)[0]")
-    numbers = [node.id for node in walk(tree.root)]
+    numbers = [node.id for node in postorder(tree.root)]
     assert len(set(numbers)) == len(numbers)
     assert all(number in tree.offsets and number in tree.spans for number in numbers)
 
@@ -258,4 +258,4 @@ def test_macros_that_grow_without_end_are_refused() -> None:
 
 def test_a_number_too_large_for_a_double_has_no_value() -> None:
     with pytest.raises(BadLiteral, match="too large"):
-        float_value("1e400")
+        value_of("float", "1e400", negative=False)
