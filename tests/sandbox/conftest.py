@@ -15,8 +15,8 @@ from sandbox.cluster.client import ClusterClient, KubeletApi
 from sandbox.cluster.cluster import SandboxCluster
 from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.kubelet import Kubelet
+from tests.sandbox.kubelet.dra.driver import FakeDriver, Script
 from tests.sandbox.kubelet.scripted_plugin import ScriptedPlugin, devices, register
-from tests.sandbox.kubelet_dra.driver import FakeDriver, Script
 from tests.waiting import eventually
 
 DRIVER = "ostler.dev"

@@ -11,7 +11,7 @@ from sandbox.cluster.manifests import ManifestError
 from sandbox.kubelet.dra.settings import ApiFailed
 from sandbox.kubelet.events import PodWarning
 from tests.sandbox.conftest import DRIVER, NODE, PLUGIN, Box, claim, pod, request, template
-from tests.sandbox.kubelet_dra.driver import Script
+from tests.sandbox.kubelet.dra.driver import Script
 from tests.waiting import eventually
 
 

@@ -12,8 +12,8 @@ from sandbox.kubelet.events import PodWarning
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Pod, PodClaim
-from tests.sandbox.kubelet_dra.conftest import Node, claim, pod, uses
-from tests.sandbox.kubelet_dra.driver import NAME, FakeDriver, Script
+from tests.sandbox.kubelet.dra.conftest import Node, claim, pod, uses
+from tests.sandbox.kubelet.dra.driver import NAME, FakeDriver, Script
 from tests.waiting import eventually
 
 

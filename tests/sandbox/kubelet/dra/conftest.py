@@ -14,7 +14,7 @@ from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings
 from sandbox.kubelet.events import KubeletEvent
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import ClaimUse, Container, Pod, PodClaim
-from tests.sandbox.kubelet_dra.driver import NAME, FakeDriver, Script
+from tests.sandbox.kubelet.dra.driver import NAME, FakeDriver, Script
 
 POOL = "n1"
 

@@ -12,8 +12,8 @@ from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.clock import ManualClock
-from tests.sandbox.kubelet_dra.conftest import POOL, Node, claim, pod, uses
-from tests.sandbox.kubelet_dra.driver import NAME, SERVICES, FakeDriver, Script
+from tests.sandbox.kubelet.dra.conftest import POOL, Node, claim, pod, uses
+from tests.sandbox.kubelet.dra.driver import NAME, SERVICES, FakeDriver, Script
 from tests.waiting import eventually
 
 HEALTHY, UNHEALTHY = 1, 2

@@ -6,8 +6,8 @@ import pytest
 
 from sandbox.kubelet.events import RegistrationFailed
 from sandbox.kubelet.plugin_clients import Generation
-from tests.sandbox.kubelet_dra.conftest import Node, claim, pod
-from tests.sandbox.kubelet_dra.driver import NAME, FakeDriver, Script
+from tests.sandbox.kubelet.dra.conftest import Node, claim, pod
+from tests.sandbox.kubelet.dra.driver import NAME, FakeDriver, Script
 from tests.waiting import eventually
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.sandbox.kubelet_dra.conftest import Node
-from tests.sandbox.kubelet_dra.driver import NAME, FakeDriver
+from tests.sandbox.kubelet.dra.conftest import Node
+from tests.sandbox.kubelet.dra.driver import NAME, FakeDriver
 from tests.waiting import eventually
 
 

@@ -16,11 +16,11 @@ from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Pod, PodClaim
 from tests.making.recorded_cases import files_in
-from tests.sandbox.kubelet_dra.conftest import Node
-from tests.sandbox.kubelet_dra.driver import NAME
+from tests.sandbox.kubelet.dra.conftest import Node
+from tests.sandbox.kubelet.dra.driver import NAME
 from tests.waiting import eventually
 
-FOLDER = Path(__file__).parents[2] / "vectors" / "kubelet" / "dra"
+FOLDER = Path(__file__).parents[3] / "vectors" / "kubelet" / "dra"
 STATES = ["one-pod", "several-pods", "one-unhealthy", "extended-resource", "double-advertised"]
 
 

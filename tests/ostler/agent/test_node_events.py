@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -67,8 +67,9 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(server: ApiServer, tmp_path: Path) -> Cluster:
-    return Cluster(server, tmp_path)
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with ApiServer() as server:
+        yield Cluster(server, tmp_path)
 
 
 @asynccontextmanager
@@ -189,6 +190,15 @@ async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: Cluster, caplo
     await asyncio.wait_for(part.run(), 10)
     assert part.failing == "stopped by an unexpected fault (RuntimeError: no numbers left)"
     assert "events are no longer posted" in caplog.text
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Path:
+    """A pod's service account folder."""
+    folder = tmp_path / "account"
+    folder.mkdir()
+    (folder / "token").write_text("token\n")
+    return folder
 
 
 def wanted(environment: dict[str, str] | None = None, account: Path = Path("/none"), **flags: str) -> bool:
