@@ -20,7 +20,7 @@ GLIMPSE = 120
 
 
 @value
-class Limits(Value):
+class DocumentLimits(Value):
     """What a document may have: levels of nesting, values in all, and values that aliases add to those written."""
 
     depth: int = 64
@@ -28,7 +28,7 @@ class Limits(Value):
     aliased: int = 10_000
 
 
-ORDINARY = Limits()
+ORDINARY = DocumentLimits()
 
 
 class DocumentRefused(ValueError):
@@ -65,7 +65,7 @@ def is_deeper(value: object, depth: int) -> bool:
     return bool(level)
 
 
-def parse_json(text: bytes | str, limits: Limits = ORDINARY) -> Any:
+def parse_json(text: bytes | str, limits: DocumentLimits = ORDINARY) -> Any:
     """The value of a JSON text; raises ``DocumentRefused``."""
     check_count(text, limits)
     try:
@@ -79,7 +79,7 @@ def parse_json(text: bytes | str, limits: Limits = ORDINARY) -> Any:
     return value
 
 
-def check_count(text: bytes | str, limits: Limits = ORDINARY, marks: str = ",]}") -> None:
+def check_count(text: bytes | str, limits: DocumentLimits = ORDINARY, marks: str = ",]}") -> None:
     """Raise ``DocumentRefused`` for a text that may have more values than its limits.
 
     Three bytes of text can be a value of 72 bytes, so the ``marks`` that may end a value are counted before any value
@@ -90,7 +90,7 @@ def check_count(text: bytes | str, limits: Limits = ORDINARY, marks: str = ",]}"
         raise DocumentRefused(f"more than {limits.values} values")
 
 
-def parse_toml(text: bytes, limits: Limits = ORDINARY) -> dict[str, Any]:
+def parse_toml(text: bytes, limits: DocumentLimits = ORDINARY) -> dict[str, Any]:
     """The table of a TOML text; raises ``DocumentRefused``."""
     import tomllib  # Only for those who look at a container runtime.
 
@@ -117,6 +117,6 @@ def _held(value: _Collection) -> Iterable[object]:
     return value.values() if isinstance(value, dict) else value
 
 
-def too_deep(limits: Limits, line: int = 0) -> DocumentRefused:
+def too_deep(limits: DocumentLimits, line: int = 0) -> DocumentRefused:
     """The error for a text that nests deeper than its limits."""
     return DocumentRefused(f"nested deeper than {limits.depth} levels", line)

@@ -7,8 +7,8 @@ Bounds: gRPC takes in a message of many MiB for every call that waits for one, b
 limit, so a hundred calls that never finish their request are more than a node can spare. ``Intake`` therefore reads a
 call only while it has one of few places, and for no longer than it takes to send a request over a Unix socket. Until
 then its sender has 64 KiB of flow control, which gRPC must not raise by measuring the connection. A client that sends
-its request at once, as the kubelet does, has its place for some microseconds. ``Limits`` bounds connections, calls on
-all of them, and the bytes of a whole message.
+its request at once, as the kubelet does, has its place for some microseconds. ``SocketLimits`` bounds
+connections, calls on all of them, and the bytes of a whole message.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 @value
-class Limits(Value):
+class SocketLimits(Value):
     """Of one socket: bytes of a request, calls at once, and connections at once."""
 
     message: int = 1 << 20
@@ -64,7 +64,7 @@ class Limits(Value):
         )
 
 
-ORDINARY = Limits()
+ORDINARY = SocketLimits()
 
 
 class Intake(grpc.GenericRpcHandler):
@@ -218,7 +218,7 @@ class Endpoint:
         name: str,
         services: Sequence[str],
         register: Callable[[grpc.aio.Server], None],
-        limits: Limits = ORDINARY,
+        limits: SocketLimits = ORDINARY,
     ) -> None:
         self._socket = PlacedSocket(directory, name)
         options = (*_OPTIONS, *limits.options())

@@ -20,7 +20,7 @@ import re
 from pathlib import Path
 from typing import TypeAlias
 
-from node.documents import DocumentRefused, Limits, check_count, is_deeper, parse_json
+from node.documents import DocumentLimits, DocumentRefused, check_count, is_deeper, parse_json
 from node.opening import NotRegular, TooLarge, open_regular, read_regular
 from node.values import Value, value
 
@@ -38,7 +38,7 @@ MOST_ASIDE = 8
 MAX_ASIDE = 1 << 20
 """Bytes that a file keeps when it is set aside: its beginning, for whoever looks for the reason."""
 _ASIDE = re.compile(r"(?P<name>.+)\.damaged-(?P<number>[0-9]{1,9})")
-_LIMITS = Limits(depth=MAX_DEPTH + 1, values=MAX_VALUES)
+_LIMITS = DocumentLimits(depth=MAX_DEPTH + 1, values=MAX_VALUES)
 _LEFTOVER_AGE = 600.0
 """Seconds after which a temporary file of ours belongs to a process that died while writing."""
 

@@ -2,8 +2,8 @@
 
 A loader recurses in C, so that enough brackets end the process, and lets ten lines of aliases stand for more values
 than there is memory. So a text is walked through as events first, which neither nest nor expand: depth, values and what
-aliases add are counted there, and only a text within all ``Limits`` is loaded. Who builds values from the events itself
-(``events``) counts for itself.
+aliases add are counted there, and only a text within all ``DocumentLimits`` is loaded. A caller that builds values
+from the events itself (``events``) counts for itself.
 
 Numbers are bounded as well: one of a thousand digits cannot be printed, and one to the base of 60 (``1:30:00``), which
 only YAML 1.1 knows, takes the square of its length and overflows as a float. That one is read as the text that it is.
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from node.documents import ORDINARY, DocumentRefused, Limits, glimpse, too_deep
+from node.documents import ORDINARY, DocumentLimits, DocumentRefused, glimpse, too_deep
 
 if TYPE_CHECKING:
     import yaml
@@ -30,7 +30,7 @@ _INTEGER = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
 
 
-def parse_yaml(text: bytes | str, limits: Limits = ORDINARY) -> Any:
+def parse_yaml(text: bytes | str, limits: DocumentLimits = ORDINARY) -> Any:
     """The value of a YAML text of one document, None where there is none; raises ``DocumentRefused``."""
     found = parse_yaml_all(text, limits)
     if len(found) > 1:
@@ -38,7 +38,7 @@ def parse_yaml(text: bytes | str, limits: Limits = ORDINARY) -> Any:
     return found[0] if found else None
 
 
-def parse_yaml_all(text: bytes | str, limits: Limits = ORDINARY) -> list[Any]:
+def parse_yaml_all(text: bytes | str, limits: DocumentLimits = ORDINARY) -> list[Any]:
     """The values of a YAML text's documents; raises ``DocumentRefused``."""
     import yaml
 
@@ -54,7 +54,7 @@ def parse_yaml_all(text: bytes | str, limits: Limits = ORDINARY) -> list[Any]:
         raise DocumentRefused(f"not valid YAML: {glimpse(str(error))}") from error
 
 
-def compose_yaml(text: str, limits: Limits = ORDINARY) -> yaml.Node | None:
+def compose_yaml(text: str, limits: DocumentLimits = ORDINARY) -> yaml.Node | None:
     """The nodes of a YAML text, None where there are none; raises ``DocumentRefused``."""
     import yaml
 
@@ -112,7 +112,7 @@ def _number(reader: yaml.SafeLoader, node: yaml.ScalarNode) -> int | float | str
     return reader.construct_yaml_int(node) if node.tag == _INTEGER else reader.construct_yaml_float(node)
 
 
-def check(stream: Iterable[yaml.Event], limits: Limits) -> None:
+def check(stream: Iterable[yaml.Event], limits: DocumentLimits) -> None:
     """Walk through a text's events; raises ``DocumentRefused`` at the first that is beyond a limit."""
     import yaml
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from node.events import EventSink, EventType
 from node.sockets import is_answered
 from plugin.kubelet import KubeletFolders, KubeletView
-from plugin.listing import Listing
-from plugin.observer import Observer
-from plugin.registration import Backoff
+from plugin.listing import DeviceListing
+from plugin.observer import PluginObserver
+from plugin.registration import RegistrationDelay
 from plugin.slot_ownership import Loss, foreign_sockets, sockets_of_others
 
 log = logging.getLogger("ostler.registration")
@@ -31,11 +31,11 @@ class Conflict:
     def __init__(
         self,
         folders: KubeletFolders,
-        listing: Listing,
+        listing: DeviceListing,
         view: KubeletView,
         *,
         events: EventSink,
-        observer: Observer,
+        observer: PluginObserver,
         clock: Callable[[], float],
         random: Callable[[], float],
     ) -> None:
@@ -51,8 +51,8 @@ class Conflict:
         self._clock = clock
         self._until = 0.0
         self._lost_at = -RECENT
-        self._patience = Backoff(60.0, 600.0, random)
-        self._unfound = Backoff(5.0, 3600.0, random)
+        self._patience = RegistrationDelay(60.0, 600.0, random)
+        self._unfound = RegistrationDelay(5.0, 3600.0, random)
 
     async def find(self, own: Sequence[Path], taken: frozenset[str]) -> tuple[Path, ...]:
         """Sockets of others that serve the resource, its devices or those ``taken``, asked thoroughly."""

@@ -21,13 +21,13 @@ from node.events import EventSink, EventType
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.topology.model import Topology
 from node.values import Record, Value, record, value
-from plugin.kubelet import KubeletFolders, KubeletView, Pace
-from plugin.listing import Listing, TooLarge
-from plugin.observer import Observer
+from plugin.kubelet import KubeletFolders, KubeletView, QuestionPace
+from plugin.listing import DeviceListing, ListTooLarge
+from plugin.observer import PluginObserver
 from plugin.preferred import PlacementMap
 from plugin.recent import RecentGrants
 from plugin.registrar import Registrar
-from plugin.registration import Predecessors, RegistrationState, RegistrationStatus
+from plugin.registration import PluginRegistrationState, PluginRegistrationStatus, Predecessors
 from plugin.servicer import Admission, AdmitAll, DevicePluginServicer, Render
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ class ResourceStatus(Value):
     devices: int
     healthy: int
     streams: int
-    registration: RegistrationStatus
+    registration: PluginRegistrationStatus
     problem: str = ""
 
 
 @record
 class _Resource(Record):
-    listing: Listing
+    listing: DeviceListing
     servicer: DevicePluginServicer
     registrar: Registrar
     problem: str = ""
@@ -71,12 +71,12 @@ class PluginDoor:
         render_for: Callable[[ResourceOffer], Render],
         *,
         events: EventSink,
-        observer: Observer,
+        observer: PluginObserver,
         clock: Callable[[], float],
         random: Callable[[], float],
         changed: Callable[[], None] = lambda: None,
         open_watch: Callable[[], Inotify] = open_inotify,
-        pace: Pace | None = None,
+        pace: QuestionPace | None = None,
         taking: Admission = AdmitAll(),  # noqa: B008 - it has no state
         folder_changed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -90,7 +90,7 @@ class PluginDoor:
         self._random = random
         self._changed = changed
         self._open_watch = open_watch
-        self._pace = pace or Pace()
+        self._pace = pace or QuestionPace()
         self._view = KubeletView(folders.pod_resources, self._wake, clock=clock, pace=self._pace)
         self._recent = RecentGrants(clock)
         self._ground = PlacementMap()
@@ -173,7 +173,7 @@ class PluginDoor:
             f"resource {status.name} is {status.registration.state}"
             + (f": {status.registration.detail}" if status.registration.detail else "")
             for status in self.status()
-            if status.devices and (not status.streams or status.registration.state is RegistrationState.CONTESTED)
+            if status.devices and (not status.streams or status.registration.state is PluginRegistrationState.CONTESTED)
         )
 
     def _show(self, offer: ResourceOffer) -> None:
@@ -192,7 +192,7 @@ class PluginDoor:
             registrar.wake()
             self._changed()
 
-        listing = Listing(offer.resource, streams_changed)
+        listing = DeviceListing(offer.resource, streams_changed)
         servicer = DevicePluginServicer(listing, self._render_for(offer), self._observer, self._recent, self._taking)
         registrar = Registrar(
             offer.resource,
@@ -215,7 +215,7 @@ class PluginDoor:
         """Show these devices of one resource; False when the kubelet could not take the list."""
         try:
             changed = resource.listing.update(devices, hints=hints)
-        except TooLarge as error:
+        except ListTooLarge as error:
             if resource.problem != str(error):
                 log.warning("the list is too large for the kubelet", extra={"resource": name, "bytes": error.size})
                 self._events.emit(EventType.WARNING, "ListTooLarge", str(error))

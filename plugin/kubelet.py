@@ -107,7 +107,7 @@ log = logging.getLogger("ostler.registration")
 
 
 @value
-class Pace(Value):
+class QuestionPace(Value):
     """Seconds of the looks at what the kubelet has, in the order in which they matter."""
 
     soon: float = 1.0
@@ -123,7 +123,7 @@ class Pace(Value):
 
 
 @value
-class Answer(Value):
+class AllocatableAnswer(Value):
     """Healthy ids by resource; ``number`` counts the answers, ``asked_at`` is of the injected clock."""
 
     number: int
@@ -137,8 +137,10 @@ class KubeletView:
     Nothing is asked, or taken from others, before the first ``want``.
     """
 
-    def __init__(self, socket: Path, told: Callable[[], None], *, clock: Callable[[], float], pace: Pace) -> None:
-        self.answer: Answer | None = None
+    def __init__(
+        self, socket: Path, told: Callable[[], None], *, clock: Callable[[], float], pace: QuestionPace
+    ) -> None:
+        self.answer: AllocatableAnswer | None = None
         self._socket = socket
         self._told = told
         self._clock = clock
@@ -198,5 +200,5 @@ class KubeletView:
     def _take(self, asked_at: float, ids: Mapping[str, frozenset[str]]) -> None:
         self._answers += 1
         self._problem = ""
-        self.answer = Answer(self._answers, asked_at, ids)
+        self.answer = AllocatableAnswer(self._answers, asked_at, ids)
         self._told()

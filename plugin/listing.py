@@ -20,7 +20,7 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 
 
-class TooLarge(Exception):
+class ListTooLarge(Exception):
     """A list that the kubelet would not take: its size in bytes and number of devices."""
 
     def __init__(self, resource: str, size: int, devices: int) -> None:
@@ -46,7 +46,7 @@ def encode(devices: Iterable[OfferedDevice], *, hints: bool = True) -> api_pb2.L
     return response
 
 
-class Listing:
+class DeviceListing:
     """The list of ``resource``; ``streams_changed`` is called whenever a stream opens or ends."""
 
     def __init__(self, resource: str, streams_changed: Callable[[], None]) -> None:
@@ -61,11 +61,11 @@ class Listing:
         self._changed = asyncio.Event()
 
     def update(self, devices: tuple[OfferedDevice, ...], *, hints: bool = True) -> bool:
-        """Show these devices; True when the kubelet has to hear of it. Raises ``TooLarge`` and keeps the old list."""
+        """Show these devices; True when the kubelet must be told. Raises ``ListTooLarge`` and keeps the old list."""
         message = encode(devices, hints=hints)
         size = message.ByteSize()
         if size > LIMIT:
-            raise TooLarge(self.resource, size, len(devices))
+            raise ListTooLarge(self.resource, size, len(devices))
         self.devices = {offered.id: offered for offered in devices}
         if self._version and message == self._message:
             return False

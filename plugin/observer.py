@@ -1,6 +1,6 @@
 """What the door tells about itself while it works: the edge to metrics.
 
-The door calls an ``Observer`` and does not know Prometheus; ``Silent`` is for uses without metrics.
+The door calls an ``PluginObserver`` and does not know Prometheus; ``SilentPlugin`` is for uses without metrics.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Protocol
 from node.sockets import FileId
 
 
-class Observer(Protocol):
+class PluginObserver(Protocol):
     """Takes figures; every call must return at once and must not raise. ``path`` is a ``RegistrationPath``."""
 
     def called(self, resource: str, method: str, code: str, seconds: float) -> None:
@@ -50,7 +50,7 @@ class Observer(Protocol):
         ...
 
 
-class Silent:
+class SilentPlugin:
     """Observes nothing."""
 
     def called(self, resource: str, method: str, code: str, seconds: float) -> None:

@@ -21,10 +21,10 @@ from node.clocks import SELDOM, until_tick
 from node.events import EventSink, EventType
 from node.sockets import SocketError, is_answered
 from plugin.conflict import Conflict
-from plugin.kubelet import KubeletFolders, KubeletView, Pace, RegisterRefused, RegistrationPath, register
-from plugin.listing import Listing
-from plugin.observer import Observer
-from plugin.registration import Backoff, Memory, RegistrationState, RegistrationStatus
+from plugin.kubelet import KubeletFolders, KubeletView, QuestionPace, RegisterRefused, RegistrationPath, register
+from plugin.listing import DeviceListing
+from plugin.observer import PluginObserver
+from plugin.registration import PluginRegistrationState, PluginRegistrationStatus, RegistrarMemory, RegistrationDelay
 from plugin.servicer import OPTIONS, DevicePluginServicer
 from plugin.serving import Serving
 from plugin.slot_ownership import Loss, SlotOwnership
@@ -46,20 +46,20 @@ class Registrar:
         self,
         resource: str,
         folders: KubeletFolders,
-        listing: Listing,
+        listing: DeviceListing,
         servicer: DevicePluginServicer,
         *,
         events: EventSink,
-        observer: Observer,
+        observer: PluginObserver,
         clock: Callable[[], float],
         random: Callable[[], float],
         view: KubeletView,
-        pace: Pace,
+        pace: QuestionPace,
         predecessors: Callable[[], Sequence[Path]] = tuple,
     ) -> None:
         """``predecessors``: sockets of other processes in the kubelet's registry that this one takes the place of."""
         self.resource = resource
-        self.status = RegistrationStatus(path=folders.paths[0])
+        self.status = PluginRegistrationStatus(path=folders.paths[0])
         self._folders = folders
         self._listing = listing
         self._events = events
@@ -70,10 +70,10 @@ class Registrar:
         )
         self._hands_over = False
         self._woken = asyncio.Event()
-        self._seen = Memory()
-        self._serve_backoff = Backoff(1.0, 30.0, random)
-        self._register_backoff = Backoff(0.05, 30.0, random)
-        self._refused_backoff = Backoff(5.0, 300.0, random)
+        self._seen = RegistrarMemory()
+        self._serve_backoff = RegistrationDelay(1.0, 30.0, random)
+        self._register_backoff = RegistrationDelay(0.05, 30.0, random)
+        self._refused_backoff = RegistrationDelay(5.0, 300.0, random)
         self._pace = pace
         self._possession = SlotOwnership(listing, folders, view, pace=pace, wake=self.wake)
         self._contest = Conflict(folders, listing, view, events=events, observer=observer, clock=clock, random=random)
@@ -134,7 +134,7 @@ class Registrar:
             return await self._settle(now)
         self._see_stream_end(now)
         if self._seen.kubelet is None or not is_answered(self._folders.socket):
-            self._say(RegistrationState.WAITING, f"no kubelet answers at {self._folders.socket}")
+            self._say(PluginRegistrationState.WAITING, f"no kubelet answers at {self._folders.socket}")
             if self._seen.kubelet is None:
                 return SELDOM
             # A socket that was just made is about to be listened on; one that stays silent belongs to a dead kubelet.
@@ -169,7 +169,7 @@ class Registrar:
             self._seen.stream_ended = now
             self._possession.ended(GRACE[self._serving.path])
             log.info("the kubelet's device stream ended", extra={"resource": self.resource})
-            self._say(RegistrationState.OFFERED, "the kubelet ended the device stream")
+            self._say(PluginRegistrationState.OFFERED, "the kubelet ended the device stream")
 
     async def _settle(self, now: float) -> float:
         seen = self._seen
@@ -187,7 +187,7 @@ class Registrar:
         if self._possession.found:
             # Where the devices are the same, the kubelet may go on hearing from us how they are.
             return self._begin_contest(self._possession.found, hold=not self._possession.agrees)
-        self._say(RegistrationState.REGISTERED)
+        self._say(PluginRegistrationState.REGISTERED)
         return until_tick(SELDOM, now)
 
     async def _serve(self, now: float) -> float:
@@ -201,7 +201,7 @@ class Registrar:
                 log.warning("the socket cannot be served", extra={"resource": self.resource, "reason": str(error)})
                 self._events.emit(EventType.WARNING, "SocketFailed", f"{self.resource}: {error}")
             self._observer.failed(self.resource, self._serving.path.value)
-            self._say(RegistrationState.FAILED, str(error))
+            self._say(PluginRegistrationState.FAILED, str(error))
             return self._serve_backoff.delay()
         self._seen.served_at = now
         self._seen.refusal = ""
@@ -209,7 +209,7 @@ class Registrar:
         self._seen.accepted = False
         self._seen.streaming = False
         self._possession.forget()
-        self._say(RegistrationState.OFFERED)
+        self._say(PluginRegistrationState.OFFERED)
         if old is not None:
             had_stream = self._listing.streams > 0
             await old.stop()
@@ -249,7 +249,7 @@ class Registrar:
             patience = self._folders.patience
         left = waiting_since + patience - now
         if left > 0:
-            self._say(RegistrationState.OFFERED, "waiting for the kubelet to ask")
+            self._say(PluginRegistrationState.OFFERED, "waiting for the kubelet to ask")
             return left
         self._observer.failed(self.resource, self._serving.path.value)
         asked = seen.asked_at >= max(seen.served_at, seen.kubelet_since)
@@ -262,7 +262,7 @@ class Registrar:
     def _give_up_registry(self, asked: bool) -> float:
         reason = "asked but opened no device stream" if asked else f"did not ask within {self._folders.patience:g} s"
         if RegistrationPath.REGISTER not in self._folders.paths:
-            self._say(RegistrationState.FAILED, f"the kubelet {reason} ({self._folders.registry})")
+            self._say(PluginRegistrationState.FAILED, f"the kubelet {reason} ({self._folders.registry})")
             self._serving.reopen()
             return self._refused_backoff.delay()
         log.warning(
@@ -275,7 +275,7 @@ class Registrar:
         return 0.0
 
     async def _serve_again(self, now: float, since: float, reason: str) -> float:
-        self._say(RegistrationState.FAILED, reason)
+        self._say(PluginRegistrationState.FAILED, reason)
         if self._seen.not_before <= since:
             self._seen.not_before = since + self._refused_backoff.delay()
         if now < self._seen.not_before:
@@ -303,13 +303,13 @@ class Registrar:
             self._observer.failed(self.resource, self._serving.path.value)
             if self.status.detail != error.reason:
                 log.warning("Register failed", extra={"resource": self.resource, "reason": error.reason})
-            self._say(RegistrationState.FAILED, error.reason)
+            self._say(PluginRegistrationState.FAILED, error.reason)
             delay = self._register_backoff.delay()
             seen.not_before = self._clock() + delay
             return delay
         seen.accepted, seen.registered_with, seen.registered_at = True, kubelet, self._clock()
         if not self._listing.streams:
-            self._say(RegistrationState.OFFERED, "registered, waiting for the kubelet to open the device stream")
+            self._say(PluginRegistrationState.OFFERED, "registered, waiting for the kubelet to open the device stream")
         return STREAM_PATIENCE
 
     async def _lost_again(self, now: float) -> bool:
@@ -341,13 +341,13 @@ class Registrar:
         if foreign:
             return self._begin_contest(foreign, hold=True)
         delay = self._contest.begin_unfound(loss)
-        self._say(RegistrationState.CONTESTED, self._contest.message)
+        self._say(PluginRegistrationState.CONTESTED, self._contest.message)
         return delay
 
     def _begin_contest(self, foreign: tuple[Path, ...], *, hold: bool) -> float:
         self._possession.forget()
         self._contest.begin(foreign, hold=hold)
-        self._say(RegistrationState.CONTESTED, self._contest.message)
+        self._say(PluginRegistrationState.CONTESTED, self._contest.message)
         return self._pace.alive
 
     async def _take_back(self) -> None:
@@ -361,6 +361,6 @@ class Registrar:
         if ended:
             seen.not_before = self._clock() + 0.1
 
-    def _say(self, state: RegistrationState, detail: str = "") -> None:
+    def _say(self, state: PluginRegistrationState, detail: str = "") -> None:
         (socket,) = self._serving.own or (None,)
-        self.status = RegistrationStatus(state, self._serving.path, socket, detail)
+        self.status = PluginRegistrationStatus(state, self._serving.path, socket, detail)

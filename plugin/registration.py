@@ -16,7 +16,7 @@ from node.values import Record, Value, record, value
 from plugin.kubelet import RegistrationPath
 
 
-class RegistrationState(StrEnum):
+class PluginRegistrationState(StrEnum):
     """Where a resource stands."""
 
     WAITING = "waiting"
@@ -30,17 +30,17 @@ class RegistrationState(StrEnum):
 
 
 @value
-class RegistrationStatus(Value):
+class PluginRegistrationStatus(Value):
     """State, path, socket and one sentence of detail."""
 
-    state: RegistrationState = RegistrationState.WAITING
+    state: PluginRegistrationState = PluginRegistrationState.WAITING
     path: RegistrationPath = RegistrationPath.REGISTRY
     socket: Path | None = None
     detail: str = ""
 
 
 @record
-class Memory(Record):
+class RegistrarMemory(Record):
     """What the registrar remembers between two looks; times are of the injected clock, 0 for never."""
 
     kubelet: FileId | None = None
@@ -89,7 +89,7 @@ class Predecessors:
         )
 
 
-class Backoff:
+class RegistrationDelay:
     """Delays in seconds: ``first``, doubled each time up to ``limit``, each cut by up to a quarter at random."""
 
     def __init__(self, first: float, limit: float, random: Callable[[], float]) -> None:

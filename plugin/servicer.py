@@ -29,8 +29,8 @@ from node.edits.options import ListStrategy
 from node.ledger.ledger import HeldError
 from node.offer import OfferedDevice, ResourceOffer
 from node.topology.model import Place
-from plugin.listing import Listing
-from plugin.observer import Observer
+from plugin.listing import DeviceListing
+from plugin.observer import PluginObserver
 from plugin.preferred import PlacementMap, Preference
 from plugin.recent import RecentGrants
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
@@ -45,13 +45,13 @@ OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_al
 """What Register announces and GetDevicePluginOptions answers: old kubelets read the one, new ones the other."""
 
 
-class CallError(Exception):
+class DevicePluginError(Exception):
     """A call that cannot be answered; subclasses say why in fields and in words."""
 
     code = grpc.StatusCode.INTERNAL
 
 
-class BadDevices(CallError):
+class BadDevices(DevicePluginError):
     """Ids that cannot be given: ``unknown``, ``duplicated``, and ``unhealthy`` with the reason of each."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
@@ -73,7 +73,7 @@ class BadDevices(CallError):
         self.unhealthy = dict(unhealthy)
 
 
-class DeviceTaken(CallError):
+class DeviceTaken(DevicePluginError):
     """A device that somebody else has, through the other door or with what it overlaps: ``why`` says who."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
@@ -84,7 +84,7 @@ class DeviceTaken(CallError):
         self.why = why
 
 
-class NoDevices(CallError):
+class NoDevices(DevicePluginError):
     """A request that names no device at all."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
@@ -130,9 +130,9 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
 
     def __init__(
         self,
-        listing: Listing,
+        listing: DeviceListing,
         render: Render,
-        observer: Observer,
+        observer: PluginObserver,
         recent: RecentGrants,
         taking: Admission = AdmitAll(),  # noqa: B008 - it has no state
     ) -> None:
@@ -265,7 +265,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             return answer()
         except HeldError as error:
             code, fault = self._refused(method, DeviceTaken(self._listing.resource, str(error)))
-        except CallError as error:
+        except DevicePluginError as error:
             code, fault = self._refused(method, error)
         except asyncio.CancelledError:  # the kubelet gave up while it waited, or this server ends
             code = grpc.StatusCode.CANCELLED
@@ -278,7 +278,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         await context.abort(code, fault)
         raise AssertionError("abort returned")  # It always raises; this line is for the type checker.
 
-    def _refused(self, method: str, error: CallError) -> tuple[grpc.StatusCode, str]:
+    def _refused(self, method: str, error: DevicePluginError) -> tuple[grpc.StatusCode, str]:
         fault = str(error)
         log.warning("call refused", extra={"resource": self._listing.resource, "method": method, "reason": fault})
         return error.code, fault

@@ -31,10 +31,10 @@ from pathlib import Path
 
 import grpc.aio
 
-from node.endpoint import Endpoint, Limits
+from node.endpoint import Endpoint, SocketLimits
 from node.kubelet.watcher_service import SERVICE, RegistrationServicer
 from plugin.kubelet import VERSION, KubeletFolders, RegisterRefused, RegistrationPath, register
-from plugin.listing import Listing
+from plugin.listing import DeviceListing
 from plugin.registration import socket_name
 from plugin.servicer import OPTIONS, DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
@@ -43,7 +43,7 @@ from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
 
 KUBELET_LOOK = 1.5
 """Seconds in which a kubelet finds a new socket in its registry and connects to it; it looks every second."""
-LIMITS = Limits(message=8 << 20)
+LIMITS = SocketLimits(message=8 << 20)
 """GetPreferredAllocation says all free ids twice, and the kubelet takes in lists of 4 MiB at most."""
 SERVICES = (
     api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"].full_name,
@@ -57,7 +57,7 @@ class Serving:
     def __init__(
         self,
         folders: KubeletFolders,
-        listing: Listing,
+        listing: DeviceListing,
         servicer: DevicePluginServicer,
         *,
         asked: Callable[[], None],
@@ -167,7 +167,12 @@ class Slot:
     """The slot of ``resource``, in which the plugin at ``socket`` is."""
 
     def __init__(
-        self, resource: str, socket: Path, folders: KubeletFolders, listing: Listing, servicer: DevicePluginServicer
+        self,
+        resource: str,
+        socket: Path,
+        folders: KubeletFolders,
+        listing: DeviceListing,
+        servicer: DevicePluginServicer,
     ) -> None:
         self._resource = resource
         # The kubelet joins it to its folder, and the result is the path by which it knows the socket already.

@@ -25,8 +25,8 @@ import grpc.aio
 
 from node.sockets import PREFIX, is_socket
 from node.values import Value, value
-from plugin.kubelet import KUBELET_SOCKET, KubeletFolders, KubeletView, Pace
-from plugin.listing import Listing
+from plugin.kubelet import KUBELET_SOCKET, KubeletFolders, KubeletView, QuestionPace
+from plugin.listing import DeviceListing
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
@@ -82,11 +82,11 @@ class SlotOwnership:
 
     def __init__(
         self,
-        listing: Listing,
+        listing: DeviceListing,
         folders: KubeletFolders,
         view: KubeletView,
         *,
-        pace: Pace,
+        pace: QuestionPace,
         wake: Callable[[], None],
     ) -> None:
         self._listing = listing

@@ -22,7 +22,7 @@ from driver.claims.model import ClaimError
 from driver.door.claim_calls import ClaimCalls, Context, Method, Operation, Outcome
 from driver.door.health_stream import HealthReports
 from driver.door.registration import PLUGIN_TYPE, DoorOptions, age, claim_socket, registration_socket, unique
-from node.endpoint import Endpoint, Limits
+from node.endpoint import Endpoint, SocketLimits
 from node.kubelet import watcher_service
 from node.sockets import make_private_directory
 from protos.dra.v1 import api_pb2 as dra_v1
@@ -35,7 +35,7 @@ from protos.drahealth.v1alpha1 import api_pb2 as health_v1alpha1
 from protos.drahealth.v1alpha1 import api_pb2_grpc as health_v1alpha1_grpc
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
-LIMITS = Limits(calls=1024)
+LIMITS = SocketLimits(calls=1024)
 """The kubelet asks for the claims of each pod in a call of its own, for all pods of the node at once."""
 _CLAIMS: Final[Mapping[str, Any]] = {"v1": dra_v1, "v1beta1": dra_v1beta1}
 """Messages by version. Kubelets from 1.34 on ask in v1; v1beta1 has no share ids."""

@@ -34,7 +34,7 @@ MODE = 0o644
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SpecFileChange:
     """What was done with a file: ``written``, ``removed``, or ``left`` because somebody else changed it."""
 
     name: str
@@ -58,7 +58,7 @@ class CdiDirectory:
         """Whether there may be files of ours; reads the record at the first call."""
         return bool(self._load())
 
-    def sync(self, desired: Mapping[str, Spec]) -> tuple[Change, ...]:
+    def sync(self, desired: Mapping[str, Spec]) -> tuple[SpecFileChange, ...]:
         """Have exactly ``desired`` (by file name) of ours in the folder.
 
         Raises ``CdiError`` for a spec that is not valid and for a folder or disk that does not take it; files that
@@ -69,7 +69,7 @@ class CdiDirectory:
         known = self._load()
         both = {name: tuple(dict.fromkeys((*known.get(name, ()), digest))) for name, digest in digests.items()}
         self._save({**known, **both})
-        changes = [Change(name, "written") for name, data in wanted.items() if self._write(name, data)]
+        changes = [SpecFileChange(name, "written") for name, data in wanted.items() if self._write(name, data)]
         changes += [self._sweep(name, known[name]) for name in sorted(known.keys() - wanted.keys())]
         self._save({name: (digest,) for name, digest in digests.items()})
         return tuple(changes)
@@ -89,19 +89,19 @@ class CdiDirectory:
             raise CdiError(f"file {path}", problem, "check the folder and the disk") from error
         return True
 
-    def _sweep(self, name: str, digests: tuple[str, ...]) -> Change:
+    def _sweep(self, name: str, digests: tuple[str, ...]) -> SpecFileChange:
         path = self.path / name
         try:
             if _digest(read_regular(path, LARGEST)) not in digests:
-                return Change(name, "left, somebody else changed it")
+                return SpecFileChange(name, "left, somebody else changed it")
             path.unlink()
         except FileNotFoundError:
-            return Change(name, "was gone already")
+            return SpecFileChange(name, "was gone already")
         except TooLarge:
-            return Change(name, "left, somebody else changed it")
+            return SpecFileChange(name, "left, somebody else changed it")
         except OSError as error:
             raise CdiError(f"file {path}", f"cannot be removed ({_reason(error)})", "check the folder") from error
-        return Change(name, "removed")
+        return SpecFileChange(name, "removed")
 
     def _load(self) -> dict[str, tuple[str, ...]]:
         if self._record is None:

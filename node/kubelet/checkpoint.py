@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 
 from node import values
 from node.kubelet import gojson
-from node.kubelet.gojson import JsonError, Place, Value
+from node.kubelet.gojson import FieldPlace, JsonError, Value
 
 FILE_NAME = "kubelet_internal_checkpoint"
 """Name of the file in the kubelet's device plugin folder."""
@@ -54,7 +54,7 @@ class CheckpointUnreadableError(CheckpointError):
 
 @values.quick
 @values.value
-class Entry(values.Value):
+class CheckpointEntry(values.Value):
     """What one container holds of one resource: ids by NUMA node (``NO_NUMA`` for none), and the plugin's answer.
 
     ``response`` is a serialized ``v1beta1.ContainerAllocateResponse``. An id on several nodes is in each bucket.
@@ -76,10 +76,10 @@ class Entry(values.Value):
 class Checkpoint(values.Value):
     """The content of the file: what containers hold, and the healthy ids of every registered resource."""
 
-    entries: tuple[Entry, ...] | None = None
+    entries: tuple[CheckpointEntry, ...] | None = None
     registered: Mapping[str, Ids] | None = None
 
-    def held(self) -> dict[tuple[str, str, str], Entry]:
+    def held(self) -> dict[tuple[str, str, str], CheckpointEntry]:
         """Entries by (pod UID, container, resource); of doubles the later one wins, as in the kubelet."""
         return {(entry.pod_uid, entry.container, entry.resource): entry for entry in self.entries or ()}
 
@@ -92,11 +92,11 @@ def decode(text: bytes) -> Checkpoint:
     """
     checkpoint, found = Checkpoint((), {}), 0
     try:
-        for name, value in gojson.members(gojson.parse(text), Place("", "checkpoint.Data")) or ():
+        for name, value in gojson.members(gojson.parse(text), FieldPlace("", "checkpoint.Data")) or ():
             if name.casefold() == "data":
                 checkpoint = _read_data(value, checkpoint)
             elif name.casefold() == "checksum":
-                found = gojson.unsigned(value, Place("Data.Checksum", "checksum.Checksum"))
+                found = gojson.unsigned(value, FieldPlace("Data.Checksum", "checksum.Checksum"))
     except JsonError as error:
         raise CheckpointUnreadableError(str(error)) from error
     expected = checksum(checkpoint)
@@ -131,19 +131,19 @@ def checksum(checkpoint: Checkpoint) -> int:
 
 def _read_data(value: Value, before: Checkpoint) -> Checkpoint:
     entries, registered = before.entries, before.registered
-    for name, member in gojson.members(value, Place("Data.Data", "checkpoint.checkpointData")) or ():
+    for name, member in gojson.members(value, FieldPlace("Data.Data", "checkpoint.checkpointData")) or ():
         if name.casefold() == "poddeviceentries":
-            place = Place("checkpointData.Data.PodDeviceEntries", "[]checkpoint.PodDevicesEntry")
+            place = FieldPlace("checkpointData.Data.PodDeviceEntries", "[]checkpoint.PodDevicesEntry")
             items = gojson.elements(member, place)
             entries = None if items is None else tuple(_read_entry(item, place) for item in items)
         elif name.casefold() == "registereddevices":
-            place = Place("checkpointData.Data.RegisteredDevices", "map[string][]string")
+            place = FieldPlace("checkpointData.Data.RegisteredDevices", "map[string][]string")
             pairs = gojson.members(member, place)
             registered = None if pairs is None else {key: _read_ids(item, place) for key, item in pairs}
     return Checkpoint(entries, registered)
 
 
-def _read_entry(value: Value, list_place: Place) -> Entry:
+def _read_entry(value: Value, list_place: FieldPlace) -> CheckpointEntry:
     texts = {"poduid": "", "containername": "", "resourcename": ""}
     devices: dict[int, Ids] | None = None
     response: bytes | None = None
@@ -151,22 +151,22 @@ def _read_entry(value: Value, list_place: Place) -> Entry:
     for name, member in gojson.members(value, list_place.of("checkpoint.PodDevicesEntry")) or ():
         key = name.casefold()
         if key in texts and member is not None:
-            texts[key] = gojson.string(member, Place(path + name, "string"))
+            texts[key] = gojson.string(member, FieldPlace(path + name, "string"))
         elif key == "deviceids":
-            place = Place(path + name, "checkpoint.DevicesPerNUMA")
+            place = FieldPlace(path + name, "checkpoint.DevicesPerNUMA")
             pairs = gojson.members(member, place)
             devices = None if pairs is None else {gojson.integer_key(k, place): _read_ids(v, place) for k, v in pairs}
         elif key == "allocresp":
-            response = gojson.blob(member, Place(path + name, "[]uint8"))
-    return Entry(texts["poduid"], texts["containername"], texts["resourcename"], devices, response)
+            response = gojson.blob(member, FieldPlace(path + name, "[]uint8"))
+    return CheckpointEntry(texts["poduid"], texts["containername"], texts["resourcename"], devices, response)
 
 
-def _read_ids(value: Value, place: Place) -> Ids:
+def _read_ids(value: Value, place: FieldPlace) -> Ids:
     items = gojson.elements(value, place.of("[]string"))
     return None if items is None else tuple(gojson.string(item, place.of("string")) for item in items)
 
 
-def _entry_json(entry: Entry) -> dict[str, object]:
+def _entry_json(entry: CheckpointEntry) -> dict[str, object]:
     response = None if entry.response is None else base64.b64encode(entry.response).decode()
     return {
         "PodUID": entry.pod_uid,
@@ -197,7 +197,7 @@ def _dump(checkpoint: Checkpoint) -> bytes:
     return _bytes(text)
 
 
-def _dump_entry(entry: Entry) -> str:
+def _dump_entry(entry: CheckpointEntry) -> str:
     devices = None if entry.devices is None else [(str(node), ids) for node, ids in sorted(entry.devices.items())]
     response = _list(None if entry.response is None else map(str, entry.response))
     return (

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from node.kubelet import gojson
-from node.kubelet.gojson import JsonError, Place
+from node.kubelet.gojson import FieldPlace, JsonError
 from node.kubelet.gojson import Value as JsonTree
 from node.values import Value, value
 
@@ -105,11 +105,11 @@ def decode(text: bytes) -> DraState:
     data = _inner(DraState())
     found = zlib.crc32(data.encode())
     try:
-        for name, member in gojson.members(gojson.parse(text), Place("", "state.Checkpoint")) or ():
+        for name, member in gojson.members(gojson.parse(text), FieldPlace("", "state.Checkpoint")) or ():
             if name.casefold() == "data" and member is not None:
-                data = gojson.string(member, Place("Checkpoint.Data", "string"))
+                data = gojson.string(member, FieldPlace("Checkpoint.Data", "string"))
             elif name.casefold() == "checksum" and member is not None:
-                found = _unsigned32(member, Place("Checkpoint.Checksum", "uint32"))
+                found = _unsigned32(member, FieldPlace("Checkpoint.Checksum", "uint32"))
         expected = zlib.crc32(data.encode())
         if expected != found:
             raise DraStateCorruptedError(expected, found)
@@ -127,7 +127,7 @@ def encode(state: DraState) -> bytes:
 def decode_health(text: bytes) -> HealthByDriver:
     """The health of every driver's devices; raises ``DraStateUnreadableError`` (the kubelet then starts without)."""
     try:
-        drivers = gojson.members(gojson.parse(text), Place("", "state.DevicesHealthMap")) or ()
+        drivers = gojson.members(gojson.parse(text), FieldPlace("", "state.DevicesHealthMap")) or ()
         return {driver: _read_driver_health(member) for driver, member in drivers}
     except JsonError as error:
         raise DraStateUnreadableError(str(error)) from error
@@ -144,18 +144,18 @@ def encode_health(health: HealthByDriver) -> bytes:
 
 def _read_data(tree: JsonTree) -> DraState:
     claims: tuple[ClaimInfo, ...] | None = None
-    for name, member in gojson.members(tree, Place("", "state.CheckpointData")) or ():
+    for name, member in gojson.members(tree, FieldPlace("", "state.CheckpointData")) or ():
         key = name.casefold()
         if key in ("kind", "apiversion"):
-            gojson.string(member, Place(f"CheckpointData.{name}", "string"))
+            gojson.string(member, FieldPlace(f"CheckpointData.{name}", "string"))
         elif key == "claiminfostatelist":
-            place = Place("CheckpointData.ClaimInfoStateList", "state.ClaimInfoStateList")
+            place = FieldPlace("CheckpointData.ClaimInfoStateList", "state.ClaimInfoStateList")
             items = gojson.elements(member, place)
             claims = None if items is None else tuple(_read_claim(item, place) for item in items)
     return DraState(claims)
 
 
-def _read_claim(tree: JsonTree, outer: Place) -> ClaimInfo:
+def _read_claim(tree: JsonTree, outer: FieldPlace) -> ClaimInfo:
     texts = {"claimuid": "", "claimname": "", "namespace": ""}
     types = {"claimuid": "types.UID"}
     pods: tuple[str, ...] | None = None
@@ -165,12 +165,12 @@ def _read_claim(tree: JsonTree, outer: Place) -> ClaimInfo:
         key = name.casefold()
         if key in texts:
             if member is not None:
-                texts[key] = gojson.string(member, Place(path + name, types.get(key, "string")))
+                texts[key] = gojson.string(member, FieldPlace(path + name, types.get(key, "string")))
         elif key == "poduids":
-            pairs = gojson.members(member, Place(path + "PodUIDs", "sets.Set[string]"))
+            pairs = gojson.members(member, FieldPlace(path + "PodUIDs", "sets.Set[string]"))
             pods = None if pairs is None else tuple(dict.fromkeys(pod for pod, _ in pairs))
         elif key == "driverstate":
-            pairs = gojson.members(member, Place(path + "DriverState", "map[string]state.DriverState"))
+            pairs = gojson.members(member, FieldPlace(path + "DriverState", "map[string]state.DriverState"))
             drivers = None if pairs is None else {driver: _read_driver(state) for driver, state in pairs}
     return ClaimInfo(texts["claimuid"], texts["claimname"], texts["namespace"], pods, drivers)
 
@@ -178,15 +178,15 @@ def _read_claim(tree: JsonTree, outer: Place) -> ClaimInfo:
 def _read_driver(tree: JsonTree) -> tuple[DeviceState, ...] | None:
     devices: tuple[DeviceState, ...] | None = None
     path = "ClaimInfoStateList.DriverState"
-    for name, member in gojson.members(tree, Place(f"ClaimInfoState.{path}", "state.DriverState")) or ():
+    for name, member in gojson.members(tree, FieldPlace(f"ClaimInfoState.{path}", "state.DriverState")) or ():
         if name.casefold() == "devices":
-            place = Place(f"DriverState.{path}.Devices", "[]state.Device")
+            place = FieldPlace(f"DriverState.{path}.Devices", "[]state.Device")
             items = gojson.elements(member, place)
             devices = None if items is None else tuple(_read_device(item, place) for item in items)
     return devices
 
 
-def _read_device(tree: JsonTree, outer: Place) -> DeviceState:
+def _read_device(tree: JsonTree, outer: FieldPlace) -> DeviceState:
     texts = {"poolname": "", "devicename": ""}
     share: str | None = None
     lists: dict[str, tuple[str, ...] | None] = {"requestnames": None, "cdideviceids": None}
@@ -195,11 +195,11 @@ def _read_device(tree: JsonTree, outer: Place) -> DeviceState:
         key = name.casefold()
         if key in texts:
             if member is not None:
-                texts[key] = gojson.string(member, Place(path + name, "string"))
+                texts[key] = gojson.string(member, FieldPlace(path + name, "string"))
         elif key == "shareid":
-            share = None if member is None else gojson.string(member, Place(path + name, "types.UID"))
+            share = None if member is None else gojson.string(member, FieldPlace(path + name, "types.UID"))
         elif key in lists:
-            place = Place(path + name, "[]string")
+            place = FieldPlace(path + name, "[]string")
             items = gojson.elements(member, place)
             lists[key] = None if items is None else tuple(gojson.string(item, place.of("string")) for item in items)
     return DeviceState(texts["poolname"], texts["devicename"], share, lists["requestnames"], lists["cdideviceids"])
@@ -207,9 +207,9 @@ def _read_device(tree: JsonTree, outer: Place) -> DeviceState:
 
 def _read_driver_health(tree: JsonTree) -> tuple[DeviceHealth, ...]:
     found: list[DeviceHealth] = []
-    for name, member in gojson.members(tree, Place("", "state.DriverHealthState")) or ():
+    for name, member in gojson.members(tree, FieldPlace("", "state.DriverHealthState")) or ():
         if name.casefold() == "devices":
-            place = Place("DriverHealthState.Devices", "map[string]state.DeviceHealth")
+            place = FieldPlace("DriverHealthState.Devices", "map[string]state.DeviceHealth")
             found = [_read_health(item) for _, item in gojson.members(member, place) or ()]
     return tuple(found)
 
@@ -218,26 +218,26 @@ def _read_health(tree: JsonTree) -> DeviceHealth:
     texts = {"poolname": "", "devicename": "", "health": "", "message": ""}
     updated, timeout = 0, 0
     path = "DeviceHealth.Devices."
-    for name, member in gojson.members(tree, Place("DriverHealthState.Devices", "state.DeviceHealth")) or ():
+    for name, member in gojson.members(tree, FieldPlace("DriverHealthState.Devices", "state.DeviceHealth")) or ():
         key = name.casefold()
         if key in texts and member is not None:
             kind = "state.DeviceHealthStatus" if key == "health" else "string"
-            texts[key] = gojson.string(member, Place(path + name, kind))
+            texts[key] = gojson.string(member, FieldPlace(path + name, kind))
         elif key == "lastupdated" and member is not None:
-            updated = _nanoseconds(gojson.string(member, Place(path + name, "time.Time")))
+            updated = _nanoseconds(gojson.string(member, FieldPlace(path + name, "time.Time")))
         elif key == "healthchecktimeout" and member is not None:
-            timeout = _duration(member, Place(path + name, "time.Duration"))
+            timeout = _duration(member, FieldPlace(path + name, "time.Duration"))
     return DeviceHealth(texts["poolname"], texts["devicename"], texts["health"], updated, timeout, texts["message"])
 
 
-def _unsigned32(tree: JsonTree, place: Place) -> int:
+def _unsigned32(tree: JsonTree, place: FieldPlace) -> int:
     number = gojson.unsigned(tree, place)
     if number >= 1 << 32:
         place.refuse(tree)
     return number
 
 
-def _duration(tree: JsonTree, place: Place) -> int:
+def _duration(tree: JsonTree, place: FieldPlace) -> int:
     if not isinstance(tree, gojson.Number) or not re.fullmatch(r"-?\d{1,19}", tree):
         place.refuse(tree)
     return int(tree)

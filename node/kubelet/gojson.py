@@ -43,7 +43,7 @@ Value = Object | list["Value"] | str | Number | bool | None
 
 @values.quick
 @values.value
-class Place(values.Value):
+class FieldPlace(values.Value):
     """Where a value is and what it has to be, in the decoder's words: struct and path, and the Go type."""
 
     path: str
@@ -54,9 +54,9 @@ class Place(values.Value):
         where = f"Go struct field {self.path}" if self.path else "Go value"
         raise JsonError(f"json: cannot unmarshal {_kind(value)} into {where} of type {self.type}")
 
-    def of(self, type_name: str) -> Place:
+    def of(self, type_name: str) -> FieldPlace:
         """The same place for an element of another type."""
-        return Place(self.path, type_name)
+        return FieldPlace(self.path, type_name)
 
 
 def parse(text: bytes) -> Value:
@@ -81,7 +81,7 @@ def parse(text: bytes) -> Value:
     return value
 
 
-def members(value: Value, place: Place) -> Iterator[tuple[str, Value]] | None:
+def members(value: Value, place: FieldPlace) -> Iterator[tuple[str, Value]] | None:
     """The members of an object; None for null; raises ``JsonError`` for anything else."""
     if value is None:
         return None
@@ -90,14 +90,14 @@ def members(value: Value, place: Place) -> Iterator[tuple[str, Value]] | None:
     return iter(value.pairs)
 
 
-def elements(value: Value, place: Place) -> list[Value] | None:
+def elements(value: Value, place: FieldPlace) -> list[Value] | None:
     """The elements of an array; None for null; raises ``JsonError`` for anything else."""
     if value is not None and not isinstance(value, list):
         place.refuse(value)
     return value
 
 
-def string(value: Value, place: Place) -> str:
+def string(value: Value, place: FieldPlace) -> str:
     """A string; null gives the empty one; raises ``JsonError`` for anything else."""
     if value is None:
         return ""
@@ -106,7 +106,7 @@ def string(value: Value, place: Place) -> str:
     return _clean(value)
 
 
-def unsigned(value: Value, place: Place) -> int:
+def unsigned(value: Value, place: FieldPlace) -> int:
     """An unsigned integer of 64 bits; null gives 0; raises ``JsonError`` for anything else."""
     if value is None:
         return 0
@@ -115,7 +115,7 @@ def unsigned(value: Value, place: Place) -> int:
     return int(value)
 
 
-def blob(value: Value, place: Place) -> bytes | None:
+def blob(value: Value, place: FieldPlace) -> bytes | None:
     """Bytes in base64; None for null; raises ``JsonError`` for anything else."""
     if value is None:
         return None
@@ -128,7 +128,7 @@ def blob(value: Value, place: Place) -> bytes | None:
     return base64.b64decode(text)
 
 
-def integer_key(name: str, place: Place) -> int:
+def integer_key(name: str, place: FieldPlace) -> int:
     """A map's key that has to be an integer of 64 bits; raises ``JsonError``."""
     if re.fullmatch("[+-]?[0-9]{1,19}", name):
         number = int(name)

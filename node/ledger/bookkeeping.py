@@ -19,7 +19,7 @@ from node.ledger.containers import NodeContainers, PodContainers
 from node.ledger.events import AllocatableRead, HoldsChanged, HoldsObserver
 from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, wholes_of
-from node.ledger.loop import HoldsLoop, Pace
+from node.ledger.loop import HoldsLoop, ReadingPace
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.ledger.process_check import PendingRelease, ProcessCheck
 from node.ledger.processes import UNSEEN, ComputeProcesses, sees_processes
@@ -34,7 +34,7 @@ ANSWERING = 0.5
 """Seconds that a call of the kubelet to the instance before may still be under way."""
 QUIET, TOLD = 60.0, 20
 """Seconds within which a device that was refused to a pod is told of once, and most devices that are told of in it."""
-ALONE = Pace(every=52.0)
+ALONE = ReadingPace(every=52.0)
 """Of the readings where there is one door; a slow one is done before ``TRUSTED``, so that what is known stays known."""
 
 
@@ -231,7 +231,7 @@ class Bookkeeping:
 
     def shared(self) -> None:
         """Another door needs to know what this node's pods have, from now on."""
-        self._loop.follow(Pace())
+        self._loop.follow(ReadingPace())
 
     def begin(self, *, relieves: bool) -> None:
         """This instance serves the kubelet from now on; ``relieves``: another one may still answer it for a while.

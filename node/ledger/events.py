@@ -41,7 +41,7 @@ class AllocatableRead(Value):
     devices: frozenset[tuple[str, str]]
 
 
-class Outcome(StrEnum):
+class ReadingOutcome(StrEnum):
     """How a reading went."""
 
     WHOLE = "whole"
@@ -53,7 +53,7 @@ class Outcome(StrEnum):
 class HoldsObserver(Protocol):
     """Takes figures; every call must return at once and must not raise."""
 
-    def read(self, outcome: Outcome, seconds: float) -> None:
+    def read(self, outcome: ReadingOutcome, seconds: float) -> None:
         """The kubelet was looked at, which took so long."""
         ...
 
@@ -74,10 +74,10 @@ class HoldsObserver(Protocol):
         ...
 
 
-class Silent:
+class SilentHolds:
     """Observes nothing."""
 
-    def read(self, outcome: Outcome, seconds: float) -> None:
+    def read(self, outcome: ReadingOutcome, seconds: float) -> None:
         """Drop the figure."""
 
     def looked(self, processes: int) -> None:

@@ -37,7 +37,7 @@ from node.ledger.offer_context import OfferContext, by_place
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
 from node.ledger.releases import refusal
-from node.ledger.states import HAD_BY_CLAIM, TRANSITIONS, DeviceFacts, DeviceMoved, DeviceState, events
+from node.ledger.states import HAD_BY_CLAIM, TRANSITIONS, DeviceMoved, LedgerFacts, LedgerState, events
 from node.ledger.tenants import Tenants
 from node.offer import OfferedDevice
 from node.rules import Door, Doors, Rule, rule_for
@@ -81,7 +81,7 @@ class HoldKeeper:
         They are or were held through a door that their rule has not (any more), a rule has just taken them from the
         plugin door, or claims may get them and nobody knows what was before this process began.
         """
-        self._states: dict[str, DeviceState] = {}
+        self._states: dict[str, LedgerState] = {}
         """Of every device that is not free; see ``node.ledger.states``."""
         self._told: frozenset[tuple[str, str]] = frozenset()
         self._began = False
@@ -272,9 +272,9 @@ class HoldKeeper:
             contested=contested,
         )
 
-    def state_of(self, device: str) -> DeviceState:
+    def state_of(self, device: str) -> LedgerState:
         """Where the device is in its life."""
-        return self._states.get(device, DeviceState.FREE)
+        return self._states.get(device, LedgerState.FREE)
 
     def _taken(self, event: HoldsTaken) -> None:
         """Allocate and claims take between two settlings; what they give back before the next one was held, too."""
@@ -282,8 +282,8 @@ class HoldKeeper:
             for hold in event.holds:
                 # A share of a device that another claim has may be reserved, too.
                 if hold.state is HoldState.RESERVED and not hold.admin:
-                    claim = self.state_of(hold.device) is DeviceState.CLAIM
-                    self._move(hold.device, DeviceFacts(claim=claim, reserved=True))
+                    claim = self.state_of(hold.device) is LedgerState.CLAIM
+                    self._move(hold.device, LedgerFacts(claim=claim, reserved=True))
             return
         self._note_doors(event.holds)
         for hold in event.holds:
@@ -291,16 +291,16 @@ class HoldKeeper:
                 continue
             self.draining.taken(hold.device, (hold.device, *hold.within))
             state = self.state_of(hold.device)
-            both, pod = state is DeviceState.CONFLICT, hold.door is Door.PLUGIN
-            facts = DeviceFacts(pod or both or state is DeviceState.POD, not pod or both or state is DeviceState.CLAIM)
+            both, pod = state is LedgerState.CONFLICT, hold.door is Door.PLUGIN
+            facts = LedgerFacts(pod or both or state is LedgerState.POD, not pod or both or state is LedgerState.CLAIM)
             self._move(hold.device, facts)
 
-    def _move(self, device: str, facts: DeviceFacts) -> None:
+    def _move(self, device: str, facts: LedgerFacts) -> None:
         state = self.state_of(device)
         for event in events(state, facts):
             before, state = state, TRANSITIONS[state][event]
             self._publish(DeviceMoved(device, before, event, state))
-        if state is DeviceState.FREE:
+        if state is LedgerState.FREE:
             self._states.pop(device, None)
         else:
             self._states[device] = state
@@ -313,7 +313,7 @@ class HoldKeeper:
         # What is reserved was found free before, but for reservations that are older than anybody's knowledge.
         unchecked = (self.draining.unchecked - reserved) | self.draining.wanted().keys()
         for device in sorted({*self._states, *pods, *prepared, *reserved, *pending, *unchecked}):
-            facts = DeviceFacts(
+            facts = LedgerFacts(
                 device in pods,
                 device in prepared,
                 device in reserved,
@@ -337,7 +337,7 @@ class HoldKeeper:
         self._move_all(pods.keys(), claims, pending.keys())
         for device, hold in self.draining.wanted().items():
             if device not in pending:
-                entered = self._for_plugin_door(hold) if self.state_of(device) is DeviceState.POD_CHECK else hold
+                entered = self._for_plugin_door(hold) if self.state_of(device) is LedgerState.POD_CHECK else hold
                 facts.setdefault(entered.owner, entered)
         facts |= {hold.owner: hold for hold in pending.values()}
         for owner in self.ledger.owners:

@@ -2,8 +2,9 @@
 
 Level-triggered: whoever wakes the loop says how soon, never what happened, and a reading says everything. The kubelet's
 API takes 100 questions a second from all clients of the node together, and a reading is two, so wakes are brought
-together: readings are at least ``Pace.least`` apart, those after grants and file events ``Pace.soon``, and what
-fails is tried again later each time. Without any reason the kubelet is looked at every ``Pace.every``.
+together: readings are at least ``ReadingPace.least`` apart, those after grants and file events ``ReadingPace.soon``,
+and a reading that fails is tried again later each time. Without any reason the kubelet is read every
+``ReadingPace.every``.
 
 A kubelet that is asked what pods have while it allocates a device may forget that it has (1.36, kubernetes#137534), and
 give it to the next pod. So no reading begins just after the plugin door was asked for devices, nor at the moment when a
@@ -18,7 +19,7 @@ import logging
 from collections.abc import Callable
 
 from node.events import EventSink, EventType
-from node.ledger.events import HoldsObserver, Outcome, Silent
+from node.ledger.events import HoldsObserver, ReadingOutcome, SilentHolds
 from node.ledger.reader import KubeletReader, Reading
 from node.values import Value, value
 
@@ -29,7 +30,7 @@ REMEMBERED = 32
 
 
 @value
-class Pace(Value):
+class ReadingPace(Value):
     """Seconds of the readings."""
 
     least: float = 0.2
@@ -68,8 +69,8 @@ class HoldsLoop:
         clock: Callable[[], float],
         random: Callable[[], float],
         events: EventSink,
-        observer: HoldsObserver = Silent(),  # noqa: B008 - it has no state
-        pace: Pace = Pace(),  # noqa: B008 - a frozen value
+        observer: HoldsObserver = SilentHolds(),  # noqa: B008 - it has no state
+        pace: ReadingPace = ReadingPace(),  # noqa: B008 - a frozen value
     ) -> None:
         self._reader = reader
         self._take = take
@@ -78,7 +79,7 @@ class HoldsLoop:
         self._random = random
         self._observer = observer
         self._pace = pace
-        self._faults = Faults(events, pace.quiet)
+        self._faults = ReadingFaults(events, pace.quiet)
         self._failures = 0
         self._unseen_readings = 0
         self._due = clock()
@@ -104,7 +105,7 @@ class HoldsLoop:
         """Look at this time (monotonic) at the latest: what is read then says more than what was read before."""
         self._want(max(when, self._last + self._pace.least))
 
-    def follow(self, pace: Pace) -> None:
+    def follow(self, pace: ReadingPace) -> None:
         """Another pace from now on; the next look is not later than it asks for."""
         self._pace = pace
         self._want(self._last + pace.every)
@@ -161,7 +162,7 @@ class HoldsLoop:
         self._unseen_readings += 1
 
 
-class Faults:
+class ReadingFaults:
     """Tells a fault once, however often it is met, and that it is over; both again only after ``quiet`` seconds."""
 
     def __init__(self, events: EventSink, quiet: float) -> None:
@@ -184,8 +185,8 @@ class Faults:
             log.info("the kubelet tells what containers have again")
 
 
-def _outcome(reading: Reading) -> Outcome:
+def _outcome(reading: Reading) -> ReadingOutcome:
     if reading.whole:
-        return Outcome.WHOLE
+        return ReadingOutcome.WHOLE
     parts = (reading.listed, reading.recorded, reading.allocatable)
-    return Outcome.FAILED if all(part is None for part in parts) else Outcome.PARTIAL
+    return ReadingOutcome.FAILED if all(part is None for part in parts) else ReadingOutcome.PARTIAL

@@ -21,7 +21,7 @@ from node.events import EventBus, EventSink, EventType
 from node.health.telling import named
 from node.inventory.live.passing import in_passing
 from node.inventory.model import Device
-from node.ledger.events import HoldsObserver, ReleasesAdvanced, ReleasesPending, Silent
+from node.ledger.events import HoldsObserver, ReleasesAdvanced, ReleasesPending, SilentHolds
 from node.ledger.ledger import Hold, HoldState, draining_owner, wholes_of
 from node.ledger.processes import DAEMONS, ComputeProcesses, Process, has_processes, ignored
 from node.values import Record, Value, record, value
@@ -36,7 +36,7 @@ NAMED = 3
 
 
 @value
-class Order(Value):
+class CheckOrder(Value):
     """A look that has to be made at a device; ``number`` tells it from looks at the same device before it was held."""
 
     device: Device
@@ -45,7 +45,7 @@ class Order(Value):
 
 @record
 class _Drain(Record):
-    order: Order
+    order: CheckOrder
     since: float
     due: float
     looks: int = 0
@@ -94,10 +94,10 @@ class PendingRelease:
             seen.add(name)
             if (drain := self._drains.get(name)) is not None:
                 # Made anew under its name (a MIG device), it has another UUID and would be looked for in vain.
-                drain.order = Order(device, drain.order.number)
+                drain.order = CheckOrder(device, drain.order.number)
             elif name not in self._free:
                 self._numbers += 1
-                self._drains[name] = _Drain(Order(device, self._numbers), at, now)
+                self._drains[name] = _Drain(CheckOrder(device, self._numbers), at, now)
         # Held ones, and those that are not both doors' any more, are looked at anew when that changes.
         self._drains = {name: drain for name, drain in self._drains.items() if name in seen}
         self._free &= seen
@@ -109,7 +109,7 @@ class PendingRelease:
                 self._drains.pop(name, None)
                 self._free.discard(name)
 
-    def due(self, now: float) -> tuple[Order, ...]:
+    def due(self, now: float) -> tuple[CheckOrder, ...]:
         """Looks to be made now."""
         return tuple(drain.order for drain in self._drains.values() if drain.due <= now)
 
@@ -117,7 +117,7 @@ class PendingRelease:
         """When the next look has to be made, by the monotonic clock; None for never."""
         return min((drain.due for drain in self._drains.values()), default=None)
 
-    def looked(self, order: Order, processes: tuple[Process, ...] | None, now: float) -> tuple[Process, ...]:
+    def looked(self, order: CheckOrder, processes: tuple[Process, ...] | None, now: float) -> tuple[Process, ...]:
         """What a look found; None if the driver never tells. Returns the processes that keep the device from use."""
         drain = self._current(order)
         if drain is None:
@@ -131,7 +131,7 @@ class PendingRelease:
             self._free.add(order.device.name)
         return left
 
-    def failed(self, order: Order, problem: str, now: float) -> None:
+    def failed(self, order: CheckOrder, problem: str, now: float) -> None:
         """A look could not be made this time; the device goes on draining."""
         drain = self._current(order)
         if drain is not None:
@@ -174,7 +174,7 @@ class PendingRelease:
             for name, drain in self._drains.items()
         }
 
-    def _current(self, order: Order) -> _Drain | None:
+    def _current(self, order: CheckOrder) -> _Drain | None:
         drain = self._drains.get(order.device.name)
         return drain if drain is not None and drain.order.number == order.number else None
 
@@ -191,7 +191,7 @@ def _named(processes: tuple[Process, ...]) -> str:
 
 @value
 class _Finding(Value):
-    order: Order
+    order: CheckOrder
     processes: tuple[Process, ...] | None = None
     problem: str = ""
 
@@ -210,7 +210,7 @@ class ProcessCheck:
         *,
         clock: Callable[[], float],
         events: EventSink,
-        observer: HoldsObserver = Silent(),  # noqa: B008 - it has no state
+        observer: HoldsObserver = SilentHolds(),  # noqa: B008 - it has no state
     ) -> None:
         self._draining = draining
         self._processes = processes
@@ -238,7 +238,7 @@ class ProcessCheck:
             else:
                 await self._look(self._draining.due(self._clock()))
 
-    async def _look(self, orders: tuple[Order, ...]) -> None:
+    async def _look(self, orders: tuple[CheckOrder, ...]) -> None:
         before = self._draining.wanted()
         findings = await in_passing(lambda: [self._found(order) for order in orders])
         for finding in findings:
@@ -247,7 +247,7 @@ class ProcessCheck:
         if self._draining.wanted() != before:
             self._bus.publish(ReleasesAdvanced())
 
-    def _found(self, order: Order) -> _Finding:
+    def _found(self, order: CheckOrder) -> _Finding:
         """In the thread."""
         try:
             return _Finding(order, self._processes.compute_processes(order.device))

@@ -44,7 +44,7 @@ from enum import StrEnum
 from node.values import Value, quick, value
 
 
-class DeviceState(StrEnum):
+class LedgerState(StrEnum):
     """See the table."""
 
     FREE = "free"
@@ -60,7 +60,7 @@ class DeviceState(StrEnum):
     CLAIM_PROCESSES = "claim-processes"
 
 
-class DeviceEvent(StrEnum):
+class LedgerEvent(StrEnum):
     """See the table."""
 
     POD_TAKES = "pod-takes"
@@ -74,7 +74,7 @@ class DeviceEvent(StrEnum):
     FREED = "freed"
 
 
-_S, _E = DeviceState, DeviceEvent
+_S, _E = LedgerState, LedgerEvent
 HAD_BY_CLAIM = frozenset((_S.RESERVED, _S.CLAIM, _S.CONFLICT, _S.CLAIM_CONTAINERS, _S.CLAIM_CHECK, _S.CLAIM_PROCESSES))
 """States in which a claim has or had the device last."""
 _CONTAINERS = (_S.POD_CONTAINERS, _S.CLAIM_CONTAINERS)
@@ -82,7 +82,7 @@ _CHECK = (_S.POD_CHECK, _S.CLAIM_CHECK)
 _PROCESSES = (_S.POD_PROCESSES, _S.CLAIM_PROCESSES)
 
 
-def _transitions(state: DeviceState) -> Mapping[DeviceEvent, DeviceState]:
+def _transitions(state: LedgerState) -> Mapping[LedgerEvent, LedgerState]:
     by_claim = state in HAD_BY_CLAIM
     found = {
         _E.POD_TAKES: _S.CONFLICT if state is _S.CLAIM else _S.POD,
@@ -100,15 +100,15 @@ def _transitions(state: DeviceState) -> Mapping[DeviceEvent, DeviceState]:
     return {event: after for event, after in found.items() if after is not state}
 
 
-TRANSITIONS: Mapping[DeviceState, Mapping[DeviceEvent, DeviceState]] = {
-    each: _transitions(each) for each in DeviceState
+TRANSITIONS: Mapping[LedgerState, Mapping[LedgerEvent, LedgerState]] = {
+    each: _transitions(each) for each in LedgerState
 }
 """By state and event the next state; what is not in it cannot happen."""
 
 
 @quick
 @value
-class DeviceFacts(Value):
+class LedgerFacts(Value):
     """What is known of a device now, from every source.
 
     ``pod``, ``claim``: who has it by the books; ``reserved``: for a claim, in the ledger; ``containers``: of an ended
@@ -129,12 +129,12 @@ class DeviceMoved(Value):
     """A device has gone from one state to the next; published by the keeper for everything that watches."""
 
     device: str
-    before: DeviceState
-    event: DeviceEvent
-    after: DeviceState
+    before: LedgerState
+    event: LedgerEvent
+    after: LedgerState
 
 
-def events(state: DeviceState, facts: DeviceFacts) -> tuple[DeviceEvent, ...]:
+def events(state: LedgerState, facts: LedgerFacts) -> tuple[LedgerEvent, ...]:
     """The events that lead from a state to what is known now, in order; none if it agrees."""
     pod, claim = state in (_S.POD, _S.CONFLICT), state in (_S.CLAIM, _S.CONFLICT)
     found = []

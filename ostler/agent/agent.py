@@ -319,7 +319,7 @@ class Agent:
             return
         await self._wait_until_settled()
         await load("ostler.agent.node_status")
-        from ostler.agent.node_events import Environment as Outside
+        from ostler.agent.node_events import ApiEnvironment as Outside
         from ostler.agent.node_status import NodeStatus
 
         self._node_status = NodeStatus(self._settings, self._events, Outside(os.environ))

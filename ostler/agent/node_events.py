@@ -46,7 +46,7 @@ _NORMAL = ("Quiesced", "Resumed")
 
 
 @value
-class Environment(Value):
+class ApiEnvironment(Value):
     """What tests replace: the environment, and where a pod's account and this machine's ids are."""
 
     environment: Mapping[str, str]
@@ -61,7 +61,7 @@ def is_posted(event: Event) -> bool:
     return event.reason != NOT_OURS and (event.type is EventType.WARNING or event.reason in _NORMAL)
 
 
-def events_wanted(settings: Settings, surroundings: Environment) -> bool:
+def events_wanted(settings: Settings, surroundings: ApiEnvironment) -> bool:
     """Whether events are to be posted; by ``auto`` never for a recorded node, whose devices are not this machine's."""
     choice = settings.kubernetes.events
     if choice is not EventsChoice.AUTO:
@@ -80,14 +80,14 @@ def events_wanted(settings: Settings, surroundings: Environment) -> bool:
 
 def node_events(settings: Settings, events: EventLog) -> NodeEvents | None:
     """The part that posts ``events``, None where none are to be posted."""
-    surroundings = Environment(os.environ)
+    surroundings = ApiEnvironment(os.environ)
     return NodeEvents(settings, events, surroundings) if events_wanted(settings, surroundings) else None
 
 
 class NodeEvents:
     """Posts an ``EventLog``'s events until cancelled; made on the agent's loop, for settings that want it."""
 
-    def __init__(self, settings: Settings, events: EventLog, surroundings: Environment) -> None:
+    def __init__(self, settings: Settings, events: EventLog, surroundings: ApiEnvironment) -> None:
         self._settings = settings
         self._events = events
         self._surroundings = surroundings

@@ -28,9 +28,9 @@ from kube.bodies import JsonObject, count_of, object_at, text_at
 from node.events import EventSink, EventType
 from ostler import __version__
 from ostler.agent.eventlog import FromThreads
-from ostler.agent.node_events import Environment
+from ostler.agent.node_events import ApiEnvironment
 from plugin.door import ResourceStatus
-from plugin.registration import RegistrationState
+from plugin.registration import PluginRegistrationState
 
 if TYPE_CHECKING:
     from kube.client import Client
@@ -58,7 +58,7 @@ def followed(resources: Iterable[ResourceStatus]) -> dict[str, int]:
     return {
         resource.name: resource.healthy
         for resource in resources
-        if resource.streams and resource.registration.state is not RegistrationState.CONTESTED
+        if resource.streams and resource.registration.state is not PluginRegistrationState.CONTESTED
     }
 
 
@@ -76,7 +76,7 @@ def differing(node: JsonObject, counts: Mapping[str, int]) -> dict[str, str]:
     return found
 
 
-class Plan:
+class AllocatablePlan:
     """Which numbers are to be compared with the Node, and when. Pure: times are of one clock, whichever it is.
 
     Only the newest number of a resource counts; how often it changed before its turn does not matter. ``rise``: seconds
@@ -132,7 +132,7 @@ class NodeStatus:
         self,
         settings: Settings,
         events: EventSink,
-        surroundings: Environment,
+        surroundings: ApiEnvironment,
         monotonic: Callable[[], float] = time.monotonic,
         rise: float = RISE,
     ) -> None:
@@ -140,7 +140,7 @@ class NodeStatus:
         self._events = events
         self._surroundings = surroundings
         self._monotonic = monotonic
-        self._plan = Plan(rise)
+        self._plan = AllocatablePlan(rise)
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._api: Client | None = None

@@ -22,7 +22,7 @@ from node.clocks import chance
 from node.kubelet.podresources import OPTIONS, TIMEOUT, ids_by_resource
 from node.rules import Door, Doors
 from node.sockets import is_answered, is_socket
-from ostler.agent.node_events import Environment, events_wanted
+from ostler.agent.node_events import ApiEnvironment, events_wanted
 from ostler.cli.client import NoAgent, call
 from ostler.cli.exits import CommandFailed
 from ostler.config.settings import Settings
@@ -188,7 +188,7 @@ class NodeAnswer:
     off: bool = False
 
 
-def ask_node(settings: Settings, surroundings: Environment) -> NodeAnswer:
+def ask_node(settings: Settings, surroundings: ApiEnvironment) -> NodeAnswer:
     """Read our Node, with one attempt and short limits."""
     if not (events_wanted(settings, surroundings) or settings.kubernetes.patch_allocatable or _serves_claims(settings)):
         return NodeAnswer(off=True)

@@ -148,10 +148,10 @@ class NodeView:
         return devices_of(self.facts(), Identities())
 
     def _ask_node(self) -> NodeAnswer:
-        from ostler.agent.node_events import Environment
+        from ostler.agent.node_events import ApiEnvironment
         from ostler.doctor.answers import ask_node
 
-        return ask_node(self.settings, Environment(self.environment, etc=self.host / "etc"))
+        return ask_node(self.settings, ApiEnvironment(self.environment, etc=self.host / "etc"))
 
     def _ask_nvml(self) -> NvmlAnswer:
         from ostler.doctor.nvml import ask_nvml

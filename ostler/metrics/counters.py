@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from node.health.state import HealthState
 from node.inventory.diff import Diff
 from node.inventory.model import Snapshot, SourceState, SourceStatus
-from node.ledger.events import Outcome
+from node.ledger.events import ReadingOutcome
 from node.metrics import Counter, Gauge, Histogram
 from node.rules import Door
 from node.sockets import FileId
@@ -288,7 +288,7 @@ class HoldsMetrics:
             "ostler_hold_readings",
             "Times that the kubelet was asked which devices containers have: all was told (whole), a part, or nothing.",
             ("outcome",),
-            _each(Outcome),
+            _each(ReadingOutcome),
         )
         self.reading = Histogram("ostler_hold_reading_duration_seconds", "Time that such a question took.", READINGS)
         self.read_at = Gauge(
@@ -310,11 +310,11 @@ class HoldsMetrics:
         """A pod or claim could not be given a device through ``door``, because the other door has given it out."""
         self.conflicts.add(door.value)
 
-    def read(self, outcome: Outcome, seconds: float) -> None:
+    def read(self, outcome: ReadingOutcome, seconds: float) -> None:
         """The kubelet was asked what containers have."""
         self.readings.add(outcome.value)
         self.reading.observe(seconds)
-        if outcome is Outcome.WHOLE:
+        if outcome is ReadingOutcome.WHOLE:
             self.read_at.set(self._clock())
 
     def looked(self, processes: int) -> None:

@@ -23,7 +23,7 @@ from ostler import __version__
 from ostler.metrics.counters import PENDING
 from plugin.door import ResourceStatus
 from plugin.kubelet import RegistrationPath
-from plugin.registration import RegistrationState
+from plugin.registration import PluginRegistrationState
 
 if TYPE_CHECKING:
     from node.health.keeper import HealthMetrics
@@ -249,7 +249,7 @@ def registration(figures: Figures, plugin: PluginMetrics) -> Iterator[Metric]:
         [
             sample
             for each in resources
-            for sample in _states(RegistrationState, each.registration.state.value, each.name)
+            for sample in _states(PluginRegistrationState, each.registration.state.value, each.name)
         ],
     )
     yield Gauge(

@@ -18,7 +18,7 @@ from typing import Literal
 
 from google.protobuf.message import DecodeError
 
-from node.kubelet.checkpoint import NO_NUMA, Checkpoint, Entry
+from node.kubelet.checkpoint import NO_NUMA, Checkpoint, CheckpointEntry
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.devices import DeviceSet, in_order
 from sandbox.kubelet.errors import DeviceAllocationError
@@ -158,10 +158,12 @@ class PodDevices:
             buckets = {node: ids or () for node, ids in (entry.devices or {}).items()}
             self._committed[ContainerResource(pod_uid, container, resource)] = AllocationRecord(buckets, answer)
 
-    def entries(self) -> tuple[Entry, ...] | None:
+    def entries(self) -> tuple[CheckpointEntry, ...] | None:
         """Committed records for the checkpoint; None when there are none, which a kubelet writes as null."""
         entries = tuple(
-            Entry(holder.pod_uid, holder.container, holder.resource, record.buckets, record.answer.SerializeToString())
+            CheckpointEntry(
+                holder.pod_uid, holder.container, holder.resource, record.buckets, record.answer.SerializeToString()
+            )
             for holder, record in sorted(self._committed.items(), key=lambda item: item[0])
         )
         return entries or None

@@ -31,7 +31,7 @@ from ostler.config.settings import CdiSettings, InventorySettings, KubeletSettin
 from ostler.metrics.counters import HoldsMetrics
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
-from plugin.observer import Silent as SilentPlugin
+from plugin.observer import SilentPlugin
 from plugin.servicer import renderer
 from tests.making.events import RecordedEvents
 from tests.making.virtual_time import VirtualLoop

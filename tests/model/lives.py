@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from node.ledger.bookkeeping import Bookkeeping
 from node.ledger.events import HoldsChanged
 from node.ledger.ledger import Hold, HoldState
-from node.ledger.states import TRANSITIONS, DeviceMoved, DeviceState
+from node.ledger.states import TRANSITIONS, DeviceMoved, LedgerState
 from node.rules import Door
 
-PENDING = frozenset(state for state in DeviceState if state.value.startswith(("pod-", "claim-")))
+PENDING = frozenset(state for state in LedgerState if state.value.startswith(("pod-", "claim-")))
 
 
 class StatesWatch:
@@ -18,14 +18,14 @@ class StatesWatch:
 
     def __init__(self, books: Bookkeeping) -> None:
         self._books = books
-        self._states: dict[str, DeviceState] = {}
+        self._states: dict[str, LedgerState] = {}
         self.problems: list[str] = []
-        self.seen: set[tuple[DeviceState, DeviceState]] = set()
+        self.seen: set[tuple[LedgerState, LedgerState]] = set()
         books.bus.subscribe(DeviceMoved, self._moved)
         books.bus.subscribe(HoldsChanged, lambda _: self.compare())
 
     def _moved(self, move: DeviceMoved) -> None:
-        before = self._states.get(move.device, DeviceState.FREE)
+        before = self._states.get(move.device, LedgerState.FREE)
         if before is not move.before:
             self.problems.append(f"{move.device} moved from {move.before}, and was {before}")
         if TRANSITIONS[move.before].get(move.event) is not move.after:
@@ -42,11 +42,11 @@ class StatesWatch:
                 entered.setdefault(hold.device, []).append(hold)
                 places.update((hold.device, *hold.within))
         for device in sorted({*self._states, *entered}):
-            state, found = self._states.get(device, DeviceState.FREE), _found(entered.get(device, ()))
+            state, found = self._states.get(device, LedgerState.FREE), _found(entered.get(device, ()))
             if found not in _expected(state) and not self._waits_behind_another(device, state, found, places):
                 self.problems.append(f"{device} is {state}, and the ledger has {sorted(found)}")
 
-    def _waits_behind_another(self, device: str, state: DeviceState, found: set[str], places: set[str]) -> bool:
+    def _waits_behind_another(self, device: str, state: LedgerState, found: set[str], places: set[str]) -> bool:
         """Its check has to wait, because something that overlaps it is held."""
         if state not in PENDING or found:
             return False
@@ -67,7 +67,7 @@ def _found(holds: Iterable[Hold]) -> set[str]:
     return found - {"reserved"} if f"held by {Door.DRA}" in found else found
 
 
-def _expected(state: DeviceState) -> tuple[set[str], ...]:
+def _expected(state: LedgerState) -> tuple[set[str], ...]:
     by_pod, by_claim, waits, pending = (
         f"held by {Door.PLUGIN}",
         f"held by {Door.DRA}",
@@ -75,13 +75,13 @@ def _expected(state: DeviceState) -> tuple[set[str], ...]:
         "pending",
     )
     return {
-        DeviceState.FREE: (set[str](),),
-        DeviceState.RESERVED: ({"reserved"},),
-        DeviceState.POD: ({by_pod},),
-        DeviceState.CLAIM: ({by_claim},),
-        DeviceState.CONFLICT: ({by_pod, by_claim},),
-        DeviceState.POD_CHECK: ({waits},),
+        LedgerState.FREE: (set[str](),),
+        LedgerState.RESERVED: ({"reserved"},),
+        LedgerState.POD: ({by_pod},),
+        LedgerState.CLAIM: ({by_claim},),
+        LedgerState.CONFLICT: ({by_pod, by_claim},),
+        LedgerState.POD_CHECK: ({waits},),
         # It stays in the plugin door's list for some seconds.
-        DeviceState.POD_CONTAINERS: ({waits}, {pending}),
-        DeviceState.CLAIM_CONTAINERS: ({waits}, {pending}),
+        LedgerState.POD_CONTAINERS: ({waits}, {pending}),
+        LedgerState.CLAIM_CONTAINERS: ({waits}, {pending}),
     }.get(state, ({pending},))

@@ -17,7 +17,7 @@ from node.offer import OfferedDevice
 from node.topology.cells import topology_of
 from node.topology.model import Place, proximity
 from ostler.metrics.counters import PluginMetrics
-from plugin.listing import Listing
+from plugin.listing import DeviceListing
 from plugin.preferred import PlacementMap, Preference
 from plugin.recent import RecentGrants
 from plugin.servicer import Context, DevicePluginServicer
@@ -62,7 +62,7 @@ class Admitting:
         }
 
     def _servicer(self, resource: str, devices: Sequence[Device]) -> DevicePluginServicer:
-        listing = Listing(resource, lambda: None)
+        listing = DeviceListing(resource, lambda: None)
         listing.update(tuple(OfferedDevice(device.name, device, healthy=True) for device in devices))
         servicer = DevicePluginServicer(listing, render, PluginMetrics(), self._recent)
         servicer.use(self.ground)

@@ -13,15 +13,15 @@ from node.inventory.model import Device, DeviceKind
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
 from plugin.door import PluginDoor
-from plugin.kubelet import KubeletFolders, Pace, RegistrationPath
-from plugin.observer import Observer, Silent
+from plugin.kubelet import KubeletFolders, QuestionPace, RegistrationPath
+from plugin.observer import PluginObserver, SilentPlugin
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.making.events import RecordedEvents
 from tests.waiting import background
 
 BOTH = (RegistrationPath.REGISTRY, RegistrationPath.REGISTER)
-QUICK = Pace(soon=0.1, again=0.1, sure=0.2, every=1.0, alive=0.05)
+QUICK = QuestionPace(soon=0.1, again=0.1, sure=0.2, every=1.0, alive=0.05)
 """A registrar that is in a hurry, as tests are."""
 
 
@@ -51,18 +51,18 @@ def door(
     told: RecordedEvents | None = None,
     *,
     paths: tuple[RegistrationPath, ...] = BOTH,
-    observer: Observer | None = None,
+    observer: PluginObserver | None = None,
     answer: Render = render,
     patience: float = 5.0,
     open_watch: Callable[[], Inotify] = open_inotify,
-    pace: Pace = QUICK,
+    pace: QuestionPace = QUICK,
 ) -> PluginDoor:
     """A door at the kubelet below ``root``."""
     return PluginDoor(
         folders(root, paths, patience),
         lambda _: answer,
         events=told or RecordedEvents(),
-        observer=observer or Silent(),
+        observer=observer or SilentPlugin(),
         clock=time.monotonic,
         random=random.Random(0).random,
         open_watch=open_watch,

@@ -14,9 +14,9 @@ import pytest
 from ostler.metrics.counters import PluginMetrics
 from plugin.conflict import Conflict
 from plugin.door import PluginDoor
-from plugin.kubelet import Answer, KubeletView, Pace, RegistrationPath
-from plugin.listing import Listing
-from plugin.observer import Silent
+from plugin.kubelet import AllocatableAnswer, KubeletView, QuestionPace, RegistrationPath
+from plugin.listing import DeviceListing
+from plugin.observer import SilentPlugin
 from plugin.slot_ownership import Loss
 from sandbox.kubelet.events import ListReceived, PluginDeregistered
 from sandbox.kubelet.kubelet import Kubelet
@@ -258,9 +258,15 @@ async def test_a_persons_stream_does_not_hide_that_the_kubelet_has_ended_its_own
 
 def contest_of(folder: Path, view: KubeletView, clock: Callable[[], float]) -> Conflict:
     """A conflict about the GPUs, without chance."""
-    listing = Listing(GPU, lambda: None)
+    listing = DeviceListing(GPU, lambda: None)
     return Conflict(
-        folders(folder), listing, view, events=RecordedEvents(), observer=Silent(), clock=clock, random=lambda: 0.0
+        folders(folder),
+        listing,
+        view,
+        events=RecordedEvents(),
+        observer=SilentPlugin(),
+        clock=clock,
+        random=lambda: 0.0,
     )
 
 
@@ -269,14 +275,14 @@ async def test_a_plugin_that_lives_but_has_lost_the_resource_is_waited_for_a_min
     short_dir: Path, had: dict[str, frozenset[str]] | None, *, over: bool
 ) -> None:
     now = 1000.0
-    view = KubeletView(short_dir / "kubelet.sock", lambda: None, clock=lambda: now, pace=Pace())
+    view = KubeletView(short_dir / "kubelet.sock", lambda: None, clock=lambda: now, pace=QuestionPace())
     conflict = contest_of(short_dir, view, lambda: now)
     path = short_dir / "other.sock"
     with socket.socket(socket.AF_UNIX) as living:
         living.bind(str(path))
         living.listen()
         conflict.begin((path,), hold=False)
-        view.answer = None if had is None else Answer(1, now, had)
+        view.answer = None if had is None else AllocatableAnswer(1, now, had)
         now += 59
         assert not conflict.is_over()
         now += 2
@@ -286,7 +292,7 @@ async def test_a_plugin_that_lives_but_has_lost_the_resource_is_waited_for_a_min
 
 def test_losses_to_nobody_are_answered_at_once_and_then_less_and_less_often(short_dir: Path) -> None:
     now = 0.0
-    view = KubeletView(short_dir / "kubelet.sock", lambda: None, clock=lambda: now, pace=Pace())
+    view = KubeletView(short_dir / "kubelet.sock", lambda: None, clock=lambda: now, pace=QuestionPace())
     conflict = contest_of(short_dir, view, lambda: now)
     delays = []
     loss = Loss("missing: g0", frozenset(), frozenset())

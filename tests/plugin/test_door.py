@@ -13,7 +13,7 @@ from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
 from node.topology.cells import topology_of
 from plugin.door import PluginDoor
-from plugin.observer import Silent
+from plugin.observer import SilentPlugin
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from tests.making.events import RecordedEvents
@@ -132,7 +132,7 @@ def test_answers_are_made_for_the_resource_as_it_is_offered(short_dir: Path) -> 
         folders(short_dir),
         render_for,
         events=RecordedEvents(),
-        observer=Silent(),
+        observer=SilentPlugin(),
         clock=lambda: 0.0,
         random=lambda: 0.5,
     )

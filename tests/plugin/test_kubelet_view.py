@@ -13,11 +13,11 @@ import grpc.aio
 import pytest
 
 from node.kubelet.podresources import PodResourcesRefused, healthy_ids, ids_by_resource, socket_below
-from plugin.kubelet import KubeletView, Pace
+from plugin.kubelet import KubeletView, QuestionPace
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from tests.waiting import background, eventually
 
-PACE = Pace(every=3600.0)
+PACE = QuestionPace(every=3600.0)
 
 
 class Kubelet(api_pb2_grpc.PodResourcesListerServicer):
@@ -59,7 +59,7 @@ async def serving(path: Path) -> AsyncIterator[Kubelet]:
 
 
 @asynccontextmanager
-async def viewing(path: Path, pace: Pace = PACE) -> AsyncIterator[tuple[KubeletView, list[int]]]:
+async def viewing(path: Path, pace: QuestionPace = PACE) -> AsyncIterator[tuple[KubeletView, list[int]]]:
     told: list[int] = []
     view = KubeletView(path, lambda: told.append(1), clock=time.monotonic, pace=pace)
     async with background(view.run()):
@@ -107,14 +107,14 @@ async def test_nothing_is_asked_before_somebody_wants_it(short_dir: Path) -> Non
 
 async def test_it_is_asked_again_after_a_while_without_any_reason(short_dir: Path) -> None:
     path = short_dir / "kubelet.sock"
-    async with serving(path) as kubelet, viewing(path, Pace(every=0.01)) as (view, _):
+    async with serving(path) as kubelet, viewing(path, QuestionPace(every=0.01)) as (view, _):
         view.want(0)
         await eventually(lambda: kubelet.asked >= 3)
 
 
 async def test_a_refused_question_is_repeated_sooner_and_says_nothing_meanwhile(short_dir: Path) -> None:
     path = short_dir / "kubelet.sock"
-    async with serving(path) as kubelet, viewing(path, Pace(every=1.2)) as (view, told):
+    async with serving(path) as kubelet, viewing(path, QuestionPace(every=1.2)) as (view, told):
         view.want(0)
         await eventually(lambda: told)
         kubelet.code = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -126,7 +126,7 @@ async def test_a_refused_question_is_repeated_sooner_and_says_nothing_meanwhile(
 
 
 async def test_where_there_is_no_socket_nothing_is_known(short_dir: Path) -> None:
-    async with viewing(short_dir / "kubelet.sock", Pace(every=0.01)) as (view, told):
+    async with viewing(short_dir / "kubelet.sock", QuestionPace(every=0.01)) as (view, told):
         view.want(0)
         async with serving(short_dir / "kubelet.sock"):
             await eventually(lambda: told)

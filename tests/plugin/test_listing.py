@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from plugin.listing import LIMIT, Listing, TooLarge, encode
+from plugin.listing import LIMIT, DeviceListing, ListTooLarge, encode
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.plugin.making import offered
 
 
-def listing() -> Listing:
-    return Listing("nvidia.com/gpu", lambda: None)
+def listing() -> DeviceListing:
+    return DeviceListing("nvidia.com/gpu", lambda: None)
 
 
 async def following(stream: AsyncIterator[api_pb2.ListAndWatchResponse]) -> list[str]:
@@ -93,7 +93,7 @@ async def test_every_stream_sees_every_final_state() -> None:
 
 async def test_opening_and_ending_a_stream_is_told() -> None:
     told: list[int] = []
-    shown = Listing("nvidia.com/gpu", lambda: told.append(1))
+    shown = DeviceListing("nvidia.com/gpu", lambda: told.append(1))
     shown.update(())
     stream = shown.follow()
     await following(stream)
@@ -105,7 +105,7 @@ async def test_opening_and_ending_a_stream_is_told() -> None:
 def test_a_list_past_the_kubelets_limit_is_refused_with_its_size_and_the_old_one_stays() -> None:
     shown = listing()
     shown.update((offered("a"),))
-    with pytest.raises(TooLarge) as refused:
+    with pytest.raises(ListTooLarge) as refused:
         shown.update(tuple(offered("x" * 60 + str(index)) for index in range(60_000)))
     assert "a list of 60000 devices has" in str(refused.value)
     assert f"and the kubelet takes {LIMIT}; the list shown before stays; split the resource" in str(refused.value)

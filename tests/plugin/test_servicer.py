@@ -13,7 +13,7 @@ import pytest
 from node.endpoint import Endpoint
 from node.offer import OfferedDevice
 from ostler.metrics.counters import PluginMetrics
-from plugin.listing import Listing
+from plugin.listing import DeviceListing
 from plugin.recent import RecentGrants
 from plugin.servicer import AdmitAll, DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
@@ -29,7 +29,7 @@ class Served:
 
     def __init__(self, directory: Path) -> None:
         self.metrics = PluginMetrics()
-        self.listing = Listing(RESOURCE, lambda: None)
+        self.listing = DeviceListing(RESOURCE, lambda: None)
         self.listing.update((offered("a", 0), offered("b", 1), offered("sick", 0, healthy=False, reason="lost")))
         self.servicer = DevicePluginServicer(self.listing, render, self.metrics, RecentGrants(lambda: 0.0))
         self.endpoint = Endpoint(

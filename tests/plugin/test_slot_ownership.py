@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugin.kubelet import Answer, KubeletView, Pace
-from plugin.listing import Listing
+from plugin.kubelet import AllocatableAnswer, KubeletView, QuestionPace
+from plugin.listing import DeviceListing
 from plugin.slot_ownership import Loss, SlotOwnership, difference
 from tests.plugin.making import folders, offered
 
 GPU = "nvidia.com/gpu"
-PACE = Pace(soon=1, again=1, sure=2, every=60, alive=1)
+PACE = QuestionPace(soon=1, again=1, sure=2, every=60, alive=1)
 IDS = st.frozensets(st.sampled_from("abcdef"))
 
 
@@ -23,7 +23,7 @@ class Judged:
 
     def __init__(self, root: Path) -> None:
         self.now = 100.0
-        self.listing = Listing(GPU, lambda: None)
+        self.listing = DeviceListing(GPU, lambda: None)
         self.listing.update((offered("g0"), offered("g1"), offered("g2", healthy=False, reason="broken")))
         self.listing.streams = 1
         self.view = KubeletView(root / "kubelet.sock", lambda: None, clock=lambda: self.now, pace=PACE)
@@ -35,7 +35,9 @@ class Judged:
         """The kubelet has these ids, ``after`` seconds; it was asked ``asked`` seconds before."""
         self.now += after
         self._number += 1
-        self.view.answer = Answer(self._number, self.now - asked, {GPU: frozenset(ids), "a.b/c": frozenset("x")})
+        self.view.answer = AllocatableAnswer(
+            self._number, self.now - asked, {GPU: frozenset(ids), "a.b/c": frozenset("x")}
+        )
         return self.possession.look(self.now)
 
 

@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Protocol, cast
 
-from node.documents import DocumentRefused, Limits, glimpse
+from node.documents import DocumentLimits, DocumentRefused, glimpse
 from node.inventory.facts import NodeFacts
 from node.yaml_text import compose_yaml
 
@@ -30,7 +30,7 @@ _FLOW_WIDTH = 96
 _LINE_WIDTH = 120
 _SHOWN = 60
 """Characters of a value that an error shows."""
-_LIMITS = Limits(depth=32, values=1_000_000)
+_LIMITS = DocumentLimits(depth=32, values=1_000_000)
 """A thousand devices with all that sources say of them have some 100,000 values."""
 
 

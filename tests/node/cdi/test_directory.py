@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.cdi.directory import SCHEMA, CdiDirectory, Change
+from node.cdi.directory import SCHEMA, CdiDirectory, SpecFileChange
 from node.cdi.spec import CdiError, Spec, encode
 from node.edits.model import ContainerEdits
 from node.files import write_record
@@ -51,7 +51,7 @@ def traces(folder: Path) -> dict[str, tuple[int, int]]:
 @pytest.mark.usefixtures("private")
 def test_files_and_folders_can_be_read_by_every_runtime_whatever_the_umask(folder: Path, record: Path) -> None:
     changes = CdiDirectory(folder, record).sync({GPU: OLD})
-    assert changes == (Change(GPU, "written"),)
+    assert changes == (SpecFileChange(GPU, "written"),)
     assert str(changes[0]) == f"{GPU} written"
     assert files(folder) == {GPU: encode(OLD)}
     assert (folder / GPU).stat().st_mode & 0o777 == 0o644
@@ -81,7 +81,7 @@ def test_only_what_changed_is_written(folder: Path, record: Path) -> None:
     directory = CdiDirectory(folder, record)
     directory.sync({GPU: OLD, OTHER: OLD})
     before = traces(folder)
-    assert directory.sync({GPU: NEW, OTHER: OLD}) == (Change(GPU, "written"),)
+    assert directory.sync({GPU: NEW, OTHER: OLD}) == (SpecFileChange(GPU, "written"),)
     assert files(folder) == {GPU: encode(NEW), OTHER: encode(OLD)}
     assert traces(folder)[OTHER] == before[OTHER]
 
@@ -90,10 +90,10 @@ def test_lost_file_is_written_again_and_so_is_a_lost_folder(folder: Path, record
     directory = CdiDirectory(folder, record)
     directory.sync({GPU: OLD})
     (folder / GPU).unlink()
-    assert directory.sync({GPU: OLD}) == (Change(GPU, "written"),)
+    assert directory.sync({GPU: OLD}) == (SpecFileChange(GPU, "written"),)
     (folder / GPU).unlink()
     folder.rmdir()
-    assert CdiDirectory(folder, record).sync({GPU: OLD}) == (Change(GPU, "written"),)
+    assert CdiDirectory(folder, record).sync({GPU: OLD}) == (SpecFileChange(GPU, "written"),)
     assert files(folder) == {GPU: encode(OLD)}
 
 
@@ -101,7 +101,7 @@ def test_wanted_file_that_somebody_changed_is_put_right(folder: Path, record: Pa
     directory = CdiDirectory(folder, record)
     directory.sync({GPU: OLD})
     (folder / GPU).write_text("{}")
-    assert directory.sync({GPU: OLD}) == (Change(GPU, "written"),)
+    assert directory.sync({GPU: OLD}) == (SpecFileChange(GPU, "written"),)
     assert files(folder) == {GPU: encode(OLD)}
 
 
@@ -109,8 +109,8 @@ def test_file_that_is_not_wanted_is_swept_also_by_the_next_process(folder: Path,
     CdiDirectory(folder, record).sync({GPU: OLD, OTHER: NEW})
     again = CdiDirectory(folder, record)
     assert CdiDirectory(folder, record).owns_files
-    assert again.sync({OTHER: NEW}) == (Change(GPU, "removed"),)
-    assert again.sync({}) == (Change(OTHER, "removed"),)
+    assert again.sync({OTHER: NEW}) == (SpecFileChange(GPU, "removed"),)
+    assert again.sync({}) == (SpecFileChange(OTHER, "removed"),)
     assert files(folder) == {}
     assert not again.owns_files
     assert not CdiDirectory(folder, record).owns_files
@@ -120,7 +120,7 @@ def test_file_that_somebody_changed_is_left_and_reported_once(folder: Path, reco
     directory = CdiDirectory(folder, record)
     directory.sync({GPU: OLD})
     (folder / GPU).write_text("theirs")
-    assert directory.sync({}) == (Change(GPU, "left, somebody else changed it"),)
+    assert directory.sync({}) == (SpecFileChange(GPU, "left, somebody else changed it"),)
     assert directory.sync({}) == ()
     assert files(folder) == {GPU: b"theirs"}
 
@@ -129,7 +129,7 @@ def test_file_that_is_gone_when_it_is_swept_is_said_to_be(folder: Path, record: 
     directory = CdiDirectory(folder, record)
     directory.sync({GPU: OLD})
     (folder / GPU).unlink()
-    assert directory.sync({}) == (Change(GPU, "was gone already"),)
+    assert directory.sync({}) == (SpecFileChange(GPU, "was gone already"),)
 
 
 def test_files_of_others_are_never_touched(folder: Path, record: Path) -> None:
@@ -174,7 +174,7 @@ def test_missing_record_leaves_files_that_may_be_others_and_takes_up_what_is_wan
     assert not again.owns_files
     assert again.sync({GPU: OLD}) == ()
     assert set(files(folder)) == {GPU, OTHER}
-    assert CdiDirectory(folder, record).sync({}) == (Change(GPU, "removed"),)
+    assert CdiDirectory(folder, record).sync({}) == (SpecFileChange(GPU, "removed"),)
     assert set(files(folder)) == {OTHER}
 
 
@@ -189,7 +189,7 @@ def test_damaged_record_is_set_aside_reported_and_made_anew(
     assert said.getMessage() == "the record of CDI files is not usable"
     assert "cdi-files.json is damaged" in str(said.__dict__["reason"])
     assert {path.name for path in record.parent.iterdir()} == {"cdi-files.json", "cdi-files.json.damaged-1"}
-    assert CdiDirectory(folder, record).sync({}) == (Change(GPU, "removed"),)
+    assert CdiDirectory(folder, record).sync({}) == (SpecFileChange(GPU, "removed"),)
 
 
 def test_record_of_a_newer_version_survives(folder: Path, record: Path) -> None:
@@ -197,8 +197,8 @@ def test_record_of_a_newer_version_survives(folder: Path, record: Path) -> None:
     write_record(record, SCHEMA.replace("v1", "v2"), {"new": "things"})
     before = record.read_bytes()
     directory = CdiDirectory(folder, record)
-    assert directory.sync({GPU: OLD}) == (Change(GPU, "written"),)
-    assert directory.sync({}) == (Change(GPU, "removed"),)
+    assert directory.sync({GPU: OLD}) == (SpecFileChange(GPU, "written"),)
+    assert directory.sync({}) == (SpecFileChange(GPU, "removed"),)
     assert record.read_bytes() == before
 
 
@@ -235,7 +235,7 @@ def test_folder_in_place_of_the_file_is_named_when_it_is_swept(folder: Path, rec
         == f"CDI file {folder / GPU}: cannot be removed (it is a folder, not a regular file); check the folder"
     )
     (folder / GPU).rmdir()
-    assert directory.sync({}) == (Change(GPU, "was gone already"),)
+    assert directory.sync({}) == (SpecFileChange(GPU, "was gone already"),)
 
 
 def test_record_that_cannot_be_written_stops_before_a_file_that_nobody_would_sweep(folder: Path, record: Path) -> None:
@@ -281,7 +281,7 @@ def test_full_disk_is_named_and_leaves_the_old_file_whole(folder: Path, record: 
     )
     assert files(folder) == {GPU: encode(OLD)}
     # The old content is still known as ours.
-    assert CdiDirectory(folder, record).sync({}) == (Change(GPU, "removed"),)
+    assert CdiDirectory(folder, record).sync({}) == (SpecFileChange(GPU, "removed"),)
 
 
 def test_read_only_folder_is_named_and_leaves_the_old_file_whole(short_dir: Path) -> None:
@@ -298,7 +298,7 @@ def test_read_only_folder_is_named_and_leaves_the_old_file_whole(short_dir: Path
     assert files(folder) == {GPU: encode(OLD)}
     record.chmod(0o600)
     folder.chmod(0o755)
-    assert CdiDirectory(folder, record).sync({GPU: padded(10)}) == (Change(GPU, "written"),)
+    assert CdiDirectory(folder, record).sync({GPU: padded(10)}) == (SpecFileChange(GPU, "written"),)
 
 
 def test_failed_replacement_is_still_ours_when_it_is_not_wanted_any_more(folder: Path, record: Path) -> None:
@@ -310,7 +310,7 @@ def test_failed_replacement_is_still_ours_when_it_is_not_wanted_any_more(folder:
         directory.sync(blocker)
     assert (folder / GPU).read_bytes() == encode(OLD)
     (folder / OTHER).rmdir()
-    assert Change(GPU, "removed") in directory.sync({})
+    assert SpecFileChange(GPU, "removed") in directory.sync({})
     assert files(folder) == {}
 
 

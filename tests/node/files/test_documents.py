@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from node.documents import (
+    DocumentLimits,
     DocumentRefused,
-    Limits,
     described,
     glimpse,
     is_deeper,
@@ -171,16 +171,16 @@ def test_depth_counts_lists_and_mappings_and_not_what_they_hold() -> None:
     with pytest.raises(DocumentRefused, match="nested deeper than 64 levels"):
         parse_json("[" * 65 + "]" * 65)
     with pytest.raises(DocumentRefused, match="nested deeper than 3 levels"):
-        parse_toml(b"a.b.c.d = 1", Limits(depth=3))
+        parse_toml(b"a.b.c.d = 1", DocumentLimits(depth=3))
 
 
 def test_aliases_count_with_all_that_they_stand_for() -> None:
     text = "a: &a [1, 2, 3]\nb: [*a, *a]\n"
-    assert parse_yaml(text, Limits(aliased=8)) == {"a": [1, 2, 3], "b": [[1, 2, 3], [1, 2, 3]]}
+    assert parse_yaml(text, DocumentLimits(aliased=8)) == {"a": [1, 2, 3], "b": [[1, 2, 3], [1, 2, 3]]}
     with pytest.raises(DocumentRefused, match=r"aliases stand for more than 7 values \(line 2\)"):
-        parse_yaml(text, Limits(aliased=7))
+        parse_yaml(text, DocumentLimits(aliased=7))
     with pytest.raises(DocumentRefused, match="aliases stand for more than 7 values"):
-        compose_yaml(text, Limits(aliased=7))
+        compose_yaml(text, DocumentLimits(aliased=7))
 
 
 def test_foreign_values_are_shown_short_and_on_one_line() -> None:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from node.ledger.allocations import KubeletAllocations, NobodyKnown
-from node.ledger.events import Outcome, Silent
+from node.ledger.events import ReadingOutcome, SilentHolds
 from node.ledger.ledger import HoldState
 from node.ledger.loop import HoldsLoop
 from node.ledger.reader import KubeletLook
@@ -23,13 +23,13 @@ CARDS = tuple(gpu(number) for number in range(8))
 PODS = 100
 
 
-class Figures(Silent):
+class Figures(SilentHolds):
     """Counts the readings."""
 
     def __init__(self) -> None:
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[ReadingOutcome] = []
 
-    def read(self, outcome: Outcome, seconds: float) -> None:
+    def read(self, outcome: ReadingOutcome, seconds: float) -> None:
         self.outcomes.append(outcome)
 
 
@@ -66,6 +66,6 @@ async def test_a_burst_of_pods_is_followed_with_few_readings_and_ends_with_what_
             listed = set(last[-3:])
             await eventually(lambda: {n for n, h in holds.wanted().items() if h.state is HoldState.LISTED} == listed)
             assert len(figures.outcomes) <= 6
-            assert set(figures.outcomes) == {Outcome.WHOLE}
+            assert set(figures.outcomes) == {ReadingOutcome.WHOLE}
     finally:
         await node.close()

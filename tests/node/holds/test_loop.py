@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from node.events import EventType
-from node.ledger.events import Outcome, Silent
-from node.ledger.loop import Faults, HoldsLoop, Pace
+from node.ledger.events import ReadingOutcome, SilentHolds
+from node.ledger.loop import HoldsLoop, ReadingFaults, ReadingPace
 from node.ledger.reader import KubeletReader, Reading
 from tests.making.events import RecordedEvents
 from tests.making.virtual_time import beside, now
@@ -24,7 +24,7 @@ class Node:
     def __init__(self) -> None:
         self.began: list[float] = []
         self.taken: list[Reading] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[ReadingOutcome] = []
         self.unseen = 0
         self.faults: tuple[str, ...] = ()
         self.seconds = 0.0
@@ -38,11 +38,11 @@ class Node:
         return reading(now(), listed, faults=self.faults)
 
 
-class Figures(Silent):
+class Figures(SilentHolds):
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def read(self, outcome: Outcome, seconds: float) -> None:
+    def read(self, outcome: ReadingOutcome, seconds: float) -> None:
         assert seconds == pytest.approx(self._node.seconds)
         self._node.outcomes.append(outcome)
 
@@ -75,7 +75,7 @@ def test_it_is_looked_at_once_at_the_start_and_then_every_ten_seconds() -> None:
     node = play(story)
     assert node.began == [0.0, 10.0, 20.0, 30.0]
     assert len(node.taken) == 4
-    assert node.outcomes == [Outcome.WHOLE] * 4
+    assert node.outcomes == [ReadingOutcome.WHOLE] * 4
 
 
 def test_a_wake_is_answered_when_the_kubelet_has_begun_what_it_was_for_and_many_of_them_together() -> None:
@@ -170,12 +170,12 @@ def test_failures_are_tried_again_later_each_time_whatever_wakes() -> None:
 
     node = play(story)
     assert node.began == [0.0, 10.0, 11.0, 13.0, 17.0, 25.0, 35.0, 45.0, 50.6]
-    assert set(node.outcomes) == {Outcome.WHOLE, Outcome.PARTIAL}
+    assert set(node.outcomes) == {ReadingOutcome.WHOLE, ReadingOutcome.PARTIAL}
 
 
 def test_a_kubelet_that_is_back_is_read_within_ten_seconds_also_where_it_is_read_seldom() -> None:
     async def story(node: Node, loop: HoldsLoop) -> None:
-        loop.follow(Pace(every=52.0))
+        loop.follow(ReadingPace(every=52.0))
         node.faults = (FAULT,)
         await asyncio.sleep(150)
         node.faults = ()
@@ -202,7 +202,7 @@ def test_a_fault_is_told_once_however_often_it_is_met() -> None:
 
 def test_an_old_fault_is_told_again_and_many_texts_do_not_fill_the_memory() -> None:
     events = RecordedEvents()
-    faults = Faults(events, 600.0)
+    faults = ReadingFaults(events, 600.0)
     for second in range(599):
         faults.tell(("busy",) if second % 2 else (), float(second))
     assert len(events.events) == 1
@@ -221,4 +221,4 @@ def test_a_reading_of_nothing_is_a_failed_one() -> None:
     async def story(node: Node, loop: HoldsLoop) -> None:
         await asyncio.sleep(1.5)
 
-    assert play(story, Absent()).outcomes == [Outcome.FAILED, Outcome.FAILED]
+    assert play(story, Absent()).outcomes == [ReadingOutcome.FAILED, ReadingOutcome.FAILED]

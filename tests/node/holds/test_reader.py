@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from node.kubelet.checkpoint import Checkpoint, Entry, encode
+from node.kubelet.checkpoint import Checkpoint, CheckpointEntry, encode
 from node.kubelet.podresources import PodResourcesRefused, healthy_ids
 from node.ledger.allocations import KubeletAllocations, NobodyKnown
 from node.ledger.ledger import HoldState
@@ -39,7 +39,7 @@ def _look(root: Path, unix: int | None = None) -> KubeletLook:
 def _checkpoint(root: Path, *ids: str, name: str = FILE) -> Path:
     folder = root / "device-plugins"
     folder.mkdir(exist_ok=True)
-    entries = tuple(Entry(f"uid-{id_}", "c", GPU, {-1: (id_,)}, b"") for id_ in ids)
+    entries = tuple(CheckpointEntry(f"uid-{id_}", "c", GPU, {-1: (id_,)}, b"") for id_ in ids)
     (folder / name).write_bytes(encode(Checkpoint(entries, {})))
     return folder / name
 

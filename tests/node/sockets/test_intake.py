@@ -18,12 +18,12 @@ import grpc.aio
 import pytest
 
 from node import endpoint as endpoint_module
-from node.endpoint import Endpoint, Limits
+from node.endpoint import Endpoint, SocketLimits
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 SERVICE = "v1beta1.DevicePlugin"
 ALLOCATE = b"/v1beta1.DevicePlugin/Allocate"
-LIMITS = Limits(message=1 << 20, calls=6, connections=4)
+LIMITS = SocketLimits(message=1 << 20, calls=6, connections=4)
 
 
 class Plugin(api_pb2_grpc.DevicePluginServicer):
@@ -39,7 +39,7 @@ class Plugin(api_pb2_grpc.DevicePluginServicer):
         await asyncio.Event().wait()
 
 
-def _endpoint(folder: Path, limits: Limits = LIMITS) -> Endpoint:
+def _endpoint(folder: Path, limits: SocketLimits = LIMITS) -> Endpoint:
     return Endpoint(
         folder,
         "a.sock",
@@ -139,10 +139,10 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 from tests.node.sockets.test_intake import _endpoint
-from node.endpoint import Limits
+from node.endpoint import SocketLimits
 
 async def main():
-    endpoint = _endpoint(Path(sys.argv[1]), Limits())
+    endpoint = _endpoint(Path(sys.argv[1]), SocketLimits())
     await endpoint.start()
     print("serving", flush=True)
     await asyncio.Event().wait()

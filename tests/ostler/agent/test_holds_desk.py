@@ -20,7 +20,7 @@ from ostler.config.settings import InventorySettings, Settings
 from ostler.metrics.counters import HoldsMetrics
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
-from plugin.observer import Silent
+from plugin.observer import SilentPlugin
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
@@ -47,7 +47,7 @@ class Node:
             KubeletFolders(folder / "a", folder / "b"),
             lambda _: NotImplemented,
             events=self.events,
-            observer=Silent(),
+            observer=SilentPlugin(),
             clock=loop.time,
             random=lambda: 0.0,
         )

@@ -14,7 +14,7 @@ import yaml
 
 from node.events import Event, EventType
 from ostler.agent.eventlog import EventLog
-from ostler.agent.node_events import Environment, NodeEvents, events_wanted, is_posted, node_events
+from ostler.agent.node_events import ApiEnvironment, NodeEvents, events_wanted, is_posted, node_events
 from ostler.cli.main import main
 from ostler.config.load import load
 from ostler.config.settings import Settings
@@ -74,7 +74,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @asynccontextmanager
 async def running(cluster: Cluster, log: EventLog, **flags: str) -> AsyncIterator[NodeEvents]:
-    surroundings = Environment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
+    surroundings = ApiEnvironment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
     part = NodeEvents(cluster.settings(**flags), log, surroundings)
     task = asyncio.create_task(part.run())
     try:
@@ -186,7 +186,7 @@ async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: Cluster, caplo
         raise RuntimeError("no numbers left")
 
     cluster.node = None
-    part = NodeEvents(cluster.settings(), EventLog(time.time), Environment({}, etc=cluster.etc, random=broken))
+    part = NodeEvents(cluster.settings(), EventLog(time.time), ApiEnvironment({}, etc=cluster.etc, random=broken))
     await asyncio.wait_for(part.run(), 10)
     assert part.failing == "stopped by an unexpected fault (RuntimeError: no numbers left)"
     assert "events are no longer posted" in caplog.text
@@ -203,7 +203,7 @@ def account(tmp_path: Path) -> Path:
 
 def wanted(environment: dict[str, str] | None = None, account: Path = Path("/none"), **flags: str) -> bool:
     given = {f"--{name.replace('_', '-')}": text for name, text in flags.items()}
-    return events_wanted(load(None, given, {}).settings, Environment(environment or {}, account))
+    return events_wanted(load(None, given, {}).settings, ApiEnvironment(environment or {}, account))
 
 
 def test_auto_means_a_known_node_and_a_way_to_the_api_server(account: Path) -> None:
@@ -228,7 +228,7 @@ def test_outside_of_a_cluster_there_is_no_such_part(monkeypatch: pytest.MonkeyPa
 
 async def test_on_without_a_cluster_says_what_is_missing(cluster: Cluster) -> None:
     settings = load(None, {"--node-name": "a", "--kubernetes-events": "on"}, {}).settings
-    part = NodeEvents(settings, EventLog(time.time), Environment({}))
+    part = NodeEvents(settings, EventLog(time.time), ApiEnvironment({}))
     task = asyncio.create_task(part.run())
     await eventually(lambda: "KUBERNETES_SERVICE_HOST" in part.failing)
     assert part.failing == "environment: KUBERNETES_SERVICE_HOST: is not set; run in a pod, or give a kubeconfig"

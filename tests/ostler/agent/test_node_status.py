@@ -14,12 +14,21 @@ import pytest
 from kube.bodies import JsonObject
 from node.events import EventType
 from ostler.agent.eventlog import EventLog
-from ostler.agent.node_events import Environment
-from ostler.agent.node_status import BURST, INTERVAL, NOT_WRITTEN, RISE, NodeStatus, Plan, differing, followed
+from ostler.agent.node_events import ApiEnvironment
+from ostler.agent.node_status import (
+    BURST,
+    INTERVAL,
+    NOT_WRITTEN,
+    RISE,
+    AllocatablePlan,
+    NodeStatus,
+    differing,
+    followed,
+)
 from ostler.config.load import load
 from ostler.config.settings import Settings
 from plugin.door import ResourceStatus
-from plugin.registration import RegistrationState, RegistrationStatus
+from plugin.registration import PluginRegistrationState, PluginRegistrationStatus
 from sandbox.apiserver.server import ApiServer
 from tests.waiting import eventually
 
@@ -28,7 +37,7 @@ NODE = "worker-1"
 
 
 def shows(healthy: int, name: str = GPU, *, streams: int = 1, state: str = "registered") -> ResourceStatus:
-    return ResourceStatus(name, 8, healthy, streams, RegistrationStatus(RegistrationState(state)))
+    return ResourceStatus(name, 8, healthy, streams, PluginRegistrationStatus(PluginRegistrationState(state)))
 
 
 def node_of(capacity: dict[str, str], allocatable: dict[str, str]) -> JsonObject:
@@ -72,9 +81,9 @@ def test_what_others_serve_is_left_alone() -> None:
 
 
 @pytest.fixture
-def plan() -> Plan:
+def plan() -> AllocatablePlan:
     """One that has compared its first lists: GPUs 4, NICs 2."""
-    made = Plan()
+    made = AllocatablePlan()
     made.show({GPU: 4, NIC: 2}, 100.0)
     assert made.take(100.0) == {}, "what the kubelet has just heard of is a higher number, too"
     assert made.take(100.0 + RISE) == {GPU: 4, NIC: 2}
@@ -82,7 +91,7 @@ def plan() -> Plan:
     return made
 
 
-def test_a_lower_number_is_due_at_once_and_a_higher_one_after_a_moment(plan: Plan) -> None:
+def test_a_lower_number_is_due_at_once_and_a_higher_one_after_a_moment(plan: AllocatablePlan) -> None:
     plan.show({GPU: 3, NIC: 2}, 110.0)
     assert (plan.wait(110.0), plan.take(110.0)) == (0.0, {GPU: 3})
     plan.show({GPU: 4, NIC: 2}, 111.0)
@@ -91,19 +100,19 @@ def test_a_lower_number_is_due_at_once_and_a_higher_one_after_a_moment(plan: Pla
     assert plan.wait(120.0) is None
 
 
-def test_a_higher_number_that_does_not_last_is_never_written(plan: Plan) -> None:
+def test_a_higher_number_that_does_not_last_is_never_written(plan: AllocatablePlan) -> None:
     plan.show({GPU: 5, NIC: 2}, 110.0)
     plan.show({GPU: 4, NIC: 2}, 110.5)
     assert plan.take(110.5) == {GPU: 4}
     assert plan.wait(120.0) is None
 
 
-def test_the_same_list_again_is_nothing_to_do(plan: Plan) -> None:
+def test_the_same_list_again_is_nothing_to_do(plan: AllocatablePlan) -> None:
     plan.show({GPU: 4, NIC: 2}, 110.0)
     assert plan.wait(110.0) is None
 
 
-def test_a_resource_that_the_kubelet_no_longer_follows_is_dropped(plan: Plan) -> None:
+def test_a_resource_that_the_kubelet_no_longer_follows_is_dropped(plan: AllocatablePlan) -> None:
     plan.show({GPU: 3, NIC: 2}, 110.0)
     plan.show({NIC: 2}, 110.0)
     assert plan.wait(110.0) is None
@@ -111,7 +120,7 @@ def test_a_resource_that_the_kubelet_no_longer_follows_is_dropped(plan: Plan) ->
     assert plan.take(111.0 + RISE) == {GPU: 3}, "the kubelet has forgotten what it was"
 
 
-def test_devices_that_come_and_go_cost_one_look_a_second_and_the_latest_number_wins(plan: Plan) -> None:
+def test_devices_that_come_and_go_cost_one_look_a_second_and_the_latest_number_wins(plan: AllocatablePlan) -> None:
     looks, last = [], 0
     for step in range(1000):
         now = 110.0 + step / 100
@@ -126,7 +135,7 @@ def test_devices_that_come_and_go_cost_one_look_a_second_and_the_latest_number_w
     assert plan.take(120.0 + late) == {GPU: last}
 
 
-def test_what_failed_is_due_again_with_its_newest_number(plan: Plan) -> None:
+def test_what_failed_is_due_again_with_its_newest_number(plan: AllocatablePlan) -> None:
     plan.show({GPU: 3, NIC: 2}, 110.0)
     taken = plan.take(110.0)
     plan.show({GPU: 2}, 110.1)
@@ -172,7 +181,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @asynccontextmanager
 async def running(cluster: Cluster, log: EventLog) -> AsyncIterator[NodeStatus]:
-    around = Environment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
+    around = ApiEnvironment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
     part = NodeStatus(cluster.settings(), log, around, rise=0.01)
     part.show([shows(4)])
     task = asyncio.create_task(part.run())
@@ -272,7 +281,7 @@ async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: Cluster, caplo
         raise RuntimeError("no numbers left")
 
     cluster.server.store.delete("nodes", NODE)
-    part = NodeStatus(cluster.settings(), log(), Environment({}, etc=cluster.etc, random=broken), rise=0.0)
+    part = NodeStatus(cluster.settings(), log(), ApiEnvironment({}, etc=cluster.etc, random=broken), rise=0.0)
     part.show([shows(1)])
     await asyncio.wait_for(part.run(), 10)
     assert part.reasons()[0].endswith("stopped by an unexpected fault (RuntimeError: no numbers left)")

@@ -31,7 +31,7 @@ from ostler.config.settings import (
 from ostler.metrics.counters import HoldsMetrics
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
-from plugin.observer import Silent
+from plugin.observer import SilentPlugin
 from plugin.servicer import renderer
 from sandbox.apiserver.server import ApiServer
 from scheduling.api.validation.shapes import DEFAULT, Gates
@@ -120,7 +120,7 @@ class Both:
             KubeletFolders(folders.device_plugin_dir, folders.registry_dir),
             renderer,
             events=self.events,
-            observer=Silent(),
+            observer=SilentPlugin(),
             clock=time.time,
             random=_half,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.ledger.events import HoldsObserver, Outcome
+from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.ledger.ledger import HoldState
 from node.metrics import metrics_of
 from node.rules import Door
@@ -89,10 +89,10 @@ def test_what_happens_is_counted() -> None:
     counts.lost(Door.PLUGIN)
     counts.evicted()
     observer: HoldsObserver = counts
-    observer.read(Outcome.FAILED, 5.0)
-    observer.read(Outcome.PARTIAL, 0.01)
+    observer.read(ReadingOutcome.FAILED, 5.0)
+    observer.read(ReadingOutcome.PARTIAL, 0.01)
     assert ("ostler_hold_reading_timestamp_seconds",) not in numbers(counts)
-    observer.read(Outcome.WHOLE, 0.01)
+    observer.read(ReadingOutcome.WHOLE, 0.01)
     observer.looked(0)
     observer.looked(2)
     found = numbers(counts)

@@ -11,11 +11,11 @@ from ostler.metrics.exposition import Exposition
 from ostler.metrics.figures import Figures
 from plugin.door import ResourceStatus
 from plugin.kubelet import RegistrationPath
-from plugin.registration import RegistrationState, RegistrationStatus
+from plugin.registration import PluginRegistrationState, PluginRegistrationStatus
 from tests.ostler.metrics.scraping import Scrape
 
 LOST = Health(HealthState.UNHEALTHY, "it is lost", 1700000000.0)
-REGISTERED = RegistrationStatus(RegistrationState.REGISTERED, RegistrationPath.REGISTRY)
+REGISTERED = PluginRegistrationStatus(PluginRegistrationState.REGISTERED, RegistrationPath.REGISTRY)
 
 
 def scrape(metrics: AgentMetrics, *, devices: int, lost: int = 0, resources: int = 1) -> Scrape:

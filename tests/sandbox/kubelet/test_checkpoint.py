@@ -13,10 +13,10 @@ from node.kubelet.checkpoint import (
     FILE_NAME,
     Checkpoint,
     CheckpointCorruptedError,
+    CheckpointEntry,
     CheckpointError,
     CheckpointNotFoundError,
     CheckpointUnreadableError,
-    Entry,
     checksum,
     decode,
     encode,
@@ -30,7 +30,7 @@ _STATES = [case for case in cases_in(_FOLDER / "state_files.jsonl") if case["fil
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _ids = st.none() | st.lists(_text, max_size=3).map(tuple)
 _entries = st.builds(
-    Entry,
+    CheckpointEntry,
     _text,
     _text,
     _text,
@@ -126,8 +126,8 @@ def test_checksum_of_null_and_of_empty_differ() -> None:
 
 
 def test_of_two_entries_of_one_holder_the_later_wins() -> None:
-    first = Entry("p", "c", "r", {-1: ("d0",)}, b"")
-    later = Entry("p", "c", "r", {0: ("d1", "d2"), 1: ("d2",)}, b"")
+    first = CheckpointEntry("p", "c", "r", {-1: ("d0",)}, b"")
+    later = CheckpointEntry("p", "c", "r", {0: ("d1", "d2"), 1: ("d2",)}, b"")
     assert Checkpoint((first, later)).held() == {("p", "c", "r"): later}
     assert later.ids == {"d1", "d2"}
 
