@@ -112,10 +112,10 @@ def _seconds(text: str | None) -> float:
     if text is None:
         return 0.0
     # Here and not above: only who gives a time needs it.
-    from ostler.config.scalars import BadValue, Duration
+    from ostler.config.scalars import BadValue, DurationType
 
     try:
-        return Duration("1s", "8784h").from_text(text)
+        return DurationType("1s", "8784h").from_text(text)
     except BadValue as error:
         raise CommandFailed(f"--for {error.problem}; {error.fix}", Exit.USAGE) from error
 

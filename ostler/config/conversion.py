@@ -24,7 +24,7 @@ from ostler.config.default_rules import Rename, nvidia_rules, renamed_rules
 from ostler.config.errors import ConfigError, ConfigErrors, Note, NoteKind, Origin
 from ostler.config.load import Read, SourceFormat, load_bytes, read_document
 from ostler.config.options import Roots
-from ostler.config.section import AnyField, Field, ListOf, Section, Values
+from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Values
 from ostler.config.settings import MigStrategy
 from ostler.config.sriov import DEFAULT_PREFIX
 
@@ -193,9 +193,9 @@ def write_section(section: Section, values: Values, remark: Remark, indent: str 
             if inner:
                 yield f"{indent}{field.key}:"
                 yield from inner
-        elif isinstance(kind, ListOf) and isinstance(kind.item, Section):
+        elif isinstance(kind, ConfigList) and isinstance(kind.item, Section):
             yield f"{indent}{field.key}:"
-            for item in values[cast("Field[tuple[Values, ...]]", field)]:
+            for item in values[cast("ConfigField[tuple[Values, ...]]", field)]:
                 yield from _write_item(kind.item, item, remark, indent)
         elif comment or value != field.default:
             yield f"{indent}{field.key}: {_written(field, value)}{comment}"
@@ -210,7 +210,7 @@ def _write_item(section: Section, item: Values, remark: Remark, indent: str) -> 
 def _written(field: AnyField, value: object) -> str:
     if not isinstance(value, tuple):
         return written(value)
-    if len(value) == 1 and isinstance(field.type, ListOf) and field.type.single:
+    if len(value) == 1 and isinstance(field.type, ConfigList) and field.type.single:
         return written(value[0])
     return f"[{', '.join(written(item) for item in value)}]"
 

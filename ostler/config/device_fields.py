@@ -16,7 +16,7 @@ from node.inventory.model import DeviceKind
 from node.inventory.nics.attributes import NIC_VENDORS
 from node.inventory.vendors import VENDORS
 from node.rules import FunctionRange
-from ostler.config.document import Meaning, Scalar, clipped, shown
+from ostler.config.document import Meaning, ScalarNode, clipped, shown
 from ostler.config.patterns import (
     NamePattern,
     Pattern,
@@ -27,7 +27,7 @@ from ostler.config.patterns import (
     spelling,
 )
 from ostler.config.scalars import BadValue, Boolean, Choice, Integer, JsonObject, ScalarType
-from ostler.config.section import Field, ListOf, Section, section
+from ostler.config.section import ConfigField, ConfigList, Section, section
 
 MAX_INTERFACE = 15
 """Bytes of an interface's name (the kernel's IFNAMSIZ less the zero byte)."""
@@ -48,7 +48,7 @@ class PciId(ScalarType[str]):
     def __init__(self, example: str) -> None:
         self.example = f'"{example}"'
 
-    def from_scalar(self, scalar: Scalar) -> str:
+    def from_scalar(self, scalar: ScalarNode) -> str:
         """See ``ScalarType``: what YAML calls a number is four digits all the same."""
         return self.from_text(scalar.text)
 
@@ -102,7 +102,7 @@ class PartitionKey(ScalarType[str]):
 
     example = '"0x7fff"'
 
-    def from_scalar(self, scalar: Scalar) -> str:
+    def from_scalar(self, scalar: ScalarNode) -> str:
         """See ``ScalarType``: 0x7fff without quotes is meant as it is written."""
         return self.from_text(scalar.text)
 
@@ -128,7 +128,7 @@ class Functions(ScalarType[FunctionRange]):
 
     example = '"ens1np0#0-3,7"'
 
-    def from_scalar(self, scalar: Scalar) -> FunctionRange:
+    def from_scalar(self, scalar: ScalarNode) -> FunctionRange:
         """See ``ScalarType``: a lone number is mostly the rest of a range that was not quoted."""
         if scalar.meaning is not Meaning.TEXT:
             fix = f"put several ranges into quotes, such as {self.example}, and a name like a number, too"
@@ -232,57 +232,63 @@ class LinkType(StrEnum):
     INFINIBAND = "infiniband"
 
 
-KINDS = Field("kind", ListOf(Choice(DeviceKind), fewest=1, single=True), (), "Kinds of device.")
-VENDOR = Field("vendor", ListOf(Choice(VENDOR_NAMES), fewest=1, single=True), (), "Vendors.")
-PRODUCTS = Field(
+KINDS = ConfigField("kind", ConfigList(Choice(DeviceKind), fewest=1, single=True), (), "Kinds of device.")
+VENDOR = ConfigField("vendor", ConfigList(Choice(VENDOR_NAMES), fewest=1, single=True), (), "Vendors.")
+PRODUCTS = ConfigField(
     "product",
-    ListOf(Pattern(), fewest=1, single=True),
+    ConfigList(Pattern(), fewest=1, single=True),
     (),
     "Product names, also without the vendor and with - for blanks.",
 )
-PROFILES = Field(
-    "profile", ListOf(ProfilePattern(), fewest=1, single=True), (), "MIG profiles, or AMD's partition modes."
+PROFILES = ConfigField(
+    "profile", ConfigList(ProfilePattern(), fewest=1, single=True), (), "MIG profiles, or AMD's partition modes."
 )
-UUIDS = Field("uuid", ListOf(UuidPattern(), fewest=1, single=True), (), "UUIDs.")
-PCI_ADDRESSES = Field("pciAddress", ListOf(PciPattern(), fewest=1, single=True), (), "PCI addresses.")
-NAMES = Field("name", ListOf(NamePattern(), fewest=1, single=True), (), "Device names, as 'ostler devices' shows them.")
-MIG_ENABLED: Field[bool | None] = Field(
+UUIDS = ConfigField("uuid", ConfigList(UuidPattern(), fewest=1, single=True), (), "UUIDs.")
+PCI_ADDRESSES = ConfigField("pciAddress", ConfigList(PciPattern(), fewest=1, single=True), (), "PCI addresses.")
+NAMES = ConfigField(
+    "name", ConfigList(NamePattern(), fewest=1, single=True), (), "Device names, as 'ostler devices' shows them."
+)
+MIG_ENABLED: ConfigField[bool | None] = ConfigField(
     "migEnabled", Boolean(), None, "Whole GPUs with MIG mode on (true) or off (false)."
 )
-WHOLE_INSTANCES = Field(
+WHOLE_INSTANCES = ConfigField(
     "wholeInstances", Boolean(), False, "Only MIG devices whose compute instance fills its GPU instance."
 )
-DRIVERS = Field("drivers", ListOf(DriverName(), fewest=1, single=True), (), "Kernel drivers.")
-PCI_VENDORS = Field("pciVendors", ListOf(PciId("15b3"), fewest=1, single=True), (), "PCI vendor ids of NICs.")
-PCI_DEVICES = Field("pciDevices", ListOf(PciId("101e"), fewest=1, single=True), (), "PCI device ids of NICs.")
-FUNCTIONS = Field(
+DRIVERS = ConfigField("drivers", ConfigList(DriverName(), fewest=1, single=True), (), "Kernel drivers.")
+PCI_VENDORS = ConfigField("pciVendors", ConfigList(PciId("15b3"), fewest=1, single=True), (), "PCI vendor ids of NICs.")
+PCI_DEVICES = ConfigField("pciDevices", ConfigList(PciId("101e"), fewest=1, single=True), (), "PCI device ids of NICs.")
+FUNCTIONS = ConfigField(
     "functions",
-    ListOf(Choice(NicFunction), fewest=1, single=True),
+    ConfigList(Choice(NicFunction), fewest=1, single=True),
     (),
     "NICs that are physical functions or without SR-IOV (pf), virtual functions (vf), subfunctions (sf).",
 )
-INTERFACES = Field(
+INTERFACES = ConfigField(
     "interfaces",
-    ListOf(Functions(), fewest=1, single=True),
+    ConfigList(Functions(), fewest=1, single=True),
     (),
     "NICs by the interface of their physical function; NAME#0-3,7 for virtual functions by number.",
 )
-ROOT_DEVICES = Field(
+ROOT_DEVICES = ConfigField(
     "rootDevices",
-    ListOf(RootFunctions(), fewest=1, single=True),
+    ConfigList(RootFunctions(), fewest=1, single=True),
     (),
     "NICs by the PCI address of their physical function; ADDRESS#0-3,7 for virtual functions by number.",
 )
-LINK_TYPES = Field("linkTypes", ListOf(Choice(LinkType), fewest=1, single=True), (), "What the link of a NIC speaks.")
-RDMA: Field[bool | None] = Field("rdma", Boolean(), None, "NICs with an RDMA device (true) or without one (false).")
-ACPI_INDEXES = Field(
+LINK_TYPES = ConfigField(
+    "linkTypes", ConfigList(Choice(LinkType), fewest=1, single=True), (), "What the link of a NIC speaks."
+)
+RDMA: ConfigField[bool | None] = ConfigField(
+    "rdma", Boolean(), None, "NICs with an RDMA device (true) or without one (false)."
+)
+ACPI_INDEXES = ConfigField(
     "acpiIndexes",
-    ListOf(Integer(0, 0xFFFFFFFF), fewest=1, single=True),
+    ConfigList(Integer(0, 0xFFFFFFFF), fewest=1, single=True),
     (),
     "NICs by the index that the firmware gives them.",
 )
-PARTITION_KEYS = Field(
-    "pKeys", ListOf(PartitionKey(), fewest=1, single=True), (), "NICs by their default InfiniBand partition key."
+PARTITION_KEYS = ConfigField(
+    "pKeys", ConfigList(PartitionKey(), fewest=1, single=True), (), "NICs by their default InfiniBand partition key."
 )
 NIC_FACTS = (
     PCI_VENDORS,

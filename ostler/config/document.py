@@ -42,7 +42,7 @@ class Meaning(StrEnum):
 
 
 @value
-class Scalar(Value):
+class ScalarNode(Value):
     """One value as it is written; ``plain``: without quotes, so that it may be a number, true, false or null."""
 
     line: int
@@ -68,7 +68,7 @@ class Sequence(Value):
 
 
 @value
-class Entry(Value):
+class MappingEntry(Value):
     """A key with the place where it stands, and its value."""
 
     key: str
@@ -83,22 +83,22 @@ class Mapping(Value):
 
     line: int
     column: int
-    entries: tuple[Entry, ...]
+    entries: tuple[MappingEntry, ...]
 
-    def entry(self, key: str) -> Entry | None:
+    def entry(self, key: str) -> MappingEntry | None:
         """The entry of that key."""
         return next((entry for entry in self.entries if entry.key == key), None)
 
 
 @value
-class Refused(Value):
+class DocumentRefused(Value):
     """Stands for something whose error is reported already (a tag, an alias)."""
 
     line: int
     column: int
 
 
-Node = Scalar | Sequence | Mapping | Refused
+Node = ScalarNode | Sequence | Mapping | DocumentRefused
 
 _PLAIN = (
     (Meaning.NULL, re.compile(r"|~|null|Null|NULL")),
@@ -188,9 +188,9 @@ class _Frame(Record):
     column: int
     mapping: bool
     permitted: bool
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[MappingEntry] = field(default_factory=list)
     items: list[Node] = field(default_factory=list)
-    key: Scalar | None = None
+    key: ScalarNode | None = None
     keys: dict[str, int] = field(default_factory=dict)
 
 
@@ -224,15 +224,15 @@ class _Builder:
                 )
             )
         elif isinstance(event, yaml.ScalarEvent):
-            value = Scalar(line, column, event.value, event.implicit[0])
-            self._add(value if self._permits(event, line, column) else Refused(line, column))
+            value = ScalarNode(line, column, event.value, event.implicit[0])
+            self._add(value if self._permits(event, line, column) else DocumentRefused(line, column))
         elif isinstance(event, yaml.CollectionStartEvent):
             permitted = self._permits(event, line, column)
             self._open(line, column, isinstance(event, yaml.MappingStartEvent), permitted)
         elif isinstance(event, yaml.CollectionEndEvent):
             frame = self._stack.pop()
             if not frame.permitted:
-                self._add(Refused(frame.line, frame.column))
+                self._add(DocumentRefused(frame.line, frame.column))
             elif frame.mapping:
                 self._add(Mapping(frame.line, frame.column, tuple(frame.entries)))
             else:
@@ -255,17 +255,17 @@ class _Builder:
         elif frame.key is None:
             frame.key = self._key(node)
         else:
-            key: Scalar = frame.key
+            key: ScalarNode = frame.key
             frame.key = None
             first = frame.keys.setdefault(key.text, key.line)
             if len(frame.keys) == len(frame.entries):
                 where = Origin(self._source, key.line, key.column, join_key(self._path(), key.text))
                 self.errors.append(where.error(f"is given twice, first in line {first}", "keep one of the two"))
             else:
-                frame.entries.append(Entry(key.text, key.line, key.column, node))
+                frame.entries.append(MappingEntry(key.text, key.line, key.column, node))
 
-    def _key(self, node: Node) -> Scalar:
-        if isinstance(node, Scalar):
+    def _key(self, node: Node) -> ScalarNode:
+        if isinstance(node, ScalarNode):
             return node
         self._refuse(node.line, node.column, "a key cannot be an alias", "a key must be text")
         raise _Unreadable
@@ -288,11 +288,11 @@ class _Builder:
             return False
         return True
 
-    def _refuse(self, line: int, column: int, problem: str, fix: str) -> Refused:
+    def _refuse(self, line: int, column: int, problem: str, fix: str) -> DocumentRefused:
         self.errors.append(Origin(self._source, line, column, self._path()).error(problem, fix))
         if len(self.errors) == MOST_ERRORS:
             raise _Unreadable
-        return Refused(line, column)
+        return DocumentRefused(line, column)
 
     def _stop(self, line: int, column: int, problem: str, fix: str) -> None:
         self._refuse(line, column, problem, fix)

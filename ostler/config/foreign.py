@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ostler.config.document import Entry, Mapping, Meaning, Node, Refused, Scalar
+from ostler.config.document import DocumentRefused, Mapping, MappingEntry, Meaning, Node, ScalarNode
 from ostler.config.errors import ConfigError, Note, NoteKind, Origin
 from ostler.config.scalars import JsonObject, ScalarType, Unusable
-from ostler.config.section import AnyField, ListOf, Section, Values
+from ostler.config.section import AnyField, ConfigList, Section, Values
 
 
 class Anything:
@@ -24,7 +24,7 @@ class Anything:
     def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> bool:
         """See ``ValueType``."""
         del at, problems  # nothing can be wrong with it
-        if isinstance(node, Refused):
+        if isinstance(node, DocumentRefused):
             raise Unusable
         return _is_null(node)
 
@@ -56,10 +56,10 @@ class GoSection(Section):
         """See ``Section``."""
         return super().known(key) or self._by_folded.get(fold(key))
 
-    def counted(self, node: Mapping, values: Values, problems: list[ConfigError]) -> Iterator[Entry]:
+    def counted(self, node: Mapping, values: Values, problems: list[ConfigError]) -> Iterator[MappingEntry]:
         """See ``Section``: without nulls, and without those that a later key replaces."""
         entries = [entry for entry in node.entries if not self._is_absent(entry, values)]
-        last: dict[int, Entry] = {}
+        last: dict[int, MappingEntry] = {}
         for entry in sorted(entries, key=lambda entry: entry.key) if self._by_sorted_keys else entries:
             last[id(self.known(entry.key))] = entry
         for entry in entries:
@@ -75,12 +75,12 @@ class GoSection(Section):
                 text = f"has no effect, as there: {winner.key} in line {winner.line} means the same and counts"
                 values.notes.append(Note(NoteKind.IDLE, values.place_of(entry), text))
 
-    def _is_absent(self, entry: Entry, values: Values) -> bool:
+    def _is_absent(self, entry: MappingEntry, values: Values) -> bool:
         field = self.known(entry.key)
         if field is None or field.required or not _is_null(entry.value):
             return False
         kind: object = field.type
-        if not isinstance(kind, ScalarType | ListOf):
+        if not isinstance(kind, ScalarType | ConfigList):
             return False
         values.notes.append(Note(NoteKind.IGNORED, values.place_of(entry), "has no meaning here: it is null"))
         return True
@@ -93,7 +93,7 @@ def fold(key: str) -> str:
     return "".join(folded if len(folded := each.casefold()) == 1 else each for each in key)
 
 
-def entry_of(tree: Mapping, key: str) -> Entry | None:
+def entry_of(tree: Mapping, key: str) -> MappingEntry | None:
     """The entry whose key Go takes for ``key``."""
     folded = fold(key)
     return tree.entry(key) or next((entry for entry in tree.entries if fold(entry.key) == folded), None)
@@ -110,9 +110,9 @@ def notes_of(values: Values) -> Iterator[Note]:
 
 
 def _is_null(node: Node) -> bool:
-    return isinstance(node, Scalar) and node.meaning is Meaning.NULL
+    return isinstance(node, ScalarNode) and node.meaning is Meaning.NULL
 
 
 def _holds_objects(field: AnyField) -> bool:
     kind: object = field.type
-    return isinstance(kind.item if isinstance(kind, ListOf) else kind, Section)
+    return isinstance(kind.item if isinstance(kind, ConfigList) else kind, Section)

@@ -11,8 +11,8 @@ from node.health.signal import Trouble
 from node.health.state import Action
 from node.health.xids import Profile, XidTable
 from ostler.config.errors import ConfigError
-from ostler.config.scalars import Boolean, Choice, Duration, Integer
-from ostler.config.section import Field, ListOf, Section, Values, section
+from ostler.config.scalars import Boolean, Choice, DurationType, Integer
+from ostler.config.section import ConfigField, ConfigList, Section, Values, section
 
 
 def health_policy(health: Values, everywhere: TaintEffect, problems: list[ConfigError]) -> Policy:
@@ -85,23 +85,23 @@ class _Harder(Choice[Action]):
         self.example = Action.RESET.value
 
 
-DRY_RUN = Field(
+DRY_RUN = ConfigField(
     "dryRun", Boolean(), False, "Judge, tell and count, but show devices as scans find them; nothing evicts."
 )
-PROFILE = Field(
+PROFILE = ConfigField(
     "profile",
     Choice(Profile),
     Profile.CATALOG,
     "catalog: NVIDIA's documented actions; compat: what NVIDIA's device plugin does, six XIDs warn and all others"
     " but 154 take the GPU away; strict: the catalog, one step harder.",
 )
-UNKNOWN: Field[Action | None] = Field(
+UNKNOWN: ConfigField[Action | None] = ConfigField(
     "unknown", Choice(Action), None, "Action for XIDs that the catalog lacks; absent: drain, or reset but for catalog."
 )
-XID_NUMBERS = Field("ids", ListOf(_Number(1, 65535, 94), fewest=1), (), "Numbers of XIDs.", required=True)
-XID_ACTION = Field("action", Choice(Action), Action.IGNORE, "What they ask for.", required=True)
-XID_OVERRIDES = Field(
-    "overrides", ListOf(Section(XID_NUMBERS, XID_ACTION), unique=False), (), "Actions for single XIDs."
+XID_NUMBERS = ConfigField("ids", ConfigList(_Number(1, 65535, 94), fewest=1), (), "Numbers of XIDs.", required=True)
+XID_ACTION = ConfigField("action", Choice(Action), Action.IGNORE, "What they ask for.", required=True)
+XID_OVERRIDES = ConfigField(
+    "overrides", ConfigList(Section(XID_NUMBERS, XID_ACTION), unique=False), (), "Actions for single XIDs."
 )
 XIDS = section(
     "xids",
@@ -143,14 +143,14 @@ def key_of(kind: Trouble) -> str:
 _SENTENCES = {kind: text[0].upper() + text[1:] + "." for kind, text in _WHAT.items()}
 SCANNED = frozenset({Trouble.ROW_REMAP, Trouble.SRAM, Trouble.RECOVERY, Trouble.LOST, Trouble.UNBOUND, Trouble.NODE})
 """What scans find as well, and say themselves how bad it is."""
-ACTIONS: dict[Trouble, Field[Action | None]] = {
-    kind: Field(
+ACTIONS: dict[Trouble, ConfigField[Action | None]] = {
+    kind: ConfigField(
         key_of(kind), _Harder() if kind in SCANNED else Choice(Action), DEFAULT_ACTIONS.get(kind), _SENTENCES[kind]
     )
     for kind in (*DEFAULT_ACTIONS, Trouble.RECOVERY)
 }
-EFFECTS: dict[Trouble, Field[TaintEffect]] = {
-    kind: Field(
+EFFECTS: dict[Trouble, ConfigField[TaintEffect]] = {
+    kind: ConfigField(
         key_of(kind),
         Choice(TaintEffect),
         TaintEffect.NO_EXECUTE if kind in Policy().evicting else TaintEffect.NO_SCHEDULE,
@@ -159,28 +159,28 @@ EFFECTS: dict[Trouble, Field[TaintEffect]] = {
     for kind in _WHAT
 }
 
-LOOKS = Field("looks", _Number(1, 100, 5), _PACE.looks, "Looks in a row that must find a condition gone.")
-APART = Field("apart", Duration("1s", "10m"), _PACE.apart, "Least time between two such looks.")
-WARN = Field("warn", Duration("1s", _DAY), _PACE.warn, "Time after an event that asks for warn.")
-DRAIN = Field("drain", Duration("1s", _DAY), _PACE.drain, "Time after an event that asks for drain.")
+LOOKS = ConfigField("looks", _Number(1, 100, 5), _PACE.looks, "Looks in a row that must find a condition gone.")
+APART = ConfigField("apart", DurationType("1s", "10m"), _PACE.apart, "Least time between two such looks.")
+WARN = ConfigField("warn", DurationType("1s", _DAY), _PACE.warn, "Time after an event that asks for warn.")
+DRAIN = ConfigField("drain", DurationType("1s", _DAY), _PACE.drain, "Time after an event that asks for drain.")
 QUIET = section("quiet", Section(LOOKS, APART, WARN, DRAIN), "How long it must be quiet until a device is well again.")
 
-TIMES = Field("times", _Number(2, 100, 5), _PACE.flaps, "How often a trouble has to come to be flapping.")
-WINDOW = Field("window", Duration("10s", _DAY), _PACE.window, "Time within which it comes back.")
-LONGEST = Field(
-    "longest", Duration("10s", _DAY), _PACE.longest, "Longest quiet time; each return doubles it, up to this."
+TIMES = ConfigField("times", _Number(2, 100, 5), _PACE.flaps, "How often a trouble has to come to be flapping.")
+WINDOW = ConfigField("window", DurationType("10s", _DAY), _PACE.window, "Time within which it comes back.")
+LONGEST = ConfigField(
+    "longest", DurationType("10s", _DAY), _PACE.longest, "Longest quiet time; each return doubles it, up to this."
 )
 FLAPPING = section("flapping", Section(TIMES, WINDOW, LONGEST), "What comes and goes.")
 
-BRAKE = Field(
+BRAKE = ConfigField(
     "brake",
     Boolean(),
     True,
     "Once more than half of the devices of a kind went bad within 60 s, none of them evicts until"
     " 'ostler health release-eviction-limit'.",
 )
-EVICT_AFTER = Field(
-    "evictAfter", Duration("0s", "1h"), _PACE.evict_after, "How long a device is in such a state until it evicts."
+EVICT_AFTER = ConfigField(
+    "evictAfter", DurationType("0s", "1h"), _PACE.evict_after, "How long a device is in such a state until it evicts."
 )
 ACTIONS_SECTION = section(
     "actions",

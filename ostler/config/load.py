@@ -16,9 +16,9 @@ from node.values import Value, replace, value
 from ostler.config import schema
 from ostler.config.building import Habits, build_settings
 from ostler.config.document import (
+    DocumentRefused,
     Mapping,
-    Refused,
-    Scalar,
+    ScalarNode,
     Sequence,
     clipped,
     parse_document,
@@ -112,7 +112,7 @@ def read_document(source: str, data: bytes, problems: list[ConfigError], notes: 
     tree, faults = parse_document(source, data)
     problems.extend(faults)
     nothing = Read(_broken(source))
-    if tree is None or isinstance(tree, Refused):
+    if tree is None or isinstance(tree, DocumentRefused):
         return nothing
     if not isinstance(tree, Mapping):
         where = Origin(source, tree.line, tree.column)
@@ -153,11 +153,11 @@ def _is_ours(tree: Mapping, source: str, problems: list[ConfigError]) -> bool:
         fix = f"add 'apiVersion: {schema.API_VERSION}' and 'kind: {schema.KIND}'"
         problems.append(Origin(source, tree.line, tree.column, "apiVersion").error(problem, fix))
         return False
-    if kind is not None and isinstance(kind.value, Scalar) and kind.value.text == "ConfigMap":
+    if kind is not None and isinstance(kind.value, ScalarNode) and kind.value.text == "ConfigMap":
         where = Origin(source, kind.line, kind.column, "kind")
         problems.append(where.error("is ConfigMap, which holds configuration files", "give the file inside it"))
         return False
-    if isinstance(version.value, Scalar) and version.value.text != schema.API_VERSION:
+    if isinstance(version.value, ScalarNode) and version.value.text != schema.API_VERSION:
         where = Origin(source, version.line, version.column, "apiVersion")
         problems.append(where.error(f"is {shown(version.value.text)}", f"allowed: {schema.API_VERSION}"))
         return False

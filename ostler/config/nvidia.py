@@ -19,12 +19,12 @@ from node.inventory.model import DeviceKind
 from node.values import Value, value
 from ostler.config import document, option_fields, schema
 from ostler.config.default_rules import Rename
-from ostler.config.document import Mapping, Meaning, Node, Scalar
+from ostler.config.document import Mapping, Meaning, Node, ScalarNode
 from ostler.config.errors import ConfigError, Note, NoteKind, Origin
 from ostler.config.foreign import Anything, GoSection, entry_of, notes_of
 from ostler.config.patterns import Pattern, ProfilePattern
 from ostler.config.scalars import BadValue, Boolean, Choice, HostPath, Integer, JsonObject, Text
-from ostler.config.section import AnyField, Field, ListOf, Section, Values, section
+from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Values, section
 from ostler.config.settings import MigStrategy
 
 DEFAULT_HOOK = "/usr/bin/nvidia-ctk"
@@ -57,7 +57,7 @@ class NoSharing:
         """See ``ValueType``."""
         del at, problems  # the list is refused as a whole
         empty = isinstance(node, document.Sequence) and not node.items
-        if not empty and not (isinstance(node, Scalar) and node.meaning is Meaning.NULL):
+        if not empty and not (isinstance(node, ScalarNode) and node.meaning is Meaning.NULL):
             raise BadValue("asks for sharing, which is not served yet", "remove it, or keep NVIDIA's plugin here")
         return True
 
@@ -82,32 +82,32 @@ def _keys(*fields: AnyField) -> GoSection:
     return GoSection(*fields, by_sorted_keys=True)
 
 
-def _ignored(key: str, reason: str) -> Field[bool]:
-    return Field(key, Anything(), False, reason)
+def _ignored(key: str, reason: str) -> ConfigField[bool]:
+    return ConfigField(key, Anything(), False, reason)
 
 
 _NO_LABELS = "node labels are not made here"
-_VERSION = Field("version", _VersionWord(_Version), _Version.V1, "Version of the format.")
-_MIG = Field("migStrategy", Choice(MigStrategy), MigStrategy.NONE, "MIG strategy.")
-_DRIVER_ROOT = Field("nvidiaDriverRoot", HostPath("/run/nvidia/driver"), "/", "Host folder of the driver.")
-_DEV_ROOT = Field("nvidiaDevRoot", HostPath("/run/nvidia/driver", optional=True), "", "Host folder of dev/.")
-_GDRCOPY = Field("gdrcopyEnabled", Boolean(), False, "GDRCopy.")
-_GDS = Field("gdsEnabled", Boolean(), False, "GPUDirect Storage.")
-_MOFED = Field("mofedEnabled", Boolean(), False, "MOFED.")
-_DISCOVERY = Field(
+_VERSION = ConfigField("version", _VersionWord(_Version), _Version.V1, "Version of the format.")
+_MIG = ConfigField("migStrategy", Choice(MigStrategy), MigStrategy.NONE, "MIG strategy.")
+_DRIVER_ROOT = ConfigField("nvidiaDriverRoot", HostPath("/run/nvidia/driver"), "/", "Host folder of the driver.")
+_DEV_ROOT = ConfigField("nvidiaDevRoot", HostPath("/run/nvidia/driver", optional=True), "", "Host folder of dev/.")
+_GDRCOPY = ConfigField("gdrcopyEnabled", Boolean(), False, "GDRCopy.")
+_GDS = ConfigField("gdsEnabled", Boolean(), False, "GPUDirect Storage.")
+_MOFED = ConfigField("mofedEnabled", Boolean(), False, "MOFED.")
+_DISCOVERY = ConfigField(
     "deviceDiscoveryStrategy",
     Choice(_Discovery, later={"tegra": "is tegra, whose devices are not found here"}),
     _Discovery.AUTO,
     "devices are always found by NVML",
 )
-_SPECS = Field("passDeviceSpecs", Boolean(), True, "Device nodes in the answer.")
-_STRATEGIES: Field[tuple[ListStrategy, ...]] = Field(
-    "deviceListStrategy", ListOf(Choice(ListStrategy), fewest=1, single=True), (), "Device list strategies."
+_SPECS = ConfigField("passDeviceSpecs", Boolean(), True, "Device nodes in the answer.")
+_STRATEGIES: ConfigField[tuple[ListStrategy, ...]] = ConfigField(
+    "deviceListStrategy", ConfigList(Choice(ListStrategy), fewest=1, single=True), (), "Device list strategies."
 )
-_IDS = Field("deviceIDStrategy", Choice(IdStrategy), IdStrategy.UUID, "Device id strategy.")
-_PREFIX = Field("cdiAnnotationPrefix", option_fields.ANNOTATION_PREFIX.type, "cdi.k8s.io/", "Annotation prefix.")
-_HOOK = Field("nvidiaCTKPath", HostPath(DEFAULT_HOOK, optional=True), "", "Hook program on the host.")
-_CONTAINER_ROOT = Field(
+_IDS = ConfigField("deviceIDStrategy", Choice(IdStrategy), IdStrategy.UUID, "Device id strategy.")
+_PREFIX = ConfigField("cdiAnnotationPrefix", option_fields.ANNOTATION_PREFIX.type, "cdi.k8s.io/", "Annotation prefix.")
+_HOOK = ConfigField("nvidiaCTKPath", HostPath(DEFAULT_HOOK, optional=True), "", "Hook program on the host.")
+_CONTAINER_ROOT = ConfigField(
     "containerDriverRoot", HostPath("/driver-root", optional=True), "", "Where the plugin sees the driver."
 )
 _PLUGIN = section(
@@ -141,25 +141,27 @@ _FLAGS = section(
     ),
     "Flags.",
 )
-_NAME = Field("name", Text(r"(?s:.+)", "a resource name", "nvidia.com/gpu"), "", "Resource name.", required=True)
-_GPU_PATTERN = Field("pattern", Pattern(), "*", "Product names.", required=True)
-_MIG_PATTERN = Field("pattern", ProfilePattern(), "*", "MIG profiles.", required=True)
-_GPUS: Field[tuple[Values, ...]] = Field("gpus", ListOf(_keys(_GPU_PATTERN, _NAME), unique=False), (), "Names of GPUs.")
-_MIGS: Field[tuple[Values, ...]] = Field(
-    "mig", ListOf(_keys(_MIG_PATTERN, _NAME), unique=False), (), "Names of profiles."
+_NAME = ConfigField("name", Text(r"(?s:.+)", "a resource name", "nvidia.com/gpu"), "", "Resource name.", required=True)
+_GPU_PATTERN = ConfigField("pattern", Pattern(), "*", "Product names.", required=True)
+_MIG_PATTERN = ConfigField("pattern", ProfilePattern(), "*", "MIG profiles.", required=True)
+_GPUS: ConfigField[tuple[Values, ...]] = ConfigField(
+    "gpus", ConfigList(_keys(_GPU_PATTERN, _NAME), unique=False), (), "Names of GPUs."
+)
+_MIGS: ConfigField[tuple[Values, ...]] = ConfigField(
+    "mig", ConfigList(_keys(_MIG_PATTERN, _NAME), unique=False), (), "Names of profiles."
 )
 _RESOURCES = section("resources", _keys(_GPUS, _MIGS), "Names of resources.")
 # What the plugin reads by its own code, in which case matters.
 _SHARED = Section(
     _ignored("renameByDefault", "nothing is shared"),
     _ignored("failRequestsGreaterThanOne", "nothing is shared"),
-    Field("resources", NoSharing(), False, "nothing is shared"),
+    ConfigField("resources", NoSharing(), False, "nothing is shared"),
 )
 _TIME_SLICING = section("timeSlicing", _SHARED, "Time slicing.")
 _MPS = section("mps", _SHARED, "MPS.")
 _SHARING = section("sharing", _keys(_TIME_SLICING, _MPS), "Sharing.")
-_CHANNELS = Field("channelIDs", ListOf(Integer(0, 0)), (), "IMEX channels: none, or 0.")
-_REQUIRED = Field("required", Boolean(), False, "Whether channels must be there.")
+_CHANNELS = ConfigField("channelIDs", ConfigList(Integer(0, 0)), (), "IMEX channels: none, or 0.")
+_REQUIRED = ConfigField("required", Boolean(), False, "Whether channels must be there.")
 _IMEX = section("imex", _keys(_CHANNELS, _REQUIRED), "IMEX channels.")
 ROOT = _keys(_VERSION, _FLAGS, _RESOURCES, _SHARING, _IMEX)
 
@@ -169,7 +171,7 @@ class _Taken(Value):
     """A field there, the field here that gets its value, and the path of that one."""
 
     there: AnyField
-    sections: tuple[Field[Values], ...]
+    sections: tuple[ConfigField[Values], ...]
     here: AnyField
 
     @property
@@ -234,7 +236,7 @@ def _take(taken: _Taken, theirs: Values, values: Values, notes: list[Note]) -> N
     ours = values
     for inner in taken.sections:
         ours = ours.section(inner)
-    ours.put(cast("Field[object]", taken.here), theirs[cast("Field[object]", taken.there)], place)
+    ours.put(cast("ConfigField[object]", taken.here), theirs[cast("ConfigField[object]", taken.there)], place)
     notes.append(Note(NoteKind.TAKEN, place, f"taken as {taken.key}"))
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from node.edits.options import CdiMode, IdStrategy, ListStrategy
 from ostler.config.scalars import SUBDOMAIN, Boolean, Choice, HostPath, Integer, Text
-from ostler.config.section import Field, ListOf, Section, section
+from ostler.config.section import ConfigField, ConfigList, Section, section
 
 
 class NamedInUse(StrEnum):
@@ -19,47 +19,49 @@ class NamedInUse(StrEnum):
     WITHHOLD = "withhold"
 
 
-STRATEGIES = Field(
+STRATEGIES = ConfigField(
     "deviceListStrategy",
-    ListOf(Choice(ListStrategy), fewest=1),
+    ConfigList(Choice(ListStrategy), fewest=1),
     (ListStrategy.ENVVAR,),
     "How a container is told its devices; several add up.",
 )
-ID_STRATEGY = Field("deviceIDStrategy", Choice(IdStrategy), IdStrategy.UUID, "What names a device in the container.")
-DEVICE_SPECS = Field(
+ID_STRATEGY = ConfigField(
+    "deviceIDStrategy", Choice(IdStrategy), IdStrategy.UUID, "What names a device in the container."
+)
+DEVICE_SPECS = ConfigField(
     "passDeviceSpecs", Boolean(), True, "Give device nodes in the answer itself (not where every strategy is CDI)."
 )
-CDI_MODE = Field(
+CDI_MODE = ConfigField(
     "cdiMode",
     Choice(CdiMode),
     CdiMode.NODES,
     "CDI spec: nodes (ours, device nodes only), full (ours, with driver files and hooks), delegate (nvidia-ctk's).",
 )
-HOOK = Field(
+HOOK = ConfigField(
     "hook", HostPath("/usr/bin/nvidia-cdi-hook", optional=True), "", "Host path of nvidia-cdi-hook, for cdiMode full."
 )
-ANNOTATION_PREFIX = Field(
+ANNOTATION_PREFIX = ConfigField(
     "cdiAnnotationPrefix",
     Text(rf"(?=.{{1,253}}/){SUBDOMAIN}/", "a domain with / behind it", "cdi.k8s.io/"),
     "cdi.k8s.io/",
     "Start of the annotation's name, for the strategy cdi-annotations.",
 )
-GDRCOPY = Field("gdrcopy", Boolean(), False, "Give /dev/gdrdrv (GDRCopy).")
-GDS = Field("gds", Boolean(), False, "Give what GPUDirect Storage needs.")
-MOFED = Field("mofed", Boolean(), False, "Give /dev/infiniband (MOFED).")
-CHANNELS = Field("channelIDs", ListOf(Integer(0, 2047), most=2048), (), "IMEX channels to give.")
-CHANNELS_REQUIRED = Field("required", Boolean(), False, "Refuse to give devices while a channel is missing.")
+GDRCOPY = ConfigField("gdrcopy", Boolean(), False, "Give /dev/gdrdrv (GDRCopy).")
+GDS = ConfigField("gds", Boolean(), False, "Give what GPUDirect Storage needs.")
+MOFED = ConfigField("mofed", Boolean(), False, "Give /dev/infiniband (MOFED).")
+CHANNELS = ConfigField("channelIDs", ConfigList(Integer(0, 2047), most=2048), (), "IMEX channels to give.")
+CHANNELS_REQUIRED = ConfigField("required", Boolean(), False, "Refuse to give devices while a channel is missing.")
 IMEX = section("imex", Section(CHANNELS, CHANNELS_REQUIRED), "IMEX channels.")
-HINTS = Field("topologyHints", Boolean(), True, "Tell the kubelet the NUMA node of each device.")
-LINK_HEALTH = Field("linkHealth", Boolean(), False, "Show a NIC unhealthy while its link is down.")
-RDMA_DEVICES: Field[bool | None] = Field(
+HINTS = ConfigField("topologyHints", Boolean(), True, "Tell the kubelet the NUMA node of each device.")
+LINK_HEALTH = ConfigField("linkHealth", Boolean(), False, "Show a NIC unhealthy while its link is down.")
+RDMA_DEVICES: ConfigField[bool | None] = ConfigField(
     "rdmaDevices",
     Boolean(),
     None,
     "Give the RDMA device nodes of a NIC; absent: where devices say rdma: true or kind: rdma alone.",
 )
-VHOST_NET = Field("vhostNet", Boolean(), False, "Give /dev/vhost-net and /dev/net/tun with a NIC.")
-NAMED_IN_USE = Field(
+VHOST_NET = ConfigField("vhostNet", Boolean(), False, "Give /dev/vhost-net and /dev/net/tun with a NIC.")
+NAMED_IN_USE = ConfigField(
     "namedInUse",
     Choice(NamedInUse),
     NamedInUse.OFFER,

@@ -12,7 +12,7 @@ from node.rules import Door, Doors, Selector
 from node.values import Value, replace, value
 from ostler.config import option_fields, schema
 from ostler.config.errors import ConfigError, Origin
-from ostler.config.section import AnyField, Field, T, Values
+from ostler.config.section import AnyField, ConfigField, T, Values
 from ostler.config.selection import serves_nics, serves_nvidia
 
 
@@ -84,7 +84,7 @@ def _gives_rdma(own: Values, defaults: Values, selected: Selector) -> bool:
     return given if given is not None else bool(wanted) or selected.kinds == (DeviceKind.RDMA,)
 
 
-def pick(field: Field[T], own: Values, defaults: Values) -> T:
+def pick(field: ConfigField[T], own: Values, defaults: Values) -> T:
     """The resource's own value where given, else the file's or the default."""
     return own[field] if field in own else defaults[field]
 

@@ -14,7 +14,7 @@ from node.values import Value, value
 from ostler.config import option_fields, schema
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.scalars import BadValue
-from ostler.config.section import AnyField, Field, Values
+from ostler.config.section import AnyField, ConfigField, Values
 
 _PREFIX = "OSTLER_"
 
@@ -24,7 +24,7 @@ class SettingOverride(Value):
     """A setting that can be given by ``flag`` and ``variable``; ``key`` is its path in a file."""
 
     flag: str
-    sections: tuple[Field[Values], ...]
+    sections: tuple[ConfigField[Values], ...]
     field: AnyField
 
     @property
@@ -125,7 +125,7 @@ def _apply(override: SettingOverride, text: str, origin: Origin, values: Values,
         problems.append(origin.error(error.problem, error.fix))
         values.broken = True
     else:
-        values.put(cast("Field[object]", override.field), value, origin)
+        values.put(cast("ConfigField[object]", override.field), value, origin)
 
 
 def near_misses(environment: Mapping[str, str]) -> list[tuple[str, str]]:

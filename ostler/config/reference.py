@@ -21,7 +21,7 @@ from ostler.config import nvidia, option_fields, schema, sriov, topology
 from ostler.config.conversion import written
 from ostler.config.overrides import OVERRIDES
 from ostler.config.scalars import Choice
-from ostler.config.section import AnyField, ListOf, Section
+from ostler.config.section import AnyField, ConfigList, Section
 
 PAGES = (
     Path("docs/configuration.md"),
@@ -86,7 +86,7 @@ TABLES: dict[str, Callable[[], str]] = {
 def _section(field: AnyField) -> Section:
     """The section that a field is, or is a list of; raises ``TypeError`` for any other field."""
     kind: object = field.type
-    if isinstance(kind, ListOf):
+    if isinstance(kind, ConfigList):
         kind = kind.item
     if isinstance(kind, Section):
         return kind
@@ -95,7 +95,7 @@ def _section(field: AnyField) -> Section:
 
 def _holds_keys(field: AnyField) -> bool:
     kind: object = field.type
-    return isinstance(kind.item if isinstance(kind, ListOf) else kind, Section)
+    return isinstance(kind.item if isinstance(kind, ConfigList) else kind, Section)
 
 
 def _sections(section: Section, path: str = "") -> Iterator[tuple[str, AnyField]]:
@@ -123,9 +123,9 @@ def _keys_table(section: Section, *, repeated: bool = False) -> str:
 
 def _takes(field: AnyField) -> str:
     if _holds_keys(field):
-        return "a list of mappings" if isinstance(field.type, ListOf) else "a mapping"
+        return "a list of mappings" if isinstance(field.type, ConfigList) else "a mapping"
     kind: object = field.type
-    item = kind.item if isinstance(kind, ListOf) else kind
+    item = kind.item if isinstance(kind, ConfigList) else kind
     words = field.type.accepts
     if isinstance(item, Choice):
         words = words.replace(item.accepts, ", ".join(f"`{word}`" for word in item.words))

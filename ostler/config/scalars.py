@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, Sequence, clipped, shown
+from ostler.config.document import DocumentRefused, Mapping, Meaning, Node, ScalarNode, Sequence, clipped, shown
 from ostler.config.errors import ConfigError, Origin
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
@@ -75,7 +75,7 @@ class ScalarType(Generic[T]):
             raise BadValue("has no value", f"write a value, such as {self.example}, or remove the key")
         return self.from_scalar(scalar)
 
-    def from_scalar(self, scalar: Scalar) -> T:
+    def from_scalar(self, scalar: ScalarNode) -> T:
         """The value of a scalar that is not null."""
         if scalar.meaning is not Meaning.TEXT:
             text = clipped(scalar.text)
@@ -96,16 +96,16 @@ class ScalarType(Generic[T]):
         return "text"
 
 
-def expect_scalar(node: Node, example: str) -> Scalar:
+def expect_scalar(node: Node, example: str) -> ScalarNode:
     """The node as a single value; raises ``BadValue`` for a list or mapping, ``Unusable`` for what is refused."""
     match node:
-        case Scalar():
+        case ScalarNode():
             return node
         case Sequence():
             raise BadValue("is a list", f"write one value, such as {example}")
         case Mapping():
             raise BadValue("is a mapping", f"write one value, such as {example}")
-        case Refused():
+        case DocumentRefused():
             raise Unusable
 
 
@@ -117,7 +117,7 @@ class Choice(ScalarType[E]):
         self.later = later or {}
         self.example = str(self.words[0])
 
-    def from_scalar(self, scalar: Scalar) -> E:
+    def from_scalar(self, scalar: ScalarNode) -> E:
         """See ``ScalarType``: whatever it is, the allowed words are the answer."""
         return self.from_text(scalar.text)
 
@@ -145,7 +145,7 @@ class Boolean(ScalarType[bool]):
 
     example = "true"
 
-    def from_scalar(self, scalar: Scalar) -> bool:
+    def from_scalar(self, scalar: ScalarNode) -> bool:
         """See ``ScalarType``."""
         if scalar.meaning is Meaning.BOOLEAN:
             return scalar.text.lower() == "true"
@@ -178,7 +178,7 @@ class Integer(ScalarType[int]):
         self.least = least
         self.most = most
 
-    def from_scalar(self, scalar: Scalar) -> int:
+    def from_scalar(self, scalar: ScalarNode) -> int:
         """See ``ScalarType``."""
         if scalar.meaning is Meaning.TEXT and re.fullmatch(r"[0-9]+", scalar.text):
             raise BadValue(f"is the text {shown(scalar.text)}", "write the number without quotes")
@@ -204,7 +204,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+"
 
 
-class Duration(ScalarType[float]):
+class DurationType(ScalarType[float]):
     """A time in seconds, written with units: ``500ms``, ``60s``, ``1m30s``; bounds as they are written."""
 
     example = "60s"
@@ -213,7 +213,7 @@ class Duration(ScalarType[float]):
         self.least = least
         self.most = most
 
-    def from_scalar(self, scalar: Scalar) -> float:
+    def from_scalar(self, scalar: ScalarNode) -> float:
         """See ``ScalarType``."""
         return self.from_text(scalar.text)
 
@@ -249,7 +249,7 @@ class HostPath(ScalarType[str]):
         self.optional = optional
         self.socket = socket
 
-    def from_scalar(self, scalar: Scalar) -> str:
+    def from_scalar(self, scalar: ScalarNode) -> str:
         """See ``ScalarType``."""
         return self.from_text(scalar.text)
 
@@ -296,12 +296,12 @@ class AnyPath(ScalarType[Path | None]):
         return "a path, or empty"
 
 
-class Address(ScalarType[str | None]):
+class ListenAddress(ScalarType[str | None]):
     """``host:port`` to listen on, the host an IP address or empty for all; ``off`` or empty for none."""
 
     example = '"0.0.0.0:9410"'
 
-    def from_scalar(self, scalar: Scalar) -> str | None:
+    def from_scalar(self, scalar: ScalarNode) -> str | None:
         """See ``ScalarType``."""
         return self.from_text(scalar.text)
 

@@ -14,8 +14,18 @@ from node.rules import DeviceIds, Doors
 from ostler.config.device_fields import DEVICES
 from ostler.config.health import HEALTH
 from ostler.config.option_fields import DEFAULTS, OPTIONS
-from ostler.config.scalars import SUBDOMAIN, Address, AnyPath, Boolean, Choice, Duration, HostPath, JsonObject, Text
-from ostler.config.section import Field, ListOf, Section, section
+from ostler.config.scalars import (
+    SUBDOMAIN,
+    AnyPath,
+    Boolean,
+    Choice,
+    DurationType,
+    HostPath,
+    JsonObject,
+    ListenAddress,
+    Text,
+)
+from ostler.config.section import ConfigField, ConfigList, Section, section
 from ostler.config.settings import (
     INSTANCE,
     DoorByNode,
@@ -39,11 +49,11 @@ class _Kind(StrEnum):
     CONFIG = KIND
 
 
-API_VERSION_FIELD = Field(
+API_VERSION_FIELD = ConfigField(
     "apiVersion", Choice(_ApiVersion), _ApiVersion.V1ALPHA1, "Version of this format.", required=True
 )
-KIND_FIELD = Field("kind", Choice(_Kind), _Kind.CONFIG, "Kind of this document.", required=True)
-NODE_NAME = Field(
+KIND_FIELD = ConfigField("kind", Choice(_Kind), _Kind.CONFIG, "Kind of this document.", required=True)
+NODE_NAME = ConfigField(
     "nodeName",
     Text(
         rf"(?=.{{1,253}}$){SUBDOMAIN}", "a node name of lower-case letters, digits, - and .", "worker-1", optional=True
@@ -52,19 +62,19 @@ NODE_NAME = Field(
     "Name of the node in Kubernetes; never guessed. Needed only by parts that talk to the API server.",
 )
 
-DEVICE_PLUGIN_DIR = Field(
+DEVICE_PLUGIN_DIR = ConfigField(
     "devicePluginDir",
     HostPath("/var/lib/kubelet/device-plugins"),
     "/var/lib/kubelet/device-plugins",
     "Folder of the kubelet's registration socket; the same whatever the kubelet's root is.",
 )
-REGISTRY_DIR = Field(
+REGISTRY_DIR = ConfigField(
     "pluginsRegistryDir",
     HostPath("/var/lib/kubelet/plugins_registry"),
     "/var/lib/kubelet/plugins_registry",
     "Folder that the kubelet watches for plugins; follows the kubelet's root.",
 )
-REGISTRATION = Field(
+REGISTRATION = ConfigField(
     "registration",
     Choice(RegistrationChoice),
     RegistrationChoice.AUTO,
@@ -74,27 +84,27 @@ KUBELET = section(
     "kubelet", Section(DEVICE_PLUGIN_DIR, REGISTRY_DIR, REGISTRATION), "Where and how the kubelet is met."
 )
 
-SYS_ROOT = Field("sys", HostPath("/sys"), "/sys", "Where the agent sees the host's /sys.")
-PROC_ROOT = Field("proc", HostPath("/proc"), "/proc", "Where the agent sees the host's /proc.")
+SYS_ROOT = ConfigField("sys", HostPath("/sys"), "/sys", "Where the agent sees the host's /sys.")
+PROC_ROOT = ConfigField("proc", HostPath("/proc"), "/proc", "Where the agent sees the host's /proc.")
 ROOTS = section("roots", Section(SYS_ROOT, PROC_ROOT), "Roots of the kernel's file systems.")
 
-STATE_DIRECTORY = Field(
+STATE_DIRECTORY = ConfigField(
     "directory", HostPath("/var/lib/ostler"), "/var/lib/ostler", "Folder of what is remembered, and of the lock."
 )
 STATE = section("state", Section(STATE_DIRECTORY), "What survives a restart.")
-SOCKET = Field(
+SOCKET = ConfigField(
     "socket",
     HostPath("/run/ostler/ostler.sock", socket=True),
     "/run/ostler/ostler.sock",
     "Socket on which the running agent answers the command line.",
 )
-ADDRESS = Field(
+ADDRESS = ConfigField(
     "address",
-    Address(),
+    ListenAddress(),
     "0.0.0.0:9410",
     "Address of /livez, /readyz and /metrics; off or empty for none.",
 )
-INSTANCE_NAME = Field(
+INSTANCE_NAME = ConfigField(
     "instance",
     Text(INSTANCE, "a name of at most 63 lower-case letters, digits and -", "v1-2-0-5f3a", optional=True),
     "",
@@ -102,44 +112,46 @@ INSTANCE_NAME = Field(
 )
 HTTP = section("http", Section(ADDRESS), "Probes and metrics.")
 
-LOG_LEVEL = Field("level", Choice(LogLevel), LogLevel.INFO, "Least important level that is logged.")
-LOG_FORMAT = Field("format", Choice(LogFormat), LogFormat.TEXT, "Lines for people, or JSON.")
+LOG_LEVEL = ConfigField("level", Choice(LogLevel), LogLevel.INFO, "Least important level that is logged.")
+LOG_FORMAT = ConfigField("format", Choice(LogFormat), LogFormat.TEXT, "Lines for people, or JSON.")
 LOG = section("log", Section(LOG_LEVEL, LOG_FORMAT), "Logging.")
 
-MAX_INTERVAL = Field(
-    "maxInterval", Duration("500ms", "60s"), 60.0, "Most time between two scans; events cause scans sooner."
+MAX_INTERVAL = ConfigField(
+    "maxInterval", DurationType("500ms", "60s"), 60.0, "Most time between two scans; events cause scans sooner."
 )
-RECORDED = Field("recorded", AnyPath(), None, "Recorded node to replay in place of this node's hardware.")
+RECORDED = ConfigField("recorded", AnyPath(), None, "Recorded node to replay in place of this node's hardware.")
 INVENTORY = section("inventory", Section(MAX_INTERVAL, RECORDED), "How devices are found.")
 
-CDI_DIRECTORY = Field("directory", HostPath("/var/run/cdi"), "/var/run/cdi", "Folder in which CDI specs are written.")
-CDI_SPEC_DIRECTORIES = Field(
+CDI_DIRECTORY = ConfigField(
+    "directory", HostPath("/var/run/cdi"), "/var/run/cdi", "Folder in which CDI specs are written."
+)
+CDI_SPEC_DIRECTORIES = ConfigField(
     "specDirectories",
-    ListOf(HostPath("/etc/cdi"), fewest=1),
+    ConfigList(HostPath("/etc/cdi"), fewest=1),
     ("/etc/cdi", "/var/run/cdi"),
     "Folders in which CDI specs of others are looked for (cdiMode delegate).",
 )
 CDI = section("cdi", Section(CDI_DIRECTORY, CDI_SPEC_DIRECTORIES), "Container Device Interface.")
 
-EVENTS = Field(
+EVENTS = ConfigField(
     "events",
     Choice(EventsChoice),
     EventsChoice.AUTO,
     "Events on the Node: auto posts them in a pod with an account or by a kubeconfig, where nodeName is given.",
 )
-KUBECONFIG = Field(
+KUBECONFIG = ConfigField(
     "kubeconfig",
     HostPath("/etc/kubernetes/kubelet.conf", optional=True),
     "",
     "Kubeconfig to reach the API server with; empty: the pod's service account.",
 )
-DOOR_BY_NODE = Field(
+DOOR_BY_NODE = ConfigField(
     "doorByNode",
     Choice(DoorByNode),
     DoorByNode.OFF,
     "on: the label ostler.dev/door and the annotation ostler.dev/doors of the own Node go before the door of a rule.",
 )
-PATCH_ALLOCATABLE = Field(
+PATCH_ALLOCATABLE = ConfigField(
     "patchAllocatable",
     Choice(PatchAllocatable),
     PatchAllocatable.OFF,
@@ -150,9 +162,9 @@ KUBERNETES = section(
     "kubernetes", Section(EVENTS, KUBECONFIG, DOOR_BY_NODE, PATCH_ALLOCATABLE), "The Kubernetes API server."
 )
 
-IGNORE_PROCESSES = Field(
+IGNORE_PROCESSES = ConfigField(
     "ignoreProcesses",
-    ListOf(
+    ConfigList(
         Text(
             r"[^/\s\x00-\x1f\x7f]{1,63}",
             "a program name of at most 63 characters without blanks and slashes; * stands for any",
@@ -165,7 +177,7 @@ IGNORE_PROCESSES = Field(
 )
 HOLDS = section("holds", Section(IGNORE_PROCESSES), "Who has which device.")
 
-DRIVER_NAME = Field(
+DRIVER_NAME = ConfigField(
     "driverName",
     Text(
         rf"(?=.{{1,63}}$){SUBDOMAIN}", "a domain name of at most 63 lower-case letters, digits, - and .", "ostler.dev"
@@ -173,19 +185,19 @@ DRIVER_NAME = Field(
     "ostler.dev",
     "Name of the DRA driver: in its slices, and the domain of their attributes; other nodes must have the same.",
 )
-PLUGINS_DIR = Field(
+PLUGINS_DIR = ConfigField(
     "pluginsDirectory",
     HostPath("/var/lib/kubelet/plugins", optional=True),
     "",
     "Folder in which the kubelet's plugins keep data and sockets; empty: plugins, beside pluginsRegistryDir.",
 )
-ALSO_PUBLISH_AS = Field(
+ALSO_PUBLISH_AS = ConfigField(
     "alsoPublishAs",
-    ListOf(Choice(Peer)),
+    ConfigList(Choice(Peer)),
     (),
     "Other DRA drivers in whose domain the attributes are published as well, so that claims for them run unchanged.",
 )
-TAINT_EFFECT = Field(
+TAINT_EFFECT = ConfigField(
     "taintEffect",
     Choice(TaintEffect),
     TaintEffect.NO_SCHEDULE,
@@ -199,7 +211,7 @@ DRA = section(
     "Dynamic Resource Allocation, for the doors dra and both.",
 )
 
-TOPOLOGY_FILE = Field(
+TOPOLOGY_FILE = ConfigField(
     "file",
     HostPath("/etc/ostler/topology.yaml", optional=True),
     "",
@@ -207,29 +219,29 @@ TOPOLOGY_FILE = Field(
 )
 TOPOLOGY = section("topology", Section(TOPOLOGY_FILE), "Where devices are.")
 
-DRIVER_ROOT = Field("driverRoot", HostPath("/run/nvidia/driver"), "/", "Host folder that holds the driver.")
-DRIVER_ROOT_MOUNT = Field(
+DRIVER_ROOT = ConfigField("driverRoot", HostPath("/run/nvidia/driver"), "/", "Host folder that holds the driver.")
+DRIVER_ROOT_MOUNT = ConfigField(
     "driverRootMount",
     HostPath("/driver-root", optional=True),
     "",
     "Where the agent sees driverRoot; empty: at the same path.",
 )
-DEV_ROOT = Field(
+DEV_ROOT = ConfigField(
     "devRoot", HostPath("/run/nvidia/driver", optional=True), "", "Host folder that holds dev/; empty: driverRoot."
 )
-DEV_ROOT_MOUNT = Field(
+DEV_ROOT_MOUNT = ConfigField(
     "devRootMount",
     HostPath("/driver-root", optional=True),
     "",
     "Where the agent sees devRoot; empty: at the same path, or driverRootMount when devRoot is driverRoot.",
 )
-LIBRARY = Field(
+LIBRARY = ConfigField(
     "library",
     HostPath("/usr/lib64/libnvidia-ml.so.1", optional=True),
     "",
     "libnvidia-ml.so.1, as the agent sees it; empty: looked for in the usual folders of driverRoot.",
 )
-MIG_STRATEGY = Field(
+MIG_STRATEGY = ConfigField(
     "migStrategy",
     Choice(MigStrategy),
     MigStrategy.NONE,
@@ -253,31 +265,31 @@ class _ResourceName(Text):
         return {"type": "string"}
 
 
-RESOURCE_NAME = Field(
+RESOURCE_NAME = ConfigField(
     "name", _ResourceName(), "", "Resource name, such as nvidia.com/gpu; may hold {profile}.", required=True
 )
-DOOR = Field(
+DOOR = ConfigField(
     "door",
     Choice(Doors),
     Doors.PLUGIN,
     "Door through which the devices are offered: plugin (the kubelet's device plugin API), dra (resource claims) or"
     " both (a free device through both; once it is taken through one, it is withdrawn from the other).",
 )
-IDS = Field(
+IDS = ConfigField(
     "ids",
     Choice(DeviceIds),
     DeviceIds.VENDOR,
     "Device ids: those of the vendor's plugin (vendor), or the device's own name (name).",
 )
-UNIFORM = Field(
+UNIFORM = ConfigField(
     "uniform",
     Boolean(),
     False,
     "Offer nothing unless all devices are of one kind and profile, and no GPU in MIG mode is without an instance.",
 )
-RESOURCES = Field(
+RESOURCES = ConfigField(
     "resources",
-    ListOf(Section(RESOURCE_NAME, DOOR, IDS, UNIFORM, DEVICES, *OPTIONS), fewest=1, unique=False),
+    ConfigList(Section(RESOURCE_NAME, DOOR, IDS, UNIFORM, DEVICES, *OPTIONS), fewest=1, unique=False),
     (),
     "Which devices are offered under which name; the first that matches has it. Absent: see nvidia.migStrategy.",
 )

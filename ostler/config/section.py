@@ -12,7 +12,17 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from node.values import Value, value
 from ostler.config import document
-from ostler.config.document import Entry, Mapping, Meaning, Node, Refused, Scalar, clipped, join_key, shown
+from ostler.config.document import (
+    DocumentRefused,
+    Mapping,
+    MappingEntry,
+    Meaning,
+    Node,
+    ScalarNode,
+    clipped,
+    join_key,
+    shown,
+)
 from ostler.config.errors import MAX_SHOWN, ConfigError, Note, Origin
 from ostler.config.scalars import BadValue, JsonObject, Unusable, ValueType
 
@@ -20,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Field(Generic[T]):
+class ConfigField(Generic[T]):
     """One key of a section. ``help``: one sentence for the schema and the reference page."""
 
     key: str
@@ -77,7 +87,7 @@ class Values:
         self.notes: list[Note] = []
         self._given: dict[str, Given] = {}
 
-    def __getitem__(self, field: Field[T]) -> T:
+    def __getitem__(self, field: ConfigField[T]) -> T:
         given = self._given.get(field.key)
         return field.default if given is None else cast("T", given.value)
 
@@ -95,15 +105,15 @@ class Values:
         here = self.origin
         return Origin(here.source, here.line, here.column, join_key(here.key, field.key))
 
-    def place_of(self, entry: Entry) -> Origin:
+    def place_of(self, entry: MappingEntry) -> Origin:
         """Where a key of the section stands, as it is written there."""
         return Origin(self.origin.source, entry.line, entry.column, join_key(self.origin.key, entry.key))
 
-    def put(self, field: Field[T], value: T, origin: Origin) -> None:
+    def put(self, field: ConfigField[T], value: T, origin: Origin) -> None:
         """Give the field a value; one that was given before is replaced."""
         self._given[field.key] = Given(value, origin)
 
-    def section(self, field: Field[Values]) -> Values:
+    def section(self, field: ConfigField[Values]) -> Values:
         """The values of a section inside this one, an empty one when it is not given."""
         if field not in self:
             self.put(field, Values(self.place(field)), self.place(field))
@@ -126,9 +136,9 @@ class Section:
     def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> Values:
         """See ``ValueType``; a section without content is an empty one."""
         values = Values(at)
-        if isinstance(node, Refused):
+        if isinstance(node, DocumentRefused):
             raise Unusable
-        if isinstance(node, Scalar) and node.meaning is Meaning.NULL:
+        if isinstance(node, ScalarNode) and node.meaning is Meaning.NULL:
             node = Mapping(node.line, node.column, ())
         if not isinstance(node, Mapping):
             kind = "a list" if isinstance(node, document.Sequence) else shown(node.text)
@@ -146,15 +156,15 @@ class Section:
         """The field that a key of the file means."""
         return self._by_key.get(key)
 
-    def counted(self, node: Mapping, values: Values, problems: list[ConfigError]) -> Iterable[Entry]:
+    def counted(self, node: Mapping, values: Values, problems: list[ConfigError]) -> Iterable[MappingEntry]:
         """The entries of the file that have an effect; what there is to say of the others is said."""
         del values, problems  # here every entry counts
         return node.entries
 
-    def _read_entry(self, entry: Entry, values: Values, problems: list[ConfigError]) -> None:
+    def _read_entry(self, entry: MappingEntry, values: Values, problems: list[ConfigError]) -> None:
         here = values.place_of(entry)
         field = self.known(entry.key)
-        if isinstance(entry.value, Refused):
+        if isinstance(entry.value, DocumentRefused):
             values.broken = True
         elif field is None:
             # Looking for near keys takes time, and nobody reads that many problems.
@@ -170,7 +180,7 @@ class Section:
             except Unusable:
                 values.broken = True
             else:
-                values.put(cast("Field[object]", field), value, here)
+                values.put(cast("ConfigField[object]", field), value, here)
 
     def _near(self, key: str) -> str:
         import difflib  # only for those who misspell
@@ -212,12 +222,12 @@ def _field_schema(field: AnyField) -> JsonObject:
     return schema
 
 
-def section(key: str, fields: Section, text: str) -> Field[Values]:
+def section(key: str, fields: Section, text: str) -> ConfigField[Values]:
     """A field that is a section."""
-    return Field(key, fields, _NOWHERE, text)
+    return ConfigField(key, fields, _NOWHERE, text)
 
 
-class ListOf(Generic[T]):
+class ConfigList(Generic[T]):
     """A list of values of one kind. ``fewest``, ``most``: items it may have; ``single``: one item needs no list."""
 
     def __init__(
@@ -232,9 +242,9 @@ class ListOf(Generic[T]):
 
     def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> tuple[T, ...]:
         """See ``ValueType``."""
-        if isinstance(node, Refused):
+        if isinstance(node, DocumentRefused):
             raise Unusable
-        if isinstance(node, Scalar) and node.meaning is Meaning.NULL:
+        if isinstance(node, ScalarNode) and node.meaning is Meaning.NULL:
             raise BadValue("has no value", "write a list below it, or remove the key")
         if not isinstance(node, document.Sequence):
             if self.single:
@@ -292,4 +302,4 @@ class ListOf(Generic[T]):
 
 
 def _text(node: Node) -> str:
-    return shown(node.text) if isinstance(node, Scalar) else "the same"
+    return shown(node.text) if isinstance(node, ScalarNode) else "the same"

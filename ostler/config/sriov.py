@@ -22,13 +22,13 @@ from node.inventory.model import NIC_KINDS
 from node.rules import FunctionRange
 from ostler.config import device_fields, document, option_fields, schema
 from ostler.config.device_fields import DriverName, Functions, LinkType, NicFunction, PartitionKey, PciId, RootFunctions
-from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, clipped, shown
+from ostler.config.document import DocumentRefused, Mapping, Meaning, Node, ScalarNode, clipped, shown
 from ostler.config.errors import ConfigError, Note, NoteKind, Origin
 from ostler.config.foreign import Anything, GoSection, notes_of
 from ostler.config.option_fields import NamedInUse
 from ostler.config.patterns import PciPattern
 from ostler.config.scalars import BadValue, Boolean, Choice, JsonObject, ScalarType, Text, Unusable
-from ostler.config.section import AnyField, Field, ListOf, Values
+from ostler.config.section import AnyField, ConfigField, ConfigList, Values
 
 DEFAULT_PREFIX = "intel.com"
 """What the plugin puts in front of names without its flag ``--resource-prefix``."""
@@ -47,9 +47,9 @@ class _Unserved:
         """See ``ValueType``."""
         del at, problems  # the value is refused as a whole
         match node:
-            case Refused():
+            case DocumentRefused():
                 raise Unusable
-            case Scalar() if not node.text or node.meaning is Meaning.NULL:
+            case ScalarNode() if not node.text or node.meaning is Meaning.NULL:
                 return True
             case document.Sequence(items=()) | Mapping(entries=()):
                 return True
@@ -128,45 +128,47 @@ class _AcpiIndex(ScalarType[int]):
 
 _EMPTY = "has no meaning here: it is empty"
 _NOT_SERVED = "which is not served"
-_NAME = Field("resourceName", Text(r"[A-Za-z0-9_-]+", "letters, digits, - and _", "nics"), "", "Name.", required=True)
-_PREFIX = Field(
+_NAME = ConfigField(
+    "resourceName", Text(r"[A-Za-z0-9_-]+", "letters, digits, - and _", "nics"), "", "Name.", required=True
+)
+_PREFIX = ConfigField(
     "resourcePrefix",
     Text(r"[^/]+", "a domain without /", "example.com", optional=True),
     "",
     "Domain of the resource's name.",
 )
-_TYPE = Field(
+_TYPE = ConfigField(
     "deviceType",
     Choice(_DeviceType, later={"accelerator": f"is accelerator, {_NOT_SERVED}"}),
     _DeviceType.NET_DEVICE,
     "Class of device.",
 )
-_EXCLUDE_TOPOLOGY = Field("excludeTopology", Boolean(), False, "No NUMA node for the kubelet.")
-_EXTRA = Field(
+_EXCLUDE_TOPOLOGY = ConfigField("excludeTopology", Boolean(), False, "No NUMA node for the kubelet.")
+_EXTRA = ConfigField(
     "additionalInfo",
     _Unserved(f"asks for further facts in the environment, {_NOT_SERVED}", "set them in the pod's own env"),
     False,
     "there are none",
 )
-_VENDORS = Field("vendors", ListOf(PciId("15b3")), (), "PCI vendor ids.")
-_DEVICES = Field("devices", ListOf(PciId("101e")), (), "PCI device ids.")
-_DRIVERS = Field("drivers", ListOf(DriverName()), (), "Kernel drivers.")
-_ADDRESSES = Field("pciAddresses", ListOf(_WholeAddress()), (), "PCI addresses.")
-_ACPI = Field("acpiIndexes", ListOf(_AcpiIndex()), (), "Indexes of the firmware.")
-_PF_NAMES = Field("pfNames", ListOf(_InterfaceFunctions()), (), "Interfaces of physical functions.")
-_ROOTS = Field("rootDevices", ListOf(RootFunctions()), (), "PCI addresses of physical functions.")
-_LINKS = Field("linkTypes", ListOf(Choice(_LinkType)), (), "Link types.")
-_PKEYS = Field("pKeys", ListOf(PartitionKey()), (), "Partition keys.")
-_RDMA = Field("isRdma", Boolean(), False, "RDMA.")
-_VHOST = Field("needVhostNet", Boolean(), False, "vhost-net.")
-_AUX_TYPES = Field("auxTypes", ListOf(Choice(_AuxType)), (), "Kinds of auxiliary device.")
-_DDP = Field(
+_VENDORS = ConfigField("vendors", ConfigList(PciId("15b3")), (), "PCI vendor ids.")
+_DEVICES = ConfigField("devices", ConfigList(PciId("101e")), (), "PCI device ids.")
+_DRIVERS = ConfigField("drivers", ConfigList(DriverName()), (), "Kernel drivers.")
+_ADDRESSES = ConfigField("pciAddresses", ConfigList(_WholeAddress()), (), "PCI addresses.")
+_ACPI = ConfigField("acpiIndexes", ConfigList(_AcpiIndex()), (), "Indexes of the firmware.")
+_PF_NAMES = ConfigField("pfNames", ConfigList(_InterfaceFunctions()), (), "Interfaces of physical functions.")
+_ROOTS = ConfigField("rootDevices", ConfigList(RootFunctions()), (), "PCI addresses of physical functions.")
+_LINKS = ConfigField("linkTypes", ConfigList(Choice(_LinkType)), (), "Link types.")
+_PKEYS = ConfigField("pKeys", ConfigList(PartitionKey()), (), "Partition keys.")
+_RDMA = ConfigField("isRdma", Boolean(), False, "RDMA.")
+_VHOST = ConfigField("needVhostNet", Boolean(), False, "vhost-net.")
+_AUX_TYPES = ConfigField("auxTypes", ConfigList(Choice(_AuxType)), (), "Kinds of auxiliary device.")
+_DDP = ConfigField(
     "ddpProfiles",
     _Unserved(f"asks for devices by their DDP profile, {_NOT_SERVED}", "remove it, and select by pciAddresses"),
     False,
     "there are none",
 )
-_VDPA = Field(
+_VDPA = ConfigField(
     "vdpaType",
     _Unserved(f"asks for vDPA devices, {_NOT_SERVED}", "remove the resource, or keep the plugin for it"),
     False,
@@ -176,16 +178,16 @@ _SELECTOR = _Selector(
     _VENDORS, _DEVICES, _DRIVERS, _ADDRESSES, _ACPI, _PF_NAMES, _ROOTS, _LINKS, _DDP, _RDMA, _PKEYS, _VHOST, _VDPA,
     _AUX_TYPES,
 )  # fmt: skip
-_SELECTORS: Field[tuple[Values, ...]] = Field(
-    "selectors", ListOf(_SELECTOR, fewest=1, single=True, unique=False), (), "Which devices.", required=True
+_SELECTORS: ConfigField[tuple[Values, ...]] = ConfigField(
+    "selectors", ConfigList(_SELECTOR, fewest=1, single=True, unique=False), (), "Which devices.", required=True
 )
 # Go writes them out, and the plugin fills them in itself, whatever stands there.
 _PARSED = tuple(
-    Field(name, Anything(), False, "the plugin makes it of selectors") for name in ("SelectorObj", "SelectorObjs")
+    ConfigField(name, Anything(), False, "the plugin makes it of selectors") for name in ("SelectorObj", "SelectorObjs")
 )
 _RESOURCE = GoSection(_NAME, _PREFIX, _TYPE, _EXCLUDE_TOPOLOGY, _SELECTORS, _EXTRA, *_PARSED)
-_LIST: Field[tuple[Values, ...]] = Field(
-    "resourceList", ListOf(_RESOURCE, fewest=1, unique=False), (), "Resources.", required=True
+_LIST: ConfigField[tuple[Values, ...]] = ConfigField(
+    "resourceList", ConfigList(_RESOURCE, fewest=1, unique=False), (), "Resources.", required=True
 )
 ROOT = GoSection(_LIST)
 
@@ -201,8 +203,8 @@ _LISTS: tuple[tuple[AnyField, AnyField], ...] = (
 )
 """Lists there, and the key of ``devices`` here that gets the same items."""
 
-_SWITCHES: dict[Field[bool], Field[bool]] = {
-    _RDMA: cast("Field[bool]", option_fields.RDMA_DEVICES),
+_SWITCHES: dict[ConfigField[bool], ConfigField[bool]] = {
+    _RDMA: cast("ConfigField[bool]", option_fields.RDMA_DEVICES),
     _VHOST: option_fields.VHOST_NET,
 }
 """What a selector gives its devices beside selecting them, and our key for it."""
@@ -278,9 +280,9 @@ def _take_lists(selector: Values, devices: Values, notes: list[Note]) -> None:
     for theirs, ours in _LISTS:
         if theirs not in selector:
             continue
-        items = cast("tuple[object, ...]", selector[cast("Field[object]", theirs)])
+        items = cast("tuple[object, ...]", selector[cast("ConfigField[object]", theirs)])
         if items:
-            devices.put(cast("Field[object]", ours), items, selector.place(theirs))
+            devices.put(cast("ConfigField[object]", ours), items, selector.place(theirs))
             notes.append(Note(NoteKind.TAKEN, selector.place(theirs), f"taken as devices.{ours.key}"))
         else:
             notes.append(Note(NoteKind.IGNORED, selector.place(theirs), _EMPTY))
@@ -330,7 +332,7 @@ def _without_meaning(values: Values, field: AnyField) -> Note:
 def _check_type(kind: _DeviceType, selector: Values, problems: list[ConfigError]) -> None:
     wrong: tuple[AnyField, ...] = _PCI_ONLY if kind is _DeviceType.AUX_NET_DEVICE else (_AUX_TYPES,)
     for field in wrong:
-        if selector[cast("Field[object]", field)]:
+        if selector[cast("ConfigField[object]", field)]:
             other = next(each for each in _DeviceType if each is not kind)
             problem = f"is a selector of {other}, which the plugin overlooks for {kind}"
             problems.append(selector.place(field).error(problem, "remove it, or change deviceType"))

@@ -28,11 +28,11 @@ from node.topology.model import PlaceOverride
 from node.values import Value, value
 from ostler.config.document import (
     MAX_BYTES,
+    DocumentRefused,
     Mapping,
     Meaning,
     Node,
-    Refused,
-    Scalar,
+    ScalarNode,
     Sequence,
     parse_document,
     read_bytes,
@@ -42,7 +42,7 @@ from ostler.config.document import (
 from ostler.config.errors import ConfigError, ConfigErrors, Origin
 from ostler.config.patterns import FORM, parse_address
 from ostler.config.scalars import BadValue, Choice, Integer, JsonObject, ScalarType, expect_scalar
-from ostler.config.section import AnyField, Field, ListOf, Section, Values
+from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Values
 
 API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Topology"
@@ -139,29 +139,31 @@ class _Kind(StrEnum):
     TOPOLOGY = KIND
 
 
-DEVICES = Field("devices", ListOf(_Address(), most=1024, unique=False), (), "PCI addresses of devices right here.")
+DEVICES = ConfigField(
+    "devices", ConfigList(_Address(), most=1024, unique=False), (), "PCI addresses of devices right here."
+)
 
 
-def _switches(levels: int) -> Field[tuple[Values, ...]]:
+def _switches(levels: int) -> ConfigField[tuple[Values, ...]]:
     """The field of switches that may hold so many levels of switches; the kinds of values cannot be recursive."""
     fields: tuple[AnyField, ...] = (DEVICES,) if levels == 1 else (DEVICES, _switches(levels - 1))
-    return Field("switches", ListOf(Section(*fields), unique=False), (), "PCIe switches.")
+    return ConfigField("switches", ConfigList(Section(*fields), unique=False), (), "PCIe switches.")
 
 
 SWITCHES = _switches(MAX_SWITCH_LEVELS)
-NUMA_NODE: Field[int | None] = Field(
+NUMA_NODE: ConfigField[int | None] = ConfigField(
     "numaNode", Integer(0, MAX_NUMA_NODE), None, "NUMA node of everything below; absent: as the kernel says."
 )
-HOST_BRIDGES = Field(
+HOST_BRIDGES = ConfigField(
     "hostBridges",
-    ListOf(Section(NUMA_NODE, DEVICES, SWITCHES), fewest=1, unique=False),
+    ConfigList(Section(NUMA_NODE, DEVICES, SWITCHES), fewest=1, unique=False),
     (),
     "PCIe host bridges (root complexes).",
     required=True,
 )
 ROOT = Section(
-    Field("apiVersion", Choice(_ApiVersion), _ApiVersion.V1ALPHA1, "Version of this format.", required=True),
-    Field("kind", Choice(_Kind), _Kind.TOPOLOGY, "Kind of this document.", required=True),
+    ConfigField("apiVersion", Choice(_ApiVersion), _ApiVersion.V1ALPHA1, "Version of this format.", required=True),
+    ConfigField("kind", Choice(_Kind), _Kind.TOPOLOGY, "Kind of this document.", required=True),
     HOST_BRIDGES,
 )
 
@@ -169,7 +171,7 @@ ROOT = Section(
 def _read_ours(source: str, data: bytes, problems: list[ConfigError]) -> list[Located]:
     tree, faults = parse_document(source, data)
     problems.extend(faults)
-    if tree is None or isinstance(tree, Refused):
+    if tree is None or isinstance(tree, DocumentRefused):
         return []
     here = Origin(source, tree.line, tree.column)
     if not isinstance(tree, Mapping):
@@ -192,7 +194,7 @@ def _read_ours(source: str, data: bytes, problems: list[ConfigError]) -> list[Lo
 def _is_other(tree: Mapping, source: str, problems: list[ConfigError]) -> bool:
     """Whether the document is another one of ours: its keys would only give a list of unknown keys."""
     kind = tree.entry("kind")
-    if kind is None or not isinstance(kind.value, Scalar) or kind.value.meaning is not Meaning.TEXT:
+    if kind is None or not isinstance(kind.value, ScalarNode) or kind.value.meaning is not Meaning.TEXT:
         return False
     if kind.value.text == KIND:
         return False

@@ -10,7 +10,7 @@ import pytest
 from ostler.config import nvidia, reference, schema, sriov
 from ostler.config.document import parse_document
 from ostler.config.errors import Origin
-from ostler.config.section import ListOf, Section
+from ostler.config.section import ConfigList, Section
 from tests.docs.markdown import ROOT, text_of
 from tests.ostler.config.test_schema import every_field
 
@@ -35,7 +35,7 @@ def test_every_key_is_in_the_reference() -> None:
 def test_every_example_is_read_as_it_stands() -> None:
     for field in every_field(schema.ROOT):
         kind: object = field.type
-        if isinstance(kind, Section) or (isinstance(kind, ListOf) and isinstance(kind.item, Section)):
+        if isinstance(kind, Section) or (isinstance(kind, ConfigList) and isinstance(kind.item, Section)):
             continue
         tree, _ = parse_document("example", field.type.example.encode())
         assert tree is not None

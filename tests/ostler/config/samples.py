@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, Sequence, parse_document
+from ostler.config.document import DocumentRefused, Mapping, Meaning, Node, ScalarNode, Sequence, parse_document
 from ostler.config.scalars import Json
 
 FOLDER = Path(__file__).parent
@@ -33,13 +33,13 @@ def plain(node: Node) -> Json:
             return {entry.key: plain(entry.value) for entry in node.entries}
         case Sequence():
             return [plain(item) for item in node.items]
-        case Scalar():
+        case ScalarNode():
             return _value(node)
-        case Refused():
+        case DocumentRefused():
             raise AssertionError(node)
 
 
-def _value(scalar: Scalar) -> Json:
+def _value(scalar: ScalarNode) -> Json:
     match scalar.meaning:
         case Meaning.NULL:
             return None

@@ -9,7 +9,7 @@ import pytest
 
 from ostler.config import schema
 from ostler.config.scalars import Json, JsonObject
-from ostler.config.section import AnyField, ListOf, Section
+from ostler.config.section import AnyField, ConfigList, Section
 from tests.ostler.config.samples import BAD, GOOD, instance, remarks
 
 SCHEMA = schema.json_schema()
@@ -51,7 +51,7 @@ def every_field(section: Section) -> list[AnyField]:
     for field in section.fields:
         fields.append(field)
         kind: object = field.type
-        if isinstance(kind, ListOf):
+        if isinstance(kind, ConfigList):
             kind = kind.item
         if isinstance(kind, Section):
             fields.extend(every_field(kind))
