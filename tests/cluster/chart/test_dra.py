@@ -8,6 +8,7 @@ import pytest
 
 from tests.cluster.chart.observation import Observation
 from tests.cluster.chart.release import Release, Values
+from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.door.container import STAY, seen
 from tests.cluster.dra.claims import (
     GPU_CLASS,
@@ -21,7 +22,6 @@ from tests.cluster.dra.claims import (
     template,
     user,
 )
-from tests.cluster.dra.versions import everything_is_on
 from tests.cluster.rig.api import Api
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
@@ -126,7 +126,7 @@ def test_the_chart_takes_its_classes_along_and_the_kubelet_the_slices(
     cluster: Cluster, installed: Release, claims: Claims, node: Node
 ) -> None:
     assert "kubectl get deviceclasses,resourceslices" in installed.said
-    assert ("docs/dra.md lists the feature gates" in installed.said) is not everything_is_on(cluster)
+    assert ("docs/dra.md lists the feature gates" in installed.said) is not has_dra_gates(cluster.version)
     assert "deviceclass.resource.k8s.io/gpu.ostler.dev" in installed.objects()
     installed.uninstall()
     assert installed.objects() == []

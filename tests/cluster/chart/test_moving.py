@@ -11,9 +11,9 @@ import yaml
 
 from deploy.generate import NAMESPACE
 from tests.cluster.chart.release import Release
+from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.door.container import STAY
 from tests.cluster.dra.claims import Claims, allocated, template, user
-from tests.cluster.dra.versions import everything_is_on
 from tests.cluster.rig.agent import wait_allocatable
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
@@ -80,7 +80,7 @@ def test_a_node_is_moved_and_moved_back(
     claims.create(template("one"))
     by_claim = pods.run(user("by-claim", STAY, own="one"))
     assert len(allocated(claims.of_pod(by_claim))) == 1
-    if everything_is_on(cluster):
+    if has_dra_gates(cluster.version):
         pods.run(simple("as-before", STAY, {GPU: 1}))
         assert len(moved_nodes.ask("claims")["claims"]) == 2
 

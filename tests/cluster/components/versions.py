@@ -15,6 +15,8 @@ JUDGE: Final = "1.37.2"
 """Version whose allocator and CEL environment ours are compared with: ``tests/judge/go.mod``."""
 RECORDED: Final = "1.36.3"
 """Version that answered most of ``tests/vectors``, and whose ResourceSlice controller ours is compared with."""
+DRA_GATES_ON: Final = "1.36"
+"""First minor release with these on by default: taints of devices, extended resources of classes, devices' health."""
 
 
 class UnknownVersion(Exception):
@@ -39,3 +41,15 @@ def pinned(wanted: str) -> str:
             f"K8S={wanted!r} is not one of {', '.join(CLUSTERS)}; see tests/cluster/components/versions.py"
         )
     return found or newest()
+
+
+def has_dra_gates(version: str) -> bool:
+    """Whether the gates of ``DRA_GATES_ON`` are on by default in that version.
+
+    The table of docs/dra.md says the same.
+    """
+    return _numbers(version) >= _numbers(DRA_GATES_ON)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.door.container import STAY, Seen, seen
 from tests.cluster.dra.claims import CLASSES, allocated, published, template, user
 from tests.cluster.dra.classes import apply_classes
 from tests.cluster.dra.conftest import GPU, GPUS, Stage
-from tests.cluster.dra.versions import everything_is_on
 from tests.cluster.rig.agent import NodeAgent, capacity, configuration, wait_allocatable
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.cluster import Cluster
@@ -57,7 +57,7 @@ def test_each_door_has_its_own_devices_and_a_pod_may_have_of_both_by_name(
         for entry in one["nodes"]
         if entry["role"] == "device"
     }
-    if not everything_is_on(cluster):
+    if not has_dra_gates(cluster.version):
         for found in api.items(CLASSES):
             assert "extendedResourceName" not in found["spec"], "the gate is off"
         pods.create(simple("neither", STAY, {BY_CLAIM: 1}))
@@ -97,7 +97,7 @@ def test_a_resource_moves_from_door_to_door_and_back_as_the_page_says(
     claims.create(template("one"))
     moved = pods.run(user("moved", STAY, own="one"))
     held = allocated(claims.of_pod(moved))
-    if everything_is_on(cluster):
+    if has_dra_gates(cluster.version):
         # A pod that is written as before.
         pods.run(asking("after"))
         assert not gpus(seen(pods, "after")) & gpus(seen(pods, "moved"))

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.door.container import STAY, Seen, seen
 from tests.cluster.dra.claims import CLAIMS, CLASSES, Claims, allocated
 from tests.cluster.dra.classes import apply_classes
 from tests.cluster.dra.conftest import RunDriver
-from tests.cluster.dra.versions import everything_is_on
 from tests.cluster.rig.agent import NodeAgent
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.cluster import Cluster
@@ -157,7 +157,7 @@ def extended(cluster: Cluster, classes: None) -> Iterator[None]:
 
 @pytest.mark.usefixtures("extended")
 def test_extended_resource(cluster: Cluster, example: Example, api: Api, pods: Pods) -> None:
-    if not everything_is_on(cluster):
+    if not has_dra_gates(cluster.version):
         assert "extendedResourceName" not in api.get(f"{CLASSES}/nvidia.com-gpu")["spec"]
         return
     found = example.run("extended-resource", "l4-2", 2)

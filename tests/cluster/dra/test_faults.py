@@ -9,10 +9,10 @@ import pytest
 
 from bench.recording import many_gpus
 from sandbox.hardware import RecordedHardware
+from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.door.container import STAY, seen
 from tests.cluster.dra.claims import SLICES, Claims, allocated, devices, published, request, template, user
 from tests.cluster.dra.conftest import GPUS, RunDriver, Stage
-from tests.cluster.dra.versions import everything_is_on
 from tests.cluster.rig.agent import RECORDED
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.cluster import Cluster
@@ -203,7 +203,7 @@ def test_a_pod_on_a_failed_gpu_is_evicted_by_its_taint_and_runs_again_when_the_g
     claims.create(template("both", devices(request(count=2))))
     first = pods.run(user("first", own="both"))
     hardware.fail(0)
-    if not everything_is_on(stage.cluster):
+    if not has_dra_gates(stage.cluster.version):
         wait_until("the gate is named", lambda: "DRADeviceTaints" in agent.command("slices"))
         assert phase(pods.get("first")) == "Running"
         return

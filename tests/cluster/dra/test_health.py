@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sandbox.hardware import RecordedHardware
+from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.dra.claims import Claims, allocated, devices, request, template, user
 from tests.cluster.dra.conftest import GPUS, RunDriver, Stage
-from tests.cluster.dra.versions import everything_is_on
 from tests.cluster.rig.agent import RECORDED
 from tests.cluster.rig.api import Object
 from tests.cluster.rig.cluster import Cluster
@@ -35,7 +35,7 @@ def test_a_failed_gpu_shows_in_its_pods_status_with_the_reason_and_heals(
     found = pods.run(user("user", own="both"))
     uid = claims.of_pod(found)["metadata"]["uid"]
     names = {device: f"ostler.dev/claim={uid}-{device}" for device in allocated(claims.of_pod(found))}
-    if not everything_is_on(cluster):
+    if not has_dra_gates(cluster.version):
         assert health(pods.get("user")) == {}
         return
     well = dict.fromkeys(names.values(), ("Healthy", ""))
@@ -68,7 +68,7 @@ def test_a_sick_gpu_is_prepared_for_a_claim_that_tolerates_its_taint_and_else_wh
     every = request(count=2, tolerations=[{"operator": "Exists"}])
     claims.create(template("both", devices(every)))
     pods.create(user("tolerant", own="both"))
-    if not everything_is_on(stage.cluster):
+    if not has_dra_gates(stage.cluster.version):
         pods.wait_event("tolerant", "FailedPrepareDynamicResources", "the GPU is lost")
         hardware.heal(0)
     pods.wait_phase("tolerant", "Running", 90)

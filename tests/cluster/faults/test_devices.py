@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandbox.hardware import RecordedHardware
+from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import RECORDED, capacity, configuration, wait_allocatable
 from tests.cluster.rig.api import Api, Object
@@ -12,8 +13,6 @@ from tests.cluster.rig.podresources import allocatable_ids, devices_of
 from tests.cluster.rig.pods import Pods, phase, simple
 
 GPU = "nvidia.com/gpu"
-TELLS_HEALTH = "1.36"
-"""The first version whose pods' status has the health of their devices without a feature gate."""
 
 
 def health(found: Object) -> list[str]:
@@ -40,7 +39,7 @@ def test_a_lost_device_is_not_offered_its_pod_is_told_and_both_recover(
     hardware.fail(hardware.find(lost))
     shown = wait_allocatable(api, node, GPU, 7)
     assert capacity(shown, GPU) == 8
-    if cluster.version >= TELLS_HEALTH:
+    if has_dra_gates(cluster.version):
         pods.wait("user", "is told that its device is unhealthy", lambda one: health(one) == ["Unhealthy"])
     assert phase(pods.get("user")) == "Running"
     assert len(allocatable_ids(node, GPU)) == 7
@@ -52,7 +51,7 @@ def test_a_lost_device_is_not_offered_its_pod_is_told_and_both_recover(
     pods.wait_event("waiting", "FailedScheduling", f"Insufficient {GPU}")
 
     hardware.heal(hardware.find(lost))
-    if cluster.version >= TELLS_HEALTH:
+    if has_dra_gates(cluster.version):
         pods.wait("user", "is told that its device is healthy", lambda one: health(one) == ["Healthy"])
     pods.wait_phase("waiting", "Running")
     used = [id_ for name in ("user", "others", "waiting") for id_ in devices_of(node, name)]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.dra.claims import TEMPLATES
 from tests.cluster.dra.classes import apply_classes
 from tests.cluster.dra.conftest import Stage, claims, classes, lists_claims, run_driver, stage
-from tests.cluster.dra.versions import everything_is_on
 from tests.cluster.ledger.by_hand import ByHand
 from tests.cluster.ledger.storm import GPU, Storm
 from tests.cluster.rig.api import Object
@@ -23,7 +23,7 @@ BOTH: Object = {"name": GPU, "door": "both", "devices": {"kind": "gpu"}}
 @pytest.fixture
 def taints_kept(cluster: Cluster) -> None:
     """Only on servers that keep device taints."""
-    if not everything_is_on(cluster):
+    if not has_dra_gates(cluster.version):
         pytest.skip("this Kubernetes drops device taints, so that both acts as plugin")
 
 
