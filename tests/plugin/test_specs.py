@@ -20,7 +20,7 @@ from node.offer import OfferedDevice, offer
 from node.rules import DeviceIds, Door, NicSelector, Rule, Selector
 from plugin.specs import desired_specs
 from sandbox import nodes
-from tests.node.edits.making import gpu, lacking, mig, node, without
+from tests.making.devices import gpu, lacking, mig, node, without
 from tests.plugin.spec_making import (
     FILES,
     NODES,

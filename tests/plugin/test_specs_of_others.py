@@ -10,8 +10,7 @@ from node.edits.allocation import OWN_FILES
 from node.edits.options import CdiMode
 from node.inventory.model import NIC_KINDS
 from node.rules import Rule, Selector
-from tests.node.edits.making import gpu, lacking
-from tests.node.edits.others import amd, intel, nic, rdma, uio, vfio
+from tests.making.devices import amd, gpu, intel, lacking, nic, rdma, uio, vfio
 from tests.plugin.spec_making import (
     NODES,
     ONLY,

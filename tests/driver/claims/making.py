@@ -16,8 +16,8 @@ from node.inventory.model import Device, Host
 from node.kubelet.dra_state import ClaimInfo, DeviceState, DraState, encode
 from node.rules import Doors, Rule
 from node.values import replace
+from tests.making.devices import gpu
 from tests.making.events import RecordedEvents
-from tests.node.edits.making import gpu
 
 DRIVER = "ostler.dev"
 POOL = "node-1"

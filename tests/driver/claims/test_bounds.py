@@ -17,7 +17,7 @@ from node.inventory.model import Attribute, Device, DeviceKind, DeviceNode, Node
 from node.rules import Doors, Rule
 from node.values import replace
 from tests.driver.claims.making import GPU0, Node, claim, offered, opaque, reference, result
-from tests.node.edits.making import gpu
+from tests.making.devices import gpu
 
 NICS = 22
 ANNOTATION = "resource.kubernetes.io/pod-claim-name"

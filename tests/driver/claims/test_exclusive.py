@@ -9,7 +9,7 @@ import pytest
 from driver.claims.model import ClaimError, Unavailable
 from node.values import replace
 from tests.driver.claims.making import DRIVER, GPU0, GPU1, GPU2, Node, claim, offered, reference, result
-from tests.node.edits.making import gpu
+from tests.making.devices import gpu
 from tests.node.offer.making import mig
 from tests.waiting import eventually
 

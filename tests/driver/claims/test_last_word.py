@@ -13,7 +13,7 @@ from node.offer import Cause
 from node.rules import Door, Doors
 from node.values import replace
 from tests.driver.claims.making import GPU0, GPU1, RULE, Node, claim, offered, reference, result
-from tests.node.edits.making import gpu
+from tests.making.devices import gpu
 from tests.waiting import eventually
 
 HOLDS = (Cause.OTHER_DOOR, Cause.OVERLAP, Cause.DRAINING, Cause.HOLDS_UNKNOWN, Cause.MOVING)

@@ -16,7 +16,7 @@ from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, plugin_owner
 from node.rules import Door
 from node.values import replace
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
-from tests.node.edits.making import gpu
+from tests.making.devices import gpu
 from tests.node.offer.making import mig
 
 

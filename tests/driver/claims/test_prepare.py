@@ -13,7 +13,7 @@ from node.files import read_record
 from node.inventory.model import Host
 from node.values import replace
 from tests.driver.claims.making import DRIVER, GPU0, GPU1, POOL, Node, claim, offered, reference, result
-from tests.node.edits.making import gpu
+from tests.making.devices import gpu
 
 
 async def test_a_claim_is_answered_with_its_devices_and_described_by_cdi(node: Node) -> None:

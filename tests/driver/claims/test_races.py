@@ -11,7 +11,7 @@ from driver.claims.interfaces import ClaimStep
 from driver.claims.model import ClaimError, ClaimReference, RecordState, Unavailable
 from kube.bodies import JsonObject
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
-from tests.node.edits.making import gpu
+from tests.making.devices import gpu
 from tests.waiting import eventually
 
 AGAIN = ClaimReference("default", "claim-1", "uid-1-again")

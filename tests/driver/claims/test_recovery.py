@@ -15,7 +15,7 @@ from driver.claims.model import RecordState, Unavailable
 from driver.claims.plan import device_of_entry
 from node.files import write_record
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
-from tests.node.edits.making import gpu
+from tests.making.devices import gpu
 from tests.node.offer.making import mig
 from tests.waiting import eventually
 

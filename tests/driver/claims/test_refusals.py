@@ -10,7 +10,7 @@ from driver.names import Peer
 from node.health.state import HealthState
 from node.offer import Cause
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, opaque, reference, result
-from tests.node.edits.making import gpu
+from tests.making.devices import gpu
 from tests.node.offer.making import ill
 
 REPLACED = (

@@ -15,8 +15,7 @@ from node.edits.model import ContainerEdits
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, Host
-from tests.node.edits.making import gpu, lacking, mig
-from tests.node.edits.others import amd, gaudi, intel, nic, partition, rdma, vfio
+from tests.making.devices import amd, gaudi, gpu, intel, lacking, mig, nic, partition, rdma, vfio
 
 PLAIN = EditOptions()
 FULL = EditOptions(cdi_mode=CdiMode.FULL, hook="/usr/bin/nvidia-cdi-hook")

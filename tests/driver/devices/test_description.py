@@ -20,8 +20,7 @@ from scheduling.api import quantities
 from scheduling.api.validation.objects import validate_slice
 from tests.driver.devices.recorded import NODES, view
 from tests.driver.devices.scheduling import slices
-from tests.node.edits.making import gpu
-from tests.node.edits.others import amd, nic
+from tests.making.devices import amd, gpu, nic
 
 RULE = Rule("nvidia.com/gpu", door=Doors.DRA)
 Json = dict[str, Any]

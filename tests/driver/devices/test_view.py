@@ -14,7 +14,7 @@ from node.offer import Cause
 from node.rules import Door, Doors, Rule, Selector
 from node.values import replace
 from tests.driver.devices.recorded import NODES, RULES, snapshot, snapshot_of, view
-from tests.node.edits.making import gpu
+from tests.making.devices import gpu
 
 GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,)), Doors.DRA)
 

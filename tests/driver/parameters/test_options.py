@@ -10,8 +10,7 @@ from kube.bodies import Json
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, Host
 from node.rules import Rule
-from tests.node.edits.making import gpu, lacking, mig
-from tests.node.edits.others import nic, rdma
+from tests.making.devices import gpu, lacking, mig, nic, rdma
 
 CLAIM = ClaimReference("default", "claim", "uid")
 
@@ -142,7 +141,7 @@ def test_a_feature_is_the_vendors_to_know_where_its_specs_are_used() -> None:
 
 
 def test_features_are_nvidias() -> None:
-    from tests.node.edits.others import amd
+    from tests.making.devices import amd
 
     with pytest.raises(ParameterError, match=r"gdrcopy, gds, mofed and IMEX are NVIDIA's, .* is amd's; leave its"):
         options([("gpu", amd(0))], config("GpuConfig", gdrcopy=True))

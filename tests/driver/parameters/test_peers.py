@@ -17,8 +17,7 @@ from driver.parameters.peers import check_served
 from kube.bodies import Json, JsonObject
 from node.inventory.model import Device, Host
 from node.rules import Rule
-from tests.node.edits.making import gpu, mig
-from tests.node.edits.others import rdma
+from tests.making.devices import gpu, mig, rdma
 
 PLACE = "status.allocation.devices.config[0].opaque.parameters"
 GPU: JsonObject = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}

@@ -9,7 +9,7 @@ from node.inventory.model import DeviceKind
 from node.offer import Cause
 from node.rules import Doors, Rule
 from node.values import replace
-from tests.node.edits.making import mig
+from tests.making.devices import mig
 
 RULE = Rule("nvidia.com/mig", door=Doors.DRA)
 

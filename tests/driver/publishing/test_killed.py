@@ -28,8 +28,8 @@ from node.offer import Cause
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import ApiServer
 from tests.driver.slices.clients import api_at
+from tests.making.devices import gpu
 from tests.making.events import RecordedEvents
-from tests.node.edits.making import gpu
 from tests.waiting import background, eventually
 
 EXIT = 77

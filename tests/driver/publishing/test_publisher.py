@@ -15,8 +15,8 @@ from kube.errors import ConfigurationError, RequestError
 from node.events import EventType
 from node.rules import Doors, Rule
 from tests.driver.publishing.controllers import Recorder
+from tests.making.devices import gpu
 from tests.making.events import RecordedEvents
-from tests.node.edits.making import gpu
 from tests.waiting import until
 
 RULE = Rule("nvidia.com/gpu", door=Doors.DRA)

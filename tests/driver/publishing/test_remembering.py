@@ -17,8 +17,8 @@ from kube.bodies import text_at
 from node.offer import Cause
 from node.rules import Doors, Rule
 from tests.driver.publishing.controllers import Recorder
+from tests.making.devices import gpu
 from tests.making.events import RecordedEvents
-from tests.node.edits.making import gpu
 from tests.waiting import until
 
 RULE = Rule("nvidia.com/gpu", door=Doors.DRA)

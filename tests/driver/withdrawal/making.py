@@ -18,8 +18,8 @@ from driver.publishing.withdrawal import Withdrawal
 from kube.backoff import BackoffPolicy
 from node.offer import Cause
 from node.rules import Doors, Rule, Selector
+from tests.making.devices import gpu
 from tests.making.events import RecordedEvents
-from tests.node.edits.making import gpu
 from tests.waiting import background, eventually
 
 A, B = gpu(0).name, gpu(1).name

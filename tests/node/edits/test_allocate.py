@@ -18,7 +18,7 @@ from node.offer import OfferedDevice, ResourceOffer
 from node.rules import DeviceIds, Rule, offered_id
 from plugin.servicer import answer, renderer
 from protos.deviceplugin.v1beta1 import api_pb2
-from tests.node.edits.making import gpu, lacking, mig, node, without
+from tests.making.devices import gpu, lacking, mig, node, without
 
 ENVVAR, MOUNTS, ANNOTATIONS, CRI = ListStrategy
 

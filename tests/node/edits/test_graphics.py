@@ -12,9 +12,8 @@ from node.edits.nvidia import allocate_edits
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.model import Device, NodeRole
 from node.inventory.vendors import vendor_id
-from tests.node.edits.making import FEATURES, gpu, mig, node, without
-from tests.node.edits.making import lacking as without_files
-from tests.node.edits.others import amd, gaudi, intel, partition, rdma, vfio
+from tests.making.devices import FEATURES, amd, gaudi, gpu, intel, mig, node, partition, rdma, vfio, without
+from tests.making.devices import lacking as without_files
 
 CRI = EditOptions(strategies=(ListStrategy.CDI_CRI,))
 

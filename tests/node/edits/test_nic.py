@@ -19,9 +19,8 @@ from node.inventory.vendors import vendor_id
 from node.offer import OfferedDevice, ResourceOffer
 from node.rules import Rule, is_extended_resource_name
 from plugin.servicer import renderer
-from tests.node.edits.making import lacking as without_files
-from tests.node.edits.making import without
-from tests.node.edits.others import further_port, nic, rdma, subfunction, uio, vfio
+from tests.making.devices import further_port, nic, rdma, subfunction, uio, vfio, without
+from tests.making.devices import lacking as without_files
 
 ENVVAR, MOUNTS, ANNOTATIONS, CRI = ListStrategy
 PLAIN = EditOptions()

@@ -12,7 +12,7 @@ from node.edits.nvidia_driver import driver_edits
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, Host, NodeRole
-from tests.node.edits.making import CHANNELS, gpu, lacking, mig, without
+from tests.making.devices import CHANNELS, gpu, lacking, mig, without
 
 ENVVAR, MOUNTS, ANNOTATIONS, CRI = ListStrategy
 NODES = EditOptions()

@@ -21,8 +21,8 @@ from node.inventory.model import (
     SourceStatus,
     sorted_attributes,
 )
-from tests.node.inventory.making import a100, gpu, mig, node
-from tests.node.inventory.nic_making import interface, nic, nics
+from tests.making.nic_facts import interface, nic, nics
+from tests.making.nvidia_facts import a100, gpu, mig, node
 
 
 def snapshot(facts: NodeFacts) -> Snapshot:

@@ -9,7 +9,7 @@ from node.files import read_record, write_record
 from node.inventory.devices import devices_of
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import SCHEMA, Identities, IdentityStore
-from tests.node.inventory.making import a100, gpu, mig, node, uuid
+from tests.making.nvidia_facts import a100, gpu, mig, node, uuid
 
 ONE = Identities((("0000:1b:00.0", uuid(0)),))
 TWO = Identities((("0000:1b:00.0", uuid(0)), ("0000:2b:00.0", uuid(1))))

@@ -25,7 +25,7 @@ from node.inventory.places import places_of
 from node.inventory.source import DriverHeld
 from node.topology.cells import topology_of
 from tests.making.clock import ManualClock
-from tests.node.inventory.making import a100, gpu, mig, node, uuid
+from tests.making.nvidia_facts import a100, gpu, mig, node, uuid
 from tests.waiting import background, eventually
 
 WAITING = NodeFacts(nvml=NvmlFacts(status="DRIVER_NOT_LOADED"))

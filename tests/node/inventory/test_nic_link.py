@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.node.inventory.nic_making import attributes, interface, learned, nic, nics, only, port, rdma, seen, vf
+from tests.making.nic_facts import attributes, interface, learned, nic, nics, only, port, rdma, seen, vf
 
 
 def link(carrier: bool | None, operstate: str | None, **rdma_port: object) -> object:

@@ -17,7 +17,7 @@ from node.inventory.nics.devices import network_status
 from node.inventory.scan import Scanner
 from node.opening import boot_id
 from node.rules import FunctionRange, NicSelector
-from tests.node.inventory.nic_making import (
+from tests.making.nic_facts import (
     attributes,
     interface,
     learned,

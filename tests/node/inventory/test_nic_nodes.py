@@ -9,7 +9,7 @@ import pytest
 
 from node.health.state import HealthState, Recovery
 from node.inventory.model import Device, DeviceNode, NodeRole
-from tests.node.inventory.nic_making import files, interface, nic, nics, only, rdma, seen, subfunction
+from tests.making.nic_facts import files, interface, nic, nics, only, rdma, seen, subfunction
 
 RDMA = ("/dev/infiniband/rdma_cm", "/dev/infiniband/umad0", "/dev/infiniband/uverbs0")
 

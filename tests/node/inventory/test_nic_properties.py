@@ -26,7 +26,7 @@ from node.inventory.net_facts import (
 )
 from node.inventory.nics.devices import nic_devices
 from node.inventory.nics.memory import nics_from_data, nics_to_data
-from tests.node.inventory.nic_making import BUS, files
+from tests.making.nic_facts import BUS, files
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 ADDRESSES = [f"0000:86:00.{number}" for number in range(4)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from node.inventory.net_facts import HostAddress, HostLink, HostRoute, NetworkFacts
 from node.inventory.nics.use import HostUses
 from node.values import replace
-from tests.node.inventory.nic_making import interface, learned, nic, nics, only, seen
+from tests.making.nic_facts import interface, learned, nic, nics, only, seen
 
 
 def use(

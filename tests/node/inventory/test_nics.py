@@ -8,8 +8,7 @@ import pytest
 
 from node.inventory.model import DeviceKind
 from node.inventory.net_facts import HostLink, NetworkFacts
-from tests.node.inventory.making import function
-from tests.node.inventory.nic_making import (
+from tests.making.nic_facts import (
     BUS,
     PF,
     attributes,
@@ -23,6 +22,7 @@ from tests.node.inventory.nic_making import (
     subfunction,
     vf,
 )
+from tests.making.nvidia_facts import function
 
 
 def test_physical_function_tells_all_that_is_known_of_it() -> None:

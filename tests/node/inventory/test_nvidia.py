@@ -16,7 +16,7 @@ from node.inventory.facts import (
 from node.inventory.identity import Identities
 from node.inventory.model import DeviceKind, Host, NodeRole, SourceState, Version
 from node.inventory.nvidia.attributes import mig_profile
-from tests.node.inventory.making import GIB, a100, devices, files, function, gpu, mig, node, nvml, sysfs, uuid
+from tests.making.nvidia_facts import GIB, a100, devices, files, function, gpu, mig, node, nvml, sysfs, uuid
 
 
 def attributes(facts: NodeFacts, name: str) -> dict[str, object]:

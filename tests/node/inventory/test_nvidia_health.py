@@ -8,7 +8,7 @@ from node.health.state import HealthState, Recovery
 from node.inventory.facts import CallError, GpuFacts, NodeFacts, NvmlFacts
 from node.inventory.identity import Identities
 from node.inventory.model import Device
-from tests.node.inventory.making import CONTROL, a100, devices, files, function, gpu, mig, node, nvml, sysfs, uuid
+from tests.making.nvidia_facts import CONTROL, a100, devices, files, function, gpu, mig, node, nvml, sysfs, uuid
 
 LOST = "the GPU is lost: it fell off the PCI bus or does not answer the driver any more (GPU_IS_LOST)"
 NOT_LISTED = "the GPU is lost: the driver is bound to it on the PCI bus, but NVML does not list it"

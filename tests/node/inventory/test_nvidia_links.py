@@ -5,7 +5,7 @@ from __future__ import annotations
 from node.inventory.facts import NvLink
 from node.inventory.model import PeerLink
 from node.inventory.nvidia.devices import peer_links
-from tests.node.inventory.making import a100, devices, function, gpu, mig, node
+from tests.making.nvidia_facts import a100, devices, function, gpu, mig, node
 
 
 def test_links_that_are_up_are_counted_by_their_far_end() -> None:

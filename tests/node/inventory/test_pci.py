@@ -4,7 +4,7 @@ import pytest
 
 from node.inventory.pci import address_label, display_mode, numa_node, pci_address, pcie_root, standard_attributes
 from node.values import replace
-from tests.node.inventory.making import function
+from tests.making.nvidia_facts import function
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from node.inventory.devices import devices_of, statuses_of
 from node.inventory.facts import CallError, GpuFacts, MigFacts, NodeFacts, NvmlFacts
 from node.inventory.identity import Identities
 from node.inventory.model import DeviceKind
-from tests.node.inventory.making import function, sysfs, uuid
+from tests.making.nvidia_facts import function, sysfs, uuid
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 

@@ -16,8 +16,8 @@ from node.inventory.retention import KEPT_SECONDS, retained
 from node.ledger.offer_context import NOTHING_HELD
 from node.offer import offer
 from node.rules import Door, Rule, Selector
-from tests.node.inventory.making import a100, function, gpu, mig, node
-from tests.node.inventory.nic_making import interface, nic, nics, port, rdma, subfunction, vf
+from tests.making.nic_facts import interface, nic, nics, port, rdma, subfunction, vf
+from tests.making.nvidia_facts import a100, function, gpu, mig, node
 
 REMEMBERED = Identities((("0000:1b:00.0", "GPU-0"),))
 BOTH = node(a100(0, mig(0, 0), mig(1, 1)), gpu(1))

@@ -14,8 +14,8 @@ from node.inventory.model import Snapshot
 from node.inventory.net_facts import HostLink, HostRoute, NetworkFacts
 from node.inventory.scan import Scanner, ScanResult
 from node.topology.model import PlaceOverride
-from tests.node.inventory.making import a100, gpu, mig, node, sysfs
-from tests.node.inventory.nic_making import interface, nic, nics
+from tests.making.nic_facts import interface, nic, nics
+from tests.making.nvidia_facts import a100, gpu, mig, node, sysfs
 
 FREE = NetworkFacts((HostLink("eth0"),))
 ROUTED = NetworkFacts((HostLink("eth0"),), default_routes=(HostRoute("eth0", 4),))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from node.health.state import Health, HealthState
 from node.inventory.model import Device, Snapshot, sorted_attributes
-from tests.node.edits import making as edits
+from tests.making import devices as edits
 
 
 def gpu(number: int, product: str = "NVIDIA A100-SXM4-40GB", mig: bool = False, **changes: object) -> Device:

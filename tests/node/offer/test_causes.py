@@ -13,7 +13,7 @@ from node.ledger.ledger import Hold
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause, OfferedDevice, Withheld, offer
 from node.rules import Door, Doors, Rule, Selector
-from tests.node.edits.others import nic
+from tests.making.devices import nic
 from tests.node.offer.making import gpu, ill, mig, snapshot
 from tests.node.offer.test_nics import ALL, USE, pf
 

@@ -12,7 +12,7 @@ from node.inventory.model import Device, Host, NodeRole, Snapshot
 from node.ledger.offer_context import NOTHING_HELD
 from node.offer import offer
 from node.rules import DeviceIds, Door, Rule
-from tests.node.edits.making import gpu, lacking, mig, without
+from tests.making.devices import gpu, lacking, mig, without
 
 FILES = DriverFiles("570.172.08", libraries=("/usr/lib64/libcuda.so.570.172.08",))
 CRI = EditOptions(strategies=(ListStrategy.CDI_CRI,))

@@ -4,8 +4,7 @@ import pytest
 
 from node.inventory.model import Device
 from node.rules import FunctionRange, NicSelector
-from tests.node.edits.making import gpu
-from tests.node.edits.others import nic
+from tests.making.devices import gpu, nic
 
 PF = nic(
     3,

@@ -15,8 +15,7 @@ from node.ledger.ledger import Hold
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.offer import Offer, offer
 from node.rules import Door, FunctionRange, NicSelector, Rule, Selector
-from tests.node.edits.making import gpu, lacking
-from tests.node.edits.others import further_port, intel, nic, rdma, subfunction, vfio
+from tests.making.devices import further_port, gpu, intel, lacking, nic, rdma, subfunction, vfio
 
 ALL = Rule("ostler.dev/nic")
 USE = "carries the default route"

@@ -12,7 +12,7 @@ from node.values import replace
 from ostler.admin.holds import holds_report
 from protos.agent.v1alpha1 import agent_pb2
 from protos.agent.v1alpha1.agent_pb2 import HoldsStatus
-from tests.node.edits.making import gpu, mig
+from tests.making.devices import gpu, mig
 
 BOTH = Rule("nvidia.com/gpu", Selector(), Doors.BOTH)
 PLUGIN, CLAIM = replace(BOTH, door=Doors.PLUGIN), replace(BOTH, door=Doors.DRA)

@@ -15,7 +15,7 @@ from node.offer import offer
 from node.rules import Door, Doors
 from ostler.config.errors import ConfigErrors
 from ostler.config.load import Loaded, load_bytes
-from tests.node.edits.making import gpu
+from tests.making.devices import gpu
 
 HEADER = "apiVersion: ostler.dev/v1alpha1\nkind: Config\nnodeName: a\nresources:\n"
 BOTH_NEEDS = (
