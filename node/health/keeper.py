@@ -18,11 +18,12 @@ from typing import Protocol
 from node.events import EventSink, EventType
 from node.files import JsonValue
 from node.health.eviction_limits import EvictionLimit
+from node.health.finding import Verdict
 from node.health.findings import Override
 from node.health.memory import SavedHealth, to_data
 from node.health.policy import Policy
 from node.health.signal import HealthEvent, Look, Trouble
-from node.health.state import Action, Health, HealthState
+from node.health.state import Action, HealthState
 from node.health.telling import LIMIT_ON, LIMIT_RELEASED, HealthChange, named, stories
 from node.health.tracker import HealthTracker, Judgement
 from node.health.xids import is_known
@@ -69,17 +70,11 @@ class NothingToClear(Exception):
 
 @value
 class DeviceEntry(Value):
-    """A device, the verdict on it, and what doors show (another state in a dry run). The rest as in ``Verdict``."""
+    """A device with the verdict on it, and the state that the doors show (another one in a dry run)."""
 
-    device: str
-    kind: DeviceKind
-    health: Health
+    device: Device
+    verdict: Verdict
     shown: HealthState
-    flapping: bool = False
-    source: str = ""
-    until: float | None = None
-    of: str = ""
-    also: tuple[str, ...] = ()
 
 
 class HealthMetrics:
@@ -271,29 +266,17 @@ class HealthKeeper:
             self._timer.cancel()
 
     def _why_not_cleared(self, name: str) -> str:
-        entry = self._entry(self._tracker.scanned.find(name))
-        health = entry.health
+        verdict = self._tracker.verdict(self._tracker.scanned.find(name))
+        health = verdict.health
         if health.state is HealthState.HEALTHY:
             return f"{name} has no override and is healthy, so there is nothing to clear"
-        if entry.of and self._tracker.findings.clearable(entry.of):
-            return f"{name} has the trouble of {entry.of}; clear it there: ostler health clear {entry.of}"
+        if verdict.of and self._tracker.findings.clearable(verdict.of):
+            return f"{name} has the trouble of {verdict.of}; clear it there: ostler health clear {verdict.of}"
         fix = f"to override it: ostler health set {name} healthy --reason ..."
         return f"{name} has no override, and its trouble is still there: {health.reason}; {fix}"
 
     def _entry(self, device: Device) -> DeviceEntry:
-        verdict = self._tracker.verdict(device)
-        shown = self._tracker.shown(device).health.state
-        return DeviceEntry(
-            device.name,
-            device.kind,
-            verdict.health,
-            shown,
-            verdict.flapping,
-            verdict.source,
-            verdict.until,
-            verdict.of,
-            verdict.also,
-        )
+        return DeviceEntry(device, self._tracker.verdict(device), self._tracker.shown(device).health.state)
 
     def _told(self, name: str, outcome: Judgement) -> tuple[str, ...]:
         self._done(outcome)
@@ -301,7 +284,7 @@ class HealthKeeper:
 
     def _lines(self, name: str, changes: Iterable[HealthChange]) -> tuple[str, ...]:
         lines = tuple(change.line for change in changes if change.is_of_state)
-        return lines or (f"{name} stays {self._entry(self._tracker.scanned.find(name)).health.state}",)
+        return lines or (f"{name} stays {self._tracker.verdict(self._tracker.scanned.find(name)).health.state}",)
 
     def _done(self, outcome: Judgement) -> None:
         """Everything that follows a step: memory, subscribers, the next step; words for people last of all."""

@@ -47,7 +47,7 @@ class HealthView:
 
     def summary(self) -> agent_pb2.HealthStatus:
         """Health in one line."""
-        states = Counter(entry.health.state for entry in self._keeper.entries())
+        states = Counter(entry.verdict.health.state for entry in self._keeper.entries())
         return agent_pb2.HealthStatus(
             degraded=states[HealthState.DEGRADED],
             unhealthy=states[HealthState.UNHEALTHY],
@@ -89,21 +89,21 @@ class HealthView:
 
 
 def _device(entry: DeviceEntry) -> agent_pb2.DeviceHealth:
-    health = entry.health
+    device, verdict, health = entry.device, entry.verdict, entry.verdict.health
     return agent_pb2.DeviceHealth(
-        device=entry.device,
-        kind=entry.kind.value,
+        device=device.name,
+        kind=device.kind.value,
         state=health.state.value,
         reason=health.reason,
         cause=health.cause,
         since=health.since,
         recovery=health.recovery.value,
         evicts=health.evicts,
-        flapping=entry.flapping,
-        source=entry.source,
+        flapping=verdict.flapping,
+        source=verdict.source,
         enforced=entry.shown is health.state,
         shown_state=entry.shown.value,
-        until=entry.until or 0.0,
-        of=entry.of,
-        also=entry.also,
+        until=verdict.until or 0.0,
+        of=verdict.of,
+        also=verdict.also,
     )

@@ -20,13 +20,21 @@ DEADLINE = 12.0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``meaning``: what is looked at; ``remedy``: what to do in general. Both are the columns of the documentation."""
+    """``meaning``: what is looked at; ``remedy``: what to do in general. Both are the columns of the documentation.
+
+    ``hardware``: it looks at this machine's hardware, which does not matter where a recorded node is replayed.
+    """
 
     name: str
     meaning: str
     remedy: str
     examine: Callable[[NodeView], CheckFinding]
     deadline: float = DEADLINE
+    hardware: bool = False
+
+    def finding(self, view: NodeView) -> CheckFinding:
+        """What the check concludes."""
+        return skipped(RECORDED) if self.hardware and view.recorded else self.examine(view)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from node.inventory.facts import PciFunction, SysfsFacts
 from node.inventory.vendor import DriverCheck, Vendor
 from node.inventory.vendors import VENDORS
 from ostler.doctor import nvidia_files, nvml
-from ostler.doctor.check import RECORDED, Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
 
 
@@ -42,8 +42,6 @@ def judge_driver(vendor: Vendor, gpus: Sequence[PciFunction], sysfs: SysfsFacts)
 
 def _check(vendor: Vendor, check: DriverCheck) -> Check:
     def examine(view: NodeView) -> CheckFinding:
-        if view.recorded:
-            return skipped(RECORDED)
         return judge_driver(vendor, view.gpu_functions(vendor.pci_vendor), view.facts().sysfs or SysfsFacts())
 
     drivers = " or ".join(vendor.drivers)
@@ -53,6 +51,7 @@ def _check(vendor: Vendor, check: DriverCheck) -> Check:
         f"{vendor.title} GPUs are bound to {drivers}, with {needed}",
         f"Run `modprobe {vendor.drivers[0]}`; see `dmesg`",
         examine,
+        hardware=True,
     )
 
 

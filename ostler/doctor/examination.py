@@ -51,7 +51,7 @@ class _Run:
 
     def _examine(self) -> None:
         try:
-            finding = self.check.examine(self._view)
+            finding = self.check.finding(self._view)
         except Exception as error:  # noqa: BLE001 - told to whoever reads the report
             text = " ".join(str(error).split())
             finding = CheckFinding(CheckVerdict.ERROR, f"failed to check: {type(error).__name__}: {text}", _REPORT)

@@ -13,7 +13,7 @@ from pathlib import Path
 from node.inventory.live.udev import EventState, Reach, look
 from node.opening import read_kernel_text
 from node.rules import offers_nics
-from ostler.doctor.check import RECORDED, Check, CheckFinding, CheckSubject, failed, ok, skipped, warning
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, skipped, warning
 from ostler.doctor.node import NodeView
 from ostler.doctor.reading import text_of
 
@@ -259,19 +259,15 @@ def _stream_fault(state: EventState) -> tuple[str, str]:
 
 
 def _uevents(view: NodeView) -> CheckFinding:
-    if view.recorded:
-        return skipped(RECORDED)
     reach = look(view.host / "run/udev", view.proc)
     fault, fix = ("", "") if reach.state is EventState.POLLING else _stream_fault(reach.state)
     return judge_uevents(reach, fault, fix, interfaces=offers_nics(view.settings.rules))
 
 
-def _rtnetlink(view: NodeView) -> CheckFinding:
+def _rtnetlink(_: NodeView) -> CheckFinding:
     from node.inventory.network.host import KernelTables
     from node.inventory.network.netlink import NetlinkError
 
-    if view.recorded:
-        return skipped(RECORDED)
     try:
         return judge_rtnetlink(len(KernelTables().links()), "")
     except NetlinkError as error:
@@ -286,12 +282,14 @@ EVENTS = CheckSubject(
             "libudev, `/run/udev` and the network namespace: from where the agent hears of devices",
             "`hostNetwork: true`, a read-only mount of `/run/udev`, libudev.so.1 in the image",
             _uevents,
+            hardware=True,
         ),
         Check(
             "rtnetlink",
             "The kernel tells of links, addresses and routes",
             "Allow AF_NETLINK sockets",
             _rtnetlink,
+            hardware=True,
         ),
     ),
 )

@@ -17,7 +17,7 @@ from node.edits.options import ListStrategy
 from node.inventory.model import DeviceKind
 from node.inventory.sysfs.device_files import StatDevice
 from node.rules import Door, Rule
-from ostler.doctor.check import RECORDED, Check, CheckFinding, failed, joined, ok, several, skipped, warning
+from ostler.doctor.check import Check, CheckFinding, failed, joined, ok, several, skipped, warning
 from ostler.doctor.container_runtime import Runtime, find_runtime
 from ostler.doctor.node import NodeView
 from ostler.doctor.nvml import NO_GPU, VENDOR
@@ -163,8 +163,6 @@ def _loaded(view: NodeView) -> bool:
 
 
 def _files(view: NodeView) -> CheckFinding:
-    if view.recorded:
-        return skipped(RECORDED)
     if not _loaded(view):
         return skipped(_NO_DRIVER)
     expected = _expected(view)
@@ -172,8 +170,6 @@ def _files(view: NodeView) -> CheckFinding:
 
 
 def _links(view: NodeView) -> CheckFinding:
-    if view.recorded:
-        return skipped(RECORDED)
     if not _loaded(view):
         return skipped(_NO_DRIVER)
     found = read_files(view.dev, [each.name for each in _expected(view)], view.stat)
@@ -187,12 +183,14 @@ CHECKS = (
         "NVIDIA's device files (control, GPUs, UVM, MIG) are there, with the driver's numbers and open to all",
         "Run `nvidia-modprobe -c 0 -u`; set `NVreg_DeviceFileMode=0666`",
         _files,
+        hardware=True,
     ),
     Check(
         "nvidia-char-links",
         "`/dev/char/MAJOR:MINOR` links to each of them, or containers lose their GPUs at `systemctl daemon-reload`",
         "Run `nvidia-ctk system create-dev-char-symlinks --create-all` at every boot",
         _links,
+        hardware=True,
     ),
 )
 
@@ -276,8 +274,6 @@ def read_options(host: Path) -> RuntimeOptions | None:
 
 
 def _runtime(view: NodeView) -> CheckFinding:
-    if view.recorded:
-        return skipped(RECORDED)
     if not view.gpu_functions(VENDOR):
         return skipped(NO_GPU)
     strategies, specs = strategies_of(view.settings.rules)
@@ -289,4 +285,5 @@ RUNTIME_CHECK = Check(
     "The runtime has NVIDIA's runtime where rules name GPUs by variable or mount, and it gives pods only their own",
     "Run `nvidia-ctk runtime configure`, or use the strategy `cdi-cri`",
     _runtime,
+    hardware=True,
 )

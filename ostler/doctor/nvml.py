@@ -21,7 +21,7 @@ from node.inventory.facts import PciFunction
 from node.inventory.nvidia.health import DRIVER_UNREACHABLE
 from node.inventory.nvidia.nvml_library import FOLDERS, LIBRARY_NOT_FOUND, LIBRARY_NOT_LOADABLE, SONAME
 from node.inventory.nvidia.vendor import NVIDIA
-from ostler.doctor.check import RECORDED, Check, CheckFinding, failed, joined, ok, several, skipped, warning
+from ostler.doctor.check import Check, CheckFinding, failed, joined, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
 
 TIMEOUT = 10.0
@@ -91,8 +91,6 @@ def library_version(driver_root: Path, library: Path | None) -> str | None:
 
 def _quiet(view: NodeView) -> CheckFinding | None:
     """Why NVML is not asked; None when it is."""
-    if view.recorded:
-        return skipped(RECORDED)
     reason = view.quiesced
     return None if reason is None else skipped(f"quiesced ({reason}): the driver is left alone")
 
@@ -164,20 +162,16 @@ def judge_nouveau(gpus: Sequence[PciFunction], *, loaded: bool) -> CheckFinding:
 
 
 def _module(view: NodeView) -> CheckFinding:
-    if view.recorded:
-        return skipped(RECORDED)
     sysfs = view.facts().sysfs
     version = sysfs.nvidia_module_version if sysfs is not None else None
     return judge_module(view.gpu_functions(VENDOR), version, view.quiesced)
 
 
 def _binding(view: NodeView) -> CheckFinding:
-    return skipped(RECORDED) if view.recorded else judge_binding(view.gpu_functions(VENDOR))
+    return judge_binding(view.gpu_functions(VENDOR))
 
 
 def _nouveau(view: NodeView) -> CheckFinding:
-    if view.recorded:
-        return skipped(RECORDED)
     return judge_nouveau(view.gpu_functions(VENDOR), loaded=(view.sys / "module/nouveau").exists())
 
 
@@ -187,18 +181,21 @@ DRIVER_CHECKS = (
         "NVIDIA's kernel module is loaded where there are GPUs of theirs",
         "Install the driver and run `modprobe nvidia`",
         _module,
+        hardware=True,
     ),
     Check(
         "nvidia-binding",
         "Every NVIDIA GPU is bound to nvidia or vfio-pci",
         "Bind it to nvidia",
         _binding,
+        hardware=True,
     ),
     Check(
         "nouveau",
         "nouveau has not taken a GPU and is not loaded",
         "Blacklist nouveau in `/etc/modprobe.d`, rebuild the initramfs, reboot",
         _nouveau,
+        hardware=True,
     ),
 )
 
@@ -264,6 +261,7 @@ CHECKS = (
         "NVML can be loaded and answers for every GPU (asked in a process of its own, which may hang)",
         "Install the driver, or set `nvidia.driverRoot`; see `dmesg` for Xid messages",
         _answer,
+        hardware=True,
         deadline=TIMEOUT + 5,
     ),
     Check(
@@ -271,6 +269,7 @@ CHECKS = (
         "The library and the loaded kernel module have the same version",
         "Unload the old module and load the new one, or restart the node",
         _versions,
+        hardware=True,
         deadline=TIMEOUT + 5,
     ),
 )

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from node.files import JsonValue
-from node.health.keeper import DeviceEntry, HealthKeeper
+from node.health.finding import Verdict
+from node.health.keeper import HealthKeeper
 from node.health.memory import SavedHealth
 from node.health.policy import Policy
 from node.health.signal import Condition, HealthEvent, Look, Trouble
@@ -162,8 +163,8 @@ class Rig:
         """Kinds that cost no pod until somebody says so, and the devices by which they came to that."""
         return {limit.kind: names for limit, names in self.keeper.eviction_limits}
 
-    def entry(self, name: str) -> DeviceEntry:
-        return next(entry for entry in self.keeper.entries() if entry.device == name)
+    def entry(self, name: str) -> Verdict:
+        return next(entry.verdict for entry in self.keeper.entries() if entry.device.name == name)
 
     def states(self) -> dict[str, HealthState]:
         return {device.name: device.health.state for device in self.keeper.judged.devices}

@@ -296,7 +296,7 @@ def test_a_dry_run_makes_tells_and_counts_states_and_shows_nobody() -> None:
     rig.time.forward(100)
     assert rig.shown == []
     entry = rig.entry(A.name)
-    assert (entry.health.state, entry.health.evicts, entry.shown) == (UNHEALTHY, False, HEALTHY)
+    assert (entry.health.state, entry.health.evicts, rig.keeper.entries()[0].shown) == (UNHEALTHY, False, HEALTHY)
     assert rig.keeper.metrics.verdicts.counts == {("gpu", "xid", "unhealthy"): 1}
     ((kind, reason, message),) = rig.told.events
     assert (kind, reason) == (EventType.WARNING, "DeviceUnhealthy")

@@ -63,7 +63,7 @@ def configured(text: str, folder: Path) -> Loaded:
 
 def examined(node: NodeView, check: str) -> CheckFinding:
     """The finding of one check of the catalogue."""
-    return CHECKS[check].examine(node)
+    return CHECKS[check].finding(node)
 
 
 def says(finding: CheckFinding, verdict: CheckVerdict | str, found: str, fix: str = "") -> None:
