@@ -14,6 +14,7 @@ from node.inventory.nvidia.vendor import NVIDIA
 from node.inventory.vendors import VENDORS
 from node.topology.model import Place, Topology, link_count
 from node.values import Value, value
+from ostler.drawing.text import number
 from protos.agent.v1alpha1 import agent_pb2
 
 
@@ -64,7 +65,7 @@ class Scene(Value):
     def links_in_words(self, count: int | str) -> str:
         """A number of links: ``18 NVLinks``, ``1 XGMI link``."""
         word = self.link_word if self.link_word == "NVLink" else f"{self.link_word} link"
-        return f"{count} {word}" if count == 1 else f"{count} {word}s"
+        return number(count, word)
 
     @property
     def link_sign(self) -> str:

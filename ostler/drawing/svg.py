@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from html import escape
 
 from node.topology.model import Place
-from node.values import Value, value
 from ostler.drawing.arrangement import HEAD, PADDING, Arrangement, Curve, Rectangle, arrange, curves_of, deepest
 from ostler.drawing.scene import Box, BoxKind, Caption, Links, Scene, boxes_of, links_of
-from ostler.drawing.text import clipped, plain, width_of
+from ostler.drawing.text import clipped, number, plain, width_of
 
 MARGIN = 28
 TITLE = 74
@@ -53,10 +52,10 @@ def draw_svg(scene: Scene) -> str:
     curves = curves_of(links.pairs, cards, arrangement.channel_bottom - arrangement.channel_top)
     strengths = _strengths(curves)
     width = max(arrangement.width, LEAST_WIDTH) + 2 * MARGIN
-    legend = draw_legend(scene, strengths, width - 2 * MARGIN)
+    legend, height = _legend(scene, strengths, width - 2 * MARGIN)
     below = TITLE + arrangement.height + 22
-    size = f'width="{width:.0f}" height="{below + legend.height + MARGIN - 8:.0f}"'
-    box = f'viewBox="0 0 {width:.0f} {below + legend.height + MARGIN - 8:.0f}"'
+    size = f'width="{width:.0f}" height="{below + height + MARGIN - 8:.0f}"'
+    box = f'viewBox="0 0 {width:.0f} {below + height + MARGIN - 8:.0f}"'
     frames = (frame(each, each.what) for each in arrangement.rectangles if isinstance(each.what, Box))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box} font-family="{SANS}" fill="{INK}">',
@@ -70,7 +69,7 @@ def draw_svg(scene: Scene) -> str:
         *(part for place in scene.topology.places for part in card(cards[place.name], place, scene.caption(place))),
         "</g>",
         f'<g transform="translate({MARGIN} {below:.1f})">',
-        *legend.parts,
+        *legend,
         "</g>",
         "</svg>",
     ]
@@ -101,20 +100,16 @@ def _channel(boxes: tuple[Box, ...], links: Links) -> float:
 
 def _title(scene: Scene, width: float) -> list[str]:
     nodes = {place.numa_node for place in scene.topology.places} - {None}
-    counts = [_counted(len(scene.gpus), "GPU"), _counted(len(scene.nics), "NIC")]
+    counts = [number(len(scene.gpus), "GPU"), number(len(scene.nics), "NIC")]
     if nodes:
-        counts.append(_counted(len(nodes), "NUMA node"))
+        counts.append(number(len(nodes), "NUMA node"))
     if scene.topology.overridden:
-        counts.append(f"{_counted(len(scene.topology.overridden), 'device')} placed by the override file")
+        counts.append(f"{number(len(scene.topology.overridden), 'device')} placed by the override file")
     name = clipped(plain(_name(scene)), width - 2 * MARGIN, 22, bold=True)
     return [
         text(name, MARGIN, 36, 22, ' font-weight="bold"'),
         text(", ".join(counts), MARGIN, 58, 13, f' fill="{SOFT}"'),
     ]
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _plane(scene: Scene, links: Links, at: Arrangement, cards: dict[str, Rectangle]) -> list[str]:
@@ -232,16 +227,8 @@ def _state(caption: Caption, right: float, room: float) -> list[str]:
     return [text(state, right, 19, 11, ' text-anchor="end"'), dot(beside, 15, colour, bool(caption.well))]
 
 
-@value
-class Legend(Value):
-    """The legend as SVG from its upper left corner, and the height it takes."""
-
-    parts: tuple[str, ...]
-    height: float
-
-
-def draw_legend(scene: Scene, strengths: Mapping[int, tuple[str, float]], room: float) -> Legend:
-    """The legend in lines no wider than ``room``; ``strengths``: colour and width of lines by number of links."""
+def _legend(scene: Scene, strengths: Mapping[int, tuple[str, float]], room: float) -> tuple[list[str], float]:
+    """The legend in lines no wider than ``room``, and its height; ``strengths``: colour and width by links."""
     found: list[str] = []
     x = y = 0.0
     for sample, wide, words in _entries(scene, strengths):
@@ -255,7 +242,7 @@ def draw_legend(scene: Scene, strengths: Mapping[int, tuple[str, float]], room: 
     for words in (sentence,) if width_of(sentence, 12) <= room else _DISTANCES:
         found.append(_entry(0, y, "", 0, words))
         y += LEGEND_LINE
-    return Legend(tuple(found), y)
+    return found, y
 
 
 def _entry(x: float, y: float, sample: str, wide: float, words: str) -> str:

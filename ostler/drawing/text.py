@@ -13,6 +13,11 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
 
 
+def number(count: int | str, one: str, many: str = "") -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 def columns(text: str) -> int:
     """Columns that a terminal gives the text."""
     return sum(_columns(character) for character in text)

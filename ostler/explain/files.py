@@ -85,7 +85,7 @@ def read_files(paths: Sequence[str], stdin: BinaryIO | None = None, namespace: s
     for source, data in _contents(paths, stdin, faults):
         try:
             for document in documents(source, data):
-                collection.add(SourceText(source, data, document))
+                collection.add(source, data, document)
         except BadInput as error:
             # Its end cannot be read; what stands before it and the other files are still checked.
             faults.extend(error.faults)
@@ -136,19 +136,12 @@ def _files(path: Path) -> Sequence[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceText:
-    """A document with all that is needed to say where something stands."""
+class _Spot:
+    """A place in a document of a text; ``subject``: the object there, for people."""
 
     source: str
     data: bytes
     document: Document
-
-
-@dataclass(frozen=True, slots=True)
-class _Spot:
-    """A place in a document; ``subject``: the object there, for people."""
-
-    text: SourceText
     path: FieldPath = ()
     subject: str = ""
 
@@ -159,8 +152,8 @@ class _Spot:
         return replace(self, subject=subject)
 
     def line(self) -> int:
-        found = line_of(self.text.data, self.text.document.number, self.path) if self.path else 0
-        return found or self.text.document.line
+        found = line_of(self.data, self.document.number, self.path) if self.path else 0
+        return found or self.document.line
 
 
 class ObjectCollection:
@@ -177,15 +170,15 @@ class ObjectCollection:
         self._others: Counter[str] = Counter()
         self._snapshot = State()
 
-    def add(self, text: SourceText) -> None:
+    def add(self, source: str, data: bytes, document: Document) -> None:
         """Take everything out of a document."""
-        spot, body = _Spot(text), text.document.body
+        spot, body = _Spot(source, data, document), document.body
         if isinstance(body, list):
             for number, item in enumerate(body):
                 self._take(spot.below(number), item)
         else:
             self._take(spot, body)
-        for path in text.document.pruned[:MOST]:
+        for path in document.pruned[:MOST]:
             self._warn_of_pruned(spot, path)
 
     def state(self, origin: str) -> State:
@@ -314,8 +307,8 @@ class ObjectCollection:
             self._fault(spot, "metadata.name", "is missing", "give the object a name")
             return
         known = self._objects[kind].setdefault(key, body)
-        line = spot.text.document.line if not spot.path else 0
-        place = f"{spot.text.source}:{line}" if line else spot.text.source
+        line = spot.document.line if not spot.path else 0
+        place = f"{spot.source}:{line}" if line else spot.source
         first = self.places.setdefault((kind, *key), place)
         if known != body:
             self._fault(spot, "", f"is given twice with different contents, first in {first}", "keep one of the two")
@@ -326,23 +319,23 @@ class ObjectCollection:
         # Whether a namespace permits admin access stands in its labels, which are not read.
         more = {"admin_namespace": True} if FACTS[kind].namespaced else {}
         causes = VALIDATORS[kind.value](body, **more)
-        line = f":{spot.text.document.line}" if not spot.path else ""
-        where = f"{spot.text.source}{line}: {spot.subject}"
+        line = f":{spot.document.line}" if not spot.path else ""
+        where = f"{spot.source}{line}: {spot.subject}"
         self._warnings += [f"{where}: an API server would refuse it: {one_line(str(cause), 300)}" for cause in causes]
 
     def _warn_of_pruned(self, spot: _Spot, path: FieldPath) -> None:
-        found = object_on(spot.text.document.body, path)
+        found = object_on(spot.document.body, path)
         if found is not None:
             body, inner = found
             subject = one_line(f"{text_at(body, 'kind')} {name_of(body)}", _WORD)
             field = one_line(dotted(inner), _WORD)
             problem = f"nested deeper than {MAX_DEPTH} levels; what is deeper is left out"
-            self._warnings.append(f"{spot.text.source}: {subject} {field}: {problem}")
+            self._warnings.append(f"{spot.source}: {subject} {field}: {problem}")
 
     def _fault(self, spot: _Spot, field: str, problem: str, fix: str) -> None:
         # A line costs another reading of the text, and of many faults only the first are shown.
-        line = spot.line() if len(self.faults) < (SHOWN if len(spot.text.data) <= _SMALL else 1) else 0
-        self.faults.append(InputFault(spot.text.source, problem, fix, line, spot.subject.strip(), field))
+        line = spot.line() if len(self.faults) < (SHOWN if len(spot.data) <= _SMALL else 1) else 0
+        self.faults.append(InputFault(spot.source, problem, fix, line, spot.subject.strip(), field))
 
 
 def _plain(kind: Kind, body: JsonObject) -> JsonObject:

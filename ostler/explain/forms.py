@@ -16,7 +16,8 @@ from enum import StrEnum
 from itertools import groupby
 
 from ostler import __version__
-from ostler.explain.page import Ink, Line, TextPiece, brief, line, number, page, quoted, some, value
+from ostler.drawing.text import number
+from ostler.explain.page import Ink, Line, TextPiece, brief, line, page, quoted, some, value
 from ostler.explain.wording import advice, obstacle_lines
 from scheduling.explain.obstacles import Held, Obstacle
 from scheduling.explain.verdict import (

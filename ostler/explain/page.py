@@ -30,11 +30,6 @@ def joined(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def number(count: int, one: str, many: str = "") -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
-
-
 def quoted(text: str) -> str:
     """In double quotes, as names of requests are shown."""
     return f'"{text}"'

@@ -48,15 +48,25 @@ class Misfit:
     fix: str
 
 
+def _texts(names: str) -> dict[str, Shape]:
+    """Several fields that hold texts."""
+    return dict.fromkeys(names.split(), str)
+
+
+def _needed(names: str) -> dict[str, Shape]:
+    """Several texts that must be there."""
+    return dict.fromkeys(names.split(), Need(str))
+
+
 _LABELS = Each(str)
-_META = Need(
-    {"name": str, "namespace": str, "uid": str, "generateName": str, "labels": _LABELS, "annotations": _LABELS}
-)
-_REQUIREMENTS = [{"key": Need(str), "operator": Need(str), "values": [str]}]
+_META = Need({**_texts("name namespace uid generateName"), "labels": _LABELS, "annotations": _LABELS})
+_REQUIREMENTS = [{**_needed("key operator"), "values": [str]}]
 _NODE_SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}]}
-_TAINT = {"key": str, "value": str, "effect": str, "timeAdded": str}
-_TOLERATION = {"key": str, "value": str, "effect": str, "operator": str, "tolerationSeconds": int}
-_CONDITION = {"type": str, "status": str, "reason": str, "message": str}
+_NODES = {"nodeName": str, "nodeSelector": _NODE_SELECTOR, "allNodes": bool}
+_TAINT = _texts("key value effect timeAdded")
+_TOLERATION = {**_texts("key value effect operator"), "tolerationSeconds": int}
+_CONDITION = _texts("type status reason message")
+_BINDING: dict[str, Shape] = {"bindingConditions": [str], "bindingFailureConditions": [str]}
 _ATTRIBUTE = {
     "int": int, "bool": bool, "string": str, "version": str,
     "ints": [int], "bools": [bool], "strings": [str], "versions": [str],
@@ -64,37 +74,31 @@ _ATTRIBUTE = {
 _POLICY = {
     "default": QuantityShape,
     "validValues": [QuantityShape],
-    "validRange": {"min": QuantityShape, "max": QuantityShape, "step": QuantityShape},
+    "validRange": dict.fromkeys(("min", "max", "step"), QuantityShape),
 }
-_CONSUMES = {"counterSet": Need(str), "counters": Each({"value": QuantityShape}), "compatibilityGroups": [str]}
+_COUNTERS = Each({"value": QuantityShape})
 _DEVICE = {
     "name": Need(str),
     "attributes": Each(_ATTRIBUTE),
     "capacity": Each({"value": QuantityShape, "requestPolicy": _POLICY}),
-    "consumesCounters": [_CONSUMES],
-    "nodeName": str,
-    "nodeSelector": _NODE_SELECTOR,
-    "allNodes": bool,
+    "consumesCounters": [{"counterSet": Need(str), "counters": _COUNTERS, "compatibilityGroups": [str]}],
+    **_NODES,
     "taints": [_TAINT],
     "bindsToNode": bool,
-    "bindingConditions": [str],
-    "bindingFailureConditions": [str],
+    **_BINDING,
     "allowMultipleAllocations": bool,
 }
 _SLICE = {
     "driver": Need(str),
     "pool": Need({"name": Need(str), "generation": int, "resourceSliceCount": int}),
-    "nodeName": str,
-    "nodeSelector": _NODE_SELECTOR,
-    "allNodes": bool,
+    **_NODES,
     "perDeviceNodeSelection": bool,
     "devices": [_DEVICE],
-    "sharedCounters": [{"name": Need(str), "counters": Each({"value": QuantityShape})}],
+    "sharedCounters": [{"name": Need(str), "counters": _COUNTERS}],
 }
 _SELECTORS = [{"cel": {"expression": str}}]
 _SUB_REQUEST = {
-    "name": str,
-    "deviceClassName": str,
+    **_texts("name deviceClassName"),
     "selectors": _SELECTORS,
     "allocationMode": str,
     "count": int,
@@ -106,37 +110,32 @@ _DEVICE_CLAIM = {
     "requests": [
         {"name": Need(str), "exactly": {**_SUB_REQUEST, "adminAccess": bool}, "firstAvailable": [_SUB_REQUEST]}
     ],
-    "constraints": [{"requests": [str], "matchAttribute": str, "distinctAttribute": str}],
+    "constraints": [{"requests": [str], **_texts("matchAttribute distinctAttribute")}],
     "config": [{"requests": [str], "opaque": _OPAQUE}],
 }
 _RESULT = {
-    "request": Need(str),
-    "driver": Need(str),
-    "pool": Need(str),
-    "device": Need(str),
+    **_needed("request driver pool device"),
     "adminAccess": bool,
     "tolerations": [_TOLERATION],
     "shareID": str,
     "consumedCapacity": Each(QuantityShape),
-    "bindingConditions": [str],
-    "bindingFailureConditions": [str],
+    **_BINDING,
 }
 _CLAIM_STATUS = {
     "allocation": {"devices": {"results": [_RESULT]}, "nodeSelector": _NODE_SELECTOR},
-    "reservedFor": [{"resource": str, "name": str, "uid": str, "apiGroup": str}],
-    "devices": [{"driver": str, "pool": str, "device": str, "shareID": str, "conditions": [_CONDITION]}],
+    "reservedFor": [_texts("resource name uid apiGroup")],
+    "devices": [{**_texts("driver pool device shareID"), "conditions": [_CONDITION]}],
 }
 _CONTAINERS = [{"name": Need(str), "resources": {"requests": Each(QuantityShape), "limits": Each(QuantityShape)}}]
-_AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _NODE_SELECTOR}}
 _POD_SPEC = {
     "nodeName": str,
     "nodeSelector": _LABELS,
     "schedulerName": str,
-    "affinity": _AFFINITY,
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _NODE_SELECTOR}},
     "tolerations": [_TOLERATION],
     "containers": _CONTAINERS,
     "initContainers": _CONTAINERS,
-    "resourceClaims": [{"name": Need(str), "resourceClaimName": str, "resourceClaimTemplateName": str}],
+    "resourceClaims": [{"name": Need(str), **_texts("resourceClaimName resourceClaimTemplateName")}],
 }
 _POD_STATUS = {
     "phase": str,
@@ -154,7 +153,7 @@ SHAPES: Mapping[Kind, Mapping[str, Shape]] = {
     },
     Kind.TAINT_RULE: {
         "metadata": _META,
-        "spec": Need({"deviceSelector": {"driver": str, "pool": str, "device": str}, "taint": Need(_TAINT)}),
+        "spec": Need({"deviceSelector": _texts("driver pool device"), "taint": Need(_TAINT)}),
     },
     Kind.NODE: {
         "metadata": _META,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import groupby
 
+from ostler.drawing.text import number
 from ostler.explain.page import (
     Ink,
     Line,
@@ -13,7 +14,6 @@ from ostler.explain.page import (
     holder,
     joined,
     line,
-    number,
     quoted,
     some,
     source,

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, total_ordering
 
 _NANO = -9
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -68,6 +68,7 @@ class QuantityError(ValueError):
         self.fault = fault
 
 
+@total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
     """One quantity. Make it with `parse`, `of_json`, `from_int` or `from_milli`.
@@ -92,15 +93,6 @@ class Quantity:
 
     def __lt__(self, other: Quantity) -> bool:
         return self.nanos < other.nanos
-
-    def __le__(self, other: Quantity) -> bool:
-        return self.nanos <= other.nanos
-
-    def __gt__(self, other: Quantity) -> bool:
-        return self.nanos > other.nanos
-
-    def __ge__(self, other: Quantity) -> bool:
-        return self.nanos >= other.nanos
 
     def __bool__(self) -> bool:
         return self.nanos != 0

@@ -2,7 +2,7 @@
 
 An obstacle is a fact about one case and never a guess. ``devices`` are the devices that it concerns, in the order of
 the pool; names of nodes, pools, devices and holders are marked, so that equal reasons on many nodes count as one (see
-``alike.gist``). Numbers of lists (selectors, constraints, requests) count from 0, as in the paths of Kubernetes' own
+``verdict.gist``). Numbers of lists (selectors, constraints, requests) count from 0, as in the paths of Kubernetes' own
 messages.
 """
 

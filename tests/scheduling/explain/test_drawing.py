@@ -10,8 +10,9 @@ from dataclasses import fields, replace
 import jsonschema
 import pytest
 
+from ostler.drawing.text import number
 from ostler.explain.forms import SCHEMA, document, draw
-from ostler.explain.page import Ink, TextPiece, brief, line, number, page, some
+from ostler.explain.page import Ink, TextPiece, brief, line, page, some
 from ostler.explain.wording import obstacle_lines
 from scheduling.explain.obstacles import (
     AllNeedsPools,
