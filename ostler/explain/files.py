@@ -207,7 +207,7 @@ class ObjectCollection:
         if not word or not version:
             lacks = "kind" if version else "apiVersion" if word else "apiVersion and kind"
             subject = one_line(f"{word} {name_of(body)}", _WORD)
-            problem = "is missing" if body.get(lacks) in (None, "") else "must be a text"
+            problem = "is missing" if body.get(lacks) in (None, "") else "must be a string"
             self._fault(spot.of(subject).below(lacks), lacks, problem, "write it as 'kubectl get -o yaml' does")
         elif word == SNAPSHOT_KIND and version.startswith(f"{SNAPSHOT_GROUP}/"):
             self._take_snapshot(spot.of(SNAPSHOT_KIND), body, version)

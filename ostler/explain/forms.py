@@ -68,7 +68,7 @@ def draw(verdict: Explanation, *, width: int | None, colour: bool, all_nodes: bo
 
 
 def _only_stopped(group: FindingGroup, stops: set[object]) -> bool:
-    """Whether nothing is to be told about the nodes that is not told at the top."""
+    """Whether the stops at the top already say everything about these nodes."""
     finding = group.finding
     return finding.outcome is NodeOutcome.ERROR and all(gist(obstacle) in stops for obstacle in finding.obstacles)
 
@@ -170,7 +170,7 @@ def _reasons(finding: NodeFinding, stops: set[object], several: bool) -> Iterato
     if len(others) < len(finding.obstacles):
         # Told once, at the top.
         yield line(1, "the error above occurs here")
-    # That there are no devices is said already.
+    # An obstacle already says that there are no devices.
     told = [request for request in finding.requests if request.total or not finding.obstacles]
     for _, same in groupby(told, key=lambda each: (_counts(each), gist(each.obstacles))):
         alike = list(same)

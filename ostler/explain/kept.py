@@ -120,7 +120,7 @@ def _hidden(naming: AliasNaming, value: Json) -> Json:
 
 
 def _opaque(_: AliasNaming, __: Json) -> Json:
-    """A driver's own parameters decide nothing here, and nobody knows what stands in them."""
+    """A driver's own parameters decide nothing here, and may hold anything."""
     return dict(REPLACED)
 
 

@@ -189,7 +189,7 @@ class _Reader:
             self._missing.append(_forbidden(kind, "list", self._wanted.namespace, error))
 
     def list_claims(self) -> None:
-        """All claims, for the devices that they hold; where that is forbidden, those of the namespace."""
+        """All claims, for the devices that they hold; if the list is forbidden, those of the namespace."""
         if self.list_whole(Kind.CLAIM):
             return
         refused = self._missing.pop()
@@ -233,7 +233,7 @@ class _Reader:
             try:
                 body = self._client.get(path, fields=_fields(kind, _WITH_PARAMETERS))
             except (NotFound, Forbidden, BadAnswer):
-                continue  # Nothing is said of the parameters then; the object itself is known from its list.
+                continue  # The answer then says nothing about the parameters; the object itself comes from its list.
             self._objects[kind][place] = self._trimmed(kind, body)
 
     def _asked_used(self) -> set[tuple[Kind, str, str]]:

@@ -15,11 +15,11 @@ from ostler.drawing.text import columns, plain
 from scheduling.explain.obstacles import ClaimHolder, ReadValue, SelectorSource
 
 MOST = 3
-"""Names told before the rest becomes a number."""
+"""Names shown before the rest becomes a number."""
 
 
 def some(names: Sequence[str], most: int = MOST) -> str:
-    """``a, b, c … 5 more``; one name more than ``most`` is told rather than counted."""
+    """``a, b, c … 5 more``; one name more than ``most`` is shown rather than counted."""
     if len(names) <= most + 1:
         return ", ".join(names)
     return f"{', '.join(names[:most])} … {len(names) - most} more"
@@ -54,7 +54,7 @@ def source(where: SelectorSource) -> str:
 def values(read: Sequence[ReadValue]) -> str:
     """``model is "A100", memory is absent``: by the last part of each path, or all of it where two would look equal.
 
-    What an expression reads as optional (``.?type``) is told as ``attribute type (optional)``.
+    A value that an expression reads as optional (``.?type``) becomes ``attribute type (optional)``.
     """
     short = [brief(each.path) for each in read]
     shown = short if len(set(short)) == len(short) else [each.path for each in read]

@@ -163,7 +163,7 @@ SHAPES: Mapping[Kind, Mapping[str, Shape]] = {
     Kind.POD: {"metadata": _META, "spec": Need(_POD_SPEC), "status": _POD_STATUS},
 }
 
-_WORDS = {str: "a text", int: "a whole number", bool: "true or false", QuantityShape: "a quantity such as 40Gi"}
+_WORDS = {str: "a string", int: "a whole number", bool: "true or false", QuantityShape: "a quantity such as 40Gi"}
 
 
 def misfits(kind: Kind, body: JsonObject) -> Iterator[Misfit]:
@@ -221,7 +221,7 @@ def _found(value: Json) -> str:
     if isinstance(value, (int, float)):
         return f"the number {value}"
     if isinstance(value, str):
-        return f"the text {value[:40]!r}"
+        return f"the string {value[:40]!r}"
     return "a list" if isinstance(value, list) else "a mapping"
 
 

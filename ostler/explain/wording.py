@@ -52,7 +52,7 @@ from scheduling.explain.obstacles import (
 )
 
 HOLDERS = 3
-"""Holders told one by one."""
+"""Holders shown one by one."""
 TIMES = "\N{MULTIPLICATION SIGN}"
 AROUND = 60
 """Characters of an expression shown on either side of the place of a mistake."""

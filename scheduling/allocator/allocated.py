@@ -18,7 +18,7 @@ from scheduling.allocator.slices import DeviceID, SharedDeviceID
 
 
 class ClaimLister(Protocol):
-    """Knows the claims of a cluster."""
+    """Lists the claims of a cluster."""
 
     def list_all_allocated(self) -> Sequence[Object]:
         """The claims that are allocated (v1 objects), and no others."""
@@ -83,10 +83,10 @@ CounterKey = tuple[str, str]
 
 
 class Availability:
-    """What claims that are already allocated leave of each pool; remembered per pool, for all nodes."""
+    """What allocated claims leave of each pool; computed once per pool, for all nodes."""
 
     def __init__(self, allocated: AllocatedState) -> None:
-        """`allocated` is what is in use."""
+        """`allocated`: the devices in use."""
         self.allocated = allocated
         self._masks: dict[Pool, int] = {}
         self._counters: dict[Pool, Mapping[CounterKey, int]] = {}

@@ -76,7 +76,7 @@ class Allocator:
             solution = zip(problem.claims, search.chosen, search.placement.placed, strict=True)
             return [allocation_result(problem, claim, chosen, own, self._new_share) for claim, chosen, own in solution]
         if outcome is SearchOutcome.LIMIT:
-            message = f"whatever is chosen, the claim would hold more than {RESULTS_MAX} devices"
+            message = f"with every choice of alternatives the claim gets more than {RESULTS_MAX} devices"
             raise FatalError(self._claims[0].reference, "spec.devices.requests", message)
         invalid = [f"pool {pool.id}: {pool.invalid_reason}" for pool in problem.pools if pool.is_invalid]
         if invalid:

@@ -28,7 +28,7 @@ _ATOMS_MAX = 200
 
 
 def can_be_met(demands: Sequence[Demand], room: Mapping[int, int]) -> bool:
-    """Whether all demands can be met at once; True as well where that would take too long to tell.
+    """Whether all demands can be met at once; True as well if the answer would take too long.
 
     `room`: place -> how many demands it serves, for places that do not serve just one.
     """

@@ -16,7 +16,7 @@ from scheduling.allocator.slices import Taint
 from scheduling.api.quantities import Quantity
 
 RESULTS_MAX = 32
-"""Devices that one claim can hold (AllocationResultsMaxSize of the API)."""
+"""The most devices that one claim can hold (AllocationResultsMaxSize of the API)."""
 TOLERATION_PARTS = ("key", "operator", "value", "effect")
 
 
@@ -157,7 +157,7 @@ def selector_expressions(part: Part) -> tuple[str | None, ...]:
 
 
 class ClassLister(Protocol):
-    """Knows the DeviceClasses of a cluster. A mapping from names to objects is one."""
+    """Finds the DeviceClasses of a cluster. A mapping from names to objects is one."""
 
     def get(self, name: str, /) -> Object | None:
         """The class of that name (v1 object), or None."""

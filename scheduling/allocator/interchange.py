@@ -1,4 +1,4 @@
-"""Which devices are interchangeable, and what a placement looks like when they are not told apart.
+"""Which devices are interchangeable, and what a placement looks like when they are not distinguished.
 
 Devices are of one *kind* if this allocation cannot see a difference between them: equal answers of every plan, equal
 values of every constraint, equal use of counters. Counter sets make *groups* of kinds (the partitions of one GPU);
@@ -205,7 +205,7 @@ class Interchange:
     def _is_silent(self, index: int, number: int) -> bool:
         """Whether no two devices, all of them dedicated, have a value in common, and each has one.
 
-        Then devices need not be told apart by their values: to differ is to be another device, to match impossible.
+        Then devices need not be distinguished by their values: to differ is to be another device, to match impossible.
         """
         known = self._silent.get((index, number))
         if known is None:
@@ -361,7 +361,7 @@ class Interchange:
         return state is REFUSED if self._is_silent(index, number) else state
 
     def _consumed(self, position: int) -> Mapping[CounterKey, int]:
-        """What the device takes of counters; while the feature is off nobody can have it, and there are none."""
+        """What the device takes of counters; while the feature is off no request can have it, so there are none."""
         return self._problem.devices[position].consumed if self._problem.features.partitionable_devices else {}
 
     def _shares(self, position: int, plans: Sequence[RequestPlan]) -> Hashable:

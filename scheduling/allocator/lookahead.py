@@ -8,7 +8,8 @@ the constraints have become so far. A search is hopeless if one of these follows
 - *Devices.* All needs must find different devices at once; a shared device serves as many as it has capacity for.
 - *Different values.* The same for the values of a distinctAttribute.
 - *Sets of equal value.* Where several sets of devices must agree among themselves, there must be as many such sets.
-- *Counters.* What the thriftiest devices take must be left, in each counter and in all counters of a name together.
+- *Counters.* The amount that the thriftiest devices take must be left, in each counter and in all counters of a name
+  together.
 
 Each need is a condition that any success meets: the masks are never smaller, the numbers never larger than what the
 search would have to place. Only requests that cannot fail with an error are needs, and none that comes after one that
@@ -56,7 +57,7 @@ class _Need:
 
 
 class LookAhead:
-    """The view of what lies ahead of a placement."""
+    """Counts whether the rest of a search can still succeed."""
 
     def __init__(
         self, problem: Problem, placement: Placement, suitability: Suitability, kinds: Sequence[DeviceKind]
@@ -83,7 +84,7 @@ class LookAhead:
         )
 
     def _needs(self, index: int, number: int, plan: RequestPlan, count: int, start: int) -> Iterator[_Need]:
-        """What has to be placed from here on, up to the first request that can end the search in another way."""
+        """The needs from here on, up to the first request that can end the search in another way."""
         claims = self._problem.claims
         if plan.number in self._suitability.fallible:
             return

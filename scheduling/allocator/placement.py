@@ -144,7 +144,8 @@ class Placement:
             state = constraint.add(states[number], device)
             if state is REFUSED:
                 if plan.devices is not None:
-                    message = f"mode All takes device {device.id} as well, but {constraint.attribute} refuses it"
+                    refused = f"the constraint on {constraint.attribute} refuses it"
+                    message = f"mode All includes device {device.id}, but {refused}"
                     raise FatalError(claim.claim.reference, f"spec.devices.constraints[{number}]", message)
                 return None
             states[number] = state

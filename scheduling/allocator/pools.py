@@ -214,7 +214,8 @@ def _unknown_counter(slices: Iterable[Slice], sets: CounterSets) -> str:
             for consumption in device.consumes:
                 counters = sets.get(consumption.counter_set)
                 if counters is None:
-                    return f"device {device.name} consumes counter set {consumption.counter_set}, which no slice has"
+                    name = consumption.counter_set
+                    return f"device {device.name} consumes counter set {name}, which no slice declares"
                 for counter in consumption.counters:
                     if counter not in counters:
                         return (

@@ -193,7 +193,7 @@ class Planner:
             raise FatalError(claim.reference, f"{request.path}.derivedAttributes", message)
         if None in request.selectors:
             path = f"{request.path}.selectors[{request.selectors.index(None)}]"
-            raise FatalError(claim.reference, path, "the selector is not CEL; no other kind is known")
+            raise FatalError(claim.reference, path, "the selector is not CEL; no other kind is supported")
         if request.asks_admin_access and not self._features.admin_access:
             message = "admin access needs the feature DRAAdminAccess"
             raise FatalError(claim.reference, f"{request.path}.adminAccess", message)
@@ -215,8 +215,8 @@ def _all_devices(problem: Problem, claim: Claim, plan: RequestPlan) -> tuple[int
     """The positions of all devices of the node that suit a plan, in use or not."""
     for pool in problem.pools:
         if not pool.usable:
-            state = pool.invalid_reason or f"incomplete: {pool.present} of {pool.expected} slices are there"
-            message = f"mode All must know all devices, but pool {pool.id} is not usable now: {state}"
+            state = pool.invalid_reason or f"incomplete: {pool.present} of {pool.expected} slices exist"
+            message = f"mode All needs every pool, but pool {pool.id} is not usable: {state}"
             raise FatalError(claim.reference, f"{plan.request.path}.allocationMode", message)
     positions = []
     for position, device in enumerate(problem.devices):

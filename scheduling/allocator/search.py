@@ -62,7 +62,7 @@ _LEARNED_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A point of the search, as far as its future depends on it."""
+    """A point of the search, reduced to what its future depends on."""
 
     index: int
     number: int
@@ -78,7 +78,7 @@ def can_be_pruned(problem: Problem) -> bool:
 
 
 class Pruning:
-    """What one search has learned so far, and its view of what lies ahead."""
+    """The failures that one search has learned, and its look ahead."""
 
     def __init__(self, problem: Problem, placement: Placement) -> None:
         """Look at every device for every plan once."""

@@ -63,7 +63,7 @@ class Selectors:
 
     def _holds(self, expression: str | None, device: SliceDevice, owner: ObjectReference, field: str) -> bool:
         if expression is None:
-            raise FatalError(owner, field, "the selector is not CEL; no other kind is known")
+            raise FatalError(owner, field, "the selector is not CEL; no other kind is supported")
         try:
             program = self.program(expression)
         except CompileError as error:

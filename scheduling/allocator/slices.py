@@ -111,7 +111,7 @@ def are_plain(attributes: object) -> bool:
 
 
 def read_attributes(device: Part) -> Mapping[str, Object]:
-    """The `attributes` of a device: name -> typed value. Fields of types that nobody knows are let through."""
+    """The `attributes` of a device: name -> typed value. Fields of unknown types pass."""
     attributes = device.mapping("attributes")
     if are_plain(attributes) and all(type(name) is str for name in attributes):
         return attributes

@@ -1,4 +1,4 @@
-"""What can be said of plans and devices before a search: which suit each other, and where a plan fails with an error.
+"""Which plans and devices suit each other, and where a plan fails with an error, before any search.
 
 Nothing is placed yet. Whatever a search places only takes away (devices, counters, capacity), never gives, so what does
 not suit here suits nowhere in the search.

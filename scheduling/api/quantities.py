@@ -49,7 +49,7 @@ _SUFFIXES = "a suffix: n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e with an expone
 
 
 class QuantityFault(Enum):
-    """Why a text is no quantity."""
+    """Why a text is not a quantity."""
 
     SHAPE = f"it must be a number and, without a space, {_SUFFIXES}"
     NUMBER = "its numeric part has no digits"
@@ -59,11 +59,11 @@ class QuantityFault(Enum):
 
 
 class QuantityError(ValueError):
-    """A text that is no quantity. `value` is the text, `fault` the kind of error."""
+    """A text that is not a quantity. `value` is the text, `fault` the kind of error."""
 
     def __init__(self, value: str, fault: QuantityFault) -> None:
         shown = value if len(value) <= 80 else value[:77] + "..."
-        super().__init__(f'"{shown}" is no quantity: {fault.value}')
+        super().__init__(f'"{shown}" is not a quantity: {fault.value}')
         self.value = value
         self.fault = fault
 

@@ -131,15 +131,15 @@ def _identity(resource: Object, read_only: Mapping[str, tuple[str, ...]]) -> tup
     written, api_version = resource.get("kind"), resource.get("apiVersion")
     if not isinstance(written, str) or not isinstance(api_version, str):
         missing = "kind" if not isinstance(written, str) else "apiVersion"
-        raise VersionError(_if_text(written), _if_text(api_version), f"the object needs a text as {missing}")
+        raise VersionError(_if_text(written), _if_text(api_version), f"the object must have a string as {missing}")
     group, _, version = api_version.rpartition("/")
     kind = written.removesuffix(_LIST)
     if group != _GROUP or kind not in _WRITTEN:
         kinds = ", ".join(_WRITTEN)
-        raise VersionError(written, api_version, f"known are {kinds} of the API group {_GROUP}, and lists of them")
+        raise VersionError(written, api_version, f"the kind must be one of {kinds} of {_GROUP}, or a list of them")
     possible = _WRITTEN[kind] + read_only.get(kind, ())
     if version not in possible:
-        raise VersionError(written, version, f"{kind} is known in {', '.join(possible)}")
+        raise VersionError(written, version, f"the version of {kind} must be one of {', '.join(possible)}")
     return kind, version
 
 

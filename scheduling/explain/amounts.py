@@ -1,4 +1,4 @@
-"""Capacity and shared counters: what a request would take, what is left, and who has the rest.
+"""Capacity and shared counters: the amount a request would take, the amount left, and the holders of the rest.
 
 A capacity is of one device and is shared by the claims that have a share of it; a counter is of a pool and is shared by
 the devices that draw on it. The allocator's arithmetic is used as it is; here are only the words for what it refuses.
@@ -31,7 +31,7 @@ def shares(device: SliceDevice, cluster: Cluster) -> bool:
 
 
 def capacity_unfit(request: DeviceRequest, device: SliceDevice, name: str, cluster: Cluster) -> Obstacle | None:
-    """A capacity of which the device can never give what is asked, even with nothing in use."""
+    """A capacity of which the device can never give the amount requested, even with nothing in use."""
     if not cluster.features.consumable_capacity:
         return None
     try:

@@ -97,7 +97,7 @@ def _none() -> tuple[Remedy, ...]:
 
 
 def _refused(claims: Claims, ground: NodeSupply, cluster: Cluster, error: FatalError) -> NodeFinding:
-    """The allocator refuses the claims. Where "all devices" is what it cannot give, the reason is told in full."""
+    """The allocator refuses the claims. If it cannot give "all devices", the pools at fault are named."""
     obstacles: tuple[Obstacle, ...] = (told(error, claims, cluster.cel_features),)
     facts = [Claim(claim) for claim in claims]
     requests = [one for fact in facts for choice in fact.requests for one in choice.alternatives]
@@ -245,7 +245,7 @@ def newest(pool: PoolID, cluster: Cluster) -> int:
 
 
 def present(pool: PoolID, name: str, labels: Labels, cluster: Cluster) -> list[SliceDevice]:
-    """The devices for this node in what is there of a pool's newest generation."""
+    """The devices for this node in the slices that exist of a pool's newest generation."""
     generation = newest(pool, cluster)
     slices = [one for one in cluster.index.of_pool(pool) if one.generation == generation and one.selects(name, labels)]
     return [one for each in slices for one in each.devices if each.per_device is not True or one.selects(name, labels)]

@@ -152,14 +152,14 @@ class AllocatorAnswer:
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits; None where that is not known, or not asked for an error of another node's concern."""
+        """Whether it fits; None if the search gave up, or if the allocator refuses the claims on every node."""
         if self.results is not None:
             return True
         return None if isinstance(self.error, FatalError | GaveUp) else False
 
     @property
     def hopeless(self) -> bool:
-        """Whether it is known that nothing is to be had: it does not fit, or ends with an error."""
+        """Whether the claims certainly get nothing: they do not fit, or the allocator ends with an error."""
         return self.results is None and not isinstance(self.error, GaveUp)
 
 

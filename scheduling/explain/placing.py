@@ -36,7 +36,7 @@ def value_of(device: SliceDevice, name: str) -> str | None:
 STANDARD = "resource.kubernetes.io/"
 """Domain of the attributes that mean the same for all drivers, such as pcieRoot and numaNode."""
 MOST = 5
-"""Common attributes that are told."""
+"""Common attributes that are shown."""
 
 
 def title_of(claim: JsonObject) -> str:

@@ -38,7 +38,7 @@ def remedies(claims: Claims, screened: Screenings, core: Core | None, judge: Nod
 
 
 def _waiting(claims: Claims, screened: Screenings, judge: NodeJudge) -> Iterator[Remedy]:
-    """Others end, or taints are tolerated: those that are told, or where that is not enough all, in every request."""
+    """Others end, or taints are tolerated: those shown, or if that is not enough all taints, in every request."""
     in_use = judge.in_use()
     free = in_use and judge.ask(claims, allocated=_NOTHING).fits
     if free:
@@ -58,7 +58,7 @@ def _waiting(claims: Claims, screened: Screenings, judge: NodeJudge) -> Iterator
 
 
 def _told_tolerations(claims: Claims, screened: Screenings) -> Claims | None:
-    """The claims with the tolerations that are told, None where no taint is in the way."""
+    """The claims with the tolerations that are shown, None if no taint is in the way."""
     told = {
         part: [[each.toleration for each in one.obstacles if isinstance(each, Tainted)] for _, one in seen]
         for part, seen in screened.items()

@@ -46,7 +46,7 @@ DRIVER = "device.driver"
 MOST_VALUES = 4
 """Lines for one condition with different values."""
 EXAMPLES = 3
-"""Values that are told in one line."""
+"""Values shown in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def broken(
 def _false(source: SelectorSource, expression: str, account: Sequence[SelectorCondition], name: str) -> DeviceRefusal:
     false = [each for each in account if each.outcome is False]
     if not false:
-        # Conditions evaluated one by one need not show what the whole does; then the whole is told.
+        # Conditions evaluated one by one need not show what the whole does; then the whole is shown.
         return DeviceRefusal(ConditionFalse((name,), 1, source, expression))
     first = false[0]
     foreign = all(read.path == DRIVER for read in first.reads) and bool(first.reads)

@@ -77,7 +77,7 @@ def kind_of(body: Json) -> Kind | None:
 
 
 def key_of(kind: Kind, body: Json) -> tuple[str, str]:
-    """What one object of a kind is told from another by: namespace (empty for a kind without) and name."""
+    """The key of an object among those of its kind: namespace (empty for a kind without) and name."""
     return (namespace_of(body) if FACTS[kind].namespaced else "", name_of(body))
 
 
@@ -176,9 +176,9 @@ def _merged(kind: Kind, base: Objects, over: Objects) -> Objects:
 
 
 SHOWN = 20
-"""Faults of one command that are shown; whoever has more has one cause for them all."""
+"""Faults of one command that are shown; more of them usually have one cause."""
 MOST = 1000
-"""Faults that are looked for; beyond, what is left is not read."""
+"""Faults that are looked for; after that many, the rest of the input is not read."""
 
 
 @dataclass(frozen=True, slots=True)

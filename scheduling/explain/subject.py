@@ -315,7 +315,7 @@ class _Resolution:
     def _generated(self, own: str, template_name: str) -> None:
         names = _claim_names(self._pod)
         if own in names:
-            # An empty name: whoever made it found that the pod needs none.
+            # An empty name: the controller found that the pod needs no claim.
             if names[own]:
                 self._existing(own, names[own], generated=True)
             return

@@ -204,7 +204,7 @@ def _refusals(
 
 
 def _missing_classes(state: State, subject: ExplainSubject, cluster: Cluster) -> Iterator[Obstacle]:
-    """Classes that requests name and nobody made, or that could not be read: nothing can be said of a node then."""
+    """Classes that requests name and that do not exist or could not be read: no node can be judged without them."""
     names = dict.fromkeys(
         request.class_name
         for claim in subject.to_allocate
@@ -230,7 +230,7 @@ def _findings(
     for number, node in enumerate(nodes):
         progress(number, len(nodes))
         name = name_of(node)
-        # Without a pod nobody knows where one may go.
+        # Without a pod there is no node selection to check.
         found = hindrances(subject.pod, node, subject.extended) if subject.pod is not None else ()
         remarks = tuple(str(each) for each in found if not each.blocking)
         elsewhere = tuple(NodeOutside(claim, names) for claim, (inside, names) in outside if not inside(node))
@@ -259,7 +259,7 @@ def _situation(situations: Situations, node: JsonObject) -> Hashable:
 
 
 def _asked(claims: Sequence[JsonObject]) -> Hashable:
-    """What is asked for on a node, where that differs from node to node."""
+    """The requests on a node, if they differ from node to node."""
     return repr([object_at(claim, "spec") for claim in claims])
 
 
@@ -289,7 +289,7 @@ def _with_remedies(groups: Sequence[FindingGroup], cures: Mapping[str, Cures]) -
 
 
 def _stops(groups: Sequence[FindingGroup]) -> list[Obstacle]:
-    """Errors that end the scheduling of the pod on all nodes, each told once."""
+    """Errors that end the scheduling of the pod on all nodes, each once."""
     found: dict[Hashable, Obstacle] = {}
     for group in groups:
         if group.finding.outcome is NodeOutcome.ERROR:

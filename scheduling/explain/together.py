@@ -146,7 +146,7 @@ def _different(values: Counter[str | None]) -> int | None:
 
 
 def not_together(alone: Claims, seen: Screened, wanted: int, judge: NodeJudge) -> Obstacle:
-    """How many devices of one request can be had at a time, though more of them are usable one by one.
+    """How many devices of one request are available at a time, though more of them are usable one by one.
 
     ``alone``: a claim with nothing but this request, in one alternative.
     """
@@ -166,6 +166,6 @@ def _short(usable: Sequence[SliceDevice], judge: NodeJudge) -> Iterator[tuple[Po
         needed: Counter[CounterKey] = Counter()
         for device in devices:
             needed.update(device.consumed)
-        # Where no device that can be had draws on counters, nobody has looked whether they are declared.
+        # If no available device draws on counters, nothing has checked whether they are declared.
         left = judge.left(pool) if needed else {}
         yield from ((pool, counter) for counter, amount in sorted(needed.items()) if amount > left.get(counter, 0))

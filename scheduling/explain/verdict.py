@@ -77,7 +77,7 @@ class RequestFinding:
     """One request, or one alternative of it (``gpu/large``).
 
     ``wanted`` None: all that suit. ``suitable``: devices of ``total`` for this node that the selectors and the rules of
-    capacities let through; ``usable``: those of them that could be had now. ``obstacles``: the most telling first.
+    capacities let through; ``usable``: those of them that are available now. ``obstacles``: the most telling first.
     """
 
     claim: str
@@ -95,7 +95,7 @@ class RemedyKind(StrEnum):
     FREE = "free"
     """Nothing held by others."""
     TOLERATE = "tolerate"
-    """The taints that are told tolerated; with ``Remedy.what``, all taints in every request."""
+    """The taints that are shown tolerated; with ``Remedy.what``, all taints in every request."""
     FREE_AND_TOLERATE = "free-and-tolerate"
     FEWER = "fewer"
     """A smaller count; ``Remedy.count``."""
@@ -180,7 +180,7 @@ class Explanation:
 
 
 class Grain(Enum):
-    """How alike facts must be to be told as one, the finest first."""
+    """How alike facts must be to be shown as one, the finest first."""
 
     FINE = "all but names"
     NO_VALUES = "all but names and the values that were read"
@@ -188,7 +188,7 @@ class Grain(Enum):
 
 
 def gist(fact: object, grain: Grain = Grain.FINE) -> Hashable:
-    """What a fact says at a grain; equal for facts that are told as one."""
+    """What a fact says at a grain; equal for facts that are shown as one."""
     if isinstance(fact, tuple):
         items = [gist(item, grain) for item in fact]
         return tuple(dict.fromkeys(items)) if grain is Grain.KINDS else tuple(items)

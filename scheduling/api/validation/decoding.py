@@ -81,7 +81,7 @@ def _read(value: object, type_: Type, path: str) -> Any:
     if isinstance(type_, MapOf):
         for name in value:
             if not isinstance(name, str):
-                raise Undecodable(path, "a mapping of texts", name)
+                raise Undecodable(path, "a mapping of strings", name)
         return {_text(name): _read(entry, type_.item, f"{path}[{name}]") for name, entry in value.items()}
     start = f"{path}." if path else ""
     return {

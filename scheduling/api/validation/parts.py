@@ -143,7 +143,7 @@ def uuid(text: str, path: str) -> Iterator[StatusCause]:
 
 
 def conditions(entries: Sequence[Mapping[str, Any]], path: str) -> Iterator[StatusCause]:
-    """A list of conditions, each type once. One that is too long is looked into all the same, as the server does."""
+    """A list of conditions, each type once. A list that is too long is still looked into, as the server does."""
     if len(entries) > _MOST_CONDITIONS:
         yield too_many(path, len(entries), _MOST_CONDITIONS)
     yield from listed(entries, None, path, _condition)

@@ -41,7 +41,7 @@ DEFAULT = Gates()
 class Scalar(Enum):
     """A type without parts; the value says in words what is accepted."""
 
-    TEXT = "a text"
+    TEXT = "a string"
     INTEGER = "a whole number of 64 bits"
     FLAG = "true or false"
     QUANTITY = "a quantity such as 500m or 8Gi"

@@ -105,7 +105,7 @@ def test_broken_claim_is_named_at_once(spec: object, message: str) -> None:
         (request("a", tolerations=[{"key": 1}]), "exactly.tolerations[0].key: 1 is not a string"),
         (request("a", capacity=5), "exactly.capacity: 5 is not an object"),
         (request("a", capacity={"requests": ["mem"]}), "exactly.capacity.requests: ['mem'] is not an object"),
-        (request("a", capacity={"requests": {"mem": "x"}}), 'exactly.capacity.requests[mem]: "x" is no quantity'),
+        (request("a", capacity={"requests": {"mem": "x"}}), 'exactly.capacity.requests[mem]: "x" is not a quantity'),
     ],
 )
 def test_broken_request_is_named(entry: dict[str, Any], message: str) -> None:

@@ -178,8 +178,8 @@ def test_constraint_broken_in_mode_all_is_an_error_that_names_device_and_constra
     with pytest.raises(FatalError) as caught:
         place(placement, made, 0, 1)
     assert str(caught.value) == (
-        "ResourceClaim team/claim: spec.devices.constraints[1]: mode All takes device gpu.example.com/pool/d1 as well, "
-        "but gpu.example.com/model refuses it"
+        "ResourceClaim team/claim: spec.devices.constraints[1]: mode All includes device gpu.example.com/pool/d1, "
+        "but the constraint on gpu.example.com/model refuses it"
     )
     assert picture(placement) == before
 

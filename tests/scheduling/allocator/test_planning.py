@@ -46,7 +46,7 @@ DEVICES = slices([device("d0", {"model": "a"}), device("d1", {"model": "b"})])
         (
             request("r", selectors=[{"cel": {"expression": "true"}}, {}]),
             Features(),
-            ".exactly.selectors[1]: the selector is not CEL; no other kind is known",
+            ".exactly.selectors[1]: the selector is not CEL; no other kind is supported",
         ),
         (request("r", deviceClassName=""), Features(), ".exactly.deviceClassName: no device class is named"),
         (
@@ -118,7 +118,7 @@ def test_mode_all_leaves_out_what_is_too_small_for_the_request() -> None:
 @pytest.mark.parametrize(
     ("given_slices", "state"),
     [
-        ([resource_slice([], pool={"resourceSliceCount": 2})], "incomplete: 1 of 2 slices are there"),
+        ([resource_slice([], pool={"resourceSliceCount": 2})], "incomplete: 1 of 2 slices exist"),
         ([resource_slice([device("d"), device("d")])], "device d is in slice slice and in slice slice"),
     ],
 )
@@ -126,8 +126,8 @@ def test_mode_all_must_know_all_devices(given_slices: list[Json], state: str) ->
     with pytest.raises(FatalError) as caught:
         problem([claim([request("r", 0)])], given_slices)
     assert str(caught.value) == (
-        "ResourceClaim team/claim: spec.devices.requests[0].exactly.allocationMode: mode All must know all devices, "
-        f"but pool gpu.example.com/pool is not usable now: {state}"
+        "ResourceClaim team/claim: spec.devices.requests[0].exactly.allocationMode: mode All needs every pool, "
+        f"but pool gpu.example.com/pool is not usable: {state}"
     )
 
 

@@ -92,7 +92,7 @@ def test_pools_of_two_drivers_are_two_although_their_names_are_equal() -> None:
         ),
         (
             [resource_slice([device("d", counters={"nosuch": {"x": 1}})])],
-            "device d consumes counter set nosuch, which no slice has",
+            "device d consumes counter set nosuch, which no slice declares",
         ),
         (
             [
@@ -106,7 +106,7 @@ def test_pools_of_two_drivers_are_two_although_their_names_are_equal() -> None:
                 resource_slice([device("a")], "a", pool=of(2)),
                 resource_slice([device("d", counters={"set": {"x": 1}})], "b", pool=of(2), nodeName="node-2"),
             ],
-            "device d consumes counter set set, which no slice has",
+            "device d consumes counter set set, which no slice declares",
         ),
     ],
 )

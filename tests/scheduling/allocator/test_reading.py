@@ -98,8 +98,8 @@ def test_quantity_is_a_text_or_a_number_and_absent_is_zero() -> None:
     [
         (True, 'spec.field: True is not a quantity like "80Gi"'),
         (["1"], "spec.field: ['1'] is not a quantity like "),
-        ("80 Gb", 'spec.field: "80 Gb" is no quantity: '),
-        (float("nan"), 'spec.field: "nan" is no quantity: '),
+        ("80 Gb", 'spec.field: "80 Gb" is not a quantity: '),
+        (float("nan"), 'spec.field: "nan" is not a quantity: '),
     ],
 )
 def test_what_is_no_quantity_is_named(value: object, message: str) -> None:

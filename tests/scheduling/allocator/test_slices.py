@@ -166,7 +166,7 @@ Part = Callable[[Any], object]
         ("cel", {"attributes": {"a": {"strings": [[1]]}}}, "attributes[a].strings: [[1]] is not a list of values of"),
         ("cel", {"attributes": {"a": {"int": "5"}}}, "attributes[a].int: '5' is not a value of type int"),
         ("capacity", {"capacity": {"mem": "80Gi"}}, "capacity[mem]: '80Gi' is not an object"),
-        ("capacity", {"capacity": {"mem": {"value": "80 GB"}}}, 'capacity[mem].value: "80 GB" is no quantity'),
+        ("capacity", {"capacity": {"mem": {"value": "80 GB"}}}, 'capacity[mem].value: "80 GB" is not a quantity'),
         ("capacity", {"capacity": {"mem": {"requestPolicy": 5}}}, "capacity[mem].requestPolicy: 5 is not an object"),
         (
             "capacity",
@@ -176,7 +176,7 @@ Part = Callable[[Any], object]
         (
             "capacity",
             {"capacity": {"mem": {"requestPolicy": {"validValues": ["1", "x"]}}}},
-            'capacity[mem].requestPolicy.validValues[1]: "x" is no quantity',
+            'capacity[mem].requestPolicy.validValues[1]: "x" is not a quantity',
         ),
         (
             "capacity",
@@ -186,7 +186,7 @@ Part = Callable[[Any], object]
         (
             "capacity",
             {"capacity": {"mem": {"requestPolicy": {"default": "x"}}}},
-            'capacity[mem].requestPolicy.default: "x" is no quantity',
+            'capacity[mem].requestPolicy.default: "x" is not a quantity',
         ),
         ("consumes", {"consumesCounters": {}}, "consumesCounters: {} is not a list"),
         ("consumes", {"consumesCounters": [{"counterSet": 1}]}, "consumesCounters[0].counterSet: 1 is not a string"),
@@ -198,7 +198,7 @@ Part = Callable[[Any], object]
         (
             "consumes",
             {"consumesCounters": [{"counters": {"x": {"value": "?"}}}]},
-            'consumesCounters[0].counters[x].value: "?" is no quantity',
+            'consumesCounters[0].counters[x].value: "?" is not a quantity',
         ),
         ("taints", {"taints": ["x"]}, "taints[0]: 'x' is not an object"),
         ("taints", {"taints": [{"key": 1}]}, "taints[0].key: 1 is not a string"),

@@ -83,13 +83,13 @@ def test_what_is_no_quantity_is_refused_with_its_reason(text: str, fault: Quanti
         parse(text)
     assert caught.value.fault is fault
     shown = text if len(text) <= 80 else text[:77] + "..."
-    assert str(caught.value) == f'"{shown}" is no quantity: {fault.value}'
+    assert str(caught.value) == f'"{shown}" is not a quantity: {fault.value}'
 
 
 def test_a_long_text_is_shortened_in_the_message() -> None:
     with pytest.raises(QuantityError) as caught:
         parse("x" * 1000)
-    assert '"' + "x" * 77 + '..." is no quantity' in str(caught.value)
+    assert '"' + "x" * 77 + '..." is not a quantity' in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def nested(depth: int) -> list[object]:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (True, '"True" is no quantity: it must be a number'),
-        ({}, '"a dict" is no quantity'),
-        (nested(200_000), '"a list" is no quantity'),
-        (float("inf"), '"inf" is no quantity'),
-        (float("nan"), '"nan" is no quantity'),
+        (True, '"True" is not a quantity: it must be a number'),
+        ({}, '"a dict" is not a quantity'),
+        (nested(200_000), '"a list" is not a quantity'),
+        (float("inf"), '"inf" is not a quantity'),
+        (float("nan"), '"nan" is not a quantity'),
         (10**10_000, "it has more than 10000 digits"),
-        (1 << 10_000_000, '"a whole number" is no quantity: it has more than 10000 digits'),
+        (1 << 10_000_000, '"a whole number" is not a quantity: it has more than 10000 digits'),
     ],
     ids=lambda given: type(given).__name__,
 )

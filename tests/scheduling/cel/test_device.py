@@ -46,7 +46,7 @@ def test_capacity_is_a_quantity_in_a_policy_or_not() -> None:
         ({"attributes": {"v": {"version": "x"}}}, 'attribute v: "x" is not a semantic version'),
         ({"attributes": {"v": {}}}, "attribute v: it has no value of a known kind (int, bool, string, version"),
         ({"attributes": {"v": None}}, "attribute v: it has no value of a known kind"),
-        ({"capacity": {"c": {"value": "x"}}}, 'capacity c: "x" is no quantity'),
+        ({"capacity": {"c": {"value": "x"}}}, 'capacity c: "x" is not a quantity'),
     ],
 )
 def test_an_unsound_device_fails_every_evaluation_and_says_why(device: dict[str, Any], text: str) -> None:

@@ -241,19 +241,19 @@ def test_numbers_as_quantities_become_texts(read: object) -> None:
 BAD_OBJECTS = {
     "list": (
         SLICE.replace("  devices:\n", "  devices: none\n  other:\n"),
-        "a.yaml:8: ResourceSlice node-1-gpu spec.devices: must be a list, but is the text 'none'; write its items, ea",
+        "a.yaml:8: ResourceSlice node-1-gpu spec.devices: must be a list, but is the string 'none'; write its items",
     ),
     "text": (
         SLICE.replace("- name: gpu-0", "- name: 7"),
-        "a.yaml:9: ResourceSlice node-1-gpu spec.devices[0].name: must be a text, but is the number 7; write it in q",
+        "a.yaml:9: ResourceSlice node-1-gpu spec.devices[0].name: must be a string, but is the number 7; write it in q",
     ),
     "number": (
         SLICE.replace("generation: 1", "generation: '1'"),
-        "a.yaml:7: ResourceSlice node-1-gpu spec.pool.generation: must be a whole number, but is the text '1'; write i",
+        "a.yaml:7: ResourceSlice node-1-gpu spec.pool.generation: must be a whole number, but is the string '1'; write",
     ),
     "missing": (
         SLICE.replace("  driver: gpu.example.com\n", ""),
-        "a.yaml:4: ResourceSlice node-1-gpu spec.driver: is missing; give a text",
+        "a.yaml:4: ResourceSlice node-1-gpu spec.driver: is missing; give a string",
     ),
     "version": (
         SLICE.replace("v1\nkind", "v7\nkind", 1),

@@ -123,11 +123,11 @@ def test_state_of_a_device_that_the_claim_has_not() -> None:
     [
         ("text", ": must be a mapping, is 'text'"),
         ({"spec": {"devices": {}}}, "spec.devices: must be a list, is {}"),
-        ({"spec": {"driver": 1}}, "spec.driver: must be a text, is 1"),
+        ({"spec": {"driver": 1}}, "spec.driver: must be a string, is 1"),
         ({"spec": {"pool": {"generation": 2**63}}}, "spec.pool.generation: must be a whole number of 64 bits, is 9223"),
         ({"spec": {"pool": {"generation": True}}}, "must be a whole number of 64 bits, is True"),
         ({"spec": {"allNodes": "yes"}}, "spec.allNodes: must be true or false, is 'yes'"),
-        ({"metadata": {"labels": {1: "x"}}}, "metadata.labels: must be a mapping of texts, is 1"),
+        ({"metadata": {"labels": {1: "x"}}}, "metadata.labels: must be a mapping of strings, is 1"),
         (
             {"spec": {"devices": [{"taints": [{"timeAdded": "now"}]}]}},
             "spec.devices[0].taints[0].timeAdded: must be a time in the form of RFC 3339",
@@ -160,7 +160,7 @@ def looped() -> Any:
 @pytest.mark.parametrize("name", [nested(200_000), looped(), ["x"] * 100_000])
 def test_value_of_any_size_is_shown_in_a_line(name: Any) -> None:
     [cause] = validate_class({"metadata": {"name": name}})
-    assert cause.message.startswith("must be a text, is ")
+    assert cause.message.startswith("must be a string, is ")
     assert len(cause.message) < 200
 
 

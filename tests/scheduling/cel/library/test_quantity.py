@@ -13,7 +13,7 @@ def test_a_text_is_read() -> None:
     assert CALLS["is_quantity_string"]("1Gi") is True
     assert CALLS["is_quantity_string"]("1GB") is False
     with pytest.raises(
-        CelFault, match='"1GB" is no quantity: it must be a number and, without a space, a suffix: n u m k M G'
+        CelFault, match='"1GB" is not a quantity: it must be a number and, without a space, a suffix: n u m k M G'
     ):
         CALLS["string_to_quantity"]("1GB")
 
