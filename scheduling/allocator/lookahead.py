@@ -153,11 +153,11 @@ class LookAhead:
                     found[value] = found.get(value, 0) | 1 << position
         return found
 
-    def _matches(self, needs: Sequence[_Need]) -> Iterator[tuple[int, int, list[_Need]]]:
-        """The constraints matchAttribute of the claims at hand (claim, number) with the needs they cover."""
+    def _constrained(self, needs: Sequence[_Need], rule: str) -> Iterator[tuple[int, int, list[_Need]]]:
+        """The constraints of a rule (claim, number) that cover several devices, with the needs that they cover."""
         for index in sorted({need.claim for need in needs}):
             for number, constraint in enumerate(self._problem.claims[index].constraints):
-                if constraint.facts.match_attribute is None:
+                if constraint.facts.rule != rule:
                     continue
                 covered = [need for need in needs if need.count > 0 and need.covered_by(index, number)]
                 if sum(need.count for need in covered) > 1:
@@ -165,7 +165,7 @@ class LookAhead:
 
     def _no_common_value(self, needs: Sequence[_Need]) -> bool:
         """Narrow needs to devices of values that all needs of a matchAttribute can have; whether one cannot be met."""
-        matches = list(self._matches(needs))
+        matches = list(self._constrained(needs, "matchAttribute"))
         for _ in range(_ROUNDS):
             changed = False
             for index, number, covered in matches:
@@ -233,20 +233,14 @@ class LookAhead:
 
     def _too_few_values(self, needs: Sequence[_Need]) -> bool:
         """Whether a distinctAttribute has fewer values left than devices to come."""
-        for index in sorted({need.claim for need in needs}):
-            for number, constraint in enumerate(self._problem.claims[index].constraints):
-                if constraint.facts.distinct_attribute is None:
-                    continue
-                covered = [need for need in needs if need.count > 0 and need.covered_by(index, number)]
-                if sum(need.count for need in covered) < 2:
-                    continue
-                looks = list(self._looks(index, number).values())
-                demands = [
-                    (need.count, sum(1 << place for place, devices in enumerate(looks) if devices & need.devices))
-                    for need in covered
-                ]
-                if not can_be_met(demands, {}):
-                    return True
+        for index, number, covered in self._constrained(needs, "distinctAttribute"):
+            looks = list(self._looks(index, number).values())
+            demands = [
+                (need.count, sum(1 << place for place, devices in enumerate(looks) if devices & need.devices))
+                for need in covered
+            ]
+            if not can_be_met(demands, {}):
+                return True
         return False
 
     def _looks(self, index: int, number: int) -> dict[Hashable, int]:
@@ -266,7 +260,7 @@ class LookAhead:
         groups: dict[str, list[tuple[int, int, int]]] = {}
         where: dict[str, tuple[int, int]] = {}
         counted: set[tuple[str, int]] = set()
-        for index, number, covered in self._matches(needs):
+        for index, number, covered in self._constrained(needs, "matchAttribute"):
             attribute = self._problem.claims[index].constraints[number].attribute
             devices = union(need.devices for need in covered)
             fresh = not any((attribute, id(need)) in counted or need.admin for need in covered)

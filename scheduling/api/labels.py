@@ -27,18 +27,14 @@ def size(text: str) -> int:
 
 def label_faults(text: str) -> list[str]:
     """Faults of a DNS label."""
-    faults = _length_faults(text, LABEL_BYTES)
-    if not _LABEL.fullmatch(text):
-        faults.append("must consist of lower case letters, digits or '-', with a letter or digit at both ends")
-    return faults
+    rule = "must consist of lower case letters, digits or '-', with a letter or digit at both ends"
+    return _length_faults(text, LABEL_BYTES) + ([] if _LABEL.fullmatch(text) else [rule])
 
 
 def subdomain_faults(text: str) -> list[str]:
     """Faults of a DNS subdomain: labels joined by dots."""
-    faults = _length_faults(text, SUBDOMAIN_BYTES)
-    if not _SUBDOMAIN.fullmatch(text):
-        faults.append("must consist of lower case letters, digits, '-' or '.', with a letter or digit around each dot")
-    return faults
+    rule = "must consist of lower case letters, digits, '-' or '.', with a letter or digit around each dot"
+    return _length_faults(text, SUBDOMAIN_BYTES) + ([] if _SUBDOMAIN.fullmatch(text) else [rule])
 
 
 def label_key_faults(text: str) -> list[str]:
@@ -62,10 +58,7 @@ def label_key_faults(text: str) -> list[str]:
 
 def label_value_faults(text: str) -> list[str]:
     """Faults of a label value; the empty text has none."""
-    faults = _length_faults(text, LABEL_BYTES)
-    if text and not _LABEL_KEY.fullmatch(text):
-        faults.append(_KEY_CHARACTERS)
-    return faults
+    return _length_faults(text, LABEL_BYTES) + ([] if not text or _LABEL_KEY.fullmatch(text) else [_KEY_CHARACTERS])
 
 
 def beginning(text: str) -> str:

@@ -91,6 +91,12 @@ def offered(node: JsonObject | None, resource: str) -> int | None:
     return _whole(allocatable[resource]) if resource in allocatable else None
 
 
+def owner_of(pod: JsonObject) -> JsonObject:
+    """The reference to a pod in the claims that are made for it."""
+    named = {"apiVersion": "v1", "kind": Kind.POD.value, "name": name_of(pod), "uid": uid_of(pod)}
+    return {**named, "controller": True}
+
+
 def extended_claim(pod: JsonObject, classes: Mapping[str, JsonObject], node: JsonObject | None) -> JsonObject | None:
     """The claim that the scheduler makes on a node, None where it makes none; ``classes``: by resource.
 
@@ -101,24 +107,10 @@ def extended_claim(pod: JsonObject, classes: Mapping[str, JsonObject], node: Jso
     if not requests:
         return None
     name = name_of(pod)
-    owner: JsonObject = {
-        "apiVersion": "v1",
-        "kind": Kind.POD.value,
-        "name": name,
-        "uid": uid_of(pod),
-        "controller": True,
-    }
-    listed = [
-        {
-            "name": ask.request,
-            "exactly": {
-                "deviceClassName": name_of(classes[ask.resource]),
-                "allocationMode": "ExactCount",
-                "count": count,
-            },
-        }
-        for ask, count in sorted(requests, key=lambda pair: pair[0].request)
-    ]
+    listed = []
+    for ask, count in sorted(requests, key=lambda pair: pair[0].request):
+        exactly = {"deviceClassName": name_of(classes[ask.resource]), "allocationMode": "ExactCount", "count": count}
+        listed.append({"name": ask.request, "exactly": exactly})
     return {
         "apiVersion": f"{GROUP}/v1",
         "kind": Kind.CLAIM.value,
@@ -128,7 +120,7 @@ def extended_claim(pod: JsonObject, classes: Mapping[str, JsonObject], node: Jso
             "uid": f"{name}-extended-resources",
             "generateName": f"{name}-extended-resources-",
             "annotations": {ANNOTATION: "true"},
-            "ownerReferences": [owner],
+            "ownerReferences": [owner_of(pod)],
         },
         "spec": {"devices": {"requests": listed}},  # type: ignore[dict-item]  # mypy takes no nested list for Json
     }

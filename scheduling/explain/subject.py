@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kube.bodies import JsonObject, object_at, one_line, text_at
-from scheduling.explain.extended import ANNOTATION, CLAIM_NAME, asks_of, class_of, extended_claim
+from scheduling.explain.extended import ANNOTATION, CLAIM_NAME, asks_of, class_of, extended_claim, owner_of
 from scheduling.explain.state import GROUP, BadQuestion, Kind, Objects, State, name_of, namespace_of, objects_at, uid_of
 
 _WORDS = {
@@ -394,8 +394,7 @@ def _from_template(template: JsonObject, own: str, name: str, pod: JsonObject | 
         "annotations": annotations,
     }
     if pod is not None:
-        owner: JsonObject = {"apiVersion": "v1", "kind": Kind.POD.value, "name": name_of(pod), "uid": uid_of(pod)}
-        metadata["ownerReferences"] = [{**owner, "controller": True}]
+        metadata["ownerReferences"] = [owner_of(pod)]
     return {
         "apiVersion": f"{GROUP}/v1",
         "kind": Kind.CLAIM.value,
