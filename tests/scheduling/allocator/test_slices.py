@@ -1,4 +1,4 @@
-"""ResourceSlices as they are read: what is there, and what is named when it is broken."""
+"""ResourceSlices as they are read, the errors of broken ones, and how pools and devices are written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduling.allocator.reading import FatalError, InvalidObject
-from scheduling.allocator.slices import DeviceID, PoolID, Slice, Taint, are_plain
+from scheduling.allocator.slices import DeviceID, PoolID, SharedDeviceID, Slice, Taint, are_plain
 from tests.making.slices import DRIVER, device, resource_slice
 
 WITH_A = {"key": "a", "operator": "Exists"}
@@ -243,3 +243,20 @@ def test_compatibility_groups_are_noticed() -> None:
     assert Slice(broken(consumesCounters=groups)).has_compatibility_groups
     assert not Slice(broken(consumesCounters=[{"counterSet": "a"}])).has_compatibility_groups
     assert not Slice(broken()).has_compatibility_groups
+
+
+def test_pool_is_written_as_driver_and_pool() -> None:
+    assert str(PoolID("gpu.example.com", "node-1")) == "gpu.example.com/node-1"
+
+
+def test_device_is_written_as_driver_pool_and_device() -> None:
+    assert str(DeviceID("gpu.example.com", "node-1", "gpu-0")) == "gpu.example.com/node-1/gpu-0"
+
+
+def test_share_is_written_behind_its_device() -> None:
+    device = DeviceID("gpu.example.com", "node-1", "gpu-0")
+    assert str(SharedDeviceID(device, "share-1")) == "gpu.example.com/node-1/gpu-0/share-1"
+
+
+def test_pools_of_two_drivers_differ_although_their_names_are_equal() -> None:
+    assert PoolID("a.example.com", "node-1") != PoolID("b.example.com", "node-1")
