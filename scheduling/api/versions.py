@@ -139,7 +139,7 @@ def _identity(resource: Object, read_only: Mapping[str, tuple[str, ...]]) -> tup
         raise VersionError(written, api_version, f"the kind must be one of {kinds} of {_GROUP}, or a list of them")
     possible = _WRITTEN[kind] + read_only.get(kind, ())
     if version not in possible:
-        raise VersionError(written, version, f"the version of {kind} must be one of {', '.join(possible)}")
+        raise VersionError(written, version, f"write one of {', '.join(possible)}")
     return kind, version
 
 

@@ -257,7 +257,7 @@ BAD_OBJECTS = {
     ),
     "version": (
         SLICE.replace("v1\nkind", "v7\nkind", 1),
-        "a.yaml:1: ResourceSlice node-1-gpu apiVersion: 'v7' is not a version of this kind; ResourceSlice is known in",
+        "a.yaml:1: ResourceSlice node-1-gpu apiVersion: 'v7' is not a version of this kind; write one of v1, v1beta2",
     ),
     "kind": (
         SLICE.replace("kind: ResourceSlice\n", ""),

@@ -236,9 +236,9 @@ def test_defaults_of_a_slice_take_the_time_they_are_given() -> None:
     ("resource", "text"),
     [
         (of("Pod", "v1"), "kind 'Pod' in version 'resource.k8s.io/v1'.*must be one of ResourceSlice, ResourceClaim"),
-        ({"apiVersion": "v1", "kind": "ResourceSlice"}, "of the API group resource.k8s.io"),
-        (of("ResourceClaim", "v1alpha3"), "the version of ResourceClaim must be one of v1, v1beta2, v1beta1"),
-        (of("DeviceTaintRule", "v1beta1"), "the version of DeviceTaintRule must be one of v1, v1beta2, v1alpha3"),
+        ({"apiVersion": "v1", "kind": "ResourceSlice"}, "of resource.k8s.io"),
+        (of("ResourceClaim", "v1alpha3"), "write one of v1, v1beta2, v1beta1"),
+        (of("DeviceTaintRule", "v1beta1"), "write one of v1, v1beta2, v1alpha3"),
         ({"kind": "ResourceSlice"}, "must have a string as apiVersion"),
         ({"apiVersion": "resource.k8s.io/v1"}, "must have a string as kind"),
         (["x"], "must be a mapping, this is list"),
