@@ -1,1 +1,1 @@
-"""What ostler is installed with: image, Helm chart, plain manifests, alert rules; and what makes parts of them."""
+"""How ostler is installed: image, Helm chart, plain manifests, alert rules; and the programs that generate them."""

@@ -1,4 +1,4 @@
-"""Known vulnerabilities of the packages that run on nodes, as an index tells them: ``python -m deploy.audit``.
+"""Known vulnerabilities of the packages that run on nodes, as an index lists them: ``python -m deploy.audit``.
 
 pip-audit asks for each package of the lock file's runtime part at its locked version; nothing is installed or resolved.
 The exit code tells three answers apart: 0 none is known, 1 some are known, 2 the index could not be asked. Not having

@@ -1,4 +1,4 @@
-"""The chart as a package, signed by whoever releases it: ``python -m deploy.chart_package``.
+"""The chart as a package, signed by the person who releases it: ``python -m deploy.chart_package``.
 
 What only the releasing person knows is put into a copy of the chart's metadata: where the sources are (``--source``),
 and where the public key is that verifies packages (``--key-url``). Signing is Helm's own, by a key of that person's
@@ -26,7 +26,7 @@ EXPORT = f"gpg --export-secret-keys >{KEYRING}"
 
 
 class PackageError(Exception):
-    """Why there is no package."""
+    """The chart cannot be packaged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Make what is made from other files: the chart's schema, alert rules and README, and the plain manifests.
+"""Generates files from others: the chart's schema, alert rules and README, and the plain manifests.
 
 Run as ``python -m deploy.generate [--check] [--helm PATH]`` from the repository root. What is made is committed, so
 that neither a user of the chart nor one of the manifests needs anything of this; a test holds them equal.
@@ -84,7 +84,7 @@ def manifest(helm: Path, name: str) -> str:
 
 
 def differing(files: dict[Path, str]) -> list[Path]:
-    """Those that are not there with this content."""
+    """The files that are missing or have other content."""
     return [path for path, text in files.items() if not path.exists() or path.read_text() != text]
 
 

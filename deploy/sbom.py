@@ -1,4 +1,4 @@
-"""What the wheel and the image are made of, as CycloneDX: ``python -m deploy.sbom wheel``, ``... image``.
+"""The components of the wheel and the image, as CycloneDX: ``python -m deploy.sbom wheel``, ``... image``.
 
 The wheel's list is made by cyclonedx-py from the lock file's runtime part: what is installed with ostler, with hashes.
 The image's list is read from the image itself, so it has what is there and not what should be: Python packages by
@@ -40,7 +40,7 @@ _ENVIRONMENT = "opt/ostler/pyvenv.cfg"
 
 
 class SbomError(Exception):
-    """Why there is no list."""
+    """The list of components cannot be made."""
 
 
 def wheel_sbom(lock: str, target: Path) -> None:
@@ -62,7 +62,7 @@ def image_sbom(archive: Path, target: Path) -> None:
         with tarfile.open(archive) as outer:
             files, image = _read(outer)
     except (OSError, tarfile.TarError, KeyError, ValueError) as error:
-        raise SbomError(f"{archive} is no OCI archive of one image: {error}; make it with 'make image'") from error
+        raise SbomError(f"{archive} is not an OCI archive of one image: {error}; make it with 'make image'") from error
     bom = Bom(components=[*_python_packages(files), *_debian_packages(files)])
     bom.metadata.component = image
     bom.register_dependency(image, bom.components)
@@ -73,7 +73,7 @@ def image_sbom(archive: Path, target: Path) -> None:
 
 
 def _read(outer: tarfile.TarFile) -> tuple[dict[str, str], Component]:
-    """The files that tell of packages, later layers over earlier ones, and the image itself by its digest."""
+    """The files that list packages, later layers over earlier ones, and the image itself by its digest."""
     (entry,) = _json(outer, "index.json")["manifests"]
     manifest = _json(outer, _blob(entry))
     labels: Mapping[str, str] = _json(outer, _blob(manifest["config"]))["config"].get("Labels", {})
@@ -137,7 +137,7 @@ def _json(outer: tarfile.TarFile, name: str) -> Any:  # what JSON holds is not k
 def _open(outer: tarfile.TarFile, name: str) -> IO[bytes]:
     found = outer.extractfile(name)
     if found is None:
-        raise KeyError(f"{name} is no file")
+        raise KeyError(f"{name} is not a file")
     return found
 
 

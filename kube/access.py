@@ -47,7 +47,7 @@ class Credential:
 
 
 class Credentials(Protocol):
-    """Where a credential comes from; ``origin`` names it for people."""
+    """A source of credentials; ``origin`` names it for people."""
 
     @property
     def origin(self) -> str:

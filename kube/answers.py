@@ -137,7 +137,7 @@ class Reader(Protocol[T_co]):
         ...
 
     def result(self) -> T_co:
-        """What it is, once all is there; raises ``BadAnswer``."""
+        """The result, once the body is complete; raises ``BadAnswer``."""
         ...
 
 
@@ -294,13 +294,13 @@ class PageReader:
 
 
 def unread_of(piece: Piece, largest: int) -> Unread:
-    """Why an object cannot be read."""
+    """The note on an object that cannot be read."""
     kind = f"has more than {largest} bytes in fields that are used" if piece.is_too_large else "is not a JSON object"
     return _named(piece, f"{kind} ({piece.size} bytes in all)")
 
 
 def pruned_of(piece: Piece) -> Unread:
-    """What is left out of an object."""
+    """The note on an object of which a part was left out."""
     return _named(piece, f"nests deeper than {DEPTH} levels; what is deeper is left out")
 
 

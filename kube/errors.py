@@ -1,4 +1,4 @@
-"""What can go wrong between us and the API server, as one small tree with fields.
+"""The errors of talking to the API server, as one small tree with fields.
 
 The client library's own errors stop at ``client``: its class names and texts change with every major version.
 """

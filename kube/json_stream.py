@@ -65,7 +65,7 @@ class Piece:
 
 
 class Form(IntEnum):
-    """What an answer is; the value is the number of levels above an object."""
+    """The form of an answer; the value is the number of levels above an object."""
 
     OBJECT = 0
     CHANGE = 1
@@ -95,7 +95,7 @@ class _Frame:
 
 @dataclass(slots=True)
 class _Text:
-    """What is kept of an object so far."""
+    """The kept part of an object so far."""
 
     most: int
     kept: bytearray = field(default_factory=bytearray)
@@ -161,7 +161,7 @@ class JsonStream:
 
     @property
     def identity(self) -> Mapping[str, bytes]:
-        """What is known of the object so far; see ``Piece``."""
+        """The object's identity as far as it was read; see ``Piece``."""
         return self._whole.identity
 
     def feed(self, data: bytes) -> Iterator[Piece]:
@@ -182,7 +182,7 @@ class JsonStream:
         self._start += len(buffer) - len(self._left)
 
     def end(self) -> Piece:
-        """What is left when all bytes are there: the object, or the list without its objects."""
+        """The rest once all bytes are there: the object, or the list without its objects."""
         if self._left or self._in_string or self._deep or len(self._frames) > 1:
             self._whole.is_broken = True
         return self._whole.piece(self._start)

@@ -1,4 +1,4 @@
-"""Whether the Node object of our name is this machine: asked before anything is written about it.
+"""Checks that the Node object of our name is this machine, before anything is written about it.
 
 A wrong node name (a copied file, a template without its field) would put this machine's events, and later its devices,
 on another node. The kubelet publishes two ids of its machine, which we can read as well. What either side lacks is not

@@ -1,4 +1,4 @@
-"""Objects that come one by one, a line each, over one connection: how the API server tells of changes.
+"""A watch: changes of objects that come one by one, a line each, over one connection.
 
 One thread iterates; ``close`` from any other ends that at once, without an error; the client's ``close`` raises
 ``Closed``. What is kept of a line is bounded, and so is silence: without that a connection whose other side vanished
@@ -109,7 +109,7 @@ class Stream:
             raise self._closed()
 
     def _changes(self, response: Any) -> Iterator[JsonObject | Unread]:
-        """What stands on lines that are not empty; what follows the last line's end was cut off."""
+        """The changes on lines that are not empty; bytes after the last line's end are a line that was cut off."""
         line = _Line(self._fields, self._longest)
         while piece := response.read1(_PIECE):
             first, *others = piece.split(b"\n")

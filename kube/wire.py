@@ -23,7 +23,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class Sockets:
-    """Those of one client or stream. Once cut, whatever is added is cut as well."""
+    """The connections of one client or stream. Once cut, every connection that is added is cut as well."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,7 +62,7 @@ def within(seconds: float, monotonic: Callable[[], float]) -> Callable[[], Left]
 
 
 class Wire:
-    """How long one stream may wait, and the knife for it.
+    """The time limits of one stream, and its cut from another thread.
 
     ``opening``: seconds until its header is there; ``idle``: of silence afterwards; ``whole``: of all of it. It is cut
     together with the ``parent`` connections.
@@ -145,7 +145,7 @@ def bound_answers(pool: Any, begun: Callable[[], Left], opened: Callable[[socket
 
 
 class _Bounded:
-    """What an answer wants of a socket: a file to read from."""
+    """A socket as far as an answer needs it: a file to read from."""
 
     def __init__(self, sock: Any, left: Left) -> None:
         self._sock = sock

@@ -191,7 +191,7 @@ def _without_empty(facts: Json) -> Json:
 
 
 async def _until(look: Callable[[], Awaitable[T]], enough: Callable[[T], bool]) -> T:
-    """What ``look`` sees once it is enough, or after a while whatever it is."""
+    """Return what ``look`` sees once it is enough, or after ``SECONDS`` whatever it is."""
     deadline = asyncio.get_running_loop().time() + SECONDS
     while True:
         found = await look()

@@ -87,7 +87,7 @@ class RecordedHardware:
         raise NoSuchPart(wanted, tuple(part.label for part in self.parts))
 
     def breakable(self, names: Iterable[str]) -> HardwarePart | None:
-        """What can fail of these devices: a GPU, or the port that one has its link from; None for others."""
+        """The first of these devices that can fail: a GPU, or the port that one has its link from; None if none can."""
         for name in names:
             try:
                 # A subfunction has its parent's name, and its link.
@@ -179,7 +179,7 @@ def _nic(function: PciFunction, facts: NodeFacts) -> HardwarePart:
 
 
 class Damage(StrEnum):
-    """What can happen to a GPU or a NIC."""
+    """A fault of a GPU or a NIC."""
 
     LOST = "lost"
     """The driver cannot reach the GPU any more."""

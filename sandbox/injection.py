@@ -1,4 +1,4 @@
-"""What a container runtime makes of CDI names: the spec files of its folders, and what a container gets by them.
+"""How a container runtime resolves CDI names: it reads the spec files of its folders and merges their edits.
 
 As in the CDI reference implementation: every folder is read anew, a later folder beats an earlier one, a name that two
 files of one folder define is unusable, a file that cannot be read loses all its devices, and a name that no file
@@ -70,7 +70,7 @@ class _Registry:
 
 
 def inject(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Any]]:
-    """What a container gets that asks for ``names``: the lists of CDI's ``containerEdits``, without empty ones.
+    """The edits of a container that asks for ``names``: the lists of CDI's ``containerEdits``, without empty ones.
 
     ``folders`` in rising priority. Raises ``InjectionError``.
     """

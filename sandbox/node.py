@@ -296,7 +296,7 @@ class SandboxNode:
         await self.registered()
 
     async def _until(self, right: Callable[[Sequence[agent_pb2.DeviceHolds]], bool], problem: str) -> None:
-        """Where there is one door, nobody waits for what the agent knows of holds: it looks at the kubelet seldom."""
+        """With one door there is nothing to wait for: the agent rarely reads the kubelet's allocations."""
         if await self.agent.slices() is None:
             return
         loop = asyncio.get_running_loop()
@@ -319,7 +319,7 @@ class SandboxNode:
         ]
 
     async def explained(self, pod: str, namespace: str) -> str:
-        """What ``ostler explain`` says of a pod."""
+        """The output of ``ostler explain`` for a pod."""
         command = [
             sys.executable,
             "-m",
@@ -339,7 +339,7 @@ class SandboxNode:
 
 
 def _missing(slices: agent_pb2.ListSlicesResponse, newest: int) -> str:
-    """What of the agent's slices is not as it should be, empty when all is; ``newest``: generation of its snapshot."""
+    """Why the agent's slices are not settled, empty when they are; ``newest``: generation of its snapshot."""
     if not slices.pools:
         return "no slice is published"
     if slices.generation < newest:

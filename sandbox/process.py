@@ -104,19 +104,19 @@ class AgentProcess:
         return answer
 
     async def status(self) -> agent_pb2.GetStatusResponse:
-        """How the agent is."""
+        """The agent's status."""
         answer: agent_pb2.GetStatusResponse = await self._stub().GetStatus(agent_pb2.GetStatusRequest(), timeout=15)
         return answer
 
     async def topology(self) -> agent_pb2.GetTopologyResponse:
-        """Where its devices are."""
+        """The places of its devices."""
         answer: agent_pb2.GetTopologyResponse = await self._stub().GetTopology(
             agent_pb2.GetTopologyRequest(), timeout=15
         )
         return answer
 
     async def command(self, *words: str) -> str:
-        """What ``ostler WORDS`` says of it; raises ``AgentCommandFailed``."""
+        """The output of ``ostler WORDS``; raises ``AgentCommandFailed``."""
         command = [sys.executable, "-m", "ostler", *words, "--socket", str(self._socket)]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
@@ -126,7 +126,7 @@ class AgentProcess:
         return out.decode()
 
     async def slices(self) -> agent_pb2.ListSlicesResponse | None:
-        """What it publishes for claims, None where nothing is offered that way."""
+        """The slices it publishes, None where no device is offered to claims."""
         try:
             answer: agent_pb2.ListSlicesResponse = await self._stub().ListSlices(
                 agent_pb2.ListSlicesRequest(), timeout=15
@@ -143,7 +143,7 @@ class AgentProcess:
         return answer
 
     async def holds(self) -> agent_pb2.ListHoldsResponse:
-        """Who has which of its node's devices."""
+        """The holds on its node's devices."""
         answer: agent_pb2.ListHoldsResponse = await self._stub().ListHolds(agent_pb2.ListHoldsRequest(), timeout=15)
         return answer
 

@@ -48,7 +48,7 @@ async def tour(node: SandboxNode) -> AsyncIterator[TourStep]:
 
 
 async def _plugin_tour(node: SandboxNode, given: list[PodResult]) -> AsyncIterator[TourStep]:
-    """What happens to pods with devices of the plugin door."""
+    """Pods with devices of the plugin door: allocation, refusal, failure."""
     yield TourStep(
         "allocations", "Pods asked for devices, and their containers get", [described(each) for each in given]
     )

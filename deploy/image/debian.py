@@ -1,4 +1,4 @@
-"""Say in an image which Debian packages its files come from, so that scanners and the SBOM know what is there.
+"""Records in an image which Debian packages its files come from, for scanners and the SBOM.
 
 ``python debian.py TARGET`` looks at the files in ``TARGET`` that were copied from this system at the same path. For the
 packages that own them it writes ``var/lib/dpkg/status.d``, as images without a package manager do: the package's own
@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 STATUS = "var/lib/dpkg/status.d"
-"""Where such images keep an entry for each package, and where an image made of one of them has it."""
+"""Folder in which such images, and images made of them, keep an entry for each package."""
 RELEASE = "etc/os-release"
-"""What says which distribution it is."""
+"""The file that names the distribution."""
 
 
 def record(target: Path, system: Path = Path("/")) -> list[str]:
@@ -54,7 +54,7 @@ def _spellings(path: str) -> tuple[str, str]:
 
 
 def _entries(system: Path) -> dict[str, str]:
-    """What is known of each installed package, by its name; of an image's own the same way."""
+    """The record of each installed package, by its name; an image's own packages have the same form."""
     status = system / "var/lib/dpkg/status"
     texts = status.read_text(encoding="utf-8").split("\n\n") if status.is_file() else []
     texts += [path.read_text(encoding="utf-8") for path in _of_image(system) if path.suffix != ".md5sums"]

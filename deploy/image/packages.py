@@ -1,4 +1,4 @@
-"""Installed packages made ready for an image: byte-compiled, without what nobody needs there.
+"""Installed packages made ready for an image: byte-compiled, without files that the image does not need.
 
 ``python packages.py ENVIRONMENT`` treats a virtual environment. A module without byte code is compiled anew at each
 start, because the image is read-only: that costs most of the start-up time and tens of megabytes of memory, which a
@@ -30,7 +30,7 @@ LEFT_OUT = (
     "kubernetes/aio",  # a second client beside the one that is used, 43 MB
     "__pycache__",
 )
-"""What packages bring along that nothing imports at run time, as patterns in site-packages."""
+"""Files of packages that nothing imports at run time, as patterns in site-packages."""
 COMMANDS = ("ostler", "python*")
 """Programs of the environment that stay, as patterns."""
 

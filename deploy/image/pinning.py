@@ -21,7 +21,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class PinningError(Exception):
-    """Why there is no base to build on, or no digest of it."""
+    """The image has no usable base, or the registry gives no digest of it."""
 
 
 def default_base(dockerfile: str) -> str:
@@ -33,7 +33,7 @@ def default_base(dockerfile: str) -> str:
 
 
 def is_pinned(base: str) -> bool:
-    """Whether it is by digest."""
+    """True if the reference is by digest."""
     return bool(_DIGEST.fullmatch(base.partition("@")[2]))
 
 
@@ -52,7 +52,7 @@ def base_to_use(dockerfile: str, given: str, *, release: bool) -> tuple[str, str
 def pinned(dockerfile: str, base: str, digest: str) -> str:
     """The Dockerfile with ``base`` at ``digest`` as its default; raises ``PinningError``."""
     if not _DIGEST.fullmatch(digest):
-        raise PinningError(f"the registry's answer for {base} is no digest: {digest!r}")
+        raise PinningError(f"the registry's answer for {base} is not a digest: {digest!r}")
     default_base(dockerfile)
     return _DEFAULT.sub(f"ARG BASE={base.partition('@')[0]}@{digest}", dockerfile)
 

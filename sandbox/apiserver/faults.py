@@ -19,7 +19,7 @@ KINDS: Final = ("status", "lost-response", "race", "close", "hang")
 
 @dataclass(slots=True)
 class InjectedFault:
-    """What goes wrong, and how often still. `count` -1: always; `hits`: how often it has."""
+    """A fault and how often it still strikes. `count` -1: always; `hits`: how often it has."""
 
     verb: str
     kind: str

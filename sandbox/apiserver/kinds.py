@@ -122,7 +122,7 @@ _CORE: Final = (
 
 
 class Catalogue:
-    """What one server serves. `versions`: of `resource.k8s.io`, none where DRA is off; `minor`: of Kubernetes 1.x."""
+    """The kinds a server has. `versions`: of `resource.k8s.io`, none without DRA; `minor`: of Kubernetes 1.x."""
 
     def __init__(self, versions: Iterable[str] = VERSIONS, minor: int = 36) -> None:
         self.minor = minor

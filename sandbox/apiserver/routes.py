@@ -15,7 +15,7 @@ from scheduling.api.labels import label_value_faults
 _OF_ONE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _OF_MANY: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _FALSE: Final = ("0", "false")
-"""What switches a parameter off, in small letters; everything else switches it on, as the server reads it."""
+"""Values that switch a parameter off, in small letters; every other value switches it on, as on the server."""
 _MOST: Final = (1 << 63) - 1
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 _CORE_PARTS: Final = 2

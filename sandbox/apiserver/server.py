@@ -69,7 +69,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it is; the same for as long as it lives."""
+        """Its URL, the same for as long as it lives."""
         return f"http://127.0.0.1:{self._listener.port}"
 
     def start(self) -> ApiServer:

@@ -126,7 +126,7 @@ def _wrong_types(resource: Object) -> Iterator[str]:
 
 
 def _wrong_spec(resource: Object) -> Iterator[str]:
-    """What lists, deletions and others' status updates read of it."""
+    """Check the fields that lists, deletions and others' status updates read."""
     spec, status = resource.get("spec") or {}, resource.get("status") or {}
     if not isinstance(spec, dict) or not isinstance(status, dict):
         return

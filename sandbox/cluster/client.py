@@ -102,7 +102,7 @@ class ClusterClient:
 
 
 class KubeletApi:
-    """What the kubelet of the node ``node`` asks."""
+    """The API server as the kubelet of the node ``node`` needs it."""
 
     def __init__(self, client: ClusterClient, node: str) -> None:
         self._client = client

@@ -252,7 +252,7 @@ class SandboxCluster:
         return claims
 
     async def _container(self, pod: Pod, name: str) -> Json:
-        """What a container has, by device plugins and by claims."""
+        """A container's devices, by device plugins and by claims."""
         found: Json = {}
         held = {resource: list(ids) for resource, ids in self._kubelet.allocated(pod.uid, name).items()}
         names = list(self._kubelet.claim_devices(pod, name))

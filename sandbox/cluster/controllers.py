@@ -60,7 +60,7 @@ def allocate(
 
 
 def allocation(claim: Object) -> Json:
-    """What a claim was given, empty when it is not allocated."""
+    """A claim's allocation, empty when it is not allocated."""
     found: Json = (claim.get("status") or {}).get("allocation") or {}
     return found
 
@@ -202,7 +202,7 @@ def _tainted(obj: Object, rules: Sequence[Object]) -> Json:
 
 
 def _selected(rule: Object, spec: Object, device: Object) -> bool:
-    """Whether a rule means the device: all that it names has to agree, and without a selector it means none."""
+    """Whether a rule selects the device: all that it names has to agree, and without a selector it selects none."""
     selector = rule.get("deviceSelector")
     found = {"driver": spec["driver"], "pool": spec["pool"]["name"], "device": device["name"]}
     return selector is not None and all(found[name] == wanted for name, wanted in selector.items() if wanted)

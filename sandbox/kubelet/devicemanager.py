@@ -187,7 +187,7 @@ class PodUpdates:
         self._queue.append(tuple(sorted(pod_uids)))
 
     def drain(self) -> tuple[tuple[str, ...], ...]:
-        """What was noted since the last call."""
+        """Return the pods noted since the last call."""
         queue, self._queue = tuple(self._queue), []
         return queue
 

@@ -40,7 +40,7 @@ class DeviceSet:
 
     @classmethod
     def listed(cls, message: api_pb2.ListAndWatchResponse) -> DeviceSet:
-        """What a ListAndWatch message says."""
+        """The set that a ListAndWatch message lists."""
         devices = [
             PluginDevice(
                 device.ID,

@@ -1,4 +1,4 @@
-"""How the kubelet dials plugins, and how it words what goes wrong.
+"""How the kubelet dials plugins, and how it words failures.
 
 Every client has connections of its own: by default gRPC shares one connection between all clients of a process that
 dial the same address, so a plugin's new socket under an old name would never be noticed.

@@ -1,4 +1,4 @@
-"""What can go wrong inside the embedded kubelet. Messages are a real kubelet's: tests grep for them."""
+"""The errors of the embedded kubelet. Messages are a real kubelet's, because tests grep for them."""
 
 from __future__ import annotations
 

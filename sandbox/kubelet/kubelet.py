@@ -186,12 +186,12 @@ class Kubelet:
         return cdi_devices(self._running.dra.claims, pod, pod.container(container))
 
     def claim_health(self, pod: Pod, container: str) -> dict[str, tuple[ResourceHealth, ...]]:
-        """What the pod's status says of the devices of a container's claims, by ``claim:NAME[/REQUEST]``."""
+        """The pod's status for the devices of a container's claims, by ``claim:NAME[/REQUEST]``."""
         dra = self._running.dra
         return allocated_resources(dra.claims, dra.health, pod, pod.container(container))
 
     def set_sources_ready(self, *, ready: bool) -> None:
-        """Whether all pods of the node are known, which is when those that are gone can be told."""
+        """Set whether all pods of the node are known; until then no pod counts as gone."""
         self._active.reading(done=ready)
 
     def pods(self) -> tuple[Pod, ...]:
@@ -211,7 +211,7 @@ class Kubelet:
         return self._running.manager.resources()
 
     def devices(self, resource: str) -> tuple[PluginDevice, ...]:
-        """What is known of a resource's devices, in natural order of ids; after its plugin's end none is healthy."""
+        """A resource's devices in natural order of ids; after its plugin's end none is healthy."""
         devices = self._running.manager.device_set(resource)
         if devices is None:
             return ()

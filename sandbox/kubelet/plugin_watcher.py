@@ -82,7 +82,7 @@ class RegistryFolder:
 
 
 class PluginHandler(Protocol):
-    """What the kubelet does with plugins of one type; ``socket`` is the plugin's own service."""
+    """Handles plugins of one type; ``socket`` is the plugin's own service."""
 
     def validate(self, name: str, socket: str, versions: Sequence[str]) -> None:
         """Raise ``RegistrationError`` unless the plugin can be registered."""

@@ -35,7 +35,7 @@ class ContainerResource:
 
 @dataclass(frozen=True, slots=True)
 class AllocationRecord:
-    """What a holder has: ids by NUMA node (an id on several is in each bucket) and the plugin's answer."""
+    """The devices of one holder: ids by NUMA node (an id on several is in each bucket) and the plugin's answer."""
 
     buckets: Mapping[int, tuple[str, ...]]
     answer: api_pb2.ContainerAllocateResponse
@@ -203,7 +203,7 @@ class OptionConflict:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What is added to a container, and the conflicts met on the way."""
+    """The options added to a container, and the conflicts met on the way."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()

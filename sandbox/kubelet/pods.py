@@ -99,7 +99,7 @@ class ActivePods:
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """What a topology manager stored for a container: the NUMA nodes to use (None: any)."""
+    """A topology manager's hint for a container: the NUMA nodes to use (None: any)."""
 
     nodes: frozenset[int] | None = None
     preferred: bool = False

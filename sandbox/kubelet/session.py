@@ -160,7 +160,7 @@ class KubeletSession:
 
 
 class DevicePluginHandler:
-    """What the plugin watcher does with device plugins."""
+    """Handles device plugins for the plugin watcher."""
 
     def __init__(self, session: KubeletSession) -> None:
         self._session = session

@@ -96,7 +96,7 @@ class ClaimCache:
 
 
 def claim_of(claim: Object) -> CachedClaim:
-    """What is known of a claim of the API before it is prepared; raises ``KubeletError`` unless it is allocated."""
+    """The cache entry of an API claim that is not prepared yet; raises ``KubeletError`` unless it is allocated."""
     metadata = claim["metadata"]
     allocation = claim.get("status", {}).get("allocation")
     if not allocation:

@@ -97,7 +97,7 @@ def test_another_base_can_be_pinned(dockerfile: Path, registry: Path) -> None:
     ("says", "told"),
     [
         ("echo no route to host >&2; exit 1", f"the registry does not tell the digest of {TAGGED}: no route to host"),
-        ("echo latest", f"the registry's answer for {TAGGED} is no digest: 'latest'"),
+        ("echo latest", f"the registry's answer for {TAGGED} is not a digest: 'latest'"),
     ],
 )
 def test_a_registry_that_gives_no_digest_changes_nothing(

@@ -117,5 +117,5 @@ def test_what_is_no_image_is_refused(tmp_path: Path, content: bytes, capsys: pyt
     path.write_bytes(content)
     assert main(["image", "--to", str(tmp_path), "--archive", str(path)]) == 1
     told = capsys.readouterr().err
-    assert told.startswith(f"deploy.sbom: {path} is no OCI archive of one image: ")
+    assert told.startswith(f"deploy.sbom: {path} is not an OCI archive of one image: ")
     assert told.endswith("; make it with 'make image'\n")
