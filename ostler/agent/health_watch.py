@@ -155,7 +155,7 @@ class HealthWatch:
             sys=settings.roots.sys,
             proc=settings.roots.proc,
             dev_root=settings.nvidia.dev_root_mount,
-            looked=lambda look: None if self._keeper is None else self._keeper.looked(look),
+            on_look=lambda look: None if self._keeper is None else self._keeper.looked(look),
             clock=self._edge.clock,
         )
         self.live.observe(self._scanned, self._rules)
@@ -171,7 +171,7 @@ class HealthWatch:
 
         keeper = self._loaded()
         self._nvml = NvmlSignals(
-            sessions, event=keeper.event, looked=keeper.looked, wake=self._edge.wake, clock=self._edge.clock
+            sessions, on_event=keeper.event, on_look=keeper.looked, wake=self._edge.wake, clock=self._edge.clock
         )
         self._nvml.observe(self._scanned)
         return self._nvml

@@ -70,7 +70,7 @@ class LiveHardware:
 
     ``sys``, ``proc`` and ``dev_root`` are the inventory's roots. ``reach`` and ``open_stream`` decide where uevents
     come from. pyudev is loaded and sockets are opened by ``run``, which may be started late: it wakes once when it
-    begins to listen. ``looked`` is called (on the loop) with what is seen of devices' health; then ``observe`` has to
+    begins to listen. ``on_look`` is called (on the loop) with what is seen of devices' health; then ``observe`` has to
     be called. ``clock`` gives Unix seconds. All methods belong to the thread of the loop.
     """
 
@@ -83,18 +83,18 @@ class LiveHardware:
         sys: Path = Path("/sys"),
         proc: Path = Path("/proc"),
         dev_root: Path = Path("/"),
-        looked: Callable[[Look], None] | None = None,
+        on_look: Callable[[Look], None] | None = None,
         clock: Callable[[], float] = time.time,
         reach: Callable[[], Reach] = look,
         open_stream: Callable[[EventState], UeventStream] = UdevStream,
     ) -> None:
         self._wakeups = Wakeups(wake)
         hint = self._wakeups.hint
-        self._health = KernelHealth(looked or _nobody, clock)
+        self._health = KernelHealth(on_look or _nobody, clock)
         files = FunctionFiles(str(sys), str(dev_root).rstrip("/"), time.monotonic)
         self._sweeps = Sweeps(files, self._health.swept)
         relevant = Relevance(str(sys))
-        self._uevents = UeventMonitor(hint, relevant, heard=self._heard, reach=reach, open_stream=open_stream)
+        self._uevents = UeventMonitor(hint, relevant, on_event=self._on_uevent, reach=reach, open_stream=open_stream)
         self._links = LinkMonitor(hint, listener=self._health)
         self._ports_matter = True
         """Until devices are known. A question may be a command to firmware, so it is asked where NICs are offered."""
@@ -115,7 +115,7 @@ class LiveHardware:
             news=self._news,
         )
         self._parts: tuple[LivePart, ...] = (self._uevents, self._links, self._polls)
-        if looked is not None:
+        if on_look is not None:
             self._parts = (*self._parts, self._sweeps)
         self._faults: dict[str, str] = {}
         self._running = False
@@ -188,7 +188,7 @@ class LiveHardware:
             self._running = False
             self._wakeups.close()
 
-    def _heard(self, event: Uevent) -> None:
+    def _on_uevent(self, event: Uevent) -> None:
         if self._health.uevent(event):
             self._sweeps.hint()
 

@@ -31,14 +31,14 @@ KERNEL, SYSFS = "kernel", "sysfs"
 
 
 class KernelHealth:
-    """Calls ``looked`` on the loop; ``clock`` gives Unix seconds.
+    """Calls ``on_look`` on the loop; ``clock`` gives Unix seconds.
 
     ``observe`` has to be told every snapshot, before listening begins and whenever one is published or the rules
     change. ``looks`` counts. All methods belong to the thread of the loop.
     """
 
-    def __init__(self, looked: Callable[[Look], None], clock: Callable[[], float]) -> None:
-        self._looked = looked
+    def __init__(self, on_look: Callable[[Look], None], clock: Callable[[], float]) -> None:
+        self._on_look = on_look
         self._clock = clock
         self._rules: tuple[Rule, ...] = ()
         self._links: dict[int, Link] = {}
@@ -155,7 +155,7 @@ class KernelHealth:
 
     def _look(self, source: str, found: Mapping[str, tuple[Condition, ...]]) -> None:
         self.looks += 1
-        self._looked(Look(source, self._clock(), found))
+        self._on_look(Look(source, self._clock(), found))
 
     def _see(self, link: Link) -> None:
         # Pods' links come by the hundred; one that bears the name of a NIC's interface is it.

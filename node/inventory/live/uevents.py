@@ -29,7 +29,7 @@ _AT_A_TIME = 64
 class UeventMonitor:
     """Calls ``changed`` for events that are ``relevant``.
 
-    ``open_stream`` is called in a worker thread. ``heard`` is given those events first. ``state``, ``missed`` and
+    ``open_stream`` is called in a worker thread. ``on_event`` gets those events first. ``state``, ``missed`` and
     ``hint`` say what is heard and what would better it; ``events``, ``hints`` and ``overflows`` count.
     """
 
@@ -40,13 +40,13 @@ class UeventMonitor:
         changed: Callable[[], None],
         relevant: Callable[[Uevent], bool],
         *,
-        heard: Callable[[Uevent], object] = lambda _: None,
+        on_event: Callable[[Uevent], object] = lambda _: None,
         reach: Callable[[], Reach] = look,
         open_stream: Callable[[EventState], UeventStream] = UdevStream,
     ) -> None:
         self._changed = changed
         self._relevant = relevant
-        self._heard = heard
+        self._on_event = on_event
         self._reach = reach
         self._open = open_stream
         self._stream: UeventStream | None = None
@@ -126,7 +126,7 @@ class UeventMonitor:
             self.events += 1
             if self._relevant(event):
                 self.hints += 1
-                self._heard(event)
+                self._on_event(event)
                 self._changed()
 
     def _overflowed(self) -> None:

@@ -98,7 +98,7 @@ async def test_what_is_seen_of_health_is_told_before_anybody_is_woken(tmp_path: 
         sys=tmp_path / "sys",
         proc=tmp_path / "proc",
         dev_root=tmp_path,
-        looked=lambda look: told.append(("looked", look.source, look)),
+        on_look=lambda look: told.append(("looked", look.source, look)),
         clock=lambda: 7.0,
         reach=lambda: Reach(EventState.UDEV),
         open_stream=stream.open,

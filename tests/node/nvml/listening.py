@@ -33,8 +33,8 @@ class Listening:
         self.wakes = 0
         self.signals = NvmlSignals(
             self.source.sessions,
-            event=self.events.append,
-            looked=self.looks.append,
+            on_event=self.events.append,
+            on_look=self.looks.append,
             wake=self._wake,
             clock=lambda: 1000.0,
             interval=interval,

@@ -33,7 +33,7 @@ async def watch(address: str | None) -> None:
         found = {name: [each.kind for each in troubles] for name, troubles in look.found.items()}
         tell({"source": look.source, "found": found, "generation": inventory.snapshot.generation})
 
-    live = LiveHardware(inventory.wake, looked=looked, reach=lambda: Reach(EventState.KERNEL))
+    live = LiveHardware(inventory.wake, on_look=looked, reach=lambda: Reach(EventState.KERNEL))
 
     def published(snapshot: Snapshot, _: Diff) -> None:
         live.observe(snapshot, RULES)

@@ -53,7 +53,7 @@ _VENDOR = "nvidia"
 
 
 class NvmlSignals:
-    """Tells ``event`` and ``looked`` on the loop, and ``wake`` when a scan should follow.
+    """Calls ``on_event`` and ``on_look`` on the loop, and ``wake`` when a scan should follow.
 
     ``clock`` gives Unix seconds; ``interval`` seconds between looks, ``pulse`` between questions whether GPUs answer;
     ``wait`` milliseconds of one wait for events; ``hung`` seconds after which a call is told as one that does not
@@ -64,8 +64,8 @@ class NvmlSignals:
         self,
         sessions: NvmlSessions,
         *,
-        event: Callable[[HealthEvent], None],
-        looked: Callable[[Look], None],
+        on_event: Callable[[HealthEvent], None],
+        on_look: Callable[[Look], None],
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
         interval: float = SELDOM,
@@ -74,8 +74,8 @@ class NvmlSignals:
         hung: float = HUNG,
     ) -> None:
         self._sessions = sessions
-        self._event = event
-        self._looked = looked
+        self._on_event = on_event
+        self._on_look = on_look
         self._wake = wake
         self._clock = clock
         self._interval = interval
@@ -251,7 +251,7 @@ class NvmlSignals:
             return
         told = _health_event(event, device, at)
         if told is not None:
-            self._event(told)
+            self._on_event(told)
 
     def _see(
         self,
@@ -276,7 +276,7 @@ class NvmlSignals:
             else:
                 placed[name] = conditions
         if placed:
-            self._looked(Look(SOURCE, at, placed))
+            self._on_look(Look(SOURCE, at, placed))
 
     def _note(self, gpus: dict[GpuId, str]) -> None:
         self._unmonitored = gpus
