@@ -286,7 +286,8 @@ class Reflector:
         code, after = status.get("code"), object_at(status, "details").get("retryAfterSeconds")
         number = code if isinstance(code, int) else 0
         reason, message = (one_line(text_at(status, key), _MESSAGE) for key in ("reason", "message"))
-        seconds = float(after) if isinstance(after, int) and after > 0 else None
+        # The field has 32 bits; a larger number is none of the API server's, and may be none of a float's.
+        seconds = float(min(after, 1 << 31)) if isinstance(after, int) and after > 0 else None
         return refusal("GET", self._source.path, number, reason, message or "no reason given", retry_after=seconds)
 
     def _deliver(self, tell: Callable[[], None]) -> None:

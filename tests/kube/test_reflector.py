@@ -143,17 +143,18 @@ def test_a_server_that_cannot_watch_is_listed_now_and_then() -> None:
             assert reflector.status().failing == f"GET {PATH}: 500 InternalError: not now"
 
 
-def test_an_error_event_may_ask_for_a_wait() -> None:
+@pytest.mark.parametrize(("asked", "seconds"), [(1, 1.0), (10**400, 2.0**31)])
+def test_an_error_event_may_ask_for_a_wait(asked: int, seconds: float) -> None:
     error: JsonObject = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "later"}
     with watched() as collection:
-        collection.watches.append(fed(event("ERROR", {**error, "details": {"retryAfterSeconds": 1}})))
+        collection.watches.append(fed(event("ERROR", {**error, "details": {"retryAfterSeconds": asked}})))
         told: list[Exception] = []
         policy = BackoffPolicy(first=0.001, most=0.002, longest=0.05)
         with reflecting(collection, Notes(), policy=policy, told=told.append) as reflector:
             until(lambda: reflector.status().watches == 2)
     (fault,) = told
     assert isinstance(fault, ServerFault)
-    assert (str(fault), fault.retry_after) == (f"GET {PATH}: 500 InternalError: later", 1.0)
+    assert (str(fault), fault.retry_after) == (f"GET {PATH}: 500 InternalError: later", seconds)
 
 
 def test_a_list_that_is_refused_is_asked_for_until_it_comes() -> None:
