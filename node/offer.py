@@ -34,7 +34,7 @@ class Cause(StrEnum):
     """Its rule offers it through the other door, or it is held through that one."""
     OVERLAP = "overlap"
     """What it is a part of, a part of it, or itself under another id or resource, is held through the same door."""
-    DRAINING = "draining"
+    PENDING_RELEASE = "draining"
     """Nobody holds it, but a process was left on it."""
     HOLDS_UNKNOWN = "holds_unknown"
     """The kubelet has not told what the plugin door has given out."""
@@ -282,7 +282,7 @@ def _at_dra_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
     why, still_there = _obstructed(device, context, Door.DRA), _still_at_plugin_door(device, rule, context)
     if why is not None:
         # Of the steps that are to come the first one is told: a look at what has just begun to move is soon over.
-        return still_there if still_there is not None and why[1] is Cause.DRAINING else why
+        return still_there if still_there is not None and why[1] is Cause.PENDING_RELEASE else why
     if not rule.door.has(Door.DRA):
         return f"its rule offers it through the {rule.door} door", Cause.MOVING
     if context.held(device, Door.DRA) is not None:
@@ -311,12 +311,12 @@ def _obstructed(device: Device, context: OfferContext, door: Door) -> _Why:
     if hold.device != device.name:
         relation = "its part" if device.name in hold.within else "what it is a part of"
         cause = Cause.OVERLAP if hold.door is door else Cause.OTHER_DOOR
-        return f"{relation}, {hold.device}, is {hold.words}", Cause.DRAINING if _drains(hold) else cause
-    return hold.words, Cause.DRAINING if _drains(hold) else Cause.OTHER_DOOR
+        return f"{relation}, {hold.device}, is {hold.words}", Cause.PENDING_RELEASE if _is_pending(hold) else cause
+    return hold.words, Cause.PENDING_RELEASE if _is_pending(hold) else Cause.OTHER_DOOR
 
 
-def _drains(hold: Hold) -> bool:
-    return hold.state is HoldState.DRAINING
+def _is_pending(hold: Hold) -> bool:
+    return hold.state is HoldState.PENDING_RELEASE
 
 
 def _kept_for_node(device: Device, rule: Rule) -> _Why:

@@ -79,7 +79,7 @@ def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> AdmissionRefusal:
         error = lost[0]
         return AdmissionRefusal(str(error), _advice_on_pod(error), lost=lost, cause=error)
     by = error.by
-    if by.state is HoldState.DRAINING:
+    if by.state is HoldState.PENDING_RELEASE:
         advice = f"it is free when no process uses it any more; 'ostler holds release {by.device}' ends the wait"
         return AdmissionRefusal(str(error), advice, cause=error)
     holder = by.owner if by.door is Door.DRA else ""
@@ -101,8 +101,8 @@ class LostDevice(Value):
 
 
 def lost_to_pod(error: HeldError) -> bool:
-    """Whether a pod has the device, so that waiting for it is in vain; one that drains is about to be free."""
-    return error.by.door is Door.PLUGIN and error.by.state is not HoldState.DRAINING
+    """Whether a pod has the device, so that waiting is in vain; one that is pending release is about to be free."""
+    return error.by.door is Door.PLUGIN and error.by.state is not HoldState.PENDING_RELEASE
 
 
 class Losers:

@@ -29,7 +29,7 @@ from node.offer import Cause, Offer, OfferedDevice, offer
 from node.rules import Door, Doors, Rule, rule_for
 from node.values import Value, replace, value
 
-OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.DRAINING, Cause.HOLDS_UNKNOWN, Cause.MOVING))
+OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Cause.HOLDS_UNKNOWN, Cause.MOVING))
 """Causes that come from what is held or may be, and not from the device: it works, but it is not to be had."""
 
 

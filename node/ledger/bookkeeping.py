@@ -76,13 +76,13 @@ class Bookkeeping:
         self.observer = observer
         self.plugin = KubeletAllocations()
         off = "" if sees_processes(options.proc) else UNSEEN
-        self.draining = PendingRelease(ignore=options.ignore_processes, off=off)
+        self.pending_release = PendingRelease(ignore=options.ignore_processes, off=off)
         self.tenants = Tenants(remembered(options.state_dir))
         self.ledger = Ledger()
         """Who has what."""
         self.bus: EventBus = self.ledger.bus
         self.keeper = HoldKeeper(
-            self.ledger, self.plugin, self.draining, clock=clock, monotonic=monotonic, tenants=self.tenants
+            self.ledger, self.plugin, self.pending_release, clock=clock, monotonic=monotonic, tenants=self.tenants
         )
         self.releases = Releases(
             self.tenants,
@@ -104,7 +104,7 @@ class Bookkeeping:
             pace=ALONE,
         )
         self._process_check = ProcessCheck(
-            self.draining, processes, self.bus, clock=monotonic, events=events, observer=observer
+            self.pending_release, processes, self.bus, clock=monotonic, events=events, observer=observer
         )
         self._attributing: asyncio.Task[None] | None = None
         self._confirmable = asyncio.Event()
@@ -274,15 +274,15 @@ class Bookkeeping:
         self._offered |= dict.fromkeys(self._healthy, now)
 
     def release(self, device: str) -> bool:
-        """A person says that a draining device is free; False if it is not draining."""
+        """A person says that a device is free; False if it is not pending release."""
         return self.keeper.release(device)
 
     def pending(self) -> Mapping[str, int]:
         """How many devices are pending release, by what they wait for."""
         by_pod = self.tenants.wanted(self._monotonic()).keys()
-        draining = [device for device in self.draining.wanted() if device not in by_pod]
-        used = sum(bool(self.draining.left(device)) for device in draining)
-        return {"containers": len(by_pod), "processes": used, "looking": len(draining) - used}
+        unchecked = [device for device in self.pending_release.wanted() if device not in by_pod]
+        used = sum(bool(self.pending_release.left(device)) for device in unchecked)
+        return {"containers": len(by_pod), "processes": used, "looking": len(unchecked) - used}
 
     def unknown_because(self) -> str:
         """Why what the plugin door has given out is not known in whole; empty where it is, or nobody asks."""

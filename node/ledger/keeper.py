@@ -1,15 +1,17 @@
-"""Everything that is known of who has what, brought together in the one ledger of the node.
+"""Reconciles every source of holds into the node's ledger.
 
-What pods have through the plugin door, what drains and what claims are about to need comes from elsewhere as plain
-values; prepared claims enter and leave the ledger themselves. ``settle`` makes the ledger agree with all of it, and is
-called in the same step in which anything changes, so that a device is never free between two of its states. Invariants:
+What pods have through the plugin door, what is pending release and what claims are about to need comes from elsewhere
+as plain values; prepared claims enter and leave the ledger themselves. ``settle`` makes the ledger agree with all of
+it, in the same step in which anything changes, so that a device is never free between two of its states. Which states
+there are, and what leads from one to the next, is the table in ``node.ledger.states``. Invariants:
 
 - facts (what containers have) are entered whatever else there is; wishes (reservations) only where nothing is in the
   way, and they are tried again with every change;
-- a device that both doors may give out becomes free only when a look has found no process on it. While it is being
-  looked at after a pod of the plugin door, that door may give it out again: the kubelet counts it as free already. The
-  other door waits;
-- no device is given out, through either door, while containers run of a pod that had it and is gone by the books.
+- a device that both doors may give out becomes free only when a check has found no process on it. While it is checked
+  after a pod of the plugin door, that door may give it out again: the kubelet counts it as free already. The other door
+  waits;
+- no device is given out, through either door, while containers run of a pod that had it and is gone according to the
+  kubelet and the API server.
 
 For the event loop alone; nothing waits here.
 """
@@ -29,7 +31,7 @@ from node.ledger.ledger import (
     HoldsTaken,
     HoldState,
     Ledger,
-    draining_owner,
+    pending_owner,
     plugin_owner,
     wholes_of,
 )
@@ -53,7 +55,7 @@ class HoldKeeper:
         self,
         ledger: Ledger,
         plugin: KubeletAllocations,
-        draining: PendingRelease,
+        pending_release: PendingRelease,
         *,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
@@ -62,7 +64,7 @@ class HoldKeeper:
         self.ledger = ledger
         self.tenants = Tenants() if tenants is None else tenants
         self.plugin = plugin
-        self.draining = draining
+        self.pending_release = pending_release
         self.pods: PodsKnown = NobodyKnown()
         """What is known of this node's pods."""
         self._clock = clock
@@ -201,8 +203,8 @@ class HoldKeeper:
         self._may_be_had = given if self.plugin.known(self._monotonic()) else self._may_be_had | given
 
     def release(self, device: str) -> bool:
-        """A person says that a draining device is free; False if it is not draining."""
-        by_process, by_pod = self.draining.release(device), self.tenants.release(device)
+        """A person says that a device is free; False if it is not pending release."""
+        by_process, by_pod = self.pending_release.release(device), self.tenants.release(device)
         self.settle()
         return by_process or by_pod
 
@@ -215,7 +217,7 @@ class HoldKeeper:
         version = self.ledger.version
         refused: list[tuple[str, HeldError]] = []
         try:
-            # Again where something was given back meanwhile: it may have to drain.
+            # Again where something was given back meanwhile: it may have to be checked.
             while self._unsettled:
                 self._unsettled = False
                 self._enter_facts()
@@ -289,7 +291,7 @@ class HoldKeeper:
         for hold in event.holds:
             if hold.admin:
                 continue
-            self.draining.taken(hold.device, (hold.device, *hold.within))
+            self.pending_release.taken(hold.device, (hold.device, *hold.within))
             state = self.state_of(hold.device)
             both, pod = state is LedgerState.CONFLICT, hold.door is Door.PLUGIN
             facts = LedgerFacts(pod or both or state is LedgerState.POD, not pod or both or state is LedgerState.CLAIM)
@@ -311,7 +313,7 @@ class HoldKeeper:
         reserved = {hold.device for hold in holds if hold.state is HoldState.RESERVED}
         prepared = {hold.device for hold in holds if hold.state is not HoldState.RESERVED}
         # What is reserved was found free before, but for reservations that are older than anybody's knowledge.
-        unchecked = (self.draining.unchecked - reserved) | self.draining.wanted().keys()
+        unchecked = (self.pending_release.unchecked - reserved) | self.pending_release.wanted().keys()
         for device in sorted({*self._states, *pods, *prepared, *reserved, *pending, *unchecked}):
             facts = LedgerFacts(
                 device in pods,
@@ -319,7 +321,7 @@ class HoldKeeper:
                 device in reserved,
                 device in pending,
                 device in unchecked,
-                bool(self.draining.left(device)),
+                bool(self.pending_release.left(device)),
             )
             self._move(device, facts)
 
@@ -335,7 +337,7 @@ class HoldKeeper:
         facts = {hold.owner: hold for hold in pods.values()}
         pending = self.tenants.wanted(now)
         self._move_all(pods.keys(), claims, pending.keys())
-        for device, hold in self.draining.wanted().items():
+        for device, hold in self.pending_release.wanted().items():
             if device not in pending:
                 entered = self._for_plugin_door(hold) if self.state_of(device) is LedgerState.POD_CHECK else hold
                 facts.setdefault(entered.owner, entered)
@@ -364,12 +366,12 @@ class HoldKeeper:
         if not self._began:
             # Nothing is known to be free, and the plugin door must not suffer from that.
             return
-        self._unverified = {name for name in self._unverified if not self.draining.found_free(name)}
+        self._unverified = {name for name in self._unverified if not self.pending_release.found_free(name)}
         self._note_doors(held)
         shared = [
             device for device, rule in self._devices if rule.door is Doors.BOTH or device.name in self._unverified
         ]
-        self.draining.update(shared, held, now, self._clock())
+        self.pending_release.update(shared, held, now, self._clock())
 
     def _note_doors(self, held: Iterable[Hold]) -> None:
         """What is held through a door that its rule has not must be checked before the other door gives it out."""
@@ -385,7 +387,7 @@ class HoldKeeper:
 
     @staticmethod
     def _is_mine(owner: str) -> bool:
-        return owner.startswith((plugin_owner(""), draining_owner("")))
+        return owner.startswith((plugin_owner(""), pending_owner("")))
 
     def _enter_wishes(self) -> list[tuple[str, HeldError]]:
         """Reserve what nothing is in the way of; returns what the plugin door has given out."""

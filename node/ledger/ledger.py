@@ -38,11 +38,11 @@ class HoldState(StrEnum):
     """Allocated to a claim of a pod that is bound to this node, and not prepared yet."""
     PREPARED = "prepared"
     """A claim that is prepared, or being prepared."""
-    DRAINING = "draining"
-    """Nobody's by the books, but pending release: containers of a pod that had it still run, a process was left on it,
-    or that is still being looked at.
+    PENDING_RELEASE = "draining"
+    """Nobody has it according to the ledger, but it may still be in use: containers of a pod that had it still run, a
+    process was left on it, or ostler is still checking.
 
-    Its door is None; or the plugin door's, which had it last, shows it meanwhile, and waits before it gives it out.
+    Its door is None; or it is the plugin door, which had it last, shows it meanwhile, and waits before giving it out.
     """
 
 
@@ -51,8 +51,9 @@ class HoldState(StrEnum):
 class Hold(Value):
     """A device (by name) held through a door by a pod or claim (``namespace/name``) since a time (Unix seconds).
 
-    ``door``: None for a device that drains. ``owner``: what enters and releases its holds together: a claim's UID,
-    ``plugin/<device>`` for all that pods have of a device through the plugin door, ``draining/<device>``.
+    ``door``: None for a device that is pending release and at neither door. ``owner``: what enters and releases its
+    holds together: a claim's UID, ``plugin/<device>`` for all that pods have of a device through the plugin door,
+    ``draining/<device>`` for a pending release.
     ``share``: the share id where a device is given to several claims, else empty. ``admin``: for looking only, beside
     whoever holds the device. ``within``: names of the devices it is a part of. ``resource``: the extended resource that
     the plugin door gave it out as; ``ids``: resource and id of everything that means it there. ``bound``: the API
@@ -81,8 +82,8 @@ class Hold(Value):
     @property
     def words(self) -> str:
         """Who has it and how, for people: ``held through the dra door by claim team/one (uid)``."""
-        if self.door is None or self.state is HoldState.DRAINING:
-            return f"draining: {self.holder}"
+        if self.door is None or self.state is HoldState.PENDING_RELEASE:
+            return f"pending release: {self.holder}"
         shared = f" as share {self.share}" if self.share else ""
         owner = f" ({self.owner})" if self.owner and self.door is Door.DRA else ""
         return f"held through the {self.door} door by {self.holder}{owner}{shared}"
@@ -93,8 +94,8 @@ def plugin_owner(device: str) -> str:
     return f"plugin/{device}"
 
 
-def draining_owner(device: str) -> str:
-    """The owner of the hold of a device that drains."""
+def pending_owner(device: str) -> str:
+    """The owner of the hold of a device that is pending release."""
     return f"draining/{device}"
 
 
@@ -121,7 +122,7 @@ def excludes(one: Hold, other: Hold) -> bool:
     """
     if one.admin or other.admin or (one.owner and one.owner == other.owner):
         return False
-    if one.door is other.door is Door.PLUGIN and HoldState.DRAINING in (one.state, other.state):
+    if one.door is other.door is Door.PLUGIN and HoldState.PENDING_RELEASE in (one.state, other.state):
         # While a device is looked at that a pod has given back, its door may give it out again, and what overlaps it.
         return False
     if one.device == other.device:

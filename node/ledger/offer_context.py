@@ -39,7 +39,7 @@ class OfferContext(Value):
     contested: frozenset[str] = _NONE
 
     def held(self, device: Device, door: Door) -> Hold | None:
-        """The first hold of the device itself through this door; looking on and draining are none."""
+        """The first hold of the device itself through this door; admin access and pending release are none."""
         return next(
             (
                 hold
@@ -47,7 +47,7 @@ class OfferContext(Value):
                 if hold.device == device.name
                 and hold.door is door
                 and not hold.admin
-                and hold.state is not HoldState.DRAINING
+                and hold.state is not HoldState.PENDING_RELEASE
             ),
             None,
         )

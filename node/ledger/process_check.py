@@ -22,7 +22,7 @@ from node.health.telling import named
 from node.inventory.live.passing import in_passing
 from node.inventory.model import Device
 from node.ledger.events import HoldsObserver, ReleasesAdvanced, ReleasesPending, SilentHolds
-from node.ledger.ledger import Hold, HoldState, draining_owner, wholes_of
+from node.ledger.ledger import Hold, HoldState, pending_owner, wholes_of
 from node.ledger.processes import DAEMONS, ComputeProcesses, Process, has_processes, ignored
 from node.values import Record, Value, record, value
 
@@ -37,14 +37,14 @@ NAMED = 3
 
 @value
 class CheckOrder(Value):
-    """A look that has to be made at a device; ``number`` tells it from looks at the same device before it was held."""
+    """A check that has to be made; ``number`` tells it from checks of the same device before it was held."""
 
     device: Device
     number: int
 
 
 @record
-class _Drain(Record):
+class _Pending(Record):
     order: CheckOrder
     since: float
     due: float
@@ -56,7 +56,8 @@ class _Drain(Record):
     def words(self) -> str:
         if self.left:
             return _named(self.left)
-        return f"being looked at for left-over processes{f', which fails: {self.problem}' if self.problem else ''}"
+        fails = f", which fails: {self.problem}" if self.problem else ""
+        return f"ostler is checking for processes that still use it{fails}"
 
 
 class PendingRelease:
@@ -66,7 +67,7 @@ class PendingRelease:
         self.off = off
         self._ignore = tuple(ignore)
         self._numbers = 0
-        self._drains: dict[str, _Drain] = {}
+        self._pending: dict[str, _Pending] = {}
         self._wholes: dict[str, tuple[str, ...]] = {}
         """Of the devices that both doors may offer."""
         self._free: set[str] = set()
@@ -75,7 +76,7 @@ class PendingRelease:
     def update(self, devices: Collection[Device], holds: Iterable[Hold], now: float, at: float) -> None:
         """Compare the devices that both doors may offer with what is held; ``now`` is monotonic, ``at`` Unix seconds.
 
-        To be called in the same step in which a hold ends: from then on the device is draining.
+        To be called in the same step in which a hold ends: from then on the device is pending release.
         """
         if self.off:
             return
@@ -92,55 +93,55 @@ class PendingRelease:
             if name not in self._wholes or name in places or not held.isdisjoint(self._wholes[name]):
                 continue
             seen.add(name)
-            if (drain := self._drains.get(name)) is not None:
+            if (pending := self._pending.get(name)) is not None:
                 # Made anew under its name (a MIG device), it has another UUID and would be looked for in vain.
-                drain.order = CheckOrder(device, drain.order.number)
+                pending.order = CheckOrder(device, pending.order.number)
             elif name not in self._free:
                 self._numbers += 1
-                self._drains[name] = _Drain(CheckOrder(device, self._numbers), at, now)
+                self._pending[name] = _Pending(CheckOrder(device, self._numbers), at, now)
         # Held ones, and those that are not both doors' any more, are looked at anew when that changes.
-        self._drains = {name: drain for name, drain in self._drains.items() if name in seen}
+        self._pending = {name: pending for name, pending in self._pending.items() if name in seen}
         self._free &= seen
 
     def taken(self, device: str, places: Collection[str]) -> None:
         """The device was taken, which is or is part of ``places``: what was found before does not count any more."""
-        for name in (*self._drains, *self._free):
+        for name in (*self._pending, *self._free):
             if name in places or device in self._wholes.get(name, ()):
-                self._drains.pop(name, None)
+                self._pending.pop(name, None)
                 self._free.discard(name)
 
     def due(self, now: float) -> tuple[CheckOrder, ...]:
         """Looks to be made now."""
-        return tuple(drain.order for drain in self._drains.values() if drain.due <= now)
+        return tuple(pending.order for pending in self._pending.values() if pending.due <= now)
 
     def next_due(self) -> float | None:
         """When the next look has to be made, by the monotonic clock; None for never."""
-        return min((drain.due for drain in self._drains.values()), default=None)
+        return min((pending.due for pending in self._pending.values()), default=None)
 
     def looked(self, order: CheckOrder, processes: tuple[Process, ...] | None, now: float) -> tuple[Process, ...]:
         """What a look found; None if the driver never tells. Returns the processes that keep the device from use."""
-        drain = self._current(order)
-        if drain is None:
+        pending = self._current(order)
+        if pending is None:
             return ()
         left = tuple(item for item in processes or () if not ignored(item.name, self._ignore))
         if left:
-            self._again(drain, now)
-            drain.left, drain.problem = left, ""
+            self._again(pending, now)
+            pending.left, pending.problem = left, ""
         else:
-            del self._drains[order.device.name]
+            del self._pending[order.device.name]
             self._free.add(order.device.name)
         return left
 
     def failed(self, order: CheckOrder, problem: str, now: float) -> None:
-        """A look could not be made this time; the device goes on draining."""
-        drain = self._current(order)
-        if drain is not None:
-            self._again(drain, now)
-            drain.problem = problem
+        """A look could not be made this time; the device stays pending release."""
+        pending = self._current(order)
+        if pending is not None:
+            self._again(pending, now)
+            pending.problem = problem
 
     def release(self, device: str) -> bool:
-        """A person says that the device is free, until it is held the next time; False if it is not draining."""
-        if self._drains.pop(device, None) is None:
+        """A person says that the device is free, until it is held the next time; False if it is not pending release."""
+        if self._pending.pop(device, None) is None:
             return False
         self._free.add(device)
         return True
@@ -155,33 +156,33 @@ class PendingRelease:
         return device in self._free
 
     def left(self, device: str) -> tuple[Process, ...]:
-        """Processes that the last look found on a draining device."""
-        drain = self._drains.get(device)
-        return () if drain is None else drain.left
+        """Processes that the last look found on a device that is pending release."""
+        pending = self._pending.get(device)
+        return () if pending is None else pending.left
 
     def wanted(self) -> Mapping[str, Hold]:
-        """The holds of draining devices, by device."""
+        """The holds of devices that are pending release, by device."""
         return {
             name: Hold(
                 name,
                 None,
-                drain.words,
-                drain.since,
-                owner=draining_owner(name),
-                within=wholes_of(drain.order.device),
-                state=HoldState.DRAINING,
+                pending.words,
+                pending.since,
+                owner=pending_owner(name),
+                within=wholes_of(pending.order.device),
+                state=HoldState.PENDING_RELEASE,
             )
-            for name, drain in self._drains.items()
+            for name, pending in self._pending.items()
         }
 
-    def _current(self, order: CheckOrder) -> _Drain | None:
-        drain = self._drains.get(order.device.name)
-        return drain if drain is not None and drain.order.number == order.number else None
+    def _current(self, order: CheckOrder) -> _Pending | None:
+        pending = self._pending.get(order.device.name)
+        return pending if pending is not None and pending.order.number == order.number else None
 
     @staticmethod
-    def _again(drain: _Drain, now: float) -> None:
-        drain.due = now + min(QUICK * 2.0 ** min(drain.looks, 16), SLOW)
-        drain.looks += 1
+    def _again(pending: _Pending, now: float) -> None:
+        pending.due = now + min(QUICK * 2.0 ** min(pending.looks, 16), SLOW)
+        pending.looks += 1
 
 
 def _named(processes: tuple[Process, ...]) -> str:
@@ -197,14 +198,14 @@ class _Finding(Value):
 
 
 class ProcessCheck:
-    """Makes the checks that ``draining`` orders while ``run`` runs, and publishes ``ReleasesAdvanced`` on ``bus``.
+    """Makes the checks that are ordered while ``run`` runs, and publishes ``ReleasesAdvanced`` on ``bus``.
 
     ``clock``: monotonic seconds.
     """
 
     def __init__(
         self,
-        draining: PendingRelease,
+        pending_release: PendingRelease,
         processes: ComputeProcesses,
         bus: EventBus,
         *,
@@ -212,7 +213,7 @@ class ProcessCheck:
         events: EventSink,
         observer: HoldsObserver = SilentHolds(),  # noqa: B008 - it has no state
     ) -> None:
-        self._draining = draining
+        self._pending_release = pending_release
         self._processes = processes
         self._bus = bus
         self._clock = clock
@@ -229,22 +230,22 @@ class ProcessCheck:
         """Look until cancelled."""
         while True:
             self._woken.clear()
-            due = self._draining.next_due()
+            due = self._pending_release.next_due()
             left = None if due is None else due - self._clock()
             if left is None or left > 0:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left):
                         await self._woken.wait()
             else:
-                await self._look(self._draining.due(self._clock()))
+                await self._look(self._pending_release.due(self._clock()))
 
     async def _look(self, orders: tuple[CheckOrder, ...]) -> None:
-        before = self._draining.wanted()
+        before = self._pending_release.wanted()
         findings = await in_passing(lambda: [self._found(order) for order in orders])
         for finding in findings:
             self._take(finding)
         self._tell_unseen({each.order.device.name for each in findings if not each.problem and each.processes is None})
-        if self._draining.wanted() != before:
+        if self._pending_release.wanted() != before:
             self._bus.publish(ReleasesAdvanced())
 
     def _found(self, order: CheckOrder) -> _Finding:
@@ -258,9 +259,9 @@ class ProcessCheck:
         order, now = finding.order, self._clock()
         name = order.device.name
         if finding.problem:
-            self._draining.failed(order, finding.problem, now)
+            self._pending_release.failed(order, finding.problem, now)
             return
-        left = self._draining.looked(order, finding.processes, now)
+        left = self._pending_release.looked(order, finding.processes, now)
         self._observer.looked(len(left))
         number, before = self._named.pop(name, (order.number, ()))
         if number != order.number:
@@ -269,10 +270,10 @@ class ProcessCheck:
         if left:
             self._named[name] = order.number, left
         if left and left != before:
-            whose = f"{name} is free, but still used by {self._draining.wanted()[name].holder}"
+            whose = f"{name} is free, but still used by {self._pending_release.wanted()[name].holder}"
             fix = f"it is offered again when that has ended, or after 'ostler holds release {name}'"
             self._events.emit(EventType.WARNING, "DeviceDraining", f"{whose}; {fix}")
-        elif before and not left and name not in self._draining.wanted():
+        elif before and not left and name not in self._pending_release.wanted():
             self._events.emit(EventType.NORMAL, "DeviceDrained", f"no process is left on {name}")
 
     def _tell_unseen(self, names: set[str]) -> None:

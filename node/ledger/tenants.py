@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from node.ledger.ledger import Hold, HoldState, draining_owner, plugin_owner
+from node.ledger.ledger import Hold, HoldState, pending_owner, plugin_owner
 from node.rules import Door
 from node.values import Record, Value, record, value
 
@@ -194,9 +194,9 @@ class Tenants:
             door,
             f"containers of {_listed(tenancies)} still run, though their pod was deleted",
             min((self._waits[each.uid].at for each in tenancies if each.uid in self._waits), default=0.0),
-            owner=plugin_owner(device) if door is Door.PLUGIN else draining_owner(device),
+            owner=plugin_owner(device) if door is Door.PLUGIN else pending_owner(device),
             within=tenancies[0].within,
-            state=HoldState.DRAINING,
+            state=HoldState.PENDING_RELEASE,
         )
 
     def _is_young(self, uid: str, now: float) -> bool:

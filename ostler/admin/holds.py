@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from node.ledger.bookkeeping import Bookkeeping
     from ostler.agent.dra_service import DraService
 
-DRAINING = HoldState.DRAINING.value
-_BY_HOLDS = (Cause.OTHER_DOOR, Cause.OVERLAP, Cause.DRAINING, Cause.HOLDS_UNKNOWN, Cause.MOVING)
+PENDING_RELEASE = HoldState.PENDING_RELEASE.value
+_BY_HOLDS = (Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Cause.HOLDS_UNKNOWN, Cause.MOVING)
 _UNTIL: Mapping[HoldState, str] = {
     HoldState.ALLOCATED: "{} ends",
     HoldState.LISTED: "{} ends",
@@ -39,7 +39,7 @@ _UNTIL_MOVED: Mapping[Door, str] = {
 
 
 class NotReleasable(Exception):
-    """A device is not draining: its holder gives it back by ending, not by a command."""
+    """A device is not pending release: its holder gives it back by ending, not by a command."""
 
     def __init__(self, device: str, holder: Hold | None) -> None:
         if holder is None:
@@ -47,7 +47,8 @@ class NotReleasable(Exception):
         else:
             end = "end the claim's pods" if holder.door is Door.DRA else "delete the pod"
             super().__init__(
-                f"device {device} is {holder.words}; only a draining device can be released: {end} to get it back"
+                f"device {device} is {holder.words}; only a device that is pending release can be released: {end} to "
+                "get it back"
             )
 
 
@@ -81,7 +82,7 @@ class HoldsView:
             api_server="; ".join(second.problems()),
             both=second.held_back(),
             doors="; ".join(second.problems_of_doors()),
-            processes=self._books.draining.off,
+            processes=self._books.pending_release.off,
             containers=containers,
         )
         return holds_report(
@@ -95,12 +96,12 @@ class HoldsView:
         )
 
     async def release(self, device: str) -> tuple[str, ...]:
-        """Release a draining device (name or UUID); what was released, one line each.
+        """Release a device that is pending release (name or UUID); what was released, one line each.
 
         Raises ``UnknownDevice`` and ``NotReleasable``.
         """
         found = self._publisher.shown[0].find(device)
-        left, pods = self._books.draining.left(found.name), self._books.tenants.named(found.name)
+        left, pods = self._books.pending_release.left(found.name), self._books.tenants.named(found.name)
         if not self._books.release(found.name):
             raise NotReleasable(found.name, self._books.ledger.by_device().get(found.name))
         processes = ", ".join(str(process) for process in left) or "none was found yet"
@@ -194,7 +195,7 @@ def _waits_for(device: Device, cause: Cause, context: OfferContext, door: Door, 
     hold = own or context.obstacle(device, door)
     if hold is None:
         return ""
-    if hold.state is HoldState.DRAINING:
+    if hold.state is HoldState.PENDING_RELEASE:
         return f"no process is left on it, or 'ostler holds release {hold.device}'"
     return _UNTIL[hold.state].format(hold.holder)
 
@@ -205,10 +206,12 @@ def _status(devices: Iterable[agent_pb2.DeviceHolds], faults: agent_pb2.HoldsSta
     status.CopyFrom(faults)
     claims: set[str] = set()
     for device in devices:
-        held = {DRAINING if hold.state == DRAINING else hold.door for hold in device.holds if not hold.admin}
+        held = {
+            PENDING_RELEASE if hold.state == PENDING_RELEASE else hold.door for hold in device.holds if not hold.admin
+        }
         status.by_plugin += Door.PLUGIN in held
         status.by_dra += Door.DRA in held
-        status.draining += DRAINING in held
+        status.draining += PENDING_RELEASE in held
         status.moving += any(each.cause == taint_word(Cause.MOVING) for each in device.withheld)
         claims.update(device.losers)
     status.losers = len(claims)

@@ -156,7 +156,7 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
     async def ReleaseHold(  # noqa: N802
         self, request: agent_pb2.ReleaseHoldRequest, context: Context
     ) -> agent_pb2.ReleaseHoldResponse:
-        """Release a draining device."""
+        """Release a device that is pending release."""
         changes = await _answer(context, (await self._holds(context)).release(request.device))
         return agent_pb2.ReleaseHoldResponse(changes=changes)
 

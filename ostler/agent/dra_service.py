@@ -257,4 +257,4 @@ class DraService:
 
 def _is_looked_at(hold: Hold) -> bool:
     """Whether a look for left-over processes is under way that the plugin door does not wait for."""
-    return hold.state is HoldState.DRAINING and hold.door is not None
+    return hold.state is HoldState.PENDING_RELEASE and hold.door is not None

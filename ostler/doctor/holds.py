@@ -60,7 +60,7 @@ def judge_draining(agent: AgentAnswers) -> CheckFinding:
         f"{device.device}: {hold.holder}"
         for device in agent.holds.devices
         for hold in device.holds
-        if hold.state == HoldState.DRAINING
+        if hold.state == HoldState.PENDING_RELEASE
     ]
     if left:
         return warning(

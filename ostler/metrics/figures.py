@@ -37,9 +37,9 @@ REVISION = "OSTLER_REVISION"
 """Environment variable in which an image says what it was built from."""
 NO_DOOR = "none"
 _STATES = {
-    Door.PLUGIN.value: (HoldState.ALLOCATED, HoldState.LISTED, HoldState.RECORDED, HoldState.DRAINING),
+    Door.PLUGIN.value: (HoldState.ALLOCATED, HoldState.LISTED, HoldState.RECORDED, HoldState.PENDING_RELEASE),
     Door.DRA.value: (HoldState.RESERVED, HoldState.PREPARED),
-    NO_DOOR: (HoldState.DRAINING,),
+    NO_DOOR: (HoldState.PENDING_RELEASE,),
 }
 
 

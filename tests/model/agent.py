@@ -90,7 +90,7 @@ class Agent:
         )
         self.books.bus.subscribe(HoldsChanged, lambda _: self._changed())
         self.states = StatesWatch(self.books)
-        self.books.draining.off = ""
+        self.books.pending_release.off = ""
         self.keeper = self.books.keeper
         self.second = _Second(
             self.settings,

@@ -57,7 +57,7 @@ class StatesWatch:
 def _found(holds: Iterable[Hold]) -> set[str]:
     found = set()
     for hold in holds:
-        if hold.state is HoldState.DRAINING:
+        if hold.state is HoldState.PENDING_RELEASE:
             found.add("pending for the plugin door" if hold.door is Door.PLUGIN else "pending")
         elif hold.state is HoldState.RESERVED:
             found.add("reserved")

@@ -107,7 +107,7 @@ def test_an_allocate_that_waits_in_vain_is_refused_with_the_pod_named_and_the_ne
     assert WAIT <= world.loop.time() - began < WAIT + 2
     _, refused, why = world.kubelet.admissions[-1]
     assert refused is waiting
-    assert f"is draining: containers of pod team/{pod.name} (UID {pod.uid}) still run" in why
+    assert f"is pending release: containers of pod team/{pod.name} (UID {pod.uid}) still run" in why
     assert "ostler holds release" in why
     world.loop.pass_time(3.0)
     agent = world.agent

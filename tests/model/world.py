@@ -238,7 +238,9 @@ class World:
             if rule is None or rule.door is not Doors.BOTH:
                 continue
             held = [
-                hold for hold in agent.books.ledger.all if hold.device == name and hold.state is not HoldState.DRAINING
+                hold
+                for hold in agent.books.ledger.all
+                if hold.device == name and hold.state is not HoldState.PENDING_RELEASE
             ]
             if held:
                 continue

@@ -8,7 +8,7 @@ import pytest
 
 from driver.claims.model import ClaimError, Unavailable
 from node.edits.options import CdiMode, EditOptions, ListStrategy
-from node.ledger.ledger import Hold, HoldState, Ledger, draining_owner, plugin_owner
+from node.ledger.ledger import Hold, HoldState, Ledger, pending_owner, plugin_owner
 from node.offer import Cause
 from node.rules import Door, Doors
 from node.values import replace
@@ -16,7 +16,7 @@ from tests.driver.claims.making import GPU0, GPU1, RULE, Node, claim, offered, r
 from tests.making.devices import gpu
 from tests.waiting import eventually
 
-HOLDS = (Cause.OTHER_DOOR, Cause.OVERLAP, Cause.DRAINING, Cause.HOLDS_UNKNOWN, Cause.MOVING)
+HOLDS = (Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Cause.HOLDS_UNKNOWN, Cause.MOVING)
 
 
 def pods(device: str, state: HoldState = HoldState.LISTED) -> Hold:
@@ -24,7 +24,9 @@ def pods(device: str, state: HoldState = HoldState.LISTED) -> Hold:
 
 
 def draining(device: str) -> Hold:
-    return Hold(device, None, "process 7 (python) is left on it", 1.0, draining_owner(device), state=HoldState.DRAINING)
+    return Hold(
+        device, None, "process 7 (python) is left on it", 1.0, pending_owner(device), state=HoldState.PENDING_RELEASE
+    )
 
 
 @pytest.mark.parametrize("cause", HOLDS)
@@ -101,7 +103,7 @@ async def test_a_pods_device_is_found_behind_one_that_another_claim_has(node: No
 
 @pytest.mark.parametrize(
     "hold",
-    [draining(GPU0), replace(pods(GPU0, HoldState.DRAINING), holder="a process may be left on it")],
+    [draining(GPU0), replace(pods(GPU0, HoldState.PENDING_RELEASE), holder="a process may be left on it")],
 )
 async def test_a_device_that_drains_is_waited_for_and_given_when_it_is_free(node: Node, hold: Hold) -> None:
     node.with_options(device_wait=30.0)
@@ -109,7 +111,7 @@ async def test_a_device_that_drains_is_waited_for_and_given_when_it_is_free(node
     service = await node.started()
     service.ledger.take(hold.owner, [hold])
     waiting = asyncio.create_task(service.prepare(reference()))
-    await eventually(lambda: any("draining: " in status.problem for status in service.statuses()))
+    await eventually(lambda: any("pending release: " in status.problem for status in service.statuses()))
     service.ledger.release(hold.owner)
     service.freed()
     async with asyncio.timeout(60):
@@ -120,9 +122,10 @@ async def test_a_device_that_drains_is_waited_for_and_given_when_it_is_free(node
 async def test_a_device_that_goes_on_draining_is_refused_after_the_wait_with_what_ends_it(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
-    service.ledger.take(draining_owner(GPU0), [draining(GPU0)])
+    service.ledger.take(pending_owner(GPU0), [draining(GPU0)])
     expected = (
-        rf"device {GPU0} is draining: process 7 \(python\) is left on it; it is free when no process uses it any more; "
+        rf"device {GPU0} is pending release: process 7 \(python\) is left on it; "
+        "it is free when no process uses it any more; "
         f"'ostler holds release {GPU0}' ends the wait"
     )
     with pytest.raises(Unavailable, match=expected):

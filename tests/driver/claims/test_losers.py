@@ -78,8 +78,8 @@ def test_no_claim_is_evicted_before_the_pod_is_proved_to_live(state: HoldState) 
 
 def test_nobody_loses_a_device_that_is_about_to_be_free() -> None:
     losers = Losers(Heard())
-    drains = Hold(GPU0, None, "process 7", 1.0, "draining/x", state=HoldState.DRAINING)
-    for by in (drains, pods(GPU0, HoldState.DRAINING), claims(GPU0, "uid-2", HoldState.PREPARED)):
+    drains = Hold(GPU0, None, "process 7", 1.0, "draining/x", state=HoldState.PENDING_RELEASE)
+    for by in (drains, pods(GPU0, HoldState.PENDING_RELEASE), claims(GPU0, "uid-2", HoldState.PREPARED)):
         assert not lose(losers, claims(GPU0), by)
     assert losers.by_device(taken_by(pods(GPU0))) == {}
 
@@ -135,7 +135,7 @@ def test_a_claim_for_a_gpu_loses_to_a_pod_that_has_a_part_of_it() -> None:
     assert losers.contested(ledger) == {GPU0}, "the device that the claim names is the one to be tainted"
 
 
-STATES = st.sampled_from([HoldState.ALLOCATED, HoldState.LISTED, HoldState.RECORDED, HoldState.DRAINING])
+STATES = st.sampled_from([HoldState.ALLOCATED, HoldState.LISTED, HoldState.RECORDED, HoldState.PENDING_RELEASE])
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("hold"), st.sampled_from([GPU0, GPU1]), STATES),
@@ -161,13 +161,15 @@ def test_contested_is_what_a_listed_pod_has_and_a_claim_that_is_not_settled_wait
         elif step[0] == "lose":
             wanted = claims(step[1], step[2])
             by = ledger.obstacle(wanted)
-            if by is not None and (lose(losers, wanted, by) or by.state is not HoldState.DRAINING):
+            if by is not None and (lose(losers, wanted, by) or by.state is not HoldState.PENDING_RELEASE):
                 waiting.add((step[2], step[1]))
         else:
             losers.settled(step[1])
             waiting = {pair for pair in waiting if pair[0] != step[1]}
         states = {hold.device: hold.state for hold in ledger.all}
-        waiting = {pair for pair in waiting if states.get(pair[1], HoldState.DRAINING) is not HoldState.DRAINING}
+        waiting = {
+            pair for pair in waiting if states.get(pair[1], HoldState.PENDING_RELEASE) is not HoldState.PENDING_RELEASE
+        }
         assert losers.contested(ledger) == {device for _, device in waiting if states[device] is HoldState.LISTED}
 
 

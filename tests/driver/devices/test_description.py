@@ -226,7 +226,7 @@ EVICTING = Health(HealthState.UNHEALTHY, "GPU lost", cause="lost", evicts=True)
         (EVICTING, Cause.HEALTH, "NoExecute"),
         (EVICTING, Cause.GONE, "NoExecute"),
         (EVICTING, Cause.OTHER_DOOR, "NoSchedule"),
-        (EVICTING, Cause.DRAINING, "NoSchedule"),
+        (EVICTING, Cause.PENDING_RELEASE, "NoSchedule"),
         (EVICTING, Cause.UNFIT, "NoSchedule"),
         (replace(EVICTING, state=HealthState.UNKNOWN), Cause.HEALTH, "NoSchedule"),
         (replace(EVICTING, evicts=False), Cause.HEALTH, "NoSchedule"),

@@ -228,7 +228,7 @@ def test_a_message_is_cut_before_the_kubelet_cuts_it() -> None:
 
 @pytest.mark.parametrize(
     "cause",
-    [Cause.OTHER_DOOR, Cause.OVERLAP, Cause.DRAINING, Cause.HOLDS_UNKNOWN, Cause.MOVING, Cause.NODE_USE],
+    [Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Cause.HOLDS_UNKNOWN, Cause.MOVING, Cause.NODE_USE],
 )
 def test_a_device_that_is_withheld_is_not_ill_and_why_is_not_told_to_who_has_it(cause: Cause) -> None:
     report = device_report("node-a", offered("gpu-0", healthy=False, reason="held by team/other", cause=cause))

@@ -38,11 +38,11 @@ class Node:
         self.left: dict[str, tuple[Process, ...]] = {}
         self.changes = 0
         self.refused: list[tuple[str, str]] = []
-        self.draining = PendingRelease()
+        self.pending_release = PendingRelease()
         self.keeper = HoldKeeper(
             Ledger(),
             KubeletAllocations(),
-            self.draining,
+            self.pending_release,
             clock=lambda: 1000.0 + self.now,
             monotonic=lambda: self.now,
         )
@@ -76,8 +76,8 @@ class Node:
 
     def look(self) -> None:
         self.now += 20.0
-        for order in self.draining.due(self.now):
-            self.draining.looked(order, self.left.get(order.device.name, ()), self.now)
+        for order in self.pending_release.due(self.now):
+            self.pending_release.looked(order, self.left.get(order.device.name, ()), self.now)
         self.keeper.settle()
 
     def state(self, device: Device) -> tuple[Door | None, HoldState] | None:
@@ -91,8 +91,8 @@ def claim(device: Device, uid: str = "uid-claim", state: HoldState = HoldState.P
 
 def test_a_device_that_nobody_ever_held_waits_for_a_look_and_the_plugin_door_need_not() -> None:
     node = Node(gpu(0))
-    assert node.state(gpu(0)) == (Door.PLUGIN, HoldState.DRAINING)
-    with pytest.raises(HeldError, match="device gpu-0 is draining: being looked at for left-over processes"):
+    assert node.state(gpu(0)) == (Door.PLUGIN, HoldState.PENDING_RELEASE)
+    with pytest.raises(HeldError, match="gpu-0 is pending release: ostler is checking for processes"):
         node.keeper.ledger.take("uid-claim", [claim(gpu(0))])
     node.allocate(gpu(0))
     assert node.state(gpu(0)) == (Door.PLUGIN, HoldState.ALLOCATED)
@@ -108,7 +108,7 @@ def test_what_allocate_gives_out_is_not_given_to_a_claim_until_it_is_proved_to_b
     with pytest.raises(HeldError, match="device gpu-0 is held through the plugin door by team/pod"):
         node.keeper.ledger.take("uid-claim", [claim(gpu(0))])
     node.read()
-    assert node.state(gpu(0)) == (Door.PLUGIN, HoldState.DRAINING)
+    assert node.state(gpu(0)) == (Door.PLUGIN, HoldState.PENDING_RELEASE)
     node.look()
     assert node.state(gpu(0)) is None
     node.keeper.ledger.take("uid-claim", [claim(gpu(0))])
@@ -148,9 +148,9 @@ def test_a_device_a_claim_had_is_nobodys_while_a_look_finds_a_process() -> None:
     node.keeper.ledger.take("uid-claim", [claim(gpu(0))])
     node.left = {"gpu-0": (Process(7, "python3"),)}
     node.keeper.ledger.release("uid-claim")
-    assert node.state(gpu(0)) == (None, HoldState.DRAINING)
+    assert node.state(gpu(0)) == (None, HoldState.PENDING_RELEASE)
     node.look()
-    with pytest.raises(HeldError, match=r"device gpu-0 is draining: process 7 \(python3\)"):
+    with pytest.raises(HeldError, match=r"device gpu-0 is pending release: process 7 \(python3\)"):
         node.allocate(gpu(0))
     node.left = {}
     node.look()
@@ -165,7 +165,7 @@ def test_a_process_that_a_pod_of_the_plugin_door_left_keeps_that_door_away_too()
     node.left = {"gpu-0": (Process(7, "python3"),)}
     node.read()
     node.look()
-    assert node.state(gpu(0)) == (None, HoldState.DRAINING)
+    assert node.state(gpu(0)) == (None, HoldState.PENDING_RELEASE)
     assert node.keeper.release("gpu-0")
     assert node.state(gpu(0)) is None
     assert not node.keeper.release("gpu-0")
@@ -195,7 +195,7 @@ def test_a_reservation_never_takes_the_place_of_what_is_prepared() -> None:
     node.keeper.reserve({"uid-claim": (claim(gpu(0), state=HoldState.RESERVED),)})
     assert node.state(gpu(0)) == (Door.DRA, HoldState.PREPARED)
     node.keeper.ledger.release("uid-claim")
-    assert node.state(gpu(0)) == (None, HoldState.DRAINING)
+    assert node.state(gpu(0)) == (None, HoldState.PENDING_RELEASE)
     node.look()
     assert node.state(gpu(0)) == (Door.DRA, HoldState.RESERVED)
 
@@ -234,7 +234,7 @@ def test_what_a_claim_waits_for_at_the_start_is_looked_at_as_soon_as_it_is_known
     assert node.state(gpu(0)) == (Door.DRA, HoldState.RESERVED)
     node.read()
     node.look()
-    assert node.state(gpu(0)) == (None, HoldState.DRAINING)
+    assert node.state(gpu(0)) == (None, HoldState.PENDING_RELEASE)
     node.left.clear()
     node.now += 1.0
     node.look()
@@ -274,7 +274,7 @@ def test_a_device_of_claims_alone_is_looked_at_once_and_free_at_once_from_then_o
     node = Node(gpu(0), rule=Rule(GPU, Selector(), Doors.DRA))
     node.left["gpu-0"] = (Process(41, "python3"),)
     node.look()
-    assert node.state(gpu(0)) == (None, HoldState.DRAINING)
+    assert node.state(gpu(0)) == (None, HoldState.PENDING_RELEASE)
     node.left.clear()
     node.look()
     assert node.state(gpu(0)) is None
@@ -290,7 +290,7 @@ def test_a_device_that_a_rule_has_moved_is_looked_at_before_the_other_door_has_i
     node.read(gpu(0))
     node.keeper.place(Snapshot(1, node.devices), (Rule(GPU, Selector(), Doors.DRA),))
     node.read()
-    assert node.state(gpu(0)) == (Door.PLUGIN, HoldState.DRAINING)
+    assert node.state(gpu(0)) == (Door.PLUGIN, HoldState.PENDING_RELEASE)
     node.look()
     assert node.state(gpu(0)) is None
 
@@ -300,7 +300,7 @@ def test_a_device_that_nobody_had_when_a_rule_moved_it_is_looked_at_all_the_same
     node.left["gpu-0"] = (Process(41, "python3"),)
     node.keeper.place(Snapshot(1, node.devices), (Rule(GPU, Selector(), Doors.DRA),))
     node.look()
-    assert node.state(gpu(0)) == (None, HoldState.DRAINING)
+    assert node.state(gpu(0)) == (None, HoldState.PENDING_RELEASE)
 
 
 @pytest.mark.parametrize("rules", [(), (Rule(GPU, Selector(), Doors.DRA),)], ids=["no rule", "moved and moved back"])
@@ -320,8 +320,8 @@ def test_a_claim_that_came_and_went_after_its_rule_had_is_looked_after_all_the_s
     node.keeper.ledger.take("uid-claim", [claim(gpu(0))])
     node.left["gpu-0"] = (Process(41, "python3"),)
     node.keeper.ledger.release("uid-claim")
-    assert node.state(gpu(0)) == (None, HoldState.DRAINING)
-    with pytest.raises(HeldError, match="draining"):
+    assert node.state(gpu(0)) == (None, HoldState.PENDING_RELEASE)
+    with pytest.raises(HeldError, match="pending release"):
         node.allocate(gpu(0))
 
 

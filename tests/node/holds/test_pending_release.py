@@ -33,9 +33,9 @@ def test_a_free_device_is_looked_at_before_it_is_given_out() -> None:
     draining = PendingRelease()
     draining.update((ONE, PART), (), 5.0, 1000.0)
     hold = draining.wanted()[PART.name]
-    assert (hold.door, hold.owner, hold.state) == (None, f"draining/{PART.name}", HoldState.DRAINING)
+    assert (hold.door, hold.owner, hold.state) == (None, f"draining/{PART.name}", HoldState.PENDING_RELEASE)
     assert (hold.since, hold.within) == (1000.0, (PART.parent,))
-    assert hold.words == "draining: being looked at for left-over processes"
+    assert hold.words == "pending release: ostler is checking for processes that still use it"
     assert draining.next_due() == 5.0
     _look(draining, 5.0)
     assert (dict(draining.wanted()), draining.next_due()) == ({}, None)
@@ -80,7 +80,7 @@ def test_a_left_over_process_is_named_and_looked_for_again_until_it_ends() -> No
         assert due is not None
         now = due
     assert looks == [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 25.5, 35.5, 45.5, 55.5]
-    assert draining.wanted()[ONE.name].words == "draining: process 4711 (python3)"
+    assert draining.wanted()[ONE.name].words == "pending release: process 4711 (python3)"
     assert draining.wanted()[ONE.name].since == 1000.0
     assert draining.left(ONE.name) == (LEFT,)
     _look(draining, now)
@@ -124,7 +124,7 @@ def test_a_look_from_before_a_hold_says_nothing() -> None:
     draining.update((ONE,), (), 2.0, 1000.0)
     assert draining.looked(order, (), 3.0) == ()
     draining.failed(order, "NVML is silent", 3.0)
-    assert draining.wanted()[ONE.name].holder == "being looked at for left-over processes"
+    assert draining.wanted()[ONE.name].holder == "ostler is checking for processes that still use it"
     assert draining.due(3.0) != (order,)
 
 
@@ -146,7 +146,7 @@ def test_a_look_that_fails_is_made_again_and_told() -> None:
     (order,) = draining.due(0.0)
     draining.failed(order, "GPU is lost", 0.1)
     hold = draining.wanted()[ONE.name]
-    assert hold.holder == "being looked at for left-over processes, which fails: GPU is lost"
+    assert hold.holder == "ostler is checking for processes that still use it, which fails: GPU is lost"
     assert draining.due(0.5) == ()
     assert len(draining.due(0.1 + SLOW)) == 1
 
@@ -175,7 +175,7 @@ def test_a_device_that_is_gone_or_no_longer_both_doors_is_forgotten() -> None:
     draining.update((TWO,), (), 1.0, 1000.0)
     assert set(draining.wanted()) == {TWO.name}
     draining.update((ONE, TWO), (), 2.0, 1001.0)
-    assert draining.wanted()[ONE.name].holder == "being looked at for left-over processes"
+    assert draining.wanted()[ONE.name].holder == "ostler is checking for processes that still use it"
 
 
 _STEPS = st.lists(

@@ -37,7 +37,7 @@ class Driver(SilentHolds):
         self.bus = EventBus()
         self.bus.subscribe(ReleasesAdvanced, self.tell)
         self.events = RecordedEvents()
-        self.draining = PendingRelease()
+        self.pending_release = PendingRelease()
 
     def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
         self.asked.append(device.name)
@@ -53,7 +53,7 @@ class Driver(SilentHolds):
         self.told += 1
 
     def lookout(self, clock: Callable[[], float]) -> ProcessCheck:
-        return ProcessCheck(self.draining, self, self.bus, clock=clock, events=self.events, observer=self)
+        return ProcessCheck(self.pending_release, self, self.bus, clock=clock, events=self.events, observer=self)
 
 
 def play(driver: Driver, story: Callable[[ProcessCheck], Awaitable[None]]) -> None:
@@ -61,7 +61,7 @@ def play(driver: Driver, story: Callable[[ProcessCheck], Awaitable[None]]) -> No
 
 
 def _update(driver: Driver, *devices: Device) -> None:
-    driver.draining.update(devices, (), asyncio.get_running_loop().time(), 1000.0)
+    driver.pending_release.update(devices, (), asyncio.get_running_loop().time(), 1000.0)
     driver.bus.publish(ReleasesPending())
 
 
@@ -75,7 +75,7 @@ def test_devices_are_free_after_one_look_at_each() -> None:
     play(driver, story)
     assert driver.asked == [ONE.name, TWO.name]
     assert (driver.told, driver.found, driver.events.events) == (1, [0, 0], [])
-    assert not driver.draining.wanted()
+    assert not driver.pending_release.wanted()
 
 
 def test_a_driver_that_tells_of_no_processes_is_told_of_once_for_all_devices(caplog: pytest.LogCaptureFixture) -> None:
@@ -90,7 +90,7 @@ def test_a_driver_that_tells_of_no_processes_is_told_of_once_for_all_devices(cap
     with caplog.at_level(logging.WARNING, "ostler.holds"):
         play(driver, story)
     assert sorted(driver.asked) == [ONE.name, ONE.name, TWO.name]
-    assert not driver.draining.wanted()
+    assert not driver.pending_release.wanted()
     assert [(record.message, vars(record)["devices"]) for record in caplog.records] == [
         ("left-over processes are not looked for: the driver tells of none", f"{ONE.name} and {TWO.name}")
     ]
@@ -128,7 +128,7 @@ def test_what_was_found_before_a_device_was_free_is_another_story(left: tuple[Pr
     async def story(lookout: ProcessCheck) -> None:
         _update(driver, ONE)
         await asyncio.sleep(20)
-        driver.draining.release(ONE.name)
+        driver.pending_release.release(ONE.name)
         _update(driver)
         driver.processes[ONE.name] = left
         _update(driver, ONE)
@@ -146,12 +146,12 @@ def test_a_driver_that_fails_is_asked_again_and_keeps_the_device() -> None:
     async def story(lookout: ProcessCheck) -> None:
         _update(driver, ONE)
         await asyncio.sleep(30)
-        assert driver.draining.wanted()[ONE.name].holder.endswith("which fails: NVML does not answer")
+        assert driver.pending_release.wanted()[ONE.name].holder.endswith("which fails: NVML does not answer")
         driver.problem = ""
         await asyncio.sleep(15)
 
     play(driver, story)
-    assert not driver.draining.wanted()
+    assert not driver.pending_release.wanted()
     assert driver.found == [0]
 
 
@@ -165,13 +165,13 @@ async def test_a_driver_that_hangs_does_not_hold_up_the_loop() -> None:
 
     driver.compute_processes = hang  # type: ignore[method-assign]
     lookout = driver.lookout(time.monotonic)
-    driver.draining.update((ONE,), (), time.monotonic(), 1000.0)
+    driver.pending_release.update((ONE,), (), time.monotonic(), 1000.0)
     async with background(lookout.run()):
         began = time.monotonic()
         for _ in range(10):
             await asyncio.sleep(0)
         assert time.monotonic() - began < 30  # The driver hangs for a minute.
-        assert driver.draining.wanted()
+        assert driver.pending_release.wanted()
         going_on.set()
-        await eventually(lambda: not driver.draining.wanted())
+        await eventually(lambda: not driver.pending_release.wanted())
         assert threading.current_thread().name not in driver.threads

@@ -31,8 +31,10 @@ def test_a_device_is_pending_from_the_end_of_its_hold_until_its_pod_is_proved_to
     tenants = after(by_plugin("gpu-0", "uid-a"))
     assert tenants.waited_for == {"uid-a"}
     hold = tenants.wanted(100.0)["gpu-0"]
-    assert (hold.door, hold.state) == (Door.PLUGIN, HoldState.DRAINING)
-    assert hold.words == ("draining: containers of pod team/a (UID uid-a) still run, though their pod was deleted")
+    assert (hold.door, hold.state) == (Door.PLUGIN, HoldState.PENDING_RELEASE)
+    assert hold.words == (
+        "pending release: containers of pod team/a (UID uid-a) still run, though their pod was deleted"
+    )
     assert tenants.gone({"uid-a"})
     assert not tenants.wanted(100.0)
     assert not tenants.suspects("gpu-0", ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from node.inventory.model import Device, DeviceKind
-from node.ledger.ledger import Hold, HoldState, draining_owner, plugin_owner, wholes_of
+from node.ledger.ledger import Hold, HoldState, pending_owner, plugin_owner, wholes_of
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause, Offer, OfferedDevice, offer
 from node.rules import Door, Doors, Rule, Selector
@@ -39,8 +39,8 @@ def claim(device: Device, uid: str = "uid-1", state: HoldState = HoldState.PREPA
 
 
 def draining(device: Device, door: Door | None = None) -> Hold:
-    owner = draining_owner(device.name)
-    return Hold(device.name, door, "process 41", 1.0, owner, within=wholes_of(device), state=HoldState.DRAINING)
+    owner = pending_owner(device.name)
+    return Hold(device.name, door, "process 41", 1.0, owner, within=wholes_of(device), state=HoldState.PENDING_RELEASE)
 
 
 def context(*holds: Hold, known: bool = True, **more: object) -> OfferContext:

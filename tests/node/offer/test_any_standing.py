@@ -19,7 +19,7 @@ _HOLD = st.one_of(
     st.builds(
         pod,
         st.sampled_from(ALL),
-        st.sampled_from((HoldState.ALLOCATED, HoldState.LISTED, HoldState.RECORDED, HoldState.DRAINING)),
+        st.sampled_from((HoldState.ALLOCATED, HoldState.LISTED, HoldState.RECORDED, HoldState.PENDING_RELEASE)),
     ),
     st.builds(
         claim,

@@ -36,10 +36,10 @@ from tests.node.offer.making import gpu, snapshot
         ((pod(ONE),), GIVEN, (False, Cause.OTHER_DOOR)),
         ((pod(ONE, HoldState.ALLOCATED),), GIVEN, (False, Cause.OTHER_DOOR)),
         ((pod(ONE, HoldState.RECORDED),), GIVEN, (False, Cause.OTHER_DOOR)),
-        ((pod(ONE, HoldState.DRAINING),), GIVEN, (False, Cause.DRAINING)),
+        ((pod(ONE, HoldState.PENDING_RELEASE),), GIVEN, (False, Cause.PENDING_RELEASE)),
         ((claim(ONE),), (False, Cause.OTHER_DOOR), GIVEN),
         ((claim(ONE, state=HoldState.RESERVED),), (False, Cause.OTHER_DOOR), GIVEN),
-        ((draining(ONE),), (False, Cause.DRAINING), (False, Cause.DRAINING)),
+        ((draining(ONE),), (False, Cause.PENDING_RELEASE), (False, Cause.PENDING_RELEASE)),
         # Looking on is no holding.
         ((claim(ONE, admin=True),), GIVEN, GIVEN),
         ((claim(ONE, admin=True), pod(ONE)), GIVEN, (False, Cause.OTHER_DOOR)),
@@ -60,7 +60,7 @@ def test_a_device_of_both_doors_is_given_by_the_one_through_which_it_is_held(
     [
         (pod(PART), (False, Cause.OVERLAP), (False, Cause.OTHER_DOOR)),
         (claim(PART), (False, Cause.OTHER_DOOR), (False, Cause.OVERLAP)),
-        (draining(PART), (False, Cause.DRAINING), (False, Cause.DRAINING)),
+        (draining(PART), (False, Cause.PENDING_RELEASE), (False, Cause.PENDING_RELEASE)),
     ],
 )
 def test_what_is_held_in_part_is_given_by_no_door_and_its_other_parts_by_all(
@@ -76,7 +76,7 @@ def test_what_is_held_in_part_is_given_by_no_door_and_its_other_parts_by_all(
     [
         (pod(ONE), (False, Cause.OVERLAP), (False, Cause.OTHER_DOOR)),
         (claim(ONE), (False, Cause.OTHER_DOOR), (False, Cause.OVERLAP)),
-        (draining(ONE), (False, Cause.DRAINING), (False, Cause.DRAINING)),
+        (draining(ONE), (False, Cause.PENDING_RELEASE), (False, Cause.PENDING_RELEASE)),
     ],
 )
 def test_parts_of_what_is_held_are_given_by_no_door(hold: Hold, plugin: Shown, dra: Shown) -> None:
@@ -93,7 +93,7 @@ def test_the_reason_names_who_is_in_the_way_and_how_it_overlaps() -> None:
     why = f"what it is a part of, {ONE.name}, is held through the dra door by team/claim (uid-1)"
     assert found[PART.name].reason == why
     found = items(offer(snapshot(ONE), rules, context(draining(ONE)), Door.DRA))
-    assert found[ONE.name].reason == "draining: process 41"
+    assert found[ONE.name].reason == "pending release: process 41"
 
 
 @pytest.mark.parametrize(
@@ -130,15 +130,15 @@ def test_what_an_instance_before_may_still_give_out_is_withheld_from_claims() ->
         (context(pod(ONE), at_kubelet=[ONE], listed=[ONE]), GIVEN, (False, Cause.OTHER_DOOR)),
         # Held, and this instance has not listed anything yet.
         (context(pod(ONE)), GIVEN, (False, Cause.OTHER_DOOR)),
-        (context(draining(ONE), at_kubelet=[ONE], listed=[ONE]), (False, Cause.DRAINING), (False, Cause.MOVING)),
-        (context(draining(ONE)), None, (False, Cause.DRAINING)),
+        (context(draining(ONE), at_kubelet=[ONE], listed=[ONE]), (False, Cause.PENDING_RELEASE), (False, Cause.MOVING)),
+        (context(draining(ONE)), None, (False, Cause.PENDING_RELEASE)),
         # A pod has given it back, and it is being looked at.
         (
             context(draining(ONE, Door.PLUGIN), at_kubelet=[ONE], listed=[ONE]),
             (False, Cause.MOVING),
             (False, Cause.MOVING),
         ),
-        (context(draining(ONE, Door.PLUGIN)), None, (False, Cause.DRAINING)),
+        (context(draining(ONE, Door.PLUGIN)), None, (False, Cause.PENDING_RELEASE)),
         (context(claim(ONE), at_kubelet=[ONE]), None, GIVEN),
     ],
 )
@@ -169,7 +169,11 @@ def test_what_a_pod_has_under_several_names_is_shown_under_ours() -> None:
         (context(at_scheduler=[ONE], offered=[ONE]), GIVEN, (False, Cause.MOVING)),
         (context(pod(ONE), at_scheduler=[ONE]), GIVEN, (False, Cause.OTHER_DOOR)),
         # Looked at after it came from claims, so that no pod has it yet.
-        (context(draining(ONE, Door.PLUGIN), at_scheduler=[ONE]), (False, Cause.MOVING), (False, Cause.DRAINING)),
+        (
+            context(draining(ONE, Door.PLUGIN), at_scheduler=[ONE]),
+            (False, Cause.MOVING),
+            (False, Cause.PENDING_RELEASE),
+        ),
         # It may be a pod's: Allocate has the last word.
         (context(at_scheduler=[ONE], known=False), GIVEN, (False, Cause.MOVING)),
         (context(claim(ONE), at_scheduler=[ONE]), (False, Cause.OTHER_DOOR), (False, Cause.MOVING)),

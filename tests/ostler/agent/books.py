@@ -136,7 +136,7 @@ class Desk:
         )
         self.books.bus.subscribe(HoldsChanged, lambda _: self.changes.append(round(now(), 3)))
         self.books.bus.subscribe(AllocatableRead, lambda read: self.heard.append((read.asked_at, read.devices)))
-        self.books.draining.off = ""
+        self.books.pending_release.off = ""
         self.books.begin(relieves=relieves)
         self.books.place(Snapshot(1, devices), (rule,))
 

@@ -183,9 +183,9 @@ def test_what_is_shown_healthy_goes_on_to_be_counted_however_often_the_kubelet_i
 def test_a_draining_device_is_released_by_a_person() -> None:
     async def story(desk: Desk) -> None:
         desk.processes.left = (Process(41, "python3"),)
-        desk.books.draining.update([gpu(0)], [], 0.0, 0.0)
+        desk.books.pending_release.update([gpu(0)], [], 0.0, 0.0)
         await asyncio.sleep(15)
-        assert desk.books.draining.left("gpu-0") == (Process(41, "python3"),)
+        assert desk.books.pending_release.left("gpu-0") == (Process(41, "python3"),)
         assert not desk.books.release("gpu-1")
         desk.changes.clear()
         assert desk.books.release("gpu-0")

@@ -118,7 +118,9 @@ async def test_what_is_not_there_or_does_not_drain_is_not_released(tmp_path: Pat
         await eventually(lambda: node.desk.report().devices, "the hold is told")
         with pytest.raises(UnknownDevice, match="this node has no device 'gpu-9'"):
             await node.desk.release("gpu-9")
-        with pytest.raises(NotReleasable, match="is held through the plugin door by team/pod; only a draining device"):
+        with pytest.raises(
+            NotReleasable, match="is held through the plugin door by team/pod; only a device that is pending release"
+        ):
             await node.desk.release(WHOLE.name)
         with pytest.raises(NotReleasable, match="is not held, so there is nothing to release"):
             await node.desk.release(str(OTHER.uuid))
@@ -126,8 +128,10 @@ async def test_what_is_not_there_or_does_not_drain_is_not_released(tmp_path: Pat
 
 async def test_a_draining_device_is_released_by_its_uuid_too(tmp_path: Path) -> None:
     async with Node(tmp_path, WHOLE) as node:
-        node.books.draining.off = ""
-        node.books.draining.update(Snapshot(1, (WHOLE,)).devices, (), asyncio.get_running_loop().time() + 1e6, 0.0)
+        node.books.pending_release.off = ""
+        node.books.pending_release.update(
+            Snapshot(1, (WHOLE,)).devices, (), asyncio.get_running_loop().time() + 1e6, 0.0
+        )
         node.books.keeper.settle()
         released = await node.desk.release(str(WHOLE.uuid))
         assert released == (f"{WHOLE.name} is free; processes on it: none was found yet",)

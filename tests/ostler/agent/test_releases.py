@@ -90,7 +90,8 @@ def test_an_allocate_that_waits_in_vain_is_refused_and_says_for_whom_and_what_to
         with pytest.raises(HeldError) as refused:
             await allocate(desk, 0)
         assert str(refused.value) == (
-            "device gpu-0 is draining: containers of pod team/a (UID a) still run, though their pod was deleted; "
+            "device gpu-0 is pending release: "
+            "containers of pod team/a (UID a) still run, though their pod was deleted; "
             "it is given out again when they have ended; if they do not end, end them on the node, or run "
             "'ostler holds release gpu-0' if you know that it is free"
         )
@@ -101,7 +102,7 @@ def test_an_allocate_that_waits_in_vain_is_refused_and_says_for_whom_and_what_to
         assert asyncio.get_running_loop().time() - began < 0.2, "nobody waits a second time"
         assert desk.books.pending() == {"containers": 1, "processes": 0, "looking": 0}
         (hold,) = desk.books.ledger.all
-        assert (hold.door, hold.state) == (None, HoldState.DRAINING)
+        assert (hold.door, hold.state) == (None, HoldState.PENDING_RELEASE)
 
     play(story, gpu(0))
 
@@ -232,7 +233,7 @@ def test_a_claim_that_is_released_keeps_its_device_until_its_pods_have_ended_tho
         await asyncio.sleep(0.2)
         (hold,) = desk.books.ledger.all
         assert hold.words.startswith(
-            "draining: containers of a pod of claim team/c (UID a), a pod of claim team/c (UID b)"
+            "pending release: containers of a pod of claim team/c (UID a), a pod of claim team/c (UID b)"
         )
         desk.containers.running.discard("a")
         await asyncio.sleep(2)

@@ -22,9 +22,9 @@ SINCE = 1_700_000_000.0
 POD = Hold("gpu-0", Door.PLUGIN, "team/train", SINCE, "plugin/gpu-0", state=HoldState.LISTED)
 CLAIM = Hold("gpu-1", Door.DRA, "team/notebook", SINCE, "1f0c", share="s1", state=HoldState.PREPARED)
 LOOKING = Hold("gpu-1", Door.DRA, "ops/watch", SINCE, "2e9d", admin=True, state=HoldState.PREPARED)
-LEFT = Hold("gpu-2", None, "process 41 (python3)", SINCE, "draining/gpu-2", state=HoldState.DRAINING)
+LEFT = Hold("gpu-2", None, "process 41 (python3)", SINCE, "draining/gpu-2", state=HoldState.PENDING_RELEASE)
 KUBELET_FAILS = "pod resources: permission denied"
-DRAINS = "draining: process 41 (python3)"
+DRAINS = "pending release: process 41 (python3)"
 
 
 def message(hold: Hold) -> agent_pb2.Hold:
@@ -173,14 +173,14 @@ async def test_a_draining_device_is_given_back(short_dir: Path, capsys: pytest.C
             "gpu-0",
             (
                 "device gpu-0 is held through the plugin door by team/train; "
-                "only a draining device can be released: delete the pod to get it back"
+                "only a device that is pending release can be released: delete the pod to get it back"
             ),
         ),
         (
             "gpu-1",
             (
                 "device gpu-1 is held through the dra door by team/notebook (1f0c) as share s1; "
-                "only a draining device can be released: end the claim's pods to get it back"
+                "only a device that is pending release can be released: end the claim's pods to get it back"
             ),
         ),
         ("gpu-3", "device gpu-3 is not held, so there is nothing to release"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driver.devices.view import door_offer
 from node.inventory.model import Device, Host, Snapshot
-from node.ledger.ledger import Hold, HoldState, draining_owner, plugin_owner
+from node.ledger.ledger import Hold, HoldState, pending_owner, plugin_owner
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause, offer
 from node.rules import Door, Doors, Rule, Selector
@@ -76,11 +76,11 @@ def test_a_device_of_a_claim_is_withheld_from_pods_until_the_claim_lets_go() -> 
 
 def test_a_draining_device_is_withheld_from_both_doors_and_says_how_it_is_released() -> None:
     name = gpu(0).name
-    left = Hold(name, None, "process 41 (python3)", 1.0, draining_owner(name), state=HoldState.DRAINING)
+    left = Hold(name, None, "process 41 (python3)", 1.0, pending_owner(name), state=HoldState.PENDING_RELEASE)
     found = report(left)
     assert [(door, cause) for _, door, cause, _, _ in told(found)] == [
-        (Door.PLUGIN, Cause.DRAINING),
-        (Door.DRA, Cause.DRAINING),
+        (Door.PLUGIN, Cause.PENDING_RELEASE),
+        (Door.DRA, Cause.PENDING_RELEASE),
     ]
     assert {until for *_, until in told(found)} == {f"no process is left on it, or 'ostler holds release {name}'"}
     assert found.status == HoldsStatus(draining=1)

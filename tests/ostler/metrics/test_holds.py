@@ -70,7 +70,7 @@ def test_holds_count_by_door_and_state_and_looking_on_is_none() -> None:
             held("b", Door.PLUGIN, HoldState.LISTED),
             held("c", Door.DRA, HoldState.PREPARED),
             held("d", Door.DRA, HoldState.PREPARED, admin=True),
-            held("e", None, HoldState.DRAINING),
+            held("e", None, HoldState.PENDING_RELEASE),
         ],
         status=agent_pb2.HoldsStatus(moving=3, losers=2, kubelet="not told", both="no taints"),
     )
