@@ -83,12 +83,12 @@ class HealthMetrics:
     def __init__(self) -> None:
         self.verdicts = Counter(
             "ostler_health_verdicts",
-            "Times that a device came into a state, by the trouble that put it there; no trouble for getting well.",
+            "Changes of a device's state, by the trouble that caused them; no trouble for a recovery.",
             ("kind", "trouble", "health"),
         )
         self.events = Counter(
             "ostler_health_events",
-            "Events that told of a trouble, such as XIDs.",
+            "Events that reported a trouble, such as XIDs.",
             ("trouble",),
             [(Trouble.XID.value,), (Trouble.ECC.value,)],
         )
@@ -98,7 +98,9 @@ class HealthMetrics:
             ("xid", "action"),
             [("other", Action.WARN.value)],
         )
-        self.looks = Counter("ostler_health_looks", "Times that a source of signals told how devices are.", ("source",))
+        self.looks = Counter(
+            "ostler_health_looks", "Looks at the health of devices, by the source of signals.", ("source",)
+        )
 
 
 class HealthKeeper:

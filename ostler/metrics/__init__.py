@@ -1,1 +1,1 @@
-"""The agent's metrics: what it counts, and a module of families for each part that they tell of."""
+"""The agent's metrics: counters, values of the moment of a scrape, and both in Prometheus' format."""

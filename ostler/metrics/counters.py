@@ -108,7 +108,7 @@ class ConfigMetrics:
         )
         self.notes = Gauge(
             "ostler_config_notes",
-            "What the configuration in force remarks on: values taken or ignored, remarks, faults.",
+            "Notes on the configuration in force: values taken or ignored, remarks, faults.",
             ("kind",),
         )
         self._read(now, 0)
@@ -178,10 +178,10 @@ class PluginMetrics:
             per=("resource",),
         )
         self.lists = Counter("ostler_list_updates", "Device lists shown to the kubelet.", ("resource",))
-        self.restarts = Counter("ostler_kubelet_restarts", "Times that another kubelet's socket was found.")
+        self.restarts = Counter("ostler_kubelet_restarts", "Restarts of the kubelet, known by its new socket.")
         self.attempts = Counter(
             "ostler_registration_attempts",
-            "Times that the kubelet was told of the resource: it asked (registry), or Register was called (register).",
+            "Attempts to register the resource: the kubelet asked (registry), or Register was called (register).",
             ("resource", "path"),
             per=("resource", "path"),
         )
@@ -193,13 +193,13 @@ class PluginMetrics:
         )
         self.failures = Counter(
             "ostler_registration_failures",
-            "Registrations that came to nothing: refused, not answered in time, or without a socket.",
+            "Registrations that failed: refused, not answered in time, or without a socket.",
             ("resource", "path"),
             per=("resource", "path"),
         )
         self.conflicts = Counter(
             "ostler_registration_conflicts",
-            "Times that another plugin was found that takes the resource.",
+            "Times that another plugin for the resource was found.",
             ("resource",),
             per=("resource",),
         )
@@ -282,22 +282,22 @@ class HoldsMetrics:
             _each(["given", "refused"]),
         )
         self.evictions = Counter(
-            "ostler_hold_evictions", "Times that a taint has asked for the end of pods whose claim had lost its device."
+            "ostler_hold_evictions", "Times that a taint asked to evict pods whose claim had lost its device."
         )
         self.readings = Counter(
             "ostler_hold_readings",
-            "Times that the kubelet was asked which devices containers have: all was told (whole), a part, or nothing.",
+            "Readings of the kubelet's record of devices in containers: complete (whole), partial, or failed.",
             ("outcome",),
             _each(ReadingOutcome),
         )
-        self.reading = Histogram("ostler_hold_reading_duration_seconds", "Time that such a question took.", READINGS)
+        self.reading = Histogram("ostler_hold_reading_duration_seconds", "Time that such a reading took.", READINGS)
         self.read_at = Gauge(
             "ostler_hold_reading_timestamp_seconds",
-            "Unix time at which the kubelet last told all of it; there is no series before the first time.",
+            "Unix time of the last complete reading; there is no series before the first.",
         )
         self.looks = Counter(
             "ostler_hold_looks",
-            "Times that a free device was looked at: no process was left on it (clean), or one was.",
+            "Checks of free devices for processes that still use them: none found (clean), or one (process).",
             ("result",),
             _each(["clean", "process"]),
         )

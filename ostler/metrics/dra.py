@@ -53,7 +53,7 @@ class DraMetrics(DraDoorObserver, ClaimObserver):
         )
         self.failures = Counter(
             "ostler_dra_registration_failures",
-            "Registrations of the DRA driver that came to nothing: refused, not answered in time, or without a socket.",
+            "Registrations of the DRA driver that failed: refused, not answered in time, or without a socket.",
         )
         self.registered_at = Gauge(
             "ostler_dra_registration_timestamp_seconds",
@@ -69,7 +69,9 @@ class DraMetrics(DraDoorObserver, ClaimObserver):
             _OUTCOMES,
         )
         self.preparing = Histogram(
-            "ostler_dra_claim_preparation_duration_seconds", "Time until a claim was prepared, or not.", PREPARATIONS
+            "ostler_dra_claim_preparation_duration_seconds",
+            "Time to prepare a claim, whatever the outcome.",
+            PREPARATIONS,
         )
         self.releases = Counter(
             "ostler_dra_claim_releases",
@@ -78,14 +80,14 @@ class DraMetrics(DraDoorObserver, ClaimObserver):
             _OUTCOMES,
         )
         self.releasing = Histogram(
-            "ostler_dra_claim_release_duration_seconds", "Time until a claim was released, or not.", PREPARATIONS
+            "ostler_dra_claim_release_duration_seconds", "Time to release a claim, whatever the outcome.", PREPARATIONS
         )
         self.abandoned = Counter(
             "ostler_dra_abandoned_claims",
             "Claims that were gone at the API server and released without a call of the kubelet.",
         )
         self.damages = Counter(
-            "ostler_dra_damaged_claim_records", "Records of claims that could not be read, and were made anew."
+            "ostler_dra_damaged_claim_records", "Claim records that could not be read and were rebuilt."
         )
 
     def called(self, method: str, version: str, code: str, seconds: float) -> None:
@@ -168,7 +170,7 @@ class DraFigures:
 def _published(view: agent_pb2.ListSlicesResponse) -> Iterator[Metric]:
     yield Gauge(
         "ostler_dra_devices",
-        "Devices of the second door, by what the API server has of them beside what it should have.",
+        "Devices of the DRA door, by what the API server has of them compared with what it should have.",
         ("state",),
         [((state.value,), devices_in(view, state)) for state in PublishedState],
     )

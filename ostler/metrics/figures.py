@@ -106,7 +106,7 @@ def process(figures: Figures) -> Iterator[Metric]:
     yield _one("ostler_active", "1 for the instance that serves, 0 for a standby.", figures.role == "active")
     yield _one("ostler_ready", "1 when every resource with devices is registered; a standby is ready.", figures.ready)
     yield _one("ostler_quiesced", "1 while the driver is left alone so that it can be replaced.", figures.quiesced)
-    events = Counter("ostler_events", "Events told to people, in log and status.", ("type", "reason"))
+    events = Counter("ostler_events", "Events reported in log and status.", ("type", "reason"))
     for labels, count in figures.events.items():
         events.add(*labels, by=count)
     yield events
@@ -175,14 +175,14 @@ def inventory(figures: Figures) -> Iterator[Metric]:
     )
     yield _counted(
         "ostler_devices_withheld",
-        "Devices that the kubelet is not shown, by the cause.",
+        "Devices not shown to the kubelet, by cause.",
         ("kind", "cause"),
         ((item.device.kind.value, item.cause.value) for item in figures.offer.withheld),
     )
     drivers = {(device.vendor, str(device.attribute("driverVersion") or "")) for device in devices}
     yield Gauge(
         "ostler_driver_info",
-        "Version of a vendor's driver, where the driver tells it; always 1.",
+        "Version of a vendor's driver, where the driver reports it; always 1.",
         ("vendor", "version"),
         [(labels, 1) for labels in sorted(drivers) if labels[1]],
     )
@@ -204,7 +204,7 @@ def kubelet(figures: Figures) -> Iterator[Metric]:
     """What the kubelet is shown."""
     yield Gauge(
         "ostler_resource_devices",
-        "Devices that the kubelet is shown, by what it is shown of them.",
+        "Devices shown to the kubelet, by the health that is shown.",
         ("resource", "health"),
         [
             sample
@@ -217,7 +217,7 @@ def kubelet(figures: Figures) -> Iterator[Metric]:
     )
     yield _counted(
         "ostler_resource_unhealthy_devices",
-        "Devices that the kubelet is shown unhealthy, by the cause.",
+        "Devices shown to the kubelet as unhealthy, by cause.",
         ("resource", "cause"),
         (
             (offer.resource, item.cause.value)
@@ -260,7 +260,7 @@ def registration(figures: Figures, plugin: PluginMetrics) -> Iterator[Metric]:
     )
     yield Gauge(
         "ostler_registration_streams",
-        "Device streams that the kubelet has open; 0 means that it knows nothing of the devices.",
+        "Device streams that the kubelet has open; at 0 it does not know the devices.",
         ("resource",),
         [((each.name,), each.streams) for each in resources],
     )
@@ -283,7 +283,7 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
     )
     yield Gauge(
         "ostler_holds",
-        "Holds of devices by door and by how they are known; draining: nobody's, but perhaps still in use.",
+        "Holds of devices by door and by how they are known; draining: released, but perhaps still in use.",
         ("door", "state"),
         [((door, state.value), found[door, state.value]) for door, states in _STATES.items() for state in states],
     )
@@ -294,14 +294,14 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
     )
     yield Gauge(
         "ostler_pending_release_devices",
-        "Devices that nobody has by the books and that are not free yet, by what they wait for: "
-        "containers of a deleted pod, processes that were left, or the first look for those.",
+        "Devices that no pod or claim holds and that are not free yet, by what they wait for: "
+        "containers of a deleted pod, processes that still use them, or the first check for those.",
         ("cause",),
         [((cause,), figures.pending.get(cause, 0)) for cause in PENDING],
     )
     yield _one(
         "ostler_containers_seen",
-        "1 while it is seen whether containers of deleted pods still run; otherwise the kubelet's word is taken.",
+        "1 while ostler sees whether containers of deleted pods still run; 0 while it relies on the kubelet.",
         not status.containers,
     )
     yield _one(
@@ -316,7 +316,7 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
     )
     yield _one(
         "ostler_holds_known",
-        "1 while it is known which devices containers have; otherwise none is offered to claims anew.",
+        "1 while ostler knows which devices containers have; otherwise it offers no further device to claims.",
         not status.kubelet,
     )
 
@@ -327,7 +327,7 @@ def health(report: agent_pb2.ListHealthResponse) -> Iterator[Metric]:
     found = Count((device.kind, device.state) for device in report.devices)
     yield Gauge(
         "ostler_device_health",
-        "Devices by the state that they are judged to be in; in a dry run they are shown as scans find them.",
+        "Devices by their judged state; a dry run shows them as scans find them.",
         ("kind", "health"),
         [((kind, state.value), found[kind, state.value]) for kind in kinds for state in HealthState],
     )
@@ -351,7 +351,7 @@ def health(report: agent_pb2.ListHealthResponse) -> Iterator[Metric]:
     evicting = Count(device.kind for device in report.devices if device.evicts)
     yield Gauge(
         "ostler_health_evicting_devices",
-        "Devices that cost the pods that have them, because of how they are.",
+        "Devices whose health evicts the pods that have them.",
         ("kind",),
         [((kind,), evicting[kind]) for kind in kinds],
     )
@@ -362,7 +362,7 @@ def health(report: agent_pb2.ListHealthResponse) -> Iterator[Metric]:
         ("kind",),
         [((kind,), kind in limited) for kind in kinds],
     )
-    yield _one("ostler_health_dry_run", "1 while verdicts on devices are shown to no pod.", report.dry_run)
+    yield _one("ostler_health_dry_run", "1 in a dry run, in which verdicts on devices affect no pod.", report.dry_run)
 
 
 def _one(name: str, meaning: str, value: float) -> Gauge:
