@@ -9,13 +9,12 @@ A module of its own, because it is loaded after registration: it brings the refl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from driver.slices.controller import Controller
 from driver.slices.model import node_owner
 from driver.slices.options import Options, SliceApi, Watching
 from kube.bodies import JsonObject
-from kube.collection import CollectionSource
 from kube.reflector import Handler, Reflector
 
 WATCHING = "watching slices"
@@ -31,6 +30,8 @@ class NodeController(Controller):
         node_name: str,
         tell: Callable[[Exception, str], None],
         random: Callable[[], float],
+        *,
+        read_node: Callable[[str], JsonObject] | None = None,
     ) -> None:
         """``tell`` hears of every fault of writing and watching, with the work it arose in, in any thread."""
         self._tell_watch_fault = lambda error: tell(error, WATCHING)
@@ -45,6 +46,7 @@ class NodeController(Controller):
                 error_handler=tell,
                 watch=self._reflected,
                 random=random,
+                read_node=read_node,
             )
         )
 
@@ -61,7 +63,7 @@ class NodeController(Controller):
 
 
 class OwnNode:
-    """``api`` for the slices of one Node: a ``SliceApi``. ``check`` raises ``KubeError`` for another machine's Node."""
+    """Reads one Node with ``api``; ``check`` raises ``KubeError`` for another machine's."""
 
     def __init__(self, api: SliceApi, check: Callable[[JsonObject], None]) -> None:
         self._api = api
@@ -73,28 +75,8 @@ class OwnNode:
         self._proved[name] = self._read(name)
 
     def node(self, name: str) -> JsonObject:
-        """See ``SliceApi``: a Node that is ours. What was read for the proof is the first answer."""
+        """The Node, which is ours. What was read for the proof is the first answer."""
         return self._proved.pop(name, None) or self._read(name)
-
-    def slices(self, query: Mapping[str, str]) -> CollectionSource:
-        """See ``SliceApi``."""
-        return self._api.slices(query)
-
-    def list_slices(self, query: Mapping[str, str]) -> Sequence[JsonObject]:
-        """See ``SliceApi``."""
-        return self._api.list_slices(query)
-
-    def create_slice(self, body: JsonObject) -> JsonObject:
-        """See ``SliceApi``."""
-        return self._api.create_slice(body)
-
-    def replace_slice(self, body: JsonObject) -> JsonObject:
-        """See ``SliceApi``."""
-        return self._api.replace_slice(body)
-
-    def delete_slice(self, name: str, *, uid: str = "", resource_version: str = "") -> None:
-        """See ``SliceApi``."""
-        self._api.delete_slice(name, uid=uid, resource_version=resource_version)
 
     def _read(self, name: str) -> JsonObject:
         node = self._api.node(name)

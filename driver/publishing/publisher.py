@@ -70,11 +70,11 @@ def controller_maker(
         from driver.publishing.node_slices import NodeController, OwnNode
 
         api = make_api()
-        if check is not None:
-            own = OwnNode(api, check)
-            own.prove(node_name)
-            api = own
-        return NodeController(api, driver_name, node_name, tell, random)
+        if check is None:
+            return NodeController(api, driver_name, node_name, tell, random)
+        own = OwnNode(api, check)
+        own.prove(node_name)
+        return NodeController(api, driver_name, node_name, tell, random, read_node=own.node)
 
     return make
 

@@ -183,8 +183,3 @@ def _said(error: FileError) -> str:
         # Nothing is lost by writing over a later version's record, which can read this one's: it will say more.
         return f"{error.path} has schema {error.found}, this version knows {error.known}"
     return str(error)
-
-
-def was_shown(state_dir: Path) -> bool:
-    """Whether an earlier process left devices whose withdrawal from claims is not confirmed; raises OSError."""
-    return (state_dir / NAME).exists()

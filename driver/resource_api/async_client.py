@@ -71,15 +71,6 @@ class AsyncResourceApi:
         except KubeError as error:
             raise Unavailable(explained(error, "the claim's status", "update on resourceclaims/status")) from error
 
-    async def node(self, name: str) -> JsonObject | None:
-        """The Node, None where there is none; raises ``Unavailable``."""
-        try:
-            return await self.call(lambda api: api.node(name))
-        except NotFound:
-            return None
-        except KubeError as error:
-            raise Unavailable(explained(error, f"Node {name}", "get on nodes")) from error
-
     async def call(self, ask: Callable[[ResourceApi], T], *, patience: float | None = None) -> T:
         """The answer of any question, asked in the pool; errors as they are, and ``Unavailable`` when it takes long.
 

@@ -11,15 +11,18 @@ Blocking and safe for several threads; ``driver.resource_api.async_client`` is t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from driver.resource_api.lists import GROUP, ResourceList, ServedVersion, converted
 from kube.bodies import JsonObject, path_of, text_at
-from kube.collection import Asks, Collection
+from kube.collection import Collection
 from kube.discovery import server_version
 from kube.errors import NotFound
 from kube.json_stream import WHOLE, Fields
 from scheduling.api.versions import from_v1
+
+if TYPE_CHECKING:
+    from kube.client import Client
 
 T = TypeVar("T")
 
@@ -43,35 +46,6 @@ status alone.
 """
 
 
-class ApiClient(Asks, Protocol):
-    """What is needed of a ``kube.client.Client``."""
-
-    @property
-    def server(self) -> str:
-        """Its URL."""
-        ...
-
-    def create(
-        self, path: str, body: JsonObject, query: Mapping[str, str] | None = None, *, attempts: int | None = None
-    ) -> JsonObject:
-        """Create an object in a collection."""
-        ...
-
-    def replace(self, path: str, body: JsonObject, *, attempts: int | None = None) -> JsonObject:
-        """Replace an object."""
-        ...
-
-    def delete(
-        self, path: str, *, uid: str = "", resource_version: str = "", attempts: int | None = None
-    ) -> JsonObject:
-        """Delete an object in that state."""
-        ...
-
-    def close(self) -> None:
-        """End everything."""
-        ...
-
-
 class ResourceApi:
     """Slices, claims, Nodes and pods. A ``kube.client.Client`` for it keeps as many connections as threads ask.
 
@@ -79,7 +53,7 @@ class ResourceApi:
     off, ``ConfigurationError`` where a credential cannot be had.
     """
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
         self._served = ServedVersion(client, client.server)
 

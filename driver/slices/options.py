@@ -123,7 +123,8 @@ class Options(Value):
     ``resources``: the first to publish. None means none, and removes what an earlier life left, unless
     ``wait_for_update``: then nothing is written before the first ``update``. ``sync_delay``, ``mutation_cache_ttl``:
     seconds. ``reconcile_pool_with_name``: publish this one pool only, without a node's name though the owner be a Node,
-    and leave all other pools of the driver to others.
+    and leave all other pools of the driver to others. ``read_node``: reads the Node that owns the slices; by
+    default the client does.
     """
 
     client: SliceApi
@@ -138,5 +139,6 @@ class Options(Value):
     reconcile_pool_with_name: str = ""
     matching: Matching = ByIndex()
     watch: Watch = reflected
+    read_node: Callable[[str], JsonObject] | None = None
     random: Callable[[], float] = random.random
     monotonic: Callable[[], float] = time.monotonic

@@ -61,6 +61,7 @@ class PoolSync:
             driver=options.driver_name,
             owner=options.owner,
             node=node,
+            read_node=options.read_node or options.client.node,
             matching=options.matching,
             told=lambda error: self._handler(error, PUBLISHING),
         )

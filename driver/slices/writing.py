@@ -88,6 +88,7 @@ class SliceWriter:
         driver: str,
         owner: Owner | None,
         node: str,
+        read_node: Callable[[str], JsonObject],
         matching: Matching,
         told: Callable[[Exception], None],
     ) -> None:
@@ -96,6 +97,7 @@ class SliceWriter:
         self._driver = driver
         self._owner = owner
         self._node = node
+        self._read_node = read_node
         self._matching = matching
         self._told = told
         self._looked_up = ""
@@ -183,7 +185,7 @@ class SliceWriter:
         if owner is None or not owner.is_node or owner.uid:
             return owner
         if not self._looked_up:
-            self._looked_up = text_at(self._api.node(owner.name), "metadata", "uid")
+            self._looked_up = text_at(self._read_node(owner.name), "metadata", "uid")
             if not self._looked_up:
                 raise NodeWithoutUid(owner.name)
         return replace(owner, uid=self._looked_up)

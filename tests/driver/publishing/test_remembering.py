@@ -10,7 +10,7 @@ import pytest
 
 from driver.devices.view import OF_DOORS, DoorView, DraDevice
 from driver.publishing.publisher import SlicePublisher
-from driver.publishing.shown import ShownDevices, was_shown
+from driver.publishing.shown import NAME, ShownDevices
 from driver.slices.model import DriverResources
 from driver.slices.store import objects_in
 from kube.bodies import text_at
@@ -107,7 +107,7 @@ def test_a_device_counts_as_shown_before_the_publisher_comes_to_it(rig: Rig) -> 
     rig.controller.synced.clear()
     rig.publish(offered(0), moving(1))
     assert rig.shown.among([]) == {name(0)}
-    assert not was_shown(rig.folder)
+    assert not (rig.folder / NAME).exists()
     rig.controller.synced.set()
     until(lambda: rig.controller.given)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.publishing.shown import NAME, ShownDevices, was_shown
+from driver.publishing.shown import NAME, ShownDevices
 from node.files import FileError, WriteFailed
 
 
@@ -33,9 +33,9 @@ def loaded(folder: Path) -> ShownDevices:
 
 
 def test_what_is_covered_is_known_to_the_next_process(tmp_path: Path) -> None:
-    assert not was_shown(tmp_path)
+    assert not (tmp_path / NAME).exists()
     assert loaded(tmp_path).cover(["b", "a"]) == {"a", "b"}
-    assert was_shown(tmp_path)
+    assert (tmp_path / NAME).exists()
     assert loaded(tmp_path).among(["a", "b", "c"]) == {"a", "b"}
 
 
@@ -53,7 +53,7 @@ def test_a_confirmed_withdrawal_is_forgotten_and_with_the_last_one_the_file(tmp_
     assert shown.forget(["a"], shown.serial) == (frozenset({"a"}), "")
     assert loaded(tmp_path).among([]) == {"b"}
     shown.forget(["b"], shown.serial)
-    assert not was_shown(tmp_path)
+    assert not (tmp_path / NAME).exists()
 
 
 def test_a_device_that_is_published_again_while_its_withdrawal_is_confirmed_stays(tmp_path: Path) -> None:
@@ -105,12 +105,12 @@ def test_a_record_that_cannot_be_read_stays_where_the_next_process_cannot_read_i
 
 def test_a_damaged_record_on_a_full_disk_is_damaged_for_the_next_process_as_well(tmp_path: Path) -> None:
     for _ in range(2):
-        (tmp_path / NAME).write_text("garbage") if not was_shown(tmp_path) else None
+        (tmp_path / NAME).write_text("garbage") if not (tmp_path / NAME).exists() else None
         shown = Full(tmp_path)
         problem = shown.load()
         assert problem.endswith("every device counts as shown to claims until its withdrawal is confirmed")
         assert shown.among(["a"]) == {"a"}
-        assert was_shown(tmp_path), "a start without rules for claims asks for this file"
+        assert (tmp_path / NAME).exists(), "a start without rules for claims asks for this file"
 
 
 def test_a_damaged_record_that_is_lost_says_so(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_what_is_expected_counts_as_shown_before_anything_is_written(tmp_path: P
     shown = loaded(tmp_path)
     shown.expect(["a"])
     assert shown.among([]) == {"a"}
-    assert not was_shown(tmp_path)
+    assert not (tmp_path / NAME).exists()
     assert not shown.on_disk("a")
     assert shown.forget(["a"], shown.serial) == (frozenset({"a"}), "")
     assert shown.among([]) == frozenset()
@@ -191,7 +191,7 @@ def test_what_is_expected_while_its_withdrawal_is_written_stays_and_is_written_a
     shown.cover(["a", "b"])
     assert shown.forget(["a", "b"], shown.serial) == (frozenset({"b"}), "")
     assert shown.among([]) == {"a"}
-    assert not was_shown(tmp_path)
+    assert not (tmp_path / NAME).exists()
     assert shown.cover(["a"]) == {"a"}
     assert loaded(tmp_path).among([]) == {"a"}
 

@@ -73,12 +73,6 @@ async def test_what_a_refused_status_means_is_the_callers_to_say(
     api.close()
 
 
-async def test_a_node_is_read_or_is_not_there(server: ApiServer, api: AsyncResourceApi) -> None:
-    assert await api.node("n") is None
-    server.store.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
-    assert text_at(await api.node("n"), "metadata", "name") == "n"
-
-
 async def test_the_api_is_made_once_and_not_before_it_is_needed(server: ApiServer) -> None:
     made: list[int] = []
 

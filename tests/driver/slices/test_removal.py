@@ -19,7 +19,14 @@ DRIVER = "led.example.com"
 
 def writer(api: ResourceApi, store: SliceStore) -> SliceWriter:
     return SliceWriter(
-        api, store, driver=DRIVER, owner=None, node="", matching=ByIndex(), told=lambda error: pytest.fail(str(error))
+        api,
+        store,
+        driver=DRIVER,
+        owner=None,
+        node="",
+        read_node=api.node,
+        matching=ByIndex(),
+        told=lambda error: pytest.fail(str(error)),
     )
 
 
