@@ -47,8 +47,8 @@ def written(size: int, body: bytes) -> bytes:
         ),
         (written(-5, b""), 400, "Content-Length '-5' is not a number"),
         (written(5, b"[NaN]"), 400, "NaN is not a number"),
-        (written(2, b"\xff\xfe"), 400, "no JSON"),
-        (written(100_000, b"[" * 100_000), 400, "no JSON"),
+        (written(2, b"\xff\xfe"), 400, "is not JSON"),
+        (written(100_000, b"[" * 100_000), 400, "is not JSON"),
     ],
 )
 def test_what_is_no_request_is_refused_in_the_servers_form(
