@@ -28,9 +28,9 @@ from ostler.explain.workloads import (
     COMPUTE_DOMAIN,
     COMPUTE_DOMAIN_GROUP,
     WORKLOADS,
-    asked_of,
-    domain_told,
+    domain_note,
     pod_of,
+    replicas_note,
     template_of,
 )
 from ostler.explain.yaml_places import FieldPath, line_of
@@ -259,7 +259,7 @@ class ObjectCollection:
         if pod is None:
             self._fault(spot.of(subject), "spec", "has no pod template", "write it with its template")
             return
-        self._notes.append(one_line(asked_of(body), _SENTENCE))
+        self._notes.append(one_line(replicas_note(body), _SENTENCE))
         placed = self._placed(Kind.POD, _named(pod))
         known = self._objects[Kind.POD].get(key_of(Kind.POD, placed))
         if known is not None and known != placed:
@@ -276,7 +276,7 @@ class ObjectCollection:
         if template is None:
             self._others[COMPUTE_DOMAIN] += 1
             return
-        self._notes.append(one_line(domain_told(body, name_of(template)), _SENTENCE))
+        self._notes.append(one_line(domain_note(body, name_of(template)), _SENTENCE))
         self._take_object(spot, Kind.TEMPLATE, template)
 
     def _take_object(self, spot: _Spot, kind: Kind, body: JsonObject) -> None:

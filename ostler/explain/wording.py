@@ -20,36 +20,8 @@ from ostler.explain.page import (
     value,
     values,
 )
-from scheduling.explain.obstacles import (
-    AllNeedsPools,
-    Bearers,
-    CapacityExhausted,
-    CapacityUnfit,
-    ClassMissing,
-    Competing,
-    ConditionFalse,
-    ConstraintUnsatisfiable,
-    CounterExhausted,
-    FeatureOff,
-    Held,
-    NodeOutside,
-    NodeRefused,
-    NoDevices,
-    NotTogether,
-    ObjectRefused,
-    Obstacle,
-    OfDevices,
-    PoolIncomplete,
-    PoolInvalid,
-    PoolOutdated,
-    SearchEnded,
-    SelectorBroken,
-    SelectorUnreadable,
-    Tainted,
-    TooMany,
-    Usage,
-    Waiting,
-)
+from scheduling.explain import obstacles as kinds
+from scheduling.explain.obstacles import Obstacle
 
 HOLDERS = 3
 """Holders shown one by one."""
@@ -63,9 +35,9 @@ _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 def obstacle_lines(obstacle: Obstacle, depth: int, *, claims: bool = False) -> list[Line]:
     """The lines for any reason; ``claims``: there are several, so that requests and constraints need theirs named."""
-    if isinstance(obstacle, OfDevices):
+    if isinstance(obstacle, kinds.OfDevices):
         return device_lines(obstacle, depth)
-    if isinstance(obstacle, ConstraintUnsatisfiable | Competing | NotTogether):
+    if isinstance(obstacle, kinds.ConstraintUnsatisfiable | kinds.Competing | kinds.NotTogether):
         return _of_several(obstacle, depth, claims=claims)
     return _of_the_request(obstacle, depth) or _of_the_node(obstacle, depth)
 
@@ -73,37 +45,37 @@ def obstacle_lines(obstacle: Obstacle, depth: int, *, claims: bool = False) -> l
 def _of_the_request(obstacle: Obstacle, depth: int) -> list[Line]:
     """The lines for a reason that is the same on every node; none for another."""
     match obstacle:
-        case ClassMissing():
+        case kinds.ClassMissing():
             there = f"there are: {', '.join(obstacle.near)}" if obstacle.near else "there are none"
             said = line(depth, "there is no DeviceClass ", value(quoted(obstacle.name)))
             return [said, advice(depth + 1, f"create it, or correct deviceClassName; {there}")]
-        case SelectorUnreadable():
+        case kinds.SelectorUnreadable():
             said = line(depth, f"{source(obstacle.source)} does not compile: {obstacle.message}")
             return [said, *_place(obstacle.expression, obstacle.line, obstacle.column, depth + 1)]
-        case SelectorBroken():
+        case kinds.SelectorBroken():
             return _broken(obstacle, depth)
-        case Waiting():
+        case kinds.Waiting():
             return [line(depth, obstacle.what)]
-        case AllNeedsPools():
+        case kinds.AllNeedsPools():
             names = joined([quoted(name) for name in obstacle.requests])
             return [line(depth, f"request {names} wants all devices, so every pool of a node must be usable")]
-        case TooMany():
+        case kinds.TooMany():
             most = f"a claim gets {obstacle.limit} at most"
             return [
                 line(depth, f"{obstacle.wanted} devices wanted in all; {most}"),
                 advice(depth + 1, "ask for fewer, or use several claims"),
             ]
-        case FeatureOff():
+        case kinds.FeatureOff():
             of = f": {some(obstacle.devices)}" if obstacle.devices else ""
             return [line(depth, f"{obstacle.path} needs {obstacle.feature}, which this cluster does not have{of}")]
-        case ObjectRefused():
+        case kinds.ObjectRefused():
             where = " ".join(part for part in (obstacle.object, obstacle.path) if part)
             return [line(depth, f"{where}: {obstacle.message}" if where else obstacle.message)]
         case _:
             return []
 
 
-def _broken(obstacle: SelectorBroken, depth: int) -> list[Line]:
+def _broken(obstacle: kinds.SelectorBroken, depth: int) -> list[Line]:
     on = f" on {some(obstacle.devices)}" if obstacle.devices else ""
     said = line(depth, f"{source(obstacle.source)} fails with an error{on}: ", value(obstacle.message))
     lines = [said]
@@ -133,9 +105,9 @@ def _place(expression: str, row: int, column: int, depth: int) -> list[Line]:
 
 def _of_several(obstacle: Obstacle, depth: int, *, claims: bool) -> list[Line]:
     match obstacle:
-        case ConstraintUnsatisfiable():
+        case kinds.ConstraintUnsatisfiable():
             return _constraint(obstacle, depth, claims=claims)
-        case Competing():
+        case kinds.Competing():
             named = claims or len({claim for claim, _ in obstacle.requests}) > 1
             names = [f"{claim} {quoted(name)}" if named else quoted(name) for claim, name in obstacle.requests]
             under = f" under {joined(obstacle.constraints)}" if obstacle.constraints else ""
@@ -145,7 +117,7 @@ def _of_several(obstacle: Obstacle, depth: int, *, claims: bool) -> list[Line]:
                 together = " together" if len(obstacle.constraints) > 1 else ""
                 return [line(depth, f"request {names[0]} can be met, but not{under}{together}")]
             return [line(depth, f"requests {joined(names)} can each be met, but not together{under}")]
-        case NotTogether():
+        case kinds.NotTogether():
             shared = f": they share {joined(obstacle.counters)}" if obstacle.counters else ""
             said = line(depth, f"at most {obstacle.possible} of them are available at the same time{shared}")
             return [said, *used_lines(obstacle.users, depth + 1)]
@@ -153,7 +125,7 @@ def _of_several(obstacle: Obstacle, depth: int, *, claims: bool) -> list[Line]:
             raise TypeError(f"no words for {obstacle!r}")
 
 
-def _constraint(obstacle: ConstraintUnsatisfiable, depth: int, *, claims: bool) -> list[Line]:
+def _constraint(obstacle: kinds.ConstraintUnsatisfiable, depth: int, *, claims: bool) -> list[Line]:
     over = f" over {joined([quoted(name) for name in obstacle.requests])}" if obstacle.requests else ""
     of = f"claim {obstacle.claim}, " if claims else ""
     equal = obstacle.rule == "matchAttribute"
@@ -179,7 +151,7 @@ def _constraint(obstacle: ConstraintUnsatisfiable, depth: int, *, claims: bool) 
     return lines
 
 
-def _bearers(each: Bearers, by_request: bool) -> str:
+def _bearers(each: kinds.Bearers, by_request: bool) -> str:
     said = f"{'absent' if each.value is None else each.value} {TIMES} {each.count}"
     of = " + ".join(f"{count} {name}" for name, count in each.requests if count)
     return f"{said} ({of})" if by_request and of else said
@@ -187,34 +159,34 @@ def _bearers(each: Bearers, by_request: bool) -> str:
 
 def _of_the_node(obstacle: Obstacle, depth: int) -> list[Line]:
     match obstacle:
-        case NodeRefused():
+        case kinds.NodeRefused():
             return [line(depth, f"the pod cannot run there: {reason}") for reason in obstacle.reasons]
-        case NodeOutside():
+        case kinds.NodeOutside():
             where = some(obstacle.nodes) if obstacle.nodes else "other nodes"
             return [line(depth, f"claim {obstacle.claim} has its devices already, for {where}")]
-        case NoDevices():
+        case kinds.NoDevices():
             there = f" (drivers with devices elsewhere: {some(obstacle.drivers)})" if obstacle.drivers else ""
             return [
                 line(depth, f"no ResourceSlice offers devices here{there}"),
                 advice(depth + 1, "check whether the driver's pod runs on the node"),
             ]
-        case PoolIncomplete():
+        case kinds.PoolIncomplete():
             return _incomplete(obstacle, depth)
-        case PoolOutdated():
+        case kinds.PoolOutdated():
             ages = f"generation {obstacle.generation}, the pool is at {obstacle.newest}"
             return [line(depth, f"pool {obstacle.pool} of {obstacle.driver}: the slices for this node are of {ages}")]
-        case PoolInvalid():
+        case kinds.PoolInvalid():
             return [
                 line(depth, f"pool {obstacle.pool} of {obstacle.driver} is invalid: {obstacle.reason}"),
                 advice(depth + 1, f"the driver publishes its slices: check {obstacle.driver}"),
             ]
-        case SearchEnded():
+        case kinds.SearchEnded():
             return [line(depth, f"no answer: {obstacle.message}")]
         case _:
             raise TypeError(f"no words for {obstacle!r}")
 
 
-def _incomplete(obstacle: PoolIncomplete, depth: int) -> list[Line]:
+def _incomplete(obstacle: kinds.PoolIncomplete, depth: int) -> list[Line]:
     there = f" ({some(obstacle.slices)})" if obstacle.slices else ""
     found = f"{obstacle.found} of {number(obstacle.wanted, 'slice')} of generation {obstacle.generation}"
     return [
@@ -226,20 +198,20 @@ def _incomplete(obstacle: PoolIncomplete, depth: int) -> list[Line]:
     ]
 
 
-def device_lines(obstacle: OfDevices, depth: int) -> list[Line]:
+def device_lines(obstacle: kinds.OfDevices, depth: int) -> list[Line]:
     """The lines for a reason that concerns devices."""
     match obstacle:
-        case ConditionFalse():
+        case kinds.ConditionFalse():
             return _condition_false(obstacle, depth)
-        case Held():
+        case kinds.Held():
             return _held(obstacle, depth)
-        case Tainted():
+        case kinds.Tainted():
             return _tainted(obstacle, depth)
-        case CounterExhausted():
+        case kinds.CounterExhausted():
             return _counter(obstacle, depth)
-        case CapacityExhausted():
+        case kinds.CapacityExhausted():
             return _capacity(obstacle, depth)
-        case CapacityUnfit():
+        case kinds.CapacityUnfit():
             asked = f"{obstacle.capacity}: {obstacle.asked} asked, " if obstacle.asked else f"{obstacle.capacity}: "
             return [line(depth, _times(obstacle), asked if obstacle.capacity else "", value(obstacle.reason))]
         case _:
@@ -251,11 +223,11 @@ def advice(depth: int, *pieces: TextPiece | str) -> Line:
     return line(depth, TextPiece("→ ", Ink.GOOD), *pieces)
 
 
-def _times(obstacle: OfDevices) -> TextPiece:
+def _times(obstacle: kinds.OfDevices) -> TextPiece:
     return TextPiece(f"{obstacle.count} {TIMES} ", Ink.HEADING)
 
 
-def _condition_false(obstacle: ConditionFalse, depth: int) -> list[Line]:
+def _condition_false(obstacle: kinds.ConditionFalse, depth: int) -> list[Line]:
     pieces: list[TextPiece | str] = [
         _times(obstacle),
         f"{source(obstacle.source)}: ",
@@ -269,7 +241,7 @@ def _condition_false(obstacle: ConditionFalse, depth: int) -> list[Line]:
     return [line(depth, *pieces)]
 
 
-def _held(obstacle: Held, depth: int) -> list[Line]:
+def _held(obstacle: kinds.Held, depth: int) -> list[Line]:
     held = sorted(zip(obstacle.devices, obstacle.holders, strict=True), key=lambda pair: (pair[1].claim, pair[1].pods))
     groups = [(who, [device for device, _ in each]) for who, each in groupby(held, key=lambda pair: pair[1])]
     groups.sort(key=lambda group: obstacle.devices.index(group[1][0]))
@@ -282,7 +254,7 @@ def _held(obstacle: Held, depth: int) -> list[Line]:
     return lines
 
 
-def _tainted(obstacle: Tainted, depth: int) -> list[Line]:
+def _tainted(obstacle: kinds.Tainted, depth: int) -> list[Line]:
     taint = (
         f"{obstacle.key}={obstacle.value}:{obstacle.effect}" if obstacle.value else f"{obstacle.key}:{obstacle.effect}"
     )
@@ -305,7 +277,7 @@ def _scalar(text: str) -> str:
     return text if bare and text.lower() not in _WORDS else json.dumps(text)
 
 
-def _counter(obstacle: CounterExhausted, depth: int) -> list[Line]:
+def _counter(obstacle: kinds.CounterExhausted, depth: int) -> list[Line]:
     where = f'counter "{obstacle.counter}" of "{obstacle.set}" (pool {obstacle.pool}): '
     amounts = f"{obstacle.needed} needed, {obstacle.free} of {obstacle.total} free"
     if obstacle.free.startswith("-"):
@@ -314,7 +286,7 @@ def _counter(obstacle: CounterExhausted, depth: int) -> list[Line]:
     return [line(depth, _times(obstacle), where, value(amounts)), *used_lines(obstacle.users, depth + 1)]
 
 
-def _capacity(obstacle: CapacityExhausted, depth: int) -> list[Line]:
+def _capacity(obstacle: kinds.CapacityExhausted, depth: int) -> list[Line]:
     amounts = f"{obstacle.needed} needed, {obstacle.free} of {obstacle.total} free"
     said = line(
         depth, _times(obstacle), f"capacity {obstacle.capacity}: ", value(amounts), f": {some(obstacle.devices)}"
@@ -322,7 +294,7 @@ def _capacity(obstacle: CapacityExhausted, depth: int) -> list[Line]:
     return [said, *used_lines(obstacle.users, depth + 1)]
 
 
-def used_lines(users: tuple[Usage, ...], depth: int) -> list[Line]:
+def used_lines(users: tuple[kinds.Usage, ...], depth: int) -> list[Line]:
     """Who has how much of something shared."""
     shown = users if len(users) <= HOLDERS + 1 else users[:HOLDERS]
     lines = [line(depth, f"{each.amount} used by {each.device}, held by {holder(each.holder)}") for each in shown]

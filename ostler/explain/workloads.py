@@ -44,7 +44,7 @@ _DRIVER = "compute-domain.nvidia.com"
 _CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
 
 
-def asked_of(body: JsonObject) -> str:
+def replicas_note(body: JsonObject) -> str:
     """For how many of a workload's pods an answer is, in a sentence without its end."""
     kind = str(body["kind"])
     subject = f"{kind} {name_of(body)}"
@@ -72,7 +72,7 @@ def template_of(domain: JsonObject) -> JsonObject | None:
     }
 
 
-def domain_told(domain: JsonObject, template: str) -> str:
+def domain_note(domain: JsonObject, template: str) -> str:
     """What a ComputeDomain brings, in a sentence without its end."""
     return (
         f"{COMPUTE_DOMAIN} {name_of(domain)}: NVIDIA's controller makes claim template {template} for it, which asks "
@@ -103,7 +103,7 @@ def read_workload(client: ObjectGetter, kind: str, namespace: str, name: str) ->
     pod = pod_of(body)
     if pod is None:
         raise BadQuestion(f"{kind} {namespace}/{name} has no pod template")
-    return pod, asked_of(body)
+    return pod, replicas_note(body)
 
 
 def pod_of(body: JsonObject) -> JsonObject | None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.allocator.allocated import CounterKey
-from scheduling.allocator.interchange import DeviceKind
+from scheduling.allocator.interchange import InterchangeableDevices
 from scheduling.allocator.placement import Placement
 from scheduling.allocator.pools import Pool
 from scheduling.allocator.problem import Problem
@@ -118,7 +118,7 @@ class _Take:
 class CounterBounds:
     """The bounds for one problem."""
 
-    def __init__(self, problem: Problem, placement: Placement, kinds: Sequence[DeviceKind]) -> None:
+    def __init__(self, problem: Problem, placement: Placement, kinds: Sequence[InterchangeableDevices]) -> None:
         """`kinds` that take no counters, or are shared, do not matter."""
         self._problem = problem
         self._placement = placement
@@ -179,7 +179,7 @@ class CounterBounds:
             wanted -= min(number, wanted)
         return total
 
-    def _taken_by(self, kind: DeviceKind) -> dict[str, _Take]:
+    def _taken_by(self, kind: InterchangeableDevices) -> dict[str, _Take]:
         takes: dict[str, _Take] = {}
         for key, amount in kind.consumed.items():
             place = (kind.pool, key)
@@ -191,7 +191,7 @@ class CounterBounds:
                     takes[name] = _Take(known.least + share, known.keys | {place}, split=True)
         return takes
 
-    def _common(self, kinds: Sequence[DeviceKind]) -> dict[str, _Take]:
+    def _common(self, kinds: Sequence[InterchangeableDevices]) -> dict[str, _Take]:
         """The names of which all of these kinds take."""
         common = dict(self._takes[id(kinds[0])])
         for kind in kinds[1:]:

@@ -30,7 +30,7 @@ _SORTING_MAX = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceKind:
+class InterchangeableDevices:
     """Interchangeable devices: a mask, and what each takes of its pool's counters."""
 
     devices: int
@@ -44,7 +44,7 @@ class _Group:
     """The kinds that take counters of the same sets, in an order that is the same for groups that are alike."""
 
     sets: set[CounterSet]
-    kinds: list[tuple[Hashable, DeviceKind]] = field(default_factory=list)
+    kinds: list[tuple[Hashable, InterchangeableDevices]] = field(default_factory=list)
     counters: tuple[tuple[Pool, CounterKey], ...] = ()
 
 
@@ -60,7 +60,7 @@ class _View:
     many: int  # the dedicated ones of these
     counters: Mapping[CounterSet, tuple[CounterKey, ...]]  # of kinds in no group, or in one that is like no other
     alike: Mapping[CounterSet, tuple[int, _Group]]  # with the number of the class of groups that are alike
-    all_kinds: tuple[DeviceKind, ...]
+    all_kinds: tuple[InterchangeableDevices, ...]
     mates: Mapping[int, int]  # position -> the dedicated devices of its kind, where there are others
 
 
@@ -87,7 +87,7 @@ class Interchange:
         self._sortings: dict[tuple[int, int], _View] = {}
 
     @property
-    def kinds(self) -> tuple[DeviceKind, ...]:
+    def kinds(self) -> tuple[InterchangeableDevices, ...]:
         """The kinds of the devices that the claims can have."""
         return self._view(*self._choices[0]).all_kinds if self._choices else ()
 
@@ -157,7 +157,9 @@ class Interchange:
             tuple([(each.devices & before).bit_count() for _, each in group.kinds]) if before else None,
         )
 
-    def _counts(self, placement: Placement, kind: DeviceKind, marked: int, own: int, before: int) -> Hashable:
+    def _counts(
+        self, placement: Placement, kind: InterchangeableDevices, marked: int, own: int, before: int
+    ) -> Hashable:
         """How many of a kind are busy, and how many of these stand before the place where the search goes on."""
         devices = kind.devices
         if kind.shared:
@@ -252,12 +254,12 @@ class Interchange:
             key = (None if group is None else id(group), self._profile(position, group, plans, asked, constraints))
             masks[key] = masks.get(key, 0) | 1 << position
         by_id = {id(group): group for group in groups.values()}
-        loose: list[DeviceKind] = []
-        kinds: list[DeviceKind] = []
+        loose: list[InterchangeableDevices] = []
+        kinds: list[InterchangeableDevices] = []
         for (owner, profile), same in masks.items():
             first = (same & -same).bit_length() - 1
             shared = bool(self._suitability.shared >> first & 1)
-            kind = DeviceKind(same, self._problem.pool_of[first], dict(self._consumed(first)), shared)
+            kind = InterchangeableDevices(same, self._problem.pool_of[first], dict(self._consumed(first)), shared)
             kinds.append(kind)
             if owner is None:
                 loose.append(kind)
@@ -303,7 +305,7 @@ class Interchange:
                 groups[each] = joined
         return groups
 
-    def _compare(self, groups: Iterable[_Group], loose: list[DeviceKind]) -> list[tuple[_Group, ...]]:
+    def _compare(self, groups: Iterable[_Group], loose: list[InterchangeableDevices]) -> list[tuple[_Group, ...]]:
         """The groups that are alike; the kinds of all others are loose."""
         classes: dict[Hashable, list[_Group]] = {}
         for group in groups:

@@ -26,7 +26,7 @@ from itertools import islice
 from scheduling.allocator.bounds import CounterBounds, can_be_met
 from scheduling.allocator.claims import RESULTS_MAX
 from scheduling.allocator.constraints import START, State
-from scheduling.allocator.interchange import DeviceKind
+from scheduling.allocator.interchange import InterchangeableDevices
 from scheduling.allocator.placement import Placement
 from scheduling.allocator.problem import Problem, RequestPlan
 from scheduling.allocator.suitability import Suitability, positions, union
@@ -60,7 +60,7 @@ class LookAhead:
     """Counts whether the rest of a search can still succeed."""
 
     def __init__(
-        self, problem: Problem, placement: Placement, suitability: Suitability, kinds: Sequence[DeviceKind]
+        self, problem: Problem, placement: Placement, suitability: Suitability, kinds: Sequence[InterchangeableDevices]
     ) -> None:
         """`kinds` are the devices, sorted by what they take of counters among other things."""
         self._problem = problem

@@ -27,22 +27,10 @@ from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import CompileError, EvaluationError
 from scheduling.cel.library.regex import MissingLibrary
+from scheduling.explain import obstacles as kinds
 from scheduling.explain.cluster import Cluster
 from scheduling.explain.judge import Claims, NodeJudge, Part, constraints_of, only_alternative, reduced, requests_of
-from scheduling.explain.obstacles import (
-    AllNeedsPools,
-    ClassMissing,
-    ConditionFalse,
-    NoDevices,
-    ObjectRefused,
-    Obstacle,
-    PoolIncomplete,
-    PoolInvalid,
-    PoolOutdated,
-    SearchEnded,
-    SelectorSource,
-    TooMany,
-)
+from scheduling.explain.obstacles import Obstacle
 from scheduling.explain.placing import placements, shared, title_of, title_of_reference
 from scheduling.explain.remedies import remedies
 from scheduling.explain.screening import Screened, broken, devices_for, refusal, screen, unreadable
@@ -89,7 +77,9 @@ def examine(claims: Claims, node: JsonObject, cluster: Cluster) -> tuple[NodeFin
             return _refused(claims, ground, cluster, answer.error), _none
         return _Blocked(claims, ground, cluster, judge).finding(answer.error)
     except FatalError as error:
-        return NodeFinding(name, NodeOutcome.ERROR, obstacles=(told(error, claims, cluster.cel_features),)), _none
+        return NodeFinding(
+            name, NodeOutcome.ERROR, obstacles=(obstacle_of(error, claims, cluster.cel_features),)
+        ), _none
 
 
 def _none() -> tuple[Remedy, ...]:
@@ -98,14 +88,14 @@ def _none() -> tuple[Remedy, ...]:
 
 def _refused(claims: Claims, ground: NodeSupply, cluster: Cluster, error: FatalError) -> NodeFinding:
     """The allocator refuses the claims. If it cannot give "all devices", the pools at fault are named."""
-    obstacles: tuple[Obstacle, ...] = (told(error, claims, cluster.cel_features),)
+    obstacles: tuple[Obstacle, ...] = (obstacle_of(error, claims, cluster.cel_features),)
     facts = [Claim(claim) for claim in claims]
     requests = [one for fact in facts for choice in fact.requests for one in choice.alternatives]
     if any(request.mode == "All" for request in requests):
         if error.field.endswith("allocationMode"):
             names = tuple(request.name for request in requests if request.mode == "All")
             faults = tuple(fault for _, fault in faulty(ground.pools, ground.name, ground.labels, cluster))
-            obstacles = (AllNeedsPools(names), *faults) if faults else obstacles
+            obstacles = (kinds.AllNeedsPools(names), *faults) if faults else obstacles
         elif found := _CONSTRAINT.fullmatch(error.field):
             number = next((i for i, fact in enumerate(facts) if fact.reference == error.object), 0)
             screened = {
@@ -132,7 +122,7 @@ class _Blocked:
         parts = requests_of(self._claims)
         alone = self._impossible_alone(parts, known=not isinstance(error, GaveUp))
         if isinstance(error, GaveUp) and not alone:
-            return NodeFinding(name, NodeOutcome.UNKNOWN, obstacles=(SearchEnded(error.message),)), _none
+            return NodeFinding(name, NodeOutcome.UNKNOWN, obstacles=(kinds.SearchEnded(error.message),)), _none
         core = None if alone else smallest(self._claims, self._judge.possible)
         blamed = alone or list(core.requests if core is not None else parts)
         screened = {part: self._screened(part) for part in blamed}
@@ -168,7 +158,7 @@ class _Blocked:
                 alone = only_alternative(reduced(self._claims, [part], ()), (0, 0), number)
                 found = [not_together(alone, seen, enough, self._judge), *found]
             if core is not None:
-                found = [each for each in found if not isinstance(each, ConditionFalse)]
+                found = [each for each in found if not isinstance(each, kinds.ConditionFalse)]
             yield RequestFinding(
                 claim=title_of(self._claims[part[0]]),
                 request=request.name,
@@ -192,7 +182,7 @@ class _Blocked:
         if not any_pool or not ground.devices:
             drivers = sorted({each.pool.driver for each in cluster.index.all})
             if not any_pool:
-                yield NoDevices(tuple(drivers))
+                yield kinds.NoDevices(tuple(drivers))
 
     def _could_serve(self, device: SliceDevice, request: DeviceRequest) -> bool:
         against = refusal(request, device, device.name, self._cluster)
@@ -207,12 +197,13 @@ def limit_of(claims: Claims) -> Iterator[Obstacle]:
             counts = [0 if request.mode == "All" else request.count for request in choice.alternatives]
             wanted += min(counts, default=0)
         if wanted > RESULTS_MAX:
-            yield TooMany(wanted, RESULTS_MAX)
+            yield kinds.TooMany(wanted, RESULTS_MAX)
 
 
 NEAR = 5
 """Names of classes that are offered."""
 _LIBRARY = str(MissingLibrary())
+_DEFAULT_FEATURES = CelFeatures()
 _INDEX = re.compile(r"selectors\[(\d+)\]")
 _REQUEST = re.compile(r"spec\.devices\.requests\[(\d+)\](?:\.firstAvailable\[(\d+)\])?")
 _CONSTRAINT = re.compile(r"spec\.devices\.constraints\[(\d+)\]")
@@ -226,9 +217,9 @@ def faulty(pools: Sequence[Pool], name: str, labels: Labels, cluster: Cluster) -
             names = tuple(sorted(each.name for each in there))
             generation = newest(pool.id, cluster)
             counts = (generation, pool.present, pool.expected)
-            yield pool.id, PoolIncomplete(pool.id.driver, pool.id.pool, *counts, names)
+            yield pool.id, kinds.PoolIncomplete(pool.id.driver, pool.id.pool, *counts, names)
         elif pool.is_invalid:
-            yield pool.id, PoolInvalid(pool.id.driver, pool.id.pool, pool.invalid_reason)
+            yield pool.id, kinds.PoolInvalid(pool.id.driver, pool.id.pool, pool.invalid_reason)
     gathered = {pool.id for pool in pools}
     dropped: dict[PoolID, int] = {}
     for each in cluster.index.for_node(name):
@@ -236,7 +227,7 @@ def faulty(pools: Sequence[Pool], name: str, labels: Labels, cluster: Cluster) -
             dropped[each.pool] = max(each.generation, dropped.get(each.pool, 0))
     for pool_id, generation in dropped.items():
         if newest(pool_id, cluster) > generation:
-            yield pool_id, PoolOutdated(pool_id.driver, pool_id.pool, generation, newest(pool_id, cluster))
+            yield pool_id, kinds.PoolOutdated(pool_id.driver, pool_id.pool, generation, newest(pool_id, cluster))
 
 
 def newest(pool: PoolID, cluster: Cluster) -> int:
@@ -251,7 +242,9 @@ def present(pool: PoolID, name: str, labels: Labels, cluster: Cluster) -> list[S
     return [one for each in slices for one in each.devices if each.per_device is not True or one.selects(name, labels)]
 
 
-def told(error: AllocationError, claims: Sequence[JsonObject], features: CelFeatures = CelFeatures()) -> Obstacle:  # noqa: B008 - a frozen value
+def obstacle_of(
+    error: AllocationError, claims: Sequence[JsonObject], features: CelFeatures = _DEFAULT_FEATURES
+) -> Obstacle:
     """The error in facts; ``claims``: those that were to be allocated.
 
     Raises ``ExplainError`` where it is not the cluster that is at fault, but a library that is missing here.
@@ -260,17 +253,17 @@ def told(error: AllocationError, claims: Sequence[JsonObject], features: CelFeat
         if error.cause.message == _LIBRARY:
             raise ExplainError(_LIBRARY)
         return _selector(error, claims, features)
-    return ObjectRefused(str(error.object), error.field, error.message)
+    return kinds.ObjectRefused(str(error.object), error.field, error.message)
 
 
 def _selector(error: SelectorError, claims: Sequence[JsonObject], features: CelFeatures) -> Obstacle:
     found = _INDEX.search(error.field)
     index = int(found.group(1)) if found else 0
     if error.object.kind == "DeviceClass":
-        source = SelectorSource("class", error.object.name, index)
+        source = kinds.SelectorSource("class", error.object.name, index)
     else:
         claim = title_of_reference(error.object) if len(claims) > 1 else ""
-        source = SelectorSource("request", _request_name(error, claims), index, claim)
+        source = kinds.SelectorSource("request", _request_name(error, claims), index, claim)
     cause = error.cause
     if isinstance(cause, CompileError):
         return unreadable(source, cause)
@@ -292,8 +285,8 @@ def _request_name(error: AllocationError, claims: Sequence[JsonObject]) -> str:
     return choice.alternatives[int(found.group(2) or 0)].name
 
 
-def class_missing(name: str, cluster: Cluster) -> ClassMissing:
+def class_missing(name: str, cluster: Cluster) -> kinds.ClassMissing:
     """No class has this name; what there is instead."""
     names = sorted(cluster.classes)
     near = get_close_matches(name, names, NEAR) or names[:NEAR]
-    return ClassMissing(name, tuple(near))
+    return kinds.ClassMissing(name, tuple(near))

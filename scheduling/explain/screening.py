@@ -22,22 +22,16 @@ from scheduling.allocator.slices import DeviceID, SliceDevice, Taint
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.errors import CompileError, EvaluationError
 from scheduling.cel.program import DeviceRead, MissingValue, SelectorCondition
+from scheduling.explain import obstacles as kinds
 from scheduling.explain.amounts import SharedCounters, capacity_exhausted, capacity_unfit
 from scheduling.explain.cluster import SINCE, Cluster, TaintOf
 from scheduling.explain.obstacles import (
     CapacityExhausted,
-    ClaimHolder,
     ConditionFalse,
     CounterExhausted,
-    FeatureOff,
     Held,
     Obstacle,
-    OfDevices,
-    ReadValue,
-    SelectorBroken,
     SelectorSource,
-    SelectorUnreadable,
-    Tainted,
 )
 from scheduling.explain.state import objects_at
 from scheduling.explain.verdict import gist
@@ -84,19 +78,19 @@ def refusal(request: DeviceRequest, device: SliceDevice, name: str, cluster: Clu
     return None
 
 
-def unreadable(source: SelectorSource, error: CompileError) -> SelectorUnreadable:
+def unreadable(source: SelectorSource, error: CompileError) -> kinds.SelectorUnreadable:
     """A compile error as an obstacle."""
     line, column = (error.place.line, error.place.column + 1) if error.place is not None else (0, 0)
-    return SelectorUnreadable(source, error.expression, error.message, line, column)
+    return kinds.SelectorUnreadable(source, error.expression, error.message, line, column)
 
 
 def broken(
     source: SelectorSource, error: EvaluationError, account: Sequence[SelectorCondition], name: str
-) -> SelectorBroken:
+) -> kinds.SelectorBroken:
     """A run-time error as an obstacle."""
     within = next((each.text for each in account if isinstance(each.outcome, EvaluationError)), error.expression)
     line, column = (error.place.line, error.place.column + 1) if error.place is not None else (0, 0)
-    return SelectorBroken(source, error.expression, within, error.message, line, column, (name,), 1)
+    return kinds.SelectorBroken(source, error.expression, within, error.message, line, column, (name,), 1)
 
 
 def _false(source: SelectorSource, expression: str, account: Sequence[SelectorCondition], name: str) -> DeviceRefusal:
@@ -106,7 +100,7 @@ def _false(source: SelectorSource, expression: str, account: Sequence[SelectorCo
         return DeviceRefusal(ConditionFalse((name,), 1, source, expression))
     first = false[0]
     foreign = all(read.path == DRIVER for read in first.reads) and bool(first.reads)
-    values = tuple(dict.fromkeys(ReadValue(read.path, shown(read)) for read in first.reads))
+    values = tuple(dict.fromkeys(kinds.ReadValue(read.path, shown(read)) for read in first.reads))
     return DeviceRefusal(
         ConditionFalse((name,), 1, source, first.text, values, len(false) - 1),
         foreign=foreign,
@@ -203,7 +197,7 @@ def merged(obstacles: Iterable[Obstacle]) -> list[Obstacle]:
 
 def _joined(same: Sequence[Obstacle]) -> Obstacle:
     first = same[0]
-    if len(same) == 1 or not isinstance(first, OfDevices | SelectorBroken | FeatureOff):
+    if len(same) == 1 or not isinstance(first, kinds.OfDevices | kinds.SelectorBroken | kinds.FeatureOff):
         return first
     devices = tuple(name for each in same for name in _devices(each))
     match first:
@@ -215,17 +209,17 @@ def _joined(same: Sequence[Obstacle]) -> Obstacle:
                 one for each in same if isinstance(each, CounterExhausted | CapacityExhausted) for one in each.users
             )
             return replace(first, devices=devices, count=len(devices), users=tuple(users))
-        case FeatureOff():
+        case kinds.FeatureOff():
             return replace(first, devices=devices)
         case _:
             return replace(first, devices=devices, count=len(devices))
 
 
 def _devices(obstacle: Obstacle) -> tuple[str, ...]:
-    return obstacle.devices if isinstance(obstacle, OfDevices | SelectorBroken | FeatureOff) else ()
+    return obstacle.devices if isinstance(obstacle, kinds.OfDevices | kinds.SelectorBroken | kinds.FeatureOff) else ()
 
 
-_ORDER = (Held, Tainted, CapacityExhausted, CounterExhausted)
+_ORDER = (Held, kinds.Tainted, CapacityExhausted, CounterExhausted)
 
 
 def _order(obstacle: Obstacle) -> int:
@@ -253,12 +247,12 @@ def _nearest(refused: Sequence[DeviceRefusal]) -> list[Obstacle]:
 
 def _with_examples(same: Sequence[ConditionFalse]) -> ConditionFalse:
     """One condition that is false for many values, such as of a serial number: the first few stand for all."""
-    values: list[ReadValue] = []
+    values: list[kinds.ReadValue] = []
     for path in dict.fromkeys(value.path for each in same for value in each.values):
         found = dict.fromkeys(value.value for each in same for value in each.values if value.path == path)
         texts = ["absent" if text is None else text for text in found]
         more = f" … {len(texts) - EXAMPLES} more" if len(texts) > EXAMPLES else ""
-        values.append(ReadValue(path, ", ".join(texts[:EXAMPLES]) + more))
+        values.append(kinds.ReadValue(path, ", ".join(texts[:EXAMPLES]) + more))
     return replace(
         same[0],
         devices=tuple(device for each in same for device in each.devices),
@@ -271,10 +265,10 @@ def _with_examples(same: Sequence[ConditionFalse]) -> ConditionFalse:
 def _without_feature(device: SliceDevice, name: str, cluster: Cluster) -> DeviceRefusal | None:
     if device.binding_conditions and not cluster.features.binding_conditions:
         gate = SINCE["binding_conditions"][1]
-        return DeviceRefusal(FeatureOff(gate, "a device with binding conditions", (name,)), missed=0)
+        return DeviceRefusal(kinds.FeatureOff(gate, "a device with binding conditions", (name,)), missed=0)
     if device.consumes and not cluster.features.partitionable_devices:
         gate = SINCE["partitionable_devices"][1]
-        return DeviceRefusal(FeatureOff(gate, "a device with shared counters", (name,)), missed=0)
+        return DeviceRefusal(kinds.FeatureOff(gate, "a device with shared counters", (name,)), missed=0)
     return None
 
 
@@ -288,14 +282,14 @@ def _held(request: DeviceRequest, device: SliceDevice, name: str, cluster: Clust
     if request.admin_access or device.id not in cluster.allocated.devices:
         return []
     holders = tuple(dict.fromkeys(each.holder for each in cluster.holdings.get(device.id, ())))
-    return [Held((name,), 1, (holders[0] if holders else ClaimHolder(""),))]
+    return [Held((name,), 1, (holders[0] if holders else kinds.ClaimHolder(""),))]
 
 
 def _tainted(request: DeviceRequest, device: SliceDevice, name: str, cluster: Cluster) -> list[Obstacle]:
     if not cluster.features.device_taints:
         return []
     return [
-        Tainted((name,), 1, taint.key, taint.value, taint.effect, cluster.rules.get(_key(device, taint), ""))
+        kinds.Tainted((name,), 1, taint.key, taint.value, taint.effect, cluster.rules.get(_key(device, taint), ""))
         for taint in dict.fromkeys(untolerated(device.taints, request.tolerations))
     ]
 

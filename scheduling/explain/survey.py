@@ -17,7 +17,7 @@ from scheduling.allocator.node_selection import SelectorFault, selector_matcher
 from scheduling.allocator.pools import node_identity
 from scheduling.allocator.reading import FatalError
 from scheduling.explain.cluster import Cluster, Patience, cluster_of, note_of
-from scheduling.explain.diagnosis import Cures, class_missing, examine, limit_of, told
+from scheduling.explain.diagnosis import Cures, class_missing, examine, limit_of, obstacle_of
 from scheduling.explain.nodes import hindrances
 from scheduling.explain.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting
 from scheduling.explain.placing import title_of
@@ -81,7 +81,7 @@ def survey(
         groups = grouped(list(_findings(nodes, subject, cluster, progress, cures)))
         groups = tuple(_with_remedies(groups, cures))
     except FatalError as error:
-        unreadable = told(error, subject.to_allocate)
+        unreadable = obstacle_of(error, subject.to_allocate)
         return Explanation(title, stops=(*stops, unreadable), notes=tuple(notes), claims=claims)
     stops += _stops(groups)
     notes += _refusals(state, subject, groups, parameters)
