@@ -106,11 +106,11 @@ def lost_to_pod(error: HeldError) -> bool:
 
 
 class Losers:
-    """Claims by UID, each with the devices that it lost. ``told`` hears of every conflict once."""
+    """Claims by UID, each with the devices that it lost. ``on_lost`` hears of every conflict once."""
 
-    def __init__(self, told: Callable[[str, str, HeldError], None]) -> None:
-        """``told``: the claim's UID and name, and why it cannot have the device."""
-        self._told = told
+    def __init__(self, on_lost: Callable[[str, str, HeldError], None]) -> None:
+        """``on_lost``: the claim's UID and name, and why it cannot have the device."""
+        self._on_lost = on_lost
         self._lost: dict[str, dict[str, LostDevice]] = {}
 
     def lost(self, uid: str, claim: str, error: HeldError) -> bool:
@@ -121,7 +121,7 @@ class Losers:
         if error.wanted.device in conflicts:
             return False
         conflicts[error.wanted.device] = LostDevice(claim, error.wanted)
-        self._told(uid, claim, error)
+        self._on_lost(uid, claim, error)
         return True
 
     def settled(self, uid: str) -> bool:

@@ -67,25 +67,27 @@ class DraDoor:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = chance,
-        changed: Callable[[], None] = lambda: None,
-        alive: Callable[[], bool] = lambda: True,
+        on_ready_changed: Callable[[], None] = lambda: None,
+        is_alive: Callable[[], bool] = lambda: True,
         reporter: ClaimReporter | None = None,
         open_watch: Callable[[], Inotify] = open_inotify,
     ) -> None:
-        """``clock``: Unix seconds. ``changed``: told when readiness may have changed.
+        """``clock``: Unix seconds. ``on_ready_changed``: called when readiness may have changed.
 
-        ``alive``: whether the inventory still looks at its devices; while it does not, their health is not repeated and
-        decays to unknown at the kubelet. ``reporter``: told of prepared claims.
+        ``is_alive``: whether the inventory still looks at its devices; while it does not, their health is not repeated
+        and decays to unknown at the kubelet. ``reporter``: told of prepared claims.
         """
         self._options = options
         self._events = events
         self._observer = observer
         self._monotonic = monotonic
         self._random = random
-        self._changed = changed
+        self._on_ready_changed = on_ready_changed
         self._open_watch = open_watch
         self._calls = ClaimCalls(claims, observer, monotonic=monotonic, reporter=reporter)
-        self._reports = HealthReports(options.pool, clock=clock, alive=alive, streams_changed=self._streams_changed)
+        self._reports = HealthReports(
+            options.pool, clock=clock, is_alive=is_alive, on_streams_changed=self._streams_changed
+        )
         self._serving: DoorSockets | None = None
         self._old: list[DoorSockets] = []
         self._stopping: set[asyncio.Task[None]] = set()
@@ -274,7 +276,7 @@ class DraDoor:
     def _say(self, state: RegistrationState, detail: str = "") -> None:
         if (state, detail) != (self._state, self._detail):
             self._state, self._detail = state, detail
-            self._changed()
+            self._on_ready_changed()
 
     def _streams_changed(self) -> None:
         self._observer.watched(self._reports.streams)

@@ -62,7 +62,8 @@ def _device_health(pool: str, device: str, health: HealthStatus, message: str) -
 class HealthReports:
     """The devices' health and the streams that follow it.
 
-    ``alive``: whether somebody still looks at the devices. ``streams_changed`` is called when a stream opens or ends.
+    ``is_alive``: whether somebody still looks at the devices. ``on_streams_changed`` is called when a stream opens or
+    ends.
     """
 
     def __init__(
@@ -70,14 +71,14 @@ class HealthReports:
         pool: str,
         *,
         clock: Callable[[], float],
-        alive: Callable[[], bool],
-        streams_changed: Callable[[], None] = lambda: None,
+        is_alive: Callable[[], bool],
+        on_streams_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.streams = 0
         self._pool = pool
         self._clock = clock
-        self._alive = alive
-        self._streams_changed = streams_changed
+        self._is_alive = is_alive
+        self._on_streams_changed = on_streams_changed
         self._devices: list[DeviceHealth] | None = None
         self._version = 0
         self._repeats = 0
@@ -109,11 +110,11 @@ class HealthReports:
         """
         sent, pause, repeats = 0, FIRST_REPEAT, self._repeats
         self.streams += 1
-        self._streams_changed()
+        self._on_streams_changed()
         try:
             while not self._ended:
                 changed = self._changed
-                alive = self._alive()
+                alive = self._is_alive()
                 if self._devices is not None and (alive or sent != self._version):
                     sent = self._version
                     yield self._report(self._devices, alive=alive)
@@ -125,7 +126,7 @@ class HealthReports:
                     repeats, pause = self._repeats, FIRST_REPEAT
         finally:
             self.streams -= 1
-            self._streams_changed()
+            self._on_streams_changed()
 
     def _report(self, devices: list[DeviceHealth], *, alive: bool) -> NodeWatchResourcesResponse:
         if not alive:

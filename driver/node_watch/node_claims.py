@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 class NodeClaims:
     """Follows while ``run`` runs; for the event loop alone.
 
-    ``changed``: called, on the loop, when reservations or
-    what is known of pods are others. ``check`` raises ``KubeError`` for a Node object that is another machine's.
+    ``on_changed``: called, on the loop, when reservations or what is known of pods change. ``check`` raises
+    ``KubeError`` for a Node object that is another machine's.
     """
 
     def __init__(
@@ -53,20 +53,20 @@ class NodeClaims:
         *,
         random: Callable[[], float],
         check: Callable[[JsonObject], None] | None = None,
-        changed: Callable[[], None] = lambda: None,
+        on_changed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         policy: BackoffPolicy = RETRY,
         pace: ReadPace = ReadPace(),  # noqa: B008 - frozen
         list_every: float = LIST_EVERY,
     ) -> None:
-        self._changed = changed
+        self._on_changed = on_changed
         self._reservations = Reservations(
             api,
             driver,
             node_name,
             random=random,
-            changed=changed,
+            on_changed=on_changed,
             clock=clock,
             monotonic=monotonic,
             pace=pace,
@@ -76,7 +76,7 @@ class NodeClaims:
             node_name,
             random=random,
             check=check,
-            changed=self._pods_changed,
+            on_changed=self._pods_changed,
             monotonic=monotonic,
             policy=policy,
             list_every=list_every,
@@ -126,7 +126,7 @@ class NodeClaims:
 
     def _pods_changed(self) -> None:
         self._reservations.apply(self._pods.pods)
-        self._changed()
+        self._on_changed()
 
 
 _PATIENCE = 120.0

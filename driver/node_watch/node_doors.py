@@ -72,8 +72,8 @@ class NodeDoorsKeeper:
     """Knows the last record of ``state_dir`` at once, and what is new while ``run`` runs; for the event loop alone.
 
     ``by_node``: the Node's label and annotation count; otherwise the Node is not asked for, and only the server is.
-    ``check`` raises ``KubeError`` for a Node object that is another machine's. ``changed``: told, on the loop, when
-    ``acting`` may have another answer.
+    ``check`` raises ``KubeError`` for a Node object that is another machine's. ``on_changed``: called, on the loop,
+    when ``acting`` may have another answer.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class NodeDoorsKeeper:
         random: Callable[[], float],
         by_node: bool = True,
         check: Callable[[JsonObject], None] | None = None,
-        changed: Callable[[], None] = lambda: None,
+        on_changed: Callable[[], None] = lambda: None,
         policy: BackoffPolicy = RETRY,
         look_every: float = LOOK_EVERY,
     ) -> None:
@@ -98,7 +98,7 @@ class NodeDoorsKeeper:
         self._events = events
         self._random = random
         self._check = check
-        self._changed = changed
+        self._on_changed = on_changed
         self._policy = policy
         self._look_every = look_every
         self._known, problem = load(state_dir)
@@ -188,7 +188,7 @@ class NodeDoorsKeeper:
         self._set(replace(self._known, words=each.words))
         log.info("the doors of the node", extra={"label": each.words.label, "annotation": each.words.annotation})
         self._tell_problems()
-        self._changed()
+        self._on_changed()
 
     def deleted(self, each: SeenNode) -> None:
         """See ``Told``: what it said counts until there is another one."""
@@ -264,7 +264,7 @@ class NodeDoorsKeeper:
             return
         log.info("device taints", extra={"answer": support.taints.value, "text": support.text})
         self._set(replace(self._known, support=support))
-        self._changed()
+        self._on_changed()
 
     async def _support(self) -> TaintSupport | None:
         """What the server says; None: it is the one that has said it already."""

@@ -35,9 +35,9 @@ LIST_EVERY = 10.0
 class NodePods:
     """Knows the node's pods while ``run`` runs; for the event loop alone.
 
-    ``check`` raises ``KubeError`` for a Node object that is another machine's. ``changed`` is called on the loop when
-    ``pods`` or an answer of ``gone`` have changed, once for all that one step of the loop has heard: its callee looks
-    at all pods, of which there may be any number.
+    ``check`` raises ``KubeError`` for a Node object that is another machine's. ``on_changed`` is called on the loop
+    when ``pods`` or an answer of ``gone`` have changed, once for all that one step of the loop has heard: its callee
+    looks at all pods, of which there may be any number.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class NodePods:
         *,
         random: Callable[[], float],
         check: Callable[[JsonObject], None] | None = None,
-        changed: Callable[[], None] = lambda: None,
+        on_changed: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
         policy: BackoffPolicy = RETRY,
         list_every: float = LIST_EVERY,
@@ -55,7 +55,7 @@ class NodePods:
         self._api = api
         self._node_name = node_name
         self._check = check
-        self._changed = changed
+        self._on_changed = on_changed
         self._monotonic = monotonic
         self._list_every = list_every
         self._presence = Presence(monotonic)
@@ -124,7 +124,7 @@ class NodePods:
 
     def _tell_once(self) -> None:
         self._is_to_tell = False
-        self._changed()
+        self._on_changed()
 
     async def _answer(self) -> None:
         """List where a question waits for it."""
@@ -159,7 +159,7 @@ class NodePods:
         # Of a pod that cannot be read the name is enough: it is there.
         unread = [pod_of({"metadata": each.metadata}) for each in listing.unread]
         if self._presence.listed(began, [*map(pod_of, listing.objects), *unread]):
-            self._changed()
+            self._on_changed()
 
     def _source(self, api: ResourceApi) -> CollectionSource:
         """In a thread."""

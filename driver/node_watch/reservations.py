@@ -57,7 +57,7 @@ class _Found(Value):
 class Reservations:
     """Reads what pods name while ``run`` runs; for the event loop alone.
 
-    ``driver``, ``pool``: whose devices count. ``changed``: called, on the loop, when ``holds`` change.
+    ``driver``, ``pool``: whose devices count. ``on_changed``: called, on the loop, when ``holds`` change.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Reservations:
         pool: str,
         *,
         random: Callable[[], float],
-        changed: Callable[[], None] = lambda: None,
+        on_changed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         pace: ReadPace = ReadPace(),  # noqa: B008 - frozen
@@ -77,7 +77,7 @@ class Reservations:
         self._pool = pool
         self._wholes: dict[str, tuple[str, ...]] = {}
         """By name of a device that is part of others: their names."""
-        self._changed = changed
+        self._on_changed = on_changed
         self._clock = clock
         self._monotonic = monotonic
         self._order = ReadingOrder(pace, random)
@@ -120,7 +120,7 @@ class Reservations:
             self._found.pop(key, None)
         self._woken.set()
         if self._users() != before:
-            self._changed()
+            self._on_changed()
 
     def _users(self) -> dict[Key, frozenset[str]]:
         """Who may come to use what is reserved."""
@@ -189,7 +189,7 @@ class Reservations:
             since = known.since if known is not None and known.reservation.uid == found.uid else self._clock()
             self._found[key] = _Found(found, since)
         if self._holds_of(key) != before:
-            self._changed()
+            self._on_changed()
         if found is not None and found.usable_by(self._order.users(key)):
             return ReadResult.SETTLED
         return ReadResult.LATER if key in self._found else ReadResult.ABSENT

@@ -156,11 +156,11 @@ AGAIN, RAREST = 60.0, 3600.0
 
 
 class DroppedTaints:
-    """Written by one thread, but for ``answered``; ``doubted`` is told, in it, when the server drops a taint."""
+    """Written by one thread, but for ``answered``; ``on_dropped`` is called, in it, when the server drops a taint."""
 
-    def __init__(self, monotonic: Callable[[], float], doubted: Callable[[], None]) -> None:
+    def __init__(self, monotonic: Callable[[], float], on_dropped: Callable[[], None]) -> None:
         self._monotonic = monotonic
-        self._doubted = doubted
+        self._on_dropped = on_dropped
         self._keeps: bool | None = None
         self._dropped = False
         self._distrusted = False
@@ -191,7 +191,7 @@ class DroppedTaints:
             self._wait = AGAIN
         if dropped and not before:
             self._distrusted, self._tried = True, self._monotonic()
-            self._doubted()
+            self._on_dropped()
         elif self._distrusted and not dropped and self._keeps and self._is_due():
             self._distrusted = False
             self._try()

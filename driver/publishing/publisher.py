@@ -93,7 +93,7 @@ class SlicePublisher:
         events: EventSink,
         peers: tuple[Peer, ...] = (),
         shown: ShownDevices | None = None,
-        doubted: Callable[[], None] = lambda: None,
+        on_dropped: Callable[[], None] = lambda: None,
         interval: float = INTERVAL,
         monotonic: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = chance,
@@ -101,14 +101,14 @@ class SlicePublisher:
         """``make``: makes the controller, in the publisher's thread; it may take its time and raise.
 
         ``shown``: remembers what is published, written in that thread; None where nobody else gives the devices out.
-        ``doubted``: told, in that thread, when the server has dropped a taint. ``events`` hears of faults from threads
-        of the publisher and the controller.
+        ``on_dropped``: called, in that thread, when the server has dropped a taint. ``events`` hears of faults from
+        threads of the publisher and the controller.
         """
         self._pool = node_name
         self._make = make
         self._peers = peers
         self._shown = shown
-        self._taints = DroppedTaints(monotonic, doubted)
+        self._taints = DroppedTaints(monotonic, on_dropped)
         self._interval = interval
         self._backoff = Backoff(BackoffPolicy(), random)
         self._monotonic = monotonic

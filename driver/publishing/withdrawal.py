@@ -61,7 +61,7 @@ class Withdrawal:
         free: Callable[[], frozenset[str] | None],
         taken: Callable[[], Mapping[str, str]],
         events: EventSink,
-        changed: Callable[[], None],
+        on_changed: Callable[[], None],
         quiet: float = QUIET,
         policy: BackoffPolicy = AGAIN,
         monotonic: Callable[[], float] = time.monotonic,
@@ -69,14 +69,14 @@ class Withdrawal:
     ) -> None:
         """``free``: devices that some slice in the API offers, None while that may change (``SlicePublisher.free``).
 
-        ``taken``: devices that claims hold here, and in words who. ``changed``: told when a device was forgotten.
+        ``taken``: devices that claims hold here, and in words who. ``on_changed``: called when a device was forgotten.
         """
         self._shown = shown
         self._claims_naming = claims_naming
         self._free = free
         self._taken = taken
         self._events = events
-        self._changed = changed
+        self._on_changed = on_changed
         self._quiet = quiet
         self._monotonic = monotonic
         self._backoff = Backoff(policy, random)
@@ -198,7 +198,7 @@ class Withdrawal:
             text = f"{problem}; {given}, which a restart confirms once more; check the state folder and its disk"
             self._events.emit(EventType.WARNING, "WithdrawalNotRemembered", text)
         log.info("devices withdrawn from claims", extra={"devices": sorted(forgotten)})
-        self._changed()
+        self._on_changed()
 
     def _unanswered(self, devices: frozenset[str], error: Unavailable) -> float:
         """Nobody could say whether claims name them: have that told, once; seconds after which to ask again."""

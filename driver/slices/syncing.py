@@ -63,7 +63,7 @@ class PoolSync:
             node=node,
             read_node=options.read_node or options.client.node,
             matching=options.matching,
-            told=lambda error: self._handler(error, PUBLISHING),
+            on_dropped=lambda error: self._handler(error, PUBLISHING),
         )
         self._memory: defaultdict[str, _Memory] = defaultdict(_Memory)
 

@@ -78,7 +78,7 @@ def _obsolete(plan: PoolPlan, refused: Collection[int], *, finished: bool, store
 
 
 class SliceWriter:
-    """Writes for one driver and owner. ``told`` hears of dropped fields."""
+    """Writes for one driver and owner. ``on_dropped``: called when the server drops fields."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class SliceWriter:
         node: str,
         read_node: Callable[[str], JsonObject],
         matching: Matching,
-        told: Callable[[Exception], None],
+        on_dropped: Callable[[Exception], None],
     ) -> None:
         self._api = api
         self._store = store
@@ -99,7 +99,7 @@ class SliceWriter:
         self._node = node
         self._read_node = read_node
         self._matching = matching
-        self._told = told
+        self._on_dropped = on_dropped
         self._looked_up = ""
         self._written: set[str] = set()
         self.stats = Stats()
@@ -218,7 +218,7 @@ class SliceWriter:
         if not content.same_content(expected, theirs):
             error = DroppedFieldsError(wanted.name, index, sent, answer)
             wanted.dropped(index, content.slice_of(theirs), error)
-            self._told(error)
+            self._on_dropped(error)
         elif dated != devices:
             wanted.dated(index, content.slice_of(theirs))
 

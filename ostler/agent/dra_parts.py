@@ -92,7 +92,7 @@ class DraParts:
             node_name,
             random=random,
             check=check,
-            changed=on_pods_changed,
+            on_changed=on_pods_changed,
             clock=clock,
             monotonic=monotonic,
         )
@@ -105,7 +105,7 @@ class DraParts:
             random=random,
             by_node=settings.kubernetes.door_by_node,
             check=check,
-            changed=on_offer_changed,
+            on_changed=on_offer_changed,
         )
         self.door = DraDoor(
             DoorOptions(driver, node_name, settings.dra.plugins_dir, settings.kubelet.registry_dir),
@@ -115,8 +115,8 @@ class DraParts:
             clock=clock,
             monotonic=monotonic,
             random=random,
-            changed=on_ready_changed,
-            alive=is_alive,
+            on_ready_changed=on_ready_changed,
+            is_alive=is_alive,
             reporter=self.status,
         )
         self.slices = SlicePublisher(
@@ -127,7 +127,7 @@ class DraParts:
             monotonic=monotonic,
             random=random,
             shown=self.shown,
-            doubted=lambda: _on_loop(loop, self.doors.doubt),
+            on_dropped=lambda: _on_loop(loop, self.doors.doubt),
         )
         self.withdrawal = Withdrawal(
             self.shown,
@@ -135,7 +135,7 @@ class DraParts:
             free=self.slices.free,
             taken=self.claims.taken,
             events=events,
-            changed=on_offer_changed,
+            on_changed=on_offer_changed,
             monotonic=monotonic,
             random=random,
         )

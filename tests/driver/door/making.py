@@ -118,8 +118,8 @@ class Side:
             clock=lambda: 1_000_000.0,
             monotonic=time.monotonic,
             random=random.random,
-            changed=self._changed,
-            alive=alive,
+            on_ready_changed=self._changed,
+            is_alive=alive,
             reporter=self.reported,
         )
         self.task: asyncio.Task[None] | None = None

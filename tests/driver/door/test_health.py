@@ -103,7 +103,7 @@ async def first_of(reports: HealthReports, count: int) -> list[v1.NodeWatchResou
 
 
 def reports_of(alive: Callable[[], bool] = lambda: True) -> HealthReports:
-    return HealthReports("node-a", clock=time.time, alive=alive)
+    return HealthReports("node-a", clock=lambda: 1_000_000.0, is_alive=alive)
 
 
 async def test_a_report_is_repeated_long_before_it_is_stale() -> None:

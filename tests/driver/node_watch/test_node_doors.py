@@ -84,7 +84,7 @@ async def keeping(
         events=told,
         random=lambda: 0.5,
         check=check,
-        changed=changed,
+        on_changed=changed,
         policy=SOON,
         look_every=look_every,
         by_node=by_node,

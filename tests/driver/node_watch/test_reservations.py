@@ -56,7 +56,7 @@ async def test_a_pod_that_comes_to_name_a_reserved_claim_is_told_at_once(server:
     world.claim("c", "gpu-0", users=("uid-1",))
     told: list[list[str]] = []
     api = api_of(server)
-    found = Reservations(api, DRIVER, NODE, random=lambda: 0.0, changed=lambda: told.append(pods()))
+    found = Reservations(api, DRIVER, NODE, random=lambda: 0.0, on_changed=lambda: told.append(pods()))
 
     def pods() -> list[str]:
         return [pod for holds in found.holds().values() for hold in holds for pod in hold.pods]

@@ -38,7 +38,7 @@ async def following(
         NODE,
         random=lambda: 0.5,
         check=check,
-        changed=changed,
+        on_changed=changed,
         clock=lambda: 1000.0,
         policy=SOON,
         pace=QUICK,

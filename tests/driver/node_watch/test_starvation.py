@@ -88,7 +88,7 @@ class Story:
             DRIVER,
             NODE,
             random=Random(7).random,
-            changed=self._changed,
+            on_changed=self._changed,
             clock=loop.time,
             monotonic=loop.time,
         )
@@ -238,7 +238,7 @@ def test_applying_many_pods_costs_the_loop_little() -> None:
 def test_pods_that_only_their_author_bound_here_are_no_news_and_others_are_told_together() -> None:
     async def story(_: Story) -> None:
         news: list[int] = []
-        pods = NodePods(Claims(), NODE, random=Random(7).random, changed=lambda: news.append(len(pods.pods)))
+        pods = NodePods(Claims(), NODE, random=Random(7).random, on_changed=lambda: news.append(len(pods.pods)))
         pods.replaced([])
         await asyncio.sleep(1.0)
         for number in range(12_000):

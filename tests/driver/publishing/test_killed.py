@@ -86,7 +86,7 @@ class Process:
             free=self.slices.free,
             taken=dict,
             events=RecordedEvents(),
-            changed=self.apply,
+            on_changed=self.apply,
             quiet=0.01,
         )
 

@@ -149,7 +149,7 @@ def test_a_taint_that_was_dropped_is_sent_again_when_the_server_keeps_them(
 ) -> None:
     server.gates(GATES_OFF)
     doubts: list[bool] = []
-    publisher = publish(tainted(migs(3), 1), doubted=lambda: doubts.append(True))
+    publisher = publish(tainted(migs(3), 1), on_dropped=lambda: doubts.append(True))
     # What is heard of the server before we have seen that for ourselves is tried less soon.
     until(lambda: doubts)
     assert not _has_taint(server)

@@ -26,7 +26,7 @@ def writer(api: ResourceApi, store: SliceStore) -> SliceWriter:
         node="",
         read_node=api.node,
         matching=ByIndex(),
-        told=lambda error: pytest.fail(str(error)),
+        on_dropped=lambda error: pytest.fail(str(error)),
     )
 
 

@@ -61,7 +61,7 @@ class Rig:
             free=self._free,
             taken=lambda: self.taken,
             events=self.events,
-            changed=self._changed,
+            on_changed=self._changed,
             quiet=quiet,
             policy=BackoffPolicy(first=again, most=again),
             random=lambda: 0.0,
