@@ -1,4 +1,6 @@
-"""The measured figures: their file, their table for people, and the benchmark's words while it runs.
+"""A benchmark's run and its figures: their file, their table for people, and the benchmark's words meanwhile.
+
+A missed target is a fact about a machine and never an error; the exit code is 1 only when something did not work.
 
 Each benchmark replaces its own figures in the file and keeps the others'. They write ``build/bench.json``, which
 git ignores, so that a measurement changes no source. The committed figures (``bench/results.json``) change by
@@ -10,15 +12,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
 from bench.cluster.figures import PREFIX
 from bench.doors.figures import PREFIX as DOORS
 from bench.dra.figures import NAMES
-from bench.figures import FIGURES, Figure, results
+from bench.figures import FIGURES, Figure, checked, results
 from bench.health.figures import PREFIX as HEALTH
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -62,6 +67,39 @@ def parser(benchmark: Benchmark, description: str, quick: str) -> argparse.Argum
     made.add_argument("--output", type=Path, default=MEASURED, metavar="FILE", help="default: build/bench.json")
     made.add_argument("--markdown", action="store_true", help="print the table as docs/performance.md has it")
     return made
+
+
+def run(
+    benchmark: Benchmark,
+    arguments: argparse.Namespace,
+    measure: Callable[[Path], Mapping[str, float]],
+    faults: tuple[type[Exception], ...],
+    shown: Sequence[Figure] = FIGURES,
+) -> int:
+    """Measure with files in a new folder, show the table and write the figures; 1 when something did not work."""
+    # Short, because sockets' paths may have 107 bytes only.
+    root = Path(tempfile.mkdtemp(prefix="ostler-bench-", dir="/tmp"))
+    began = time.monotonic()
+    try:
+        figures = checked(measure(root), shown)
+    except faults as error:
+        say("")
+        print(f"{benchmark.value}: {error}\n{benchmark.value}: logs are in {root}", file=sys.stderr)
+        return 1
+    shutil.rmtree(root, ignore_errors=True)
+    say("")
+    print(markdown(figures, shown) if arguments.markdown else render(figures, shown))
+    write(arguments.output, figures, benchmark, quick=arguments.quick)
+    print(f"\n{arguments.output} written after {time.monotonic() - began:.0f} s")
+    return 0
+
+
+def has_compiler(benchmark: Benchmark) -> bool:
+    """Whether the stub NVML library can be compiled; says so if not."""
+    if shutil.which("gcc") is None:
+        print(f"{benchmark.value}: gcc is not installed: the stub NVML library cannot be compiled", file=sys.stderr)
+        return False
+    return True
 
 
 def read(path: Path) -> dict[str, float]:
