@@ -37,7 +37,7 @@ class Cause(StrEnum):
     PENDING_RELEASE = "draining"
     """Nobody holds it, but a process was left on it."""
     HOLDS_UNKNOWN = "holds_unknown"
-    """The kubelet has not told what the plugin door has given out."""
+    """The kubelet has not reported what the plugin door has given out."""
     MOVING = "moving"
     """A rule moves it from one door to the other, and it is not free of the old one yet."""
     BAD_NAME = "bad_name"
@@ -288,7 +288,7 @@ def _at_dra_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
     if context.held(device, Door.DRA) is not None:
         return None
     if not context.known or (rule.door.has(Door.PLUGIN) and not context.settled):
-        return "the kubelet has not told what the plugin door has given out", Cause.HOLDS_UNKNOWN
+        return "the kubelet has not reported what the plugin door has given out", Cause.HOLDS_UNKNOWN
     return still_there
 
 

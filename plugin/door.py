@@ -16,8 +16,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from node.clocks import Clocks
 from node.directories import DirectoryWatcher, Inotify, open_inotify
-from node.events import EventSink, EventType
+from node.events import EventBus, EventSink, EventType
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.topology.model import Topology
 from node.values import Record, Value, record, value
@@ -57,43 +58,47 @@ class _Resource(Record):
     task: asyncio.Task[None] | None = None
 
 
+@value
+class StreamsChanged(Value):
+    """The kubelet has opened or ended a stream, or what is shown on them may be another."""
+
+
+@value
+class KubeletFolderChanged(Value):
+    """Something in the kubelet's folders has changed; never what."""
+
+
 class PluginDoor:
     """Serves the offers handed to ``apply`` for as long as ``run`` runs.
 
-    ``render_for`` gives, for a resource, the function that makes a container's answer. ``changed`` is called when a
-    stream opens or ends, for readiness. ``taking`` enters what Allocate gives out in the ledger, or refuses it.
-    ``folder_changed`` is called when anything in the kubelet's folders has changed.
+    ``render_for`` gives, for a resource, the function that makes a container's answer. ``admission`` enters what
+    Allocate gives out in the ledger, or refuses it. ``bus`` publishes ``StreamsChanged`` and ``KubeletFolderChanged``.
     """
 
     def __init__(
         self,
         folders: KubeletFolders,
         render_for: Callable[[ResourceOffer], Render],
+        clocks: Clocks,
         *,
         events: EventSink,
         observer: PluginObserver,
-        clock: Callable[[], float],
-        random: Callable[[], float],
-        changed: Callable[[], None] = lambda: None,
         open_watch: Callable[[], Inotify] = open_inotify,
         pace: QuestionPace | None = None,
-        taking: Admission = AdmitAll(),  # noqa: B008 - it has no state
-        folder_changed: Callable[[], None] = lambda: None,
+        admission: Admission = AdmitAll(),  # noqa: B008 - it has no state
     ) -> None:
-        self._folder_changed = folder_changed
-        self._taking = taking
+        self.bus = EventBus()
+        self._admission = admission
         self._folders = folders
         self._render_for = render_for
         self._events = events
         self._observer = observer
-        self._clock = clock
-        self._random = random
-        self._changed = changed
+        self._clocks = clocks
         self._open_watch = open_watch
         self._pace = pace or QuestionPace()
-        self._view = KubeletView(folders.pod_resources, self._wake, clock=clock, pace=self._pace)
-        self._recent = RecentGrants(clock)
-        self._ground = PlacementMap()
+        self._view = KubeletView(folders.pod_resources, self._wake, clock=clocks.monotonic, pace=self._pace)
+        self._recent = RecentGrants(clocks.monotonic)
+        self._placement = PlacementMap()
         self._resources: dict[str, _Resource] = {}
         self._predecessors: Predecessors | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -103,8 +108,8 @@ class PluginDoor:
 
         Resources that the offer lacks show no devices, or go when ``forget_missing``.
         """
-        if topology is None or topology != self._ground.topology:
-            self._ground = PlacementMap(topology)
+        if topology is None or topology != self._placement.topology:
+            self._placement = PlacementMap(topology)
         for resource in offer.resources:
             self._show(resource)
         offered = {resource.resource for resource in offer.resources}
@@ -113,7 +118,7 @@ class PluginDoor:
                 self._drop(name)
             else:
                 self._update(name, self._resources[name], ())
-        self._changed()
+        self.bus.publish(StreamsChanged())
 
     def heard(self, read: AllocatableRead) -> None:
         """The ledger has read what the kubelet counts as healthy; see ``KubeletView.heard``."""
@@ -190,10 +195,10 @@ class PluginDoor:
     def _make(self, offer: ResourceOffer) -> _Resource:
         def streams_changed() -> None:
             registrar.wake()
-            self._changed()
+            self.bus.publish(StreamsChanged())
 
         listing = DeviceListing(offer.resource, streams_changed)
-        servicer = DevicePluginServicer(listing, self._render_for(offer), self._observer, self._recent, self._taking)
+        servicer = DevicePluginServicer(listing, self._render_for(offer), self._observer, self._recent, self._admission)
         registrar = Registrar(
             offer.resource,
             self._folders,
@@ -201,8 +206,8 @@ class PluginDoor:
             servicer,
             events=self._events,
             observer=self._observer,
-            clock=self._clock,
-            random=self._random,
+            clock=self._clocks.monotonic,
+            random=self._clocks.random,
             view=self._view,
             pace=self._pace,
             predecessors=lambda: () if self._predecessors is None else self._predecessors.of(offer.resource),
@@ -222,7 +227,7 @@ class PluginDoor:
             resource.problem = str(error)
             return False
         resource.problem = ""
-        resource.servicer.use(self._ground)
+        resource.servicer.use(self._placement)
         if changed:
             listing = resource.listing
             self._observer.listed(name, len(listing.devices), listing.healthy)
@@ -242,7 +247,7 @@ class PluginDoor:
         log.info("resource dropped, no rule offers it any more", extra={"resource": name})
 
     def _look(self) -> None:
-        self._folder_changed()
+        self.bus.publish(KubeletFolderChanged())
         self._wake()
 
     def _wake(self) -> None:

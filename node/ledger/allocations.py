@@ -220,8 +220,8 @@ class KubeletAllocations:
             return ""
         why = f": {'; '.join(self._faults)}" if self._faults else ""
         if self._good <= self._barrier:
-            return f"the kubelet has not told yet which devices containers have{why}"
-        return f"the kubelet has not told for {now - self._good:.0f} s which devices containers have{why}"
+            return f"the kubelet has not reported its device allocations yet{why}"
+        return f"the kubelet has not reported its device allocations for {now - self._good:.0f} s{why}"
 
     def read_since(self, when: float) -> bool:
         """Whether a reading that read both sources began at this time (monotonic) or later."""

@@ -113,12 +113,12 @@ class Bookkeeping:
         """When each device was last shown healthy by the plugin door (monotonic)."""
         self._healthy: frozenset[str] = frozenset()
         self._given: frozenset[str] = frozenset()
-        """What of it counts as offered: not what claims may get, and was kept only because nobody knew who has it."""
+        """What of it counts as offered: without what claims may get and was kept only while nothing was known."""
         self._at_scheduler: frozenset[str] = frozenset()
         self._seen = NOTHING_HELD
-        """What the doors were shown by last."""
+        """What the doors' offers were last decided by."""
         self._refused: dict[str, float] = {}
-        """Devices of which it was told that a pod could not have them, and when (monotonic)."""
+        """Devices that a pod was refused and an event was posted for, and when (monotonic)."""
         self._running = False
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
@@ -203,7 +203,7 @@ class Bookkeeping:
         self._tell(resource, error)
 
     def _tell(self, resource: str, error: HeldError) -> None:
-        """Controllers make a pod after the other; the metric counts each of them."""
+        """Post one event for a device in a while: controllers make pod after pod, and the metric counts them all."""
         now, device = self._monotonic(), error.wanted.device
         self._refused = {name: at for name, at in self._refused.items() if now - at < QUIET}
         if device not in self._refused and len(self._refused) < TOLD:
@@ -212,7 +212,7 @@ class Bookkeeping:
             self._events.emit(EventType.WARNING, "PodLostDevice", text)
 
     def kubelet_changed(self) -> None:
-        """Something in the kubelet's folder of device plugins is another: its checkpoint may be."""
+        """Something in the kubelet's folder of device plugins has changed, perhaps its checkpoint."""
         if not self._running:
             return
         self._loop.soon()
@@ -221,7 +221,7 @@ class Bookkeeping:
             self._attributing = asyncio.get_running_loop().create_task(self._attribute(), name="attribution")
 
     def pods_changed(self) -> None:
-        """Other pods are on the node, or one of them is known to be gone."""
+        """A pod has come to the node, or is known to be gone."""
         if self._running:
             self._loop.wake()
 
@@ -230,27 +230,27 @@ class Bookkeeping:
         self.keeper.know(pods)
 
     def shared(self) -> None:
-        """Another door needs to know what this node's pods have, from now on."""
+        """Read the kubelet more often from now on: the DRA door needs to know what this node's pods have."""
         self._loop.follow(ReadingPace())
 
     def begin(self, *, relieves: bool) -> None:
         """This instance serves the kubelet from now on; ``relieves``: another one may still answer it for a while.
 
-        One that was killed may have answered a moment ago, too, and the kubelet not have entered that yet.
+        An instance that was killed may have answered a moment ago, too, which the kubelet may not have entered yet.
         """
         self.keeper.begin(self._monotonic() + ANSWERING + (self._linger if relieves else 0.0))
 
     def changed_over(self) -> None:
-        """The kubelet follows the lists of this instance."""
+        """The kubelet now follows the lists of this instance."""
         self.keeper.changed_over(self._monotonic() + ANSWERING)
         self._look_again()
 
     def place(self, snapshot: Snapshot, rules: Iterable[Rule]) -> None:
-        """These are the devices, and the rules as they are wanted."""
+        """Take in the devices, and the rules as they are wanted."""
         self.keeper.place(snapshot, rules)
 
     def context(self, at_scheduler: frozenset[str], contested: frozenset[str]) -> OfferContext:
-        """What the offers of this moment are decided by."""
+        """Everything that the offers of this moment are decided by."""
         self._at_scheduler = at_scheduler
         context = self._seen = self._standing()
         # A pod is proved to live only while the kubelet can be read.
@@ -258,7 +258,7 @@ class Bookkeeping:
         return replace(context, at_scheduler=at_scheduler, contested=contested)
 
     def shown(self, offer: Offer) -> None:
-        """The plugin door shows this now."""
+        """The plugin door has just shown this offer."""
         devices = [item for resource in offer.resources for item in resource.devices]
         self._listed = frozenset(item.device.name for item in devices)
         before, self._healthy = self._healthy, frozenset(item.device.name for item in devices if item.healthy)
@@ -267,7 +267,7 @@ class Bookkeeping:
             name for name in self._healthy if known or name in was_given or name not in self._at_scheduler
         )
         if self._running and before - self._healthy:
-            # What moves to the other door waits for the kubelet to say that it does not count it any more.
+            # A device that moves to the other door waits until the kubelet no longer counts it.
             self._loop.soon()
         now = self._monotonic()
         self._offered = {name: when for name, when in self._offered.items() if name in self._listed}
@@ -285,7 +285,7 @@ class Bookkeeping:
         return {"containers": len(by_pod), "processes": used, "looking": len(unchecked) - used}
 
     def unknown_because(self) -> str:
-        """Why what the plugin door has given out is not known in whole; empty where it is, or nobody asks."""
+        """Why ostler does not know everything that the plugin door has given out; empty where it does."""
         return self.plugin.unknown_because(self._monotonic()) if self._running else ""
 
     async def run(self) -> None:

@@ -73,10 +73,10 @@ class HoldKeeper:
         self._devices: tuple[tuple[Device, Rule], ...] = ()
         self._rules: Mapping[str, Rule] = {}
         self.wholes: Mapping[str, tuple[str, ...]] = {}
-        self._given: frozenset[str] = frozenset()
-        """Devices that the plugin door may give out by the rules of now."""
-        self._may_be_had: frozenset[str] = frozenset()
-        """Devices that the plugin door could give out when it was last known what pods have, or since then."""
+        self._at_plugin_door: frozenset[str] = frozenset()
+        """Devices that the plugin door may allocate under the current rules."""
+        self._possibly_held: frozenset[str] = frozenset()
+        """Devices that the plugin door could allocate when the allocations of pods were last known, or since then."""
         self._unverified: set[str] = set()
         """Devices of one door that may still run a process started through the other, until a check finds them free.
 
@@ -87,7 +87,7 @@ class HoldKeeper:
         """Of every device that is not free; see ``node.ledger.states``."""
         self._told: frozenset[tuple[str, str]] = frozenset()
         self._began = False
-        """Whether the plugin door's holds were known once."""
+        """Whether the plugin door's holds have been known once."""
         self._settling = False
         self._unsettled = False
         self.relieved = 0.0
@@ -102,9 +102,9 @@ class HoldKeeper:
         self.pods = pods
 
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """The plugin door gives these out now: all are taken, or none. Raises HeldError."""
+        """Enter what the plugin door gives out now, all or none; raises HeldError."""
         at = self._clock()
-        self._refuse_what_may_be_had(resource, devices, at)
+        self._refuse_possibly_held(resource, devices, at)
         self._refuse_pending(resource, devices, at)
         holder, door, state = f"a pod that asked for {resource}", Door.PLUGIN, HoldState.ALLOCATED
         holds = []
@@ -131,20 +131,20 @@ class HoldKeeper:
         within = self.wholes.get(device.name)
         return wholes_of(device) if within is None else within
 
-    def _refuse_what_may_be_had(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
+    def _refuse_possibly_held(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
         """Raise HeldError for a part of a device that a pod may have, or the other way round.
 
         The kubelet takes care that no device is given twice, but of what overlaps it knows nothing; and as long as it
-        has not told what pods have, the ledger does not either.
+        has not reported what pods have, the ledger knows it as little.
         """
         if self.plugin.known(self._monotonic()):
             return
-        given = {name: within for name, within in self.wholes.items() if name in self._may_be_had}
+        given = {name: within for name, within in self.wholes.items() if name in self._possibly_held}
         for offered in devices:
             name, within = offered.device.name, self._within(offered.device)
             for other, its_wholes in given.items():
                 if other in within or name in its_wholes:
-                    holder = "a pod, perhaps: the kubelet has not told yet which devices pods have"
+                    holder = "a pod, possibly: the kubelet has not reported its allocations yet"
                     wanted = Hold(name, Door.PLUGIN, f"a pod that asked for {resource}", at, within=within)
                     raise HeldError(wanted, Hold(other, Door.PLUGIN, holder, at, within=its_wholes))
 
@@ -156,14 +156,14 @@ class HoldKeeper:
                 raise refusal(resource, by, at)
 
     def read(self, reading: Reading) -> None:
-        """The kubelet said this."""
+        """Take in a reading of the kubelet."""
         self.plugin.read(reading, self.pods, self._clock())
         self._note_tenants()
-        self._remember_what_may_be_had()
+        self._remember_possibly_held()
         self.settle()
 
     def attribute(self, recorded: tuple[Holding, ...]) -> None:
-        """The kubelet's checkpoint says this; see ``KubeletAllocations.attribute``."""
+        """Take in the kubelet's checkpoint; see ``KubeletAllocations.attribute``."""
         self.plugin.attribute(recorded, self._monotonic())
         self._note_tenants()
         self._publish(ReleasesPending())
@@ -174,33 +174,33 @@ class HoldKeeper:
         self.tenants.named_by_nobody({each.uid for each in tenancies})
 
     def reserve(self, claims: Mapping[str, tuple[Hold, ...]]) -> None:
-        """These are all claims, by UID, that pods of this node name, with what was allocated to them."""
+        """Take in all claims, by UID, that pods of this node name, with what was allocated to them."""
         self._reserved = claims
         self.settle()
 
     def place(self, snapshot: Snapshot, rules: Iterable[Rule]) -> None:
-        """These are the devices, and the rules as they are wanted."""
+        """Take in the devices, and the rules as they are wanted."""
         rules = tuple(rules)
         found = ((device, rule_for(device, rules)) for device in snapshot.devices)
         self._devices = tuple((device, rule) for device, rule in found if rule is not None)
         self._rules = {device.name: rule for device, rule in self._devices}
         self.wholes = {device.name: wholes_of(device) for device in snapshot.devices}
-        self._remember_what_may_be_had()
+        self._remember_possibly_held()
         self.plugin.place(snapshot, {rule.resource_of(device) for device, rule in self._devices})
         self.settle()
 
-    def _remember_what_may_be_had(self) -> None:
-        """A rule that takes a device from the plugin door takes it from no pod; who has it must first be known."""
+    def _remember_possibly_held(self) -> None:
+        """A rule that takes a device from the plugin door takes it from no pod: who has it must be known first."""
         given = frozenset(device.name for device, rule in self._devices if rule.door.has(Door.PLUGIN))
-        self._unverified |= self._given - given
-        # What pods leave on a device of theirs is no matter of any other door.
+        self._unverified |= self._at_plugin_door - given
+        # Processes that pods leave on a device of the plugin door alone concern no other door.
         self._unverified -= {
             device.name
             for device, rule in self._devices
             if rule.door is Doors.PLUGIN and self.state_of(device.name) not in HAD_BY_CLAIM
         }
-        self._given = given
-        self._may_be_had = given if self.plugin.known(self._monotonic()) else self._may_be_had | given
+        self._at_plugin_door = given
+        self._possibly_held = given if self.plugin.known(self._monotonic()) else self._possibly_held | given
 
     def release(self, device: str) -> bool:
         """A person says that a device is free; False if it is not pending release."""
@@ -209,7 +209,7 @@ class HoldKeeper:
         return by_process or by_pod
 
     def settle(self) -> None:
-        """Make the ledger agree with everything that is known."""
+        """Make the ledger agree with everything that is known now."""
         self._unsettled = True
         if self._settling:
             return
@@ -230,17 +230,17 @@ class HoldKeeper:
             self._publish(HoldsChanged())
 
     def begin(self, answered_until: float) -> None:
-        """The kubelet is served by this instance from now on, and may be answered by the one before until then."""
+        """This instance serves the kubelet from now on; the one before may have answered it until then."""
         self.plugin.barrier(self._monotonic())
         self.relieved = answered_until
 
     def changed_over(self, answered_until: float) -> None:
-        """The kubelet asks this instance alone; the one before may have answered until then, if not less long."""
+        """The kubelet asks this instance alone; the one before may have answered until then at the latest."""
         self.relieved = min(self.relieved, answered_until)
 
     @property
     def known(self) -> bool:
-        """Whether all that the plugin door has given out is in the ledger, by whichever instance."""
+        """Whether everything that the plugin door has given out, by whichever instance, is in the ledger."""
         if not self.plugin.known(self._monotonic()):
             return False
         # What no rule gives to the plugin door no instance gives out there, if the kubelet does not count it either.
@@ -256,7 +256,7 @@ class HoldKeeper:
         at_scheduler: frozenset[str] = frozenset(),
         contested: frozenset[str] = frozenset(),
     ) -> OfferContext:
-        """What the offers of both doors are decided by.
+        """Everything that the offers of both doors are decided by.
 
         ``listed``: what the plugin door shows, and ``healthy`` what of it may be given out; ``offered``: when each
         device was last shown healthy there (monotonic).

@@ -23,7 +23,7 @@ from ostler.agent.publisher import Publisher
 from ostler.agent.sources import compute_processes
 from ostler.config.settings import Settings
 from ostler.metrics.counters import AgentMetrics, HoldsMetrics
-from plugin.door import PluginDoor, ResourceStatus
+from plugin.door import KubeletFolderChanged, PluginDoor, ResourceStatus, StreamsChanged
 from plugin.servicer import renderer
 
 if TYPE_CHECKING:
@@ -63,18 +63,16 @@ class BothDoors:
         self._settings = settings
         self._sources = sources
         self._around = around
-        edges = around.edges
         self._plugin = PluginDoor(
             kubelet_folders(settings),
             renderer,
+            around.edges,
             events=around.events,
             observer=around.metrics.plugin,
-            clock=edges.monotonic,
-            random=edges.random,
-            changed=around.changed,
-            taking=self,
-            folder_changed=self._kubelet_changed,
+            admission=self,
         )
+        self._plugin.bus.subscribe(StreamsChanged, lambda _: around.changed())
+        self._plugin.bus.subscribe(KubeletFolderChanged, self._kubelet_changed)
         self._books: Bookkeeping | None = None
         self.second: DraService | None = None
         """The DRA door, None where nothing is offered or held through it."""
@@ -174,7 +172,7 @@ class BothDoors:
         """See ``plugin.servicer.Admission``."""
         self._opened_books().allocate(resource, devices)
 
-    def _kubelet_changed(self) -> None:
+    def _kubelet_changed(self, _: KubeletFolderChanged) -> None:
         if self._books is not None:
             self._books.kubelet_changed()
 

@@ -76,14 +76,12 @@ class Agent:
         self.door = PluginDoor(
             KubeletFolders(folders.device_plugin_dir, folders.registry_dir),
             renderer,
+            edges := Edges(loop.unix, loop.time, _half),
             events=self.events,
             observer=SilentPlugin(),
-            clock=loop.time,
-            random=_half,
-            taking=self,
+            admission=self,
         )
         self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
-        edges = Edges(loop.unix, loop.time, _half)
         counters = HoldsMetrics(edges.clock)
         self.books = open_books(
             self.settings, edges, processes, self.events, counters, reader=kubelet, containers=kubelet

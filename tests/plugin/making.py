@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from node.directories import Inotify, open_inotify
 from node.inventory.model import Device, DeviceKind
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
+from ostler.agent.edges import Edges
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders, QuestionPace, RegistrationPath
 from plugin.observer import PluginObserver, SilentPlugin
@@ -61,10 +61,9 @@ def door(
     return PluginDoor(
         folders(root, paths, patience),
         lambda _: answer,
+        Edges(random=random.Random(0).random),
         events=told or RecordedEvents(),
         observer=observer or SilentPlugin(),
-        clock=time.monotonic,
-        random=random.Random(0).random,
         open_watch=open_watch,
         pace=pace,
     )

@@ -12,6 +12,7 @@ from node.inventory.model import Device, DeviceKind
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
 from node.topology.cells import topology_of
+from ostler.agent.edges import Edges
 from plugin.door import PluginDoor
 from plugin.observer import SilentPlugin
 from plugin.servicer import Render
@@ -131,10 +132,9 @@ def test_answers_are_made_for_the_resource_as_it_is_offered(short_dir: Path) -> 
     served = PluginDoor(
         folders(short_dir),
         render_for,
+        Edges(),
         events=RecordedEvents(),
         observer=SilentPlugin(),
-        clock=lambda: 0.0,
-        random=lambda: 0.5,
     )
     for devices in ((), (offered("a"),)):
         served.apply(offer_of(GPU, *devices))

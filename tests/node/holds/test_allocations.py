@@ -213,7 +213,7 @@ def test_nothing_is_known_before_a_whole_reading_after_the_barrier(pods: Pods) -
     assert not holds.known(4.0)
     holds.read(reading(4.0, listed=None, faults=("the socket is not there",)), pods, 0.0)
     assert not holds.known(5.0)
-    expected = "the kubelet has not told yet which devices containers have: the socket is not there"
+    expected = "the kubelet has not reported its device allocations yet: the socket is not there"
     assert holds.unknown_because(5.0) == expected
     holds.read(reading(5.0, allocatable=None), pods, 0.0)
     assert holds.known(5.1)
@@ -231,7 +231,7 @@ def test_what_is_known_is_believed_for_a_minute(pods: Pods) -> None:
     assert holds.read_since(5.0)
     assert not holds.read_since(5.1)
     assert not holds.known(65.1)
-    assert holds.unknown_because(66.0) == "the kubelet has not told for 61 s which devices containers have: gone"
+    assert holds.unknown_because(66.0) == "the kubelet has not reported its device allocations for 61 s: gone"
 
 
 def test_what_the_kubelet_may_still_give_is_told_by_device(pods: Pods) -> None:

@@ -245,7 +245,9 @@ def test_a_part_is_not_given_out_while_it_is_not_known_whether_a_pod_has_the_who
     node = Node(gpu(0), mig(0, 0), gpu(1))
     node.now += 100.0
     for device in (gpu(0), mig(0, 0)):
-        with pytest.raises(HeldError, match="held through the plugin door by a pod, perhaps: the kubelet has not told"):
+        with pytest.raises(
+            HeldError, match="held through the plugin door by a pod, possibly: the kubelet has not reported"
+        ):
             node.allocate(device)
     node.allocate(gpu(1))
     node.read()
@@ -260,7 +262,7 @@ def test_a_rule_that_takes_the_whole_from_the_plugin_door_does_not_free_its_part
     node.now += 100.0
     for rules in (moved, moved[:1]):
         node.keeper.place(Snapshot(1, node.devices), rules)
-        with pytest.raises(HeldError, match="part of gpu-0, is held through the plugin door by a pod, perhaps"):
+        with pytest.raises(HeldError, match="part of gpu-0, is held through the plugin door by a pod, possibly"):
             node.allocate(mig(0, 0))
     node.read()
     node.look()

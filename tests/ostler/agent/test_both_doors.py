@@ -68,7 +68,7 @@ def offered(device: Device) -> list[OfferedDevice]:
 async def test_the_first_allocate_is_answered_by_books_that_know_what_overlaps(short_dir: Path) -> None:
     async with serving(short_dir, WHOLE, PART, OTHER) as doors:
         assert doors.holds_status() is None, "nobody had to know so far"
-        with pytest.raises(HeldError, match="by a pod, perhaps: the kubelet has not told"):
+        with pytest.raises(HeldError, match="by a pod, possibly: the kubelet has not reported"):
             doors.take(GPU, offered(PART))
         doors.take(GPU, offered(OTHER))
         status = doors.holds_status()

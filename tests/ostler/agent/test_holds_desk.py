@@ -46,13 +46,11 @@ class Node:
         door = PluginDoor(
             KubeletFolders(folder / "a", folder / "b"),
             lambda _: NotImplemented,
+            edges := Edges(lambda: 1000.0, loop.time, lambda: 0.0),
             events=self.events,
             observer=SilentPlugin(),
-            clock=loop.time,
-            random=lambda: 0.0,
         )
         self.publisher = Publisher(settings, door, self.events, lambda: None, lambda: self.books)
-        edges = Edges(lambda: 1000.0, loop.time, lambda: 0.0)
         self.books = open_books(
             settings, edges, NotImplemented, self.events, HoldsMetrics(edges.clock), reader=self.kubelet
         )
@@ -108,7 +106,7 @@ async def test_with_one_door_a_kubelet_that_does_not_tell_is_named(tmp_path: Pat
     async with Node(tmp_path, WHOLE) as node:
         node.kubelet.faults = ("/k/pod-resources/kubelet.sock: UNAVAILABLE: no socket is there",)
         problem = await eventually(lambda: node.desk.report().status.kubelet, "it is told")
-        assert problem.startswith("the kubelet has not told yet which devices containers have")
+        assert problem.startswith("the kubelet has not reported its device allocations yet")
 
 
 async def test_what_is_not_there_or_does_not_drain_is_not_released(tmp_path: Path) -> None:

@@ -30,14 +30,14 @@ def test_what_is_not_known_fails_where_claims_are_served() -> None:
     says(
         judge_known(agent(by_plugin=3, by_dra=2), claims=True), CheckVerdict.OK, "3 devices through the plugin door, 2"
     )
-    unknown = agent(kubelet="the kubelet has not told yet which devices containers have: no such socket")
+    unknown = agent(kubelet="the kubelet has not reported its device allocations yet: no such socket")
     says(
         judge_known(unknown, claims=True),
         CheckVerdict.FAILED,
         "no device is offered to claims anew: the",
         "pod-resources",
     )
-    says(judge_known(unknown, claims=False), CheckVerdict.WARNING, "the kubelet has not told yet", "pod-resources")
+    says(judge_known(unknown, claims=False), CheckVerdict.WARNING, "the kubelet has not reported", "pod-resources")
     blind = agent(api_server="pods: forbidden")
     says(judge_known(blind, claims=True), CheckVerdict.WARNING, "is not known: pods: forbidden", "rbac.create")
     says(judge_known(blind, claims=False), CheckVerdict.OK, "0 devices")

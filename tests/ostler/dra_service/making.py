@@ -119,13 +119,11 @@ class Both:
         self.door = PluginDoor(
             KubeletFolders(folders.device_plugin_dir, folders.registry_dir),
             renderer,
+            edges := Edges(random=_half),
             events=self.events,
             observer=SilentPlugin(),
-            clock=time.time,
-            random=_half,
         )
         self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
-        edges = Edges(random=_half)
         self.metrics = HoldsMetrics(edges.clock)
         self.books = open_books(self.settings, edges, Nothing(), self.events, self.metrics, reader=self.kubelet)
         self.books.bus.subscribe(HoldsChanged, self.publisher.held)
