@@ -13,10 +13,10 @@ _SHOWN = 3
 """Devices that are named; the others are counted."""
 _ENDS = {
     Recovery.NONE: "",
-    Recovery.AUTOMATIC: "; ends by itself when it has been quiet for a while",
-    Recovery.RESET: "; ends with a reset of the device",
-    Recovery.REPLACE: "; ends when somebody says so ('ostler health clear')",
-    Recovery.PERSON: "; ends when that is taken back ('ostler health clear') or its time is over",
+    Recovery.AUTOMATIC: "; recovers by itself after a quiet time",
+    Recovery.RESET: "; recovers after a reset of the device",
+    Recovery.REPLACE: "; recovers when a person clears it ('ostler health clear')",
+    Recovery.PERSON: "; ends when the override is cleared ('ostler health clear') or expires",
 }
 REASONS = {
     HealthState.HEALTHY: (EventType.NORMAL, "DeviceHealthy"),
@@ -73,7 +73,7 @@ def stories(changes: Iterable[HealthChange], *, dry_run: bool) -> list[tuple[Eve
     return told
 
 
-_DRY = " (dry run: no pod sees it)"
+_DRY = " (dry run: no pod is affected)"
 
 
 @value

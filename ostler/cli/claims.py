@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     answer = call(arguments.socket, lambda stub: stub.ListClaims(agent_pb2.ListClaimsRequest(), timeout=TIMEOUT))
     claims = [claim for claim in answer.claims if _is_meant(claim, arguments.claim)]
     if arguments.claim and not claims:
-        raise CommandFailed(f"no claim {arguments.claim} is known on this node; 'ostler claims' lists those that are")
+        raise CommandFailed(f"this node has no claim {arguments.claim}; 'ostler claims' lists those that it has")
     if arguments.output == "table":
         _print_text(claims)
     else:

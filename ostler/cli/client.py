@@ -14,7 +14,7 @@ from protos.agent.v1alpha1 import agent_pb2_grpc
 
 TIMEOUT = 15.0
 """Seconds for a call; a rescan waits for NVML."""
-LATE = "the agent at {} has not answered in time: it hangs, or is still at it and may yet do it; its log says more"
+LATE = "the agent at {} has not answered in time: it hangs, or is still working and may yet finish; its log says more"
 
 Answer = TypeVar("Answer")
 

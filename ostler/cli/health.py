@@ -21,15 +21,15 @@ _OLD_RELEASE = "release-brake"
 _ENDS = {
     "automatic": "by itself",
     "reset": "with a reset",
-    "replace": "when somebody says so",
-    "person": "when somebody says so",
+    "replace": "when a person clears it",
+    "person": "when a person clears it",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "List how the devices of this node are: state, cause, since when, what ends it, and what the doors show,\n"
+        "List the health of this node's devices: state, cause, since when, what ends it, and what the doors show,\n"
         "which in a dry run is another state. Eviction limits that are on and sources that are not well stand below."
     )
     add_format(parser)
@@ -38,11 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--faults", action="store_true", help="show only devices that are not healthy")
     actions = parser.add_subparsers(metavar="ACTION", dest="action")
     form = parser.formatter_class
-    _add_set(actions.add_parser("set", help="say how a device is", formatter_class=form))
-    clear = actions.add_parser("clear", help="take that back, and what waits for somebody", formatter_class=form)
+    _add_set(actions.add_parser("set", help="override the health of a device", formatter_class=form))
+    clear = actions.add_parser("clear", help="remove the override, and what waits for a person", formatter_class=form)
     clear.description = (
-        "Forget what somebody said of a device, and what has happened to it: a device that was replaced or reset is\n"
-        "well again. A condition that is still there stays; 'ostler health set DEVICE healthy' overrules it."
+        "Remove the override of a device, and forget what has happened to it: a device that was replaced or reset is\n"
+        "healthy again. A condition that is still there stays; 'ostler health set DEVICE healthy' overrides it."
     )
     clear.add_argument("name", type=sendable, metavar="DEVICE", help="name or UUID of a device")
     _add_common(clear)
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     release.description = (
         "When more than half of the devices of a kind go bad at once, none of them evicts the pods that have it, as\n"
-        "the fault is likelier to be elsewhere. This ends that."
+        "the fault is likelier to be elsewhere. This command ends that."
     )
     release.add_argument("name", type=sendable, metavar="KIND", help="kind of device: gpu, mig, nic ...")
     _add_common(release)
@@ -150,7 +150,7 @@ def _is_meant(device: agent_pb2.DeviceHealth, arguments: argparse.Namespace) -> 
 
 def _print_text(answer: agent_pb2.ListHealthResponse, chosen: list[agent_pb2.DeviceHealth]) -> None:
     if answer.dry_run:
-        sys.stdout.write("dry run: these states are told and counted, and shown to no pod\n")
+        sys.stdout.write("dry run: these states are reported and counted, and affect no pod\n")
     if chosen:
         print_table(HEADER, [_row(device) for device in chosen])
     else:

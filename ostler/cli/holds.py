@@ -18,17 +18,17 @@ HEADER = ("DEVICE", "DOOR", "HOLDER", "SINCE", "STATE", "WITHHELD FROM", "WHY", 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "List the devices that somebody holds or that are withheld from a door because of a hold: which pod or claim\n"
+        "List the devices that are held or that are withheld from a door because of a hold: which pod or claim\n"
         "has them through which door since when, from which door they are withheld, why, and what that waits for."
     )
     add_format(parser)
     add_socket(parser)
     parser.add_argument("--device", metavar="NAME", help="show this device alone")
     actions = parser.add_subparsers(metavar="ACTION", dest="action")
-    release = actions.add_parser("release", help="give a draining device back", formatter_class=parser.formatter_class)
+    release = actions.add_parser("release", help="release a draining device", formatter_class=parser.formatter_class)
     release.description = (
-        "Give a draining device back although a process may be left on it. A device that a pod or a claim holds is\n"
-        "given back by ending that, and by nothing else: it is refused here, with who holds it."
+        "Release a draining device although a process may still use it. A device that a pod or a claim holds is\n"
+        "released when that ends, and not by this command, which then names the holder."
     )
     release.add_argument("name", type=sendable, metavar="DEVICE", help="name or UUID of a device")
     add_socket(release, action=True)
@@ -48,7 +48,7 @@ def _list(arguments: argparse.Namespace, name: str | None) -> int:
     answer = call(arguments.socket, lambda stub: stub.ListHolds(agent_pb2.ListHoldsRequest(), timeout=TIMEOUT))
     chosen = [device for device in answer.devices if name is None or device.device == name]
     if name is not None and not chosen:
-        raise CommandFailed(f"nobody holds a device called {name}, and it is withheld from no door because of a hold")
+        raise CommandFailed(f"device {name} is neither held nor withheld from a door because of a hold")
     if arguments.output == "table":
         _print_text(chosen, answer.status)
     else:
@@ -61,7 +61,7 @@ def _print_text(devices: list[agent_pb2.DeviceHolds], status: agent_pb2.HoldsSta
     if devices:
         print_table(HEADER, [row for device in devices for row in _rows(device)])
     else:
-        sys.stdout.write("nobody holds a device, and none is withheld from a door because of a hold\n")
+        sys.stdout.write("no device is held, and none is withheld from a door because of a hold\n")
     for device in devices:
         if device.losers:
             names = ", ".join(plain(each) for each in device.losers)

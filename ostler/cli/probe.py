@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_socket(path):
         raise CommandFailed(f"{path}: is not a socket")
     if not is_answered(path):
-        raise CommandFailed(f"{path}: nobody listens; whoever made this socket is gone")
+        raise CommandFailed(f"{path}: no process listens; the one that made this socket is gone")
     with grpc.insecure_channel(f"unix:{path}") as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=TIMEOUT)

@@ -57,11 +57,13 @@ def _print_text(answer: agent_pb2.ListSlicesResponse, *, different: bool) -> Non
     writes = f"{answer.created} created, {answer.updated} updated, {answer.deleted} deleted since the start"
     sys.stdout.write(f"driver {plain(answer.driver)}: slices {writes}\n")
     if not answer.generation:
-        sys.stdout.write("  nothing was handed over for publishing yet\n")
+        sys.stdout.write("  nothing has been published yet\n")
     for pool in answer.pools:
         sys.stdout.write(f"\npool {plain(pool.name)}, {_summary(pool)}\n")
         if pool.dropped:
-            sys.stdout.write(f"  not stored for want of the feature gates {plain(', '.join(pool.dropped))}\n")
+            sys.stdout.write(
+                f"  not stored, because the API server lacks the feature gates {plain(', '.join(pool.dropped))}\n"
+            )
         if pool.problem:
             sys.stdout.write(f"  {plain(pool.problem)}\n")
         rows = [
@@ -83,5 +85,5 @@ def _summary(pool: agent_pb2.Pool) -> str:
         number = sum(device.state == state for device in pool.devices)
         if number or state == "published":
             words.append(f"{number} {state}")
-    words.append("in order" if pool.in_order else "not as it should be")
+    words.append("in order" if pool.in_order else "not in order")
     return ", ".join(words)

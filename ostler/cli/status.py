@@ -68,7 +68,7 @@ def _print_dra(dra: agent_pb2.DraStatus) -> None:
 
 
 def _print_holds(holds: agent_pb2.HoldsStatus, *, dra: bool) -> None:
-    """One line of what is held, and one for each thing that is not as it should be; ``dra``: there is a second door."""
+    """One line of what is held, and one for each thing that is not in order; ``dra``: there is a second door."""
     words = [f"{holds.by_plugin} through the plugin door"]
     words += [f"{holds.by_dra} through the DRA door"] if dra or holds.by_dra else []
     words += [f"{number} {what}" for number, what in ((holds.draining, "draining"), (holds.moving, "moving")) if number]

@@ -166,7 +166,7 @@ def judge_lock(lock: LockFacts, agent: AgentAnswers, path: Path, *, agent_visibl
     if lock.holder is not None:
         return ok(f"held by process {lock.holder}")
     if agent.status is None:
-        return skipped(f"{NO_AGENT}, and nobody that can be seen from here holds {path}")
+        return skipped(f"{NO_AGENT}, and no process that can be seen from here holds {path}")
     if not agent_visible:
         return skipped("the agent's process cannot be seen from here")
     gone = "is not held by anybody" if lock.exists else "is gone"
@@ -211,7 +211,7 @@ def judge_kubelet_lock(folder: FolderLock, agent: AgentAnswers, *, active: bool)
         return skipped(NO_AGENT)
     holder = folder.holder()
     if not holder:
-        return skipped(f"nobody that can be seen from here holds {folder.path}")
+        return skipped(f"no process that can be seen from here holds {folder.path}")
     if active:
         return ok(f"held by {holder}")
     return warning(
@@ -288,7 +288,7 @@ LOCK_CHECKS = (
     Check(
         "agent-instances",
         "At most one standby waits beside the active instance",
-        "End instances that nobody needs",
+        "End instances that are not needed",
         _instances,
     ),
 )

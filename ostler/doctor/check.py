@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from ostler.doctor.node import NodeView
 
-RECORDED = "a recorded node is replayed, this machine's hardware does not matter"
+RECORDED = "a recorded node is replayed, so this machine's hardware does not matter"
 DEADLINE = 12.0
 """Seconds for one check; all of them run at the same time."""
 

@@ -212,7 +212,7 @@ def _plain(directory: str) -> str:
 def judge_specs(facts: CdiFacts) -> CheckFinding:
     """Whether every spec in the folders can be used; a bad file costs all of its devices."""
     if facts.errors:
-        fix = "correct or remove the file that is named; its devices are given to nobody until then"
+        fix = "correct or remove the file that is named; until then its devices are allocated to no pod"
         return warning(several(list(facts.errors), 3), fix)
     return ok(f"{len(facts.devices)} devices in CDI specs, none defined twice")
 

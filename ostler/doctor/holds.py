@@ -11,7 +11,7 @@ from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, s
 from ostler.doctor.node import NodeView
 from protos.agent.v1alpha1 import agent_pb2
 
-NOT_TOLD = "the agent does not tell of holds: it is a standby, or older than this command"
+NOT_TOLD = "the agent does not report holds: it is a standby, or older than this command"
 NO_CLAIMS = "no resource is offered through DRA"
 _FOLDERS = "mount the kubelet's pod-resources and device-plugins folders, and see the check kubelet-pod-resources"
 _RIGHTS = "give the agent's account the rights of the chart (rbac.create), and see the check kubernetes-api"
@@ -28,11 +28,11 @@ def judge_known(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
         return skipped(_untold(agent))
     status = agent.holds.status
     if status.kubelet and claims:
-        return failed(f"no device is offered to claims anew: {status.kubelet}", _FOLDERS)
+        return failed(f"no further device is offered to claims: {status.kubelet}", _FOLDERS)
     if status.kubelet:
         return warning(status.kubelet, _FOLDERS)
     if status.api_server and claims:
-        return warning(f"which claims pods of this node have is not known: {status.api_server}", _RIGHTS)
+        return warning(f"the claims of this node's pods are not known: {status.api_server}", _RIGHTS)
     return ok(f"{status.by_plugin} devices through the plugin door, {status.by_dra} through the DRA door")
 
 
@@ -53,7 +53,7 @@ def judge_both(agent: AgentAnswers, rules: Iterable[Rule]) -> CheckFinding:
 
 
 def judge_draining(agent: AgentAnswers) -> CheckFinding:
-    """Whether every device is given back when its pod or claim is gone."""
+    """Whether every device is released when its pod or claim is gone."""
     if agent.holds is None:
         return skipped(_untold(agent))
     left = [
@@ -64,11 +64,11 @@ def judge_draining(agent: AgentAnswers) -> CheckFinding:
     ]
     if left:
         return warning(
-            f"not given back: {several(left)}",
+            f"not released: {several(left)}",
             "end the process or container, or name its program in holds.ignoreProcesses; "
-            "a device that is free for sure: 'ostler holds release DEVICE'",
+            "if you are sure that a device is free, run 'ostler holds release DEVICE'",
         )
-    return ok("every device is given back")
+    return ok("every device is released")
 
 
 def judge_processes(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
@@ -82,7 +82,7 @@ def judge_processes(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
             agent.holds.status.processes,
             "give the agent the node's process ids (hostPID: true in the pod's spec, in the chart hostPID)",
         )
-    return ok("processes that are left on devices are seen")
+    return ok("the agent sees processes that still use devices")
 
 
 def judge_containers(agent: AgentAnswers) -> CheckFinding:
@@ -95,7 +95,7 @@ def judge_containers(agent: AgentAnswers) -> CheckFinding:
             "give the agent's pod a read-only hostPath volume of /sys/fs/cgroup at /sys/fs/cgroup (the chart has it), "
             "or hostPID: true; until then a pod can get a device while containers of one deleted by force still use it",
         )
-    return ok("containers of deleted pods are seen until they have ended")
+    return ok("the agent sees containers of deleted pods until they have ended")
 
 
 def judge_losers(agent: AgentAnswers) -> CheckFinding:
@@ -106,7 +106,7 @@ def judge_losers(agent: AgentAnswers) -> CheckFinding:
     if lost:
         return warning(
             f"lost to pods: {several(lost)}",
-            "wait for the eviction of the claim's pods; if they stay, end them: they tolerate every taint",
+            "wait for the eviction of the claim's pods; if they stay, delete them: they tolerate every taint",
         )
     return ok("no claim waits for a device that a pod has")
 
@@ -128,7 +128,7 @@ SUBJECT = CheckSubject(
     (
         Check(
             "holds-known",
-            "It is known which devices pods and claims have; otherwise none is offered to claims anew",
+            "The agent knows which devices pods and claims have; otherwise it offers no further device to claims",
             "Mount the kubelet's folders; give the agent its rights at the API server",
             lambda view: judge_known(view.agent(), claims=_by_claims(view)),
         ),
@@ -140,26 +140,26 @@ SUBJECT = CheckSubject(
         ),
         Check(
             "holds-draining",
-            "Devices are given back when their pod or claim is gone: no process is left on them",
+            "Devices are released when their pod or claim is gone: no process still uses them",
             "End the process, or run `ostler holds release DEVICE`",
             lambda view: judge_draining(view.agent()),
         ),
         Check(
             "holds-processes",
-            "The agent sees the processes that are left on devices, where claims are served",
+            "The agent sees the processes that still use devices, where claims are served",
             "`hostPID: true` in the pod's spec",
             lambda view: judge_processes(view.agent(), claims=_by_claims(view)),
         ),
         Check(
             "holds-containers",
-            "The agent sees whether containers of deleted pods still run, before it gives out their devices",
+            "The agent sees whether containers of deleted pods still run before it allocates their devices again",
             "A read-only hostPath volume of `/sys/fs/cgroup`, or `hostPID: true`",
             lambda view: judge_containers(view.agent()),
         ),
         Check(
             "holds-losers",
             "No claim waits for a device that a pod has",
-            "Wait for the eviction of its pods, or end them",
+            "Wait for the eviction of its pods, or delete them",
             lambda view: judge_losers(view.agent()),
         ),
     ),

@@ -48,7 +48,7 @@ def judge_socket(state: str, path: Path) -> CheckFinding:
         return ok(f"{path} answers")
     if state == DEAD:
         return failed(
-            f"nobody listens at {path}: the kubelet that made it is gone", "start the kubelet, or look at its log"
+            f"no process listens at {path}: the kubelet that made it is gone", "start the kubelet, or look at its log"
         )
     return failed(f"there is no socket {path}: no kubelet is here", _START_KUBELET)
 
@@ -67,7 +67,7 @@ def judge_pod_resources(answers: KubeletAnswers, path: Path, *, needed: bool = F
             "mount the kubelet's pod-resources folder; it exists since 1.15",
         )
     if answers.state == DEAD:
-        return lacking(f"nobody listens at {path}", "start the kubelet, or look at its log")
+        return lacking(f"no process listens at {path}", "start the kubelet, or look at its log")
     fault = answers.faults.get("GetAllocatableResources", ANSWERED)
     if fault.startswith("UNIMPLEMENTED"):
         return lacking(
@@ -111,7 +111,7 @@ def judge_root(kubelets: tuple[RunningProcess, ...], registry: Path, device_plug
 def judge_health(answer: str | None, address: str) -> CheckFinding:
     """What the kubelet says of itself; None where nobody answers at its usual address."""
     if answer is None:
-        return skipped(f"nobody answers at {address}; the kubelet's health is only told on its own machine")
+        return skipped(f"nobody answers at {address}; the kubelet reports its health on its own machine alone")
     if answer:
         return failed(
             f"the kubelet is not healthy: {answer}",
@@ -197,7 +197,7 @@ SUBJECT = CheckSubject(
         Check("kubelet-socket", "A kubelet listens at `kubelet.sock`", "Start the kubelet", _socket),
         Check(
             "kubelet-pod-resources",
-            "The pod resources API answers, and what its methods tell of the kubelet's version",
+            "The pod resources API answers, and its methods show the kubelet's version",
             "Mount the `pod-resources` folder; update an old kubelet",
             _pod_resources,
         ),

@@ -286,7 +286,7 @@ EVENTS = CheckSubject(
         ),
         Check(
             "rtnetlink",
-            "The kernel tells of links, addresses and routes",
+            "The kernel reports links, addresses and routes",
             "Allow AF_NETLINK sockets",
             _rtnetlink,
             hardware=True,

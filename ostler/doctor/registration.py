@@ -207,7 +207,7 @@ def judge_plugins(
         file = socket.path.name
         if not socket.answered:
             if socket.path.parent == registry:
-                found = f"nobody listens at {socket.path}, and the kubelet goes on trying"
+                found = f"no process listens at {socket.path}, and the kubelet keeps trying"
                 findings.append(warning(found, f"remove it: rm {socket.path}"))
         elif socket.type == "DevicePlugin" and _is_wanted(socket.name, wanted):
             found = f"{socket.path} serves {socket.name}, too: the newest one wins, and devices are given out twice"

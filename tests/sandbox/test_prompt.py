@@ -89,7 +89,7 @@ def test_prompt_tells_who_has_what_and_how_devices_are() -> None:
     ]  # fmt: skip
     answers = prompt("\n".join(typed) + "\n").split("ostler> ")[1:]
     said = dict(zip(enumerate(typed), answers, strict=True))
-    nobody = "   nobody holds a device, and none is withheld from a door because of a hold\n"
+    nobody = "   no device is held, and none is withheld from a door because of a hold\n"
     assert said[0, "holds"] == said[8, "holds"] == nobody
     held = said[4, "holds"]
     assert "held through the plugin door by default/pod-8" in held
@@ -115,7 +115,7 @@ def test_prompt_goes_on_when_what_an_evicted_pod_had_is_free(tmp_path: Path) -> 
     evicted = "pod claim-pod-1 is evicted: device ostler.dev/h100-sxm-8/gpu-0000-df-00-0 of claim claim-pod-1-devices-"
     assert evicted in said[1]
     assert " has the taint example.com/noise=heard:NoExecute\n" in said[1]
-    assert said[2] == "   nobody holds a device, and none is withheld from a door because of a hold\n"
+    assert said[2] == "   no device is held, and none is withheld from a door because of a hold\n"
     assert "phase: Running\n" in said[3]
     assert "phase: Pending\n" in said[4]
 
@@ -126,7 +126,7 @@ def test_prompt_waits_for_what_a_pod_of_another_namespace_had(tmp_path: Path) ->
     manifest.write_text(f"kind: Namespace\nmetadata: {{name: team}}\n---{team}")
     said = prompt(f"apply {manifest}\nholds\nend mine\nholds\nquit\n").split("ostler> ")[1:]
     assert " team/shared " in said[1]
-    assert said[3] == "   nobody holds a device, and none is withheld from a door because of a hold\n"
+    assert said[3] == "   no device is held, and none is withheld from a door because of a hold\n"
 
 
 _RULE = """

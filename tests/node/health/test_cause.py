@@ -86,7 +86,7 @@ def test_a_failed_row_remap_is_the_cause_and_not_the_xid_beside_it() -> None:
     assert entry.also == ("the driver reported XID 48 (double-bit ECC error)",)
     assert rig.told.events[-1][2] == (
         f"{A.name} is still unhealthy: a row could not be remapped (also: the driver reported XID 48 (double-bit ECC"
-        " error)); ends when somebody says so ('ostler health clear')"
+        " error)); recovers when a person clears it ('ostler health clear')"
     )
 
 
@@ -97,10 +97,11 @@ def test_the_next_cause_is_told_when_one_has_ended() -> None:
     assert rig.entry(A.name).also == ("the driver reported XID 142",)
     rig.poll(A.name, times=4)
     assert (rig.health(A.name).cause, rig.entry(A.name).also) == ("xid", ())
-    end = "; ends by itself when it has been quiet for a while"
+    end = "; recovers by itself after a quiet time"
+    reset = "; recovers after a reset of the device"
     assert [message for _, _, message in rig.told.events] == [
         f"{A.name} is unhealthy: the driver reported XID 142{end}",
-        f"{A.name} is still unhealthy: reset it (also: the driver reported XID 142); ends with a reset of the device",
+        f"{A.name} is still unhealthy: reset it (also: the driver reported XID 142){reset}",
         f"{A.name} is still unhealthy: the driver reported XID 142{end}",
     ]
 

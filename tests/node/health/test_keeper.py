@@ -301,8 +301,8 @@ def test_a_dry_run_makes_tells_and_counts_states_and_shows_nobody() -> None:
     ((kind, reason, message),) = rig.told.events
     assert (kind, reason) == (EventType.WARNING, "DeviceUnhealthy")
     assert message == (
-        f"{A.name} is unhealthy: the driver reported XID 95 (uncontained memory error); ends with a reset of the device"
-        " (dry run: no pod sees it)"
+        f"{A.name} is unhealthy: the driver reported XID 95 (uncontained memory error); recovers after a reset of "
+        "the device (dry run: no pod is affected)"
     )
     rig.scan_health(B.name, SCANNED_LOST)
     assert rig.state(B.name) is UNHEALTHY

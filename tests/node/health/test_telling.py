@@ -21,14 +21,14 @@ def test_devices_with_one_reason_are_told_of_together() -> None:
             EventType.WARNING,
             "DeviceUnknown",
             (
-                "gpu-0, gpu-1, gpu-2 and 5 more are unknown: the driver does not answer; ends by itself when it has"
-                " been quiet for a while"
+                "gpu-0, gpu-1, gpu-2 and 5 more are unknown: the driver does not answer; recovers by itself after"
+                " a quiet time"
             ),
         ),
         (
             EventType.WARNING,
             "DeviceDegraded",
-            "gpu-9 is degraded: hot; ends by itself when it has been quiet for a while",
+            "gpu-9 is degraded: hot; recovers by itself after a quiet time",
         ),
     ]
 
@@ -40,11 +40,11 @@ def test_what_ends_it_is_said() -> None:
         if recovery is not Recovery.NONE
     }
     assert ends == {
-        Recovery.AUTOMATIC: "gpu-0 is unhealthy: x; ends by itself when it has been quiet for a while",
-        Recovery.RESET: "gpu-0 is unhealthy: x; ends with a reset of the device",
-        Recovery.REPLACE: "gpu-0 is unhealthy: x; ends when somebody says so ('ostler health clear')",
+        Recovery.AUTOMATIC: "gpu-0 is unhealthy: x; recovers by itself after a quiet time",
+        Recovery.RESET: "gpu-0 is unhealthy: x; recovers after a reset of the device",
+        Recovery.REPLACE: "gpu-0 is unhealthy: x; recovers when a person clears it ('ostler health clear')",
         Recovery.PERSON: (
-            "gpu-0 is unhealthy: x; ends when that is taken back ('ostler health clear') or its time is over"
+            "gpu-0 is unhealthy: x; ends when the override is cleared ('ostler health clear') or expires"
         ),
     }
 

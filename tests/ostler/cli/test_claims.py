@@ -74,7 +74,7 @@ async def test_a_claim_that_is_not_here_is_an_error_that_names_it(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await claims(short_dir, "other/watch") == 1
-    text = "ostler: no claim other/watch is known on this node; 'ostler claims' lists those that are\n"
+    text = "ostler: this node has no claim other/watch; 'ostler claims' lists those that it has\n"
     assert capsys.readouterr().err == text
 
 

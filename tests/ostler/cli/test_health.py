@@ -84,7 +84,7 @@ async def test_a_dry_run_says_what_is_shown(short_dir: Path, capsys: pytest.Capt
     rig.xid(A.name, 95)
     assert await health(short_dir, rig) == 0
     first, _, line, *_ = capsys.readouterr().out.splitlines()
-    assert first == "dry run: these states are told and counted, and shown to no pod"
+    assert first == "dry run: these states are reported and counted, and affect no pod"
     assert line.split()[:2] == [A.name, "unhealthy"]
     assert " healthy  " in line
 

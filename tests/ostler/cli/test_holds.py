@@ -151,13 +151,13 @@ async def test_one_device_is_shown_alone(short_dir: Path, capsys: pytest.Capture
     assert "gpu-0" not in text
     assert await holds(short_dir, "--device", "gpu-9") == 1
     assert capsys.readouterr().err == (
-        "ostler: nobody holds a device called gpu-9, and it is withheld from no door because of a hold\n"
+        "ostler: device gpu-9 is neither held nor withheld from a door because of a hold\n"
     )
 
 
 async def test_nothing_held_is_said_in_words(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert await holds(short_dir, report=agent_pb2.ListHoldsResponse()) == 0
-    text = "nobody holds a device, and none is withheld from a door because of a hold\n"
+    text = "no device is held, and none is withheld from a door because of a hold\n"
     assert capsys.readouterr().out == text
 
 

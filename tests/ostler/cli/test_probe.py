@@ -26,7 +26,7 @@ def test_a_dead_socket_is_told(short_dir: Path, capsys: pytest.CaptureFixture[st
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(short_dir / "x"))
     assert main(["probe", str(short_dir / "x")]) == 1
-    assert "nobody listens; whoever made this socket is gone" in capsys.readouterr().err
+    assert "no process listens; the one that made this socket is gone" in capsys.readouterr().err
 
 
 def test_something_that_speaks_no_grpc_is_told(

@@ -52,8 +52,8 @@ async def test_each_device_is_a_line_with_its_slice_taints_and_reason(
     assert [line.split("  ") for line in _lines(capsys)] == [
         ["driver ostler.dev: slices 2 created, 1 updated, 0 deleted since the start"],
         [""],
-        ["pool worker-1, 2 slices, 2 published, 1 missing, 1 withheld, not as it should be"],
-        ["", "not stored for want of the feature gates DRADeviceTaints"],
+        ["pool worker-1, 2 slices, 2 published, 1 missing, 1 withheld, not in order"],
+        ["", "not stored, because the API server lacks the feature gates DRADeviceTaints"],
         ["", "the API server refuses the slice: spec.devices[1].name: Required value"],
         ["DEVICE", "STATE", "SLICE", "TAINTS", "WHY"],
         ["gpu-0", "published", "0", "-"],
@@ -105,9 +105,9 @@ async def test_before_the_first_publication_the_command_says_so(
     pool = Pool(name="a", problem="no answer\x1b[31m")
     await slices(short_dir, ListSlicesResponse(driver="ostler.dev", pools=[pool]))
     assert _lines(capsys)[1:] == [
-        "  nothing was handed over for publishing yet",
+        "  nothing has been published yet",
         "",
-        "pool a, 0 slices, 0 published, not as it should be",
+        "pool a, 0 slices, 0 published, not in order",
         "  no answer\\x1b[31m",
     ]
 

@@ -34,12 +34,12 @@ def test_what_is_not_known_fails_where_claims_are_served() -> None:
     says(
         judge_known(unknown, claims=True),
         CheckVerdict.FAILED,
-        "no device is offered to claims anew: the",
+        "no further device is offered to claims: the",
         "pod-resources",
     )
     says(judge_known(unknown, claims=False), CheckVerdict.WARNING, "the kubelet has not reported", "pod-resources")
     blind = agent(api_server="pods: forbidden")
-    says(judge_known(blind, claims=True), CheckVerdict.WARNING, "is not known: pods: forbidden", "rbac.create")
+    says(judge_known(blind, claims=True), CheckVerdict.WARNING, "are not known: pods: forbidden", "rbac.create")
     says(judge_known(blind, claims=False), CheckVerdict.OK, "0 devices")
 
 
@@ -68,14 +68,14 @@ def test_a_device_that_drains_is_told_with_its_process() -> None:
     left = agent_pb2.Hold(holder="process 41 (python3)", state="draining")
     drains = agent(agent_pb2.DeviceHolds(device="gpu-0", holds=[left]))
     says(judge_draining(drains), CheckVerdict.WARNING, "gpu-0: process 41 (python3)", "ostler holds release DEVICE")
-    says(judge_draining(agent()), CheckVerdict.OK, "every device is given back")
+    says(judge_draining(agent()), CheckVerdict.OK, "every device is released")
 
 
 def test_processes_that_cannot_be_seen_matter_where_claims_are_served() -> None:
     blind = agent(processes="left-over processes are not looked for")
     says(judge_processes(blind, claims=True), CheckVerdict.WARNING, "are not looked for", "hostPID")
     says(judge_processes(blind, claims=False), CheckVerdict.SKIPPED, "no resource is offered through DRA")
-    says(judge_processes(agent(), claims=True), CheckVerdict.OK, "are seen")
+    says(judge_processes(agent(), claims=True), CheckVerdict.OK, "the agent sees processes")
 
 
 def test_containers_that_cannot_be_seen_are_told_of_whatever_is_offered() -> None:
@@ -86,12 +86,12 @@ def test_containers_that_cannot_be_seen_are_told_of_whatever_is_offered() -> Non
         "are not looked for",
         "read-only hostPath volume of /sys/fs/cgroup",
     )
-    says(judge_containers(agent()), CheckVerdict.OK, "are seen until they have ended")
+    says(judge_containers(agent()), CheckVerdict.OK, "sees containers of deleted pods until")
 
 
 def test_claims_that_lost_are_named() -> None:
     lost = agent(agent_pb2.DeviceHolds(device="gpu-0", losers=["a/one", "a/two"]))
-    says(judge_losers(lost), CheckVerdict.WARNING, "gpu-0 (claim a/one, a/two)", "end them")
+    says(judge_losers(lost), CheckVerdict.WARNING, "gpu-0 (claim a/one, a/two)", "delete them")
     says(judge_losers(agent()), CheckVerdict.OK, "no claim waits")
 
 
@@ -99,7 +99,7 @@ def test_claims_that_lost_are_named() -> None:
     ("answers", "why"),
     [
         (NOBODY, "no agent answers"),
-        (STANDBY, "does not tell of holds"),
+        (STANDBY, "does not report holds"),
     ],
 )
 def test_without_holds_there_is_nothing_to_say(answers: AgentAnswers, why: str) -> None:

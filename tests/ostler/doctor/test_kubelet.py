@@ -61,8 +61,8 @@ def test_sockets_that_a_dead_kubelet_left_are_told(short_dir: Path) -> None:
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(short_dir / "kubelet" / folder / "kubelet.sock"))
     node = view(short_dir)
-    says(examined(node, "kubelet-socket"), CheckVerdict.FAILED, "nobody listens at", "start the kubelet")
-    says(examined(node, "kubelet-pod-resources"), CheckVerdict.WARNING, "nobody listens at", "start the kubelet")
+    says(examined(node, "kubelet-socket"), CheckVerdict.FAILED, "no process listens at", "start the kubelet")
+    says(examined(node, "kubelet-pod-resources"), CheckVerdict.WARNING, "no process listens at", "start the kubelet")
 
 
 def test_a_registry_that_is_the_only_way_must_be_there(short_dir: Path) -> None:

@@ -169,7 +169,7 @@ def test_a_dead_socket_in_the_registry_is_a_warning(short_dir: Path) -> None:
         dead.bind(str(registry / "old.sock"))
     assert read_sockets((registry,)) == (PluginSocket(registry / "old.sock", answered=False),)
     finding = examined(view(short_dir), "foreign-plugins")
-    says(finding, CheckVerdict.WARNING, f"nobody listens at {registry}/old.sock", f"rm {registry}/old.sock")
+    says(finding, CheckVerdict.WARNING, f"no process listens at {registry}/old.sock", f"rm {registry}/old.sock")
 
 
 def test_a_dead_socket_of_our_own_is_told_as_well_where_no_agent_answers(short_dir: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_dead_socket_of_our_own_is_told_as_well_where_no_agent_answers(short_d
     registry.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(registry / f"{PREFIX}x.sock"))
-    says(examined(view(short_dir), "foreign-plugins"), CheckVerdict.WARNING, "nobody listens at", f"{PREFIX}x.sock")
+    says(examined(view(short_dir), "foreign-plugins"), CheckVerdict.WARNING, "no process listens at", f"{PREFIX}x.sock")
 
 
 def test_a_socket_of_another_agent_of_ours_is_no_other_plugin() -> None:
