@@ -22,7 +22,7 @@ from typing import BinaryIO, cast
 from kube.bodies import Json, JsonObject, object_at, one_line, text_at
 from node.given import read_given
 from node.opening import TooLarge
-from ostler.explain.documents import MAX_BYTES, MAX_DEPTH, Document, documents, object_on, too_large
+from ostler.explain.documents import MAX_BYTES, documents, too_large
 from ostler.explain.shapes import misfits
 from ostler.explain.workloads import (
     COMPUTE_DOMAIN,
@@ -33,7 +33,7 @@ from ostler.explain.workloads import (
     replicas_note,
     template_of,
 )
-from ostler.explain.yaml_places import FieldPath, line_of
+from ostler.explain.yaml_objects import MAX_DEPTH, Document, FieldPath, line_of, object_on
 from scheduling.api.validation.objects import VALIDATORS
 from scheduling.api.versions import VersionError, to_v1, with_defaults
 from scheduling.explain.state import (

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kube.bodies import Json, JsonObject
-from ostler.explain.yaml_places import FieldPath
+from ostler.explain.yaml_objects import FieldPath
 from scheduling.explain.state import Kind
 
 Shape = object

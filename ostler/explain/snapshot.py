@@ -25,7 +25,7 @@ from ostler.explain.kept import (
     NameGroup,
     kept,
 )
-from ostler.explain.yaml_places import plain_value
+from ostler.explain.yaml_objects import plain_value
 from scheduling.explain.state import FACTS, Kind, MissingKind, State
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.bodies import Json, object_at
-from ostler.explain.documents import MAX_DEPTH, documents
+from ostler.explain.documents import documents
 from ostler.explain.files import FileObjects, read_files
-from ostler.explain.yaml_places import line_of, plain_value
+from ostler.explain.yaml_objects import MAX_DEPTH, line_of, plain_value
 from scheduling.explain.state import BadInput, Kind, name_of
 from tests.scheduling.explain.objects import claim, device_class, node, pod, resource_slice
 
@@ -363,7 +363,8 @@ def test_a_file_that_is_too_large_is_refused_unread(read: object, monkeypatch: p
 
 @pytest.mark.parametrize("text", ["[" + "1," * 3000 + "1]", "- 1\n" * 3000])
 def test_too_many_values_are_refused(read: object, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ostler.explain.documents.MAX_VALUES", 1000)
+    for module in ("documents", "yaml_objects"):
+        monkeypatch.setattr(f"ostler.explain.{module}.MAX_VALUES", 1000)
     assert refused(read, text) == "a.yaml: holds more than 1000 values; give the objects in several files"
 
 
