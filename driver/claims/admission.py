@@ -40,7 +40,7 @@ class AdmissionRefusal(Value):
     """``text``: why the devices cannot be taken at the moment; ``advice``: what ends that.
 
     ``holder``: UID of the claim that is in the way, if one is. ``lost``: everything that pods have through the plugin
-    door, if anything, so that waiting is in vain. ``cause``: what the ledger said.
+    door, if anything, so that waiting is pointless. ``cause``: what the ledger said.
     """
 
     text: str
@@ -101,12 +101,12 @@ class LostDevice(Value):
 
 
 def lost_to_pod(error: HeldError) -> bool:
-    """Whether a pod has the device, so that waiting is in vain; one that is pending release is about to be free."""
+    """Whether a pod has the device, so that waiting is pointless; one that is pending release is about to be free."""
     return error.by.door is Door.PLUGIN and error.by.state is not HoldState.PENDING_RELEASE
 
 
 class Losers:
-    """Claims by UID, each with the devices that it lost. ``on_lost`` hears of every conflict once."""
+    """Claims by UID, each with the devices that it lost. ``on_lost`` is called once for every conflict."""
 
     def __init__(self, on_lost: Callable[[str, str, HeldError], None]) -> None:
         """``on_lost``: the claim's UID and name, and why it cannot have the device."""

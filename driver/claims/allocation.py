@@ -91,7 +91,7 @@ def name_in_pod(body: JsonObject | None, claim: ClaimReference) -> str:
 
 
 def still_here(body: JsonObject | None, claim: ClaimReference, driver: str, pool: str) -> bool:
-    """Whether the API server still gives devices of this node to this very claim, for somebody's use."""
+    """Whether this very claim still has devices of this node and is reserved, according to the API server."""
     try:
         allocation = allocation_of(body, claim, driver)
     except ClaimError:
@@ -100,7 +100,7 @@ def still_here(body: JsonObject | None, claim: ClaimReference, driver: str, pool
 
 
 def allocated_devices(body: JsonObject, driver: str) -> tuple[AllocatedDevice, ...]:
-    """What a claim was allocated of ``driver``, whoever may use it; ClaimError when a field is not of its type."""
+    """What a claim was allocated of ``driver``, reserved or not; ClaimError when a field is not of its type."""
     found = []
     results = object_at(body, "status", "allocation", "devices").get("results")
     for index, result in enumerate(_items(results, _RESULTS)):

@@ -2,9 +2,9 @@
 
 The order of things is what makes a kill between any two of them harmless:
 
-- Preparing: ledger, record ``started``, CDI file, record ``completed``, answer. Whoever finds ``started`` knows that
-  the kubelet was not answered, that the devices are taken, and that the CDI file may be there or not.
-- Releasing: CDI file, record, ledger. Whoever finds the record still knows what to release.
+- Preparing: ledger, record ``started``, CDI file, record ``completed``, answer. A restart that finds ``started`` knows
+  that the kubelet was not answered, that the devices are taken, and that the CDI file may be there or not.
+- Releasing: CDI file, record, ledger. A restart that finds the record still knows what to release.
 
 All disk work is done in worker threads, and each piece of it in one go: a claim costs two changes of threads.
 """
@@ -91,7 +91,7 @@ class ClaimBook:
         self._on_changed()
 
     def restore(self, record: ClaimRecord) -> None:
-        """Enter what the claim held before, whoever holds it now."""
+        """Enter what the claim held before, even if another holds it now."""
         for conflict in self.ledger.restore(record.claim.uid, record.holds):
             self.tell("ClaimsOverlap", f"claim {record.claim} ({record.claim.uid}): {conflict}; both keep it")
         self.records[record.claim.uid] = record
@@ -107,12 +107,12 @@ class ClaimBook:
         return released
 
     def wake(self) -> None:
-        """Let everybody who waits for a device look again."""
+        """Wake every call that waits for a device."""
         self._freed.set()
         self._freed = asyncio.Event()
 
     async def freed(self, seconds: float) -> None:
-        """Return when somebody has called ``wake``, or after so many seconds."""
+        """Return after the next ``wake``, or after ``seconds``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._freed.wait()
@@ -130,7 +130,7 @@ class ClaimBook:
         self.records[uid] = record
 
     async def renew(self, record: ClaimRecord) -> None:
-        """Have the CDI file of a completed claim as it should be, and the record if it says something else."""
+        """Repair the CDI file of a completed claim, and its record if that differs."""
         try:
             await self.in_thread(self._rewrite, record, self.records.get(record.claim.uid) != record)
         except FileError as error:
@@ -159,7 +159,7 @@ class ClaimBook:
         return left
 
     def tell(self, reason: str, message: str) -> None:
-        """Say something that people must see."""
+        """Log a warning and post it as an event."""
         log.warning(message, extra={"reason": reason})
         self.events.emit(EventType.WARNING, reason, message)
 

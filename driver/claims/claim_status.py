@@ -116,7 +116,7 @@ class ClaimStatusWriter:
         self._woken.set()
 
     def released(self, claim: ClaimReference) -> None:
-        """Nothing more is to be said of the claim."""
+        """The claim's status is not written any more."""
         self._refused.pop(claim.uid, None)
         self._wanted.pop(claim.uid, None)
         writing = self._writing.pop(claim.uid, None)
@@ -137,7 +137,7 @@ class ClaimStatusWriter:
                 await self._woken.wait()
 
     def _entries(self, claim: ClaimReference, said: tuple[PreparedDevice, ...] | str, view: DoorView) -> Entries | None:
-        """What is to be entered; None for nothing."""
+        """The entries to write; None for nothing."""
         name = self._driver_name
         if isinstance(said, str):
             return lambda found: ready_entries(name, found, said)
@@ -211,7 +211,7 @@ class ClaimStatusWriter:
         )
 
     def _tell(self, claim: ClaimReference, problem: str, *, event: bool) -> None:
-        """A line in the log, and an event where somebody has to do something; once for each text."""
+        """Log a problem, and post an event if a person has to act; once for each text."""
         if problem == self.problem:
             return
         self.problem = problem
@@ -272,7 +272,7 @@ def ready_entries(driver_name: str, claim: JsonObject, problem: str = "") -> tup
 
 
 def merged(claim: JsonObject, driver_name: str, entries: Iterable[JsonObject], now: float) -> JsonObject | None:
-    """The claim with these entries in its status; None where nothing is to be written.
+    """The claim with these entries in its status; None where nothing needs to be written.
 
     Only entries for allocated devices are entered, since the API server refuses all others. Of our own old ones, those
     that are not allocated any more go; those of other drivers stay as they are. A condition whose status has not

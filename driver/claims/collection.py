@@ -1,10 +1,10 @@
-"""Claims that nobody has any more: found by comparing, and released on proof.
+"""Finds claims that no pod has any more, and releases them on proof.
 
-A claim is released here only when the API server does not give it to anybody any more AND the kubelet does not have it
-on record, in this order, so that a pod that is on its way is seen by one of the two. The API server alone is no proof
-of a completed claim: the pod of a force-deleted one runs on until the kubelet is done with it. For a claim that was
-never completed it suffices where the kubelet's file cannot be read, since nobody was answered; and for one of an
-earlier boot, since no container outlives a reboot. A claim that stays for lack of a proof is told of when another one
+A claim is released here only when the API server does not reserve it for a pod any more AND the kubelet does not have
+it on record, in this order, so that a pod that is on its way is seen by one of the two. The API server alone is no
+proof of a completed claim: the pod of a force-deleted one runs on until the kubelet is done with it. For a claim that
+was never completed it suffices where the kubelet's file cannot be read, since nobody was answered; and for one of an
+earlier boot, since no container outlives a reboot. A claim that stays for lack of a proof is reported when another one
 waits for it.
 
 Most looks ask the API server nothing: what the kubelet knows is left to the kubelet. The same looks prepare again what
@@ -138,7 +138,7 @@ class Collector:
         return True
 
     async def _given(self, claim: ClaimReference) -> bool:
-        """Whether the API server gives the claim to somebody; raises Unavailable."""
+        """Whether the claim is reserved for a pod at the API server; raises Unavailable."""
         body = await self._book.reader.claim(claim.namespace, claim.name)
         return still_here(body, claim, self._book.options.driver_name, self._book.options.pool)
 
@@ -149,7 +149,7 @@ class Collector:
         return known.lacks(record.claim.uid)
 
     async def _tell_left_behind(self, known: KubeletClaims, refused: Collection[str]) -> None:
-        """Tell of claims that others wait for and that only the kubelet could still have.
+        """Report claims that others wait for and that only the kubelet could still have.
 
         Nor is there a proof for ``refused``, UIDs of claims that the API server does not let us read.
         """
@@ -168,7 +168,7 @@ class Collector:
         self._left_behind = {uid: seen for uid, seen in self._left_behind.items() if uid in self._book.records}
 
     def _tell_late(self, record: ClaimRecord, why: str) -> None:
-        """Tell why a claim keeps its devices once the kubelet had its time; empty: somebody has it."""
+        """Report why a claim keeps its devices once the kubelet had its time; an empty ``why``: a pod has it."""
         claim = record.claim
         first = self._left_behind.get(claim.uid)
         if not why:

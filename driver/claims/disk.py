@@ -71,7 +71,7 @@ class RecordStore:
         return StoredClaims(records, unreadable, frozenset(self._foreign))
 
     def write(self, record: ClaimRecord) -> None:
-        """Have the record on the disk; raises WriteFailed.
+        """Write the record; raises WriteFailed.
 
         One that is only started need not outlive a power cut: the kubelet was not answered, or has all of it on record
         itself.
@@ -171,7 +171,7 @@ class ClaimSpecs:
         return self.folder / f"{self._prefix}{uid}.json"
 
     def ensure(self, uid: str, text: str) -> bool:
-        """Have a claim's file with this content, or none if it is empty; whether anything had to be done.
+        """Write a claim's file with this content, or remove it if that is empty; whether anything changed.
 
         Raises Unavailable with what to do.
         """
@@ -197,7 +197,7 @@ class ClaimSpecs:
         return True
 
     def remove(self, uid: str) -> bool:
-        """Have no file of the claim; whether there was one. Raises Unavailable with what to do."""
+        """Remove the claim's file; whether there was one. Raises Unavailable with what to do."""
         path = self.path(uid)
         try:
             path.unlink()

@@ -28,7 +28,7 @@ class ClaimOptions(Value):
     ``collect_first`` within which the first one is (the nodes of a rollout start together), ``collect_spacing`` between
     two at least, however often one is asked for, ``rebuild_after`` until a claim without a usable record is tried again
     (doubled each time), ``tombstone_age`` for which a released claim is remembered, ``kubelet_release`` after which
-    people are told of a claim that the API server does not have, that another one waits for, and of which only the
+    an event reports a claim that the API server does not have, that another one waits for, and of which only the
     kubelet could say whether it is used (it looks once a minute). ``threads``: that wait for the disk at once; disks
     make what comes together durable together.
     """
@@ -75,7 +75,7 @@ class ClaimObserver:
         """One claim was released, or not."""
 
     def collected(self, count: int) -> None:
-        """So many claims that nobody has any more were released."""
+        """Released ``count`` claims that no pod had any more."""
 
     def damaged(self) -> None:
         """A record of a claim could not be read."""

@@ -28,7 +28,7 @@ class ClaimReference(Value):
 
 @value
 class DeviceToleration(Value):
-    """A taint that a request puts up with; empty fields match everything, as in Kubernetes."""
+    """A taint that a request tolerates; empty fields match everything, as in Kubernetes."""
 
     key: str = ""
     operator: str = ""
@@ -36,7 +36,7 @@ class DeviceToleration(Value):
     effect: str = ""
 
     def covers(self, key: str, value: str, effect: str) -> bool:
-        """Whether a device with this taint may be given all the same; the operator's default is ``Equal``."""
+        """Whether a device with this taint may be given anyway; the operator's default is ``Equal``."""
         if (self.effect and self.effect != effect) or (self.key and self.key != key):
             return False
         return self.operator == "Exists" or (bool(self.key) and self.value == value)
@@ -47,8 +47,8 @@ class AllocatedDevice(Value):
     """One result of an allocation.
 
     ``request`` may have a part after a slash (``main/sub``), which is the alternative of ``firstAvailable`` that was
-    chosen. ``admin_access``: for looking only, beside whoever holds it. ``share_id``: set where a device is given to
-    several claims.
+    chosen. ``admin_access``: for looking only, beside the claim or pod that holds it. ``share_id``: set where a device
+    is given to several claims.
     """
 
     request: str

@@ -157,7 +157,7 @@ def _spec_text(kind: str, entries: Sequence[str], edits: Sequence[ClaimEdits]) -
 
 @value
 class GivenDevice(Value):
-    """A device that a claim was allocated, under which main request, and how it is to be given."""
+    """A device of a claim, its main request, and the options for its edits."""
 
     request: str
     device: Device

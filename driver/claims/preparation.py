@@ -50,7 +50,7 @@ class Preparation:
         self._on_lost = on_lost
 
     async def prepare(self, claim: ClaimReference, began: int) -> tuple[PreparedDevice, ...]:
-        """Have the claim prepared; ``began``: the tombstones' serial when it was asked for.
+        """Prepare the claim; ``began``: the tombstones' serial when the call came.
 
         Raises ClaimError, or Unavailable if it is not the claim's fault.
         """
@@ -175,7 +175,7 @@ class Preparation:
             raise
 
     async def _freed(self, claim: ClaimReference, refusal: AdmissionRefusal, until: float, began: int) -> None:
-        """Return when something may have changed; raises Unavailable after the longest wait, or if it is in vain."""
+        """Return when something may have changed; raises Unavailable after the longest wait, or if pointless."""
         self._waits.check()
         if (self._book.tombstones.serial_of(claim.uid) or 0) > began:
             raise _overtaken(claim) from refusal.cause

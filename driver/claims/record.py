@@ -47,7 +47,7 @@ class RecordedDevice(Value):
 
     @property
     def answer(self) -> PreparedDevice:
-        """The device as the kubelet is told of it."""
+        """The device in the kubelet's answer."""
         main = self.request.partition("/")[0]
         return PreparedDevice((main,) if main else (), self.pool, self.device, self.cdi_devices, self.share_id)
 
@@ -168,7 +168,7 @@ _KNOWN_OF_DEVICE = frozenset(("request", "pool", "device", "shareID", "adminAcce
 
 
 def record_of(data: Json, uid: str) -> ClaimRecord:
-    """The record that ``data`` is, which is to be that of ``uid``; raises ValueError that names the field."""
+    """The record in ``data``, which must be that of ``uid``; raises ValueError that names the field."""
     if not isinstance(data, dict):
         raise ValueError("a record is not an object")  # noqa: TRY004 - one exception type for every kind of damage
     claim = ClaimReference(_text(data, "namespace"), _text(data, "name"), _text(data, "uid"))

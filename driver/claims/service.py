@@ -1,9 +1,9 @@
-"""Claims are prepared and released here, whatever door asks.
+"""Prepares and releases claims.
 
 Invariants: the devices of a claim are in the ledger before anything of it is on the disk, and until nothing is (or is
-known to stay); a claim is answered only when record and CDI file are on the disk; the same question gets the same
+known to stay); a claim is answered only when record and CDI file are on the disk; a repeated call gets the same
 answer; claims wait for each other only where they want the same device. What a caller that went away has begun is
-finished all the same: its next question, or the release, finds a whole claim.
+finished anyway: its next call, or the release, finds a whole claim.
 
 Devices that pods have through the plugin door are in the same ledger. Whoever enters and releases those holds says so
 (``freed``, ``lost``), and learns which devices are ``contested``.
@@ -134,7 +134,7 @@ class ClaimService:
         self._collector = Collector(self._book, self.prepare, random)
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
-        """Have the claim's devices ready; asked again, the answer is the same.
+        """Prepare the claim's devices; a repeated call gets the same answer.
 
         Raises ClaimError, or Unavailable if it is not the claim's fault.
         """
@@ -160,13 +160,13 @@ class ClaimService:
         self._failures.forget(claim.uid)
 
     def freed(self) -> None:
-        """Have everybody who waits for a device look again: a hold that is no claim's has ended, or is known now."""
+        """Wake every call that waits for a device: a hold of the plugin door has ended, or is known now."""
         self._book.wake()
 
     def lost(self, uid: str, error: HeldError) -> None:
         """A claim of a pod on this node was allocated a device that cannot be kept for it, for a pod has it.
 
-        To be called whenever that is found; it is told once. One that is being released has not lost anything.
+        To be called whenever that is found; it is reported once. A claim that is being released has lost nothing.
         """
         if self._book.tombstones.serial_of(uid) is None and uid not in self._book.records:
             self._enter_loser(uid, error.wanted.holder, error)

@@ -30,7 +30,7 @@ from node.rules import Door, Doors, Rule, rule_for
 from node.values import Value, replace, value
 
 OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Cause.HOLDS_UNKNOWN, Cause.MOVING))
-"""Causes that come from what is held or may be, and not from the device: it works, but it is not to be had."""
+"""Causes that come from what is held or may be, and not from the device: it works, but is not available."""
 
 
 def door_view(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> DoorView:

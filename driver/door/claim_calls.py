@@ -5,7 +5,7 @@ One implementation for every version of the contract. Invariants:
 - Every claim that was asked for has an entry in the answer, by its UID; what is wrong with one claim is its entry's
   error and nobody else's. A gRPC status other than OK means that nothing was done for any of them.
 - Claims of a call are worked on side by side. What was begun for a claim goes on when the call ends before it (the
-  kubelet was restarted, or gave up): asked again, the call joins it. So nothing is ever half done because somebody hung
+  kubelet was restarted, or gave up): asked again, the call joins it. So nothing stays half done because a caller hung
   up, and a call is answered a moment before its deadline rather than not at all.
 - A call to an instance that hands over is the successor's (``Successor``), also one that began here and could not be
   finished any more: claims have one keeper at a time.
@@ -34,19 +34,19 @@ log = logging.getLogger("ostler.driver")
 Context = grpc.aio.ServicerContext[object, object]
 Answer = TypeVar("Answer", bound=Message)
 Outcome = tuple[PreparedDevice, ...] | ClaimError
-"""What became of a claim: its devices (none for a release), or why not."""
+"""A claim's result: its devices (none for a release), or the error."""
 
 MARGIN = 2.0
 """Seconds before a call's deadline at which it is answered with what is done by then."""
 _SHOWN = 128
-"""Characters that are shown of a UID that is none."""
+"""Characters that are shown of an invalid UID."""
 
 
 class ClaimPreparer(Protocol):
     """Prepares and releases claims; both raise ``driver.claims.model.ClaimError`` for the one claim."""
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
-        """Have the claim's devices ready; asked again, the answer is the same."""
+        """Prepare the claim's devices; a repeated call gets the same answer."""
         ...
 
     async def unprepare(self, claim: ClaimReference) -> None:
@@ -55,18 +55,18 @@ class ClaimPreparer(Protocol):
 
 
 class ClaimReporter(Protocol):
-    """Told what was prepared, for the claim's status; must return at once and must not raise."""
+    """Reports what was prepared, for the claim's status; must return at once and must not raise."""
 
     def prepared(self, claim: ClaimReference, devices: tuple[PreparedDevice, ...]) -> None:
-        """These devices are ready, and the kubelet is told so."""
+        """The claim's devices are prepared; the kubelet gets the same answer."""
         ...
 
     def refused(self, claim: ClaimReference, problem: str) -> None:
-        """Its parameters are refused; the kubelet is told the same."""
+        """The claim's parameters are refused; the kubelet gets the same text."""
         ...
 
     def released(self, claim: ClaimReference) -> None:
-        """The claim is about to be released: nothing more is to be said of it."""
+        """The claim is about to be released: its status is not written any more."""
         ...
 
 
@@ -126,9 +126,9 @@ class ClaimCalls:
         reporter: ClaimReporter | None = None,
     ) -> None:
         self.successor: Successor | None = None
-        """Whom every call is left to, once it is set."""
+        """The instance that every call is passed to, once it is set."""
         self.ending = False
-        """Whether nothing new is begun any more."""
+        """Whether new calls are refused."""
         self._claims = claims
         self._observer = observer
         self._monotonic = monotonic
@@ -275,7 +275,7 @@ class ClaimCalls:
 
 
 def _patience(seconds: float | None) -> float | None:
-    """How long to go on with a call that has so many seconds left."""
+    """How many seconds to spend on a call whose deadline is ``seconds`` away."""
     return None if seconds is None else max(seconds - MARGIN, seconds / 2)
 
 

@@ -49,7 +49,7 @@ LAST_WORDS = 0.5
 LOOK = 0.05
 """Seconds between looks whether a successor has taken over; a file that goes tells nobody."""
 PREDECESSORS = 1.0
-"""Seconds between looks whether somebody answers on a predecessor's sockets, as long as it has some."""
+"""Seconds between checks whether a predecessor's sockets are still served."""
 FIRST_DELAY, LONGEST_DELAY = 0.5, 60.0
 """Seconds after which new sockets are put up, growing from one failure to the next."""
 
@@ -75,7 +75,7 @@ class DraDoor:
         """``clock``: Unix seconds. ``on_ready_changed``: called when readiness may have changed.
 
         ``is_alive``: whether the inventory still looks at its devices; while it does not, their health is not repeated
-        and decays to unknown at the kubelet. ``reporter``: told of prepared claims.
+        and decays to unknown at the kubelet. ``reporter``: hears of prepared claims.
         """
         self._options = options
         self._events = events
@@ -101,7 +101,7 @@ class DraDoor:
         self._woken = asyncio.Event()
 
     def apply(self, view: DoorView) -> None:
-        """Tell the kubelet of the health of these devices."""
+        """Report the health of these devices to the kubelet."""
         self._reports.apply(view)
 
     async def run(self) -> None:
@@ -156,7 +156,7 @@ class DraDoor:
         return True
 
     def status(self) -> DoorStatus:
-        """How the registration stands."""
+        """The state of the registration."""
         serving = self._serving
         return DoorStatus(
             self._state,
@@ -212,7 +212,7 @@ class DraDoor:
         return self._options.patience
 
     def _relieve(self) -> None:
-        """The kubelet has taken our registration: whoever served before may go."""
+        """The kubelet has accepted our registration: older sockets may go."""
         self._delay = FIRST_DELAY
         self._told = ""
         for path in self._predecessors:
@@ -242,7 +242,7 @@ class DraDoor:
         if serving is self._serving and not self._handing_over:
             self._observer.asked()
             if self._state is RegistrationState.REGISTERED and self._reports.streams:
-                return  # A kubelet has us and listens: somebody else was curious, a person with grpcurl perhaps.
+                return  # A kubelet has us and listens: another client asked, a person with grpcurl perhaps.
             self._since = self._monotonic()
             self._say(
                 RegistrationState.OFFERED, "the kubelet has asked and has not said yet whether it accepts the driver"

@@ -1,10 +1,10 @@
-"""What the kubelet is told of the devices' health, and when.
+"""Reports the devices' health to the kubelet: what, and when.
 
 A stream opens with the complete list, gets a new one at every change, and the same one again well before the kubelet
 takes it for stale. Invariants:
 
-- A report is repeated only while somebody looks at the devices. An inventory that hangs must not be vouched for, so its
-  devices decay to unknown, and a stream that opens meanwhile is told just that.
+- A report is repeated only while the inventory looks at the devices. While the inventory hangs
+  nothing is repeated, so its devices decay to unknown, and a stream that opens meanwhile reports them as unknown.
 - Soon after a stream opens, and after a predecessor has gone, the report is repeated, at growing intervals: kubelets up
   to 1.36 forget a driver's whole health when any stream of it ends, also when another one goes on.
 
@@ -62,8 +62,8 @@ def _device_health(pool: str, device: str, health: HealthStatus, message: str) -
 class HealthReports:
     """The devices' health and the streams that follow it.
 
-    ``is_alive``: whether somebody still looks at the devices. ``on_streams_changed`` is called when a stream opens or
-    ends.
+    ``is_alive``: whether the inventory still looks at the devices. ``on_streams_changed`` is called when a stream opens
+    or ends.
     """
 
     def __init__(

@@ -93,19 +93,19 @@ class DraDoorObserver:
         """A call of the kubelet ended: ``NodePrepareResources``, ``v1``, a gRPC status code's name."""
 
     def answered(self, method: str, claims: int, failed: int) -> None:
-        """That call was about so many claims, and so many of them got an error."""
+        """The call named ``claims`` claims; ``failed`` of them got an error."""
 
     def asked(self) -> None:
         """The kubelet asked who we are."""
 
     def registered(self) -> None:
-        """The kubelet took our registration."""
+        """The kubelet accepted the registration."""
 
     def failed(self) -> None:
-        """A registration came to nothing: refused, not answered in time, or without a socket."""
+        """A registration failed: refused, not answered in time, or without a socket."""
 
     def watched(self, streams: int) -> None:
-        """So many health streams are open now."""
+        """The number of open health streams changed."""
 
 
 _UNIQUE = "[0-9a-f]{8}"
@@ -150,7 +150,7 @@ def sweep(options: DoorOptions) -> list[Path]:
     """Remove the driver's sockets that nobody answers; only for who holds the instance lock."""
     dead = [path for path in (*claim_sockets(options.folder), *registration_sockets(options)) if not is_answered(path)]
     for path in dead:
-        with contextlib.suppress(OSError):  # It stays: the kubelet's attempts to reach it are in vain, and harm nobody.
+        with contextlib.suppress(OSError):  # It stays: the kubelet fails to reach it, which harms nothing.
             path.unlink()
     return dead + remove_dead(options.folder)
 

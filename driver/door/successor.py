@@ -29,11 +29,11 @@ PATIENCE = 40.0
 
 
 class NoSuccessor(Exception):
-    """Nobody has taken over within the call's time."""
+    """No instance has taken over within the call's time."""
 
 
 class Successor:
-    """Whoever serves claims in ``folder`` since ``after`` (an ``age``)."""
+    """The instance that serves claims in ``folder`` and whose socket is younger than ``after`` (an ``age``)."""
 
     def __init__(self, folder: Path, after: tuple[int, int], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
@@ -42,14 +42,14 @@ class Successor:
         self._given_up = False
 
     def socket(self) -> Path | None:
-        """The newest socket that somebody answers, None while there is none."""
+        """The newest socket that is served, None while there is none."""
         for path in reversed(claim_sockets(self._folder)):
             if age(path) > self._after and is_answered(path):
                 return path
         return None
 
     def give_up(self) -> None:
-        """Wait for nobody any more: who still waits is told so at once."""
+        """Stop waiting: calls that still wait fail at once."""
         self._given_up = True
 
     async def call(self, method: str, request: Message, answer: type[Answer], seconds: float | None) -> Answer:

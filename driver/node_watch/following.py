@@ -1,8 +1,8 @@
 """A collection that the event loop follows: a reflector's thread behind it, begun as soon as that can be.
 
-The client library is loaded when this runs, and not before. Whatever the reflector's thread is told of becomes values
-there, small ones, and reaches the loop by ``call_soon_threadsafe`` in the same order; after the end of ``run`` nobody
-is told of anything any more.
+The client library is loaded when this runs, and not before. What the reflector's thread hears becomes small values
+there and reaches the loop by ``call_soon_threadsafe`` in the same order; after the end of ``run`` no
+more news arrive.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAGE = 100
 
 
 class ChangeHandler(Protocol[T_contra]):
-    """Who is told, on the loop; see ``kube.reflector.Handler``."""
+    """Takes the news, on the loop; see ``kube.reflector.Handler``."""
 
     def replaced(self, found: Sequence[T_contra]) -> None:
         """These are all there are."""

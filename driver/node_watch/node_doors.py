@@ -2,14 +2,14 @@
 
 Invariants: what is known stays until something else is known, so an API server that is away, a Node that is deleted,
 and a restart without either change nothing. A Node that is made anew counts by what is written on it then. Nothing is
-believed of a Node that is another machine's. A problem is told once.
+believed of a Node that is another machine's. A problem is reported once.
 
 A server whose feature gate DRADeviceTaints is off drops taints without a word, and says nowhere which gates are on. So
 it is asked by a dry run: a slice with a tainted device is created and never stored. A dry run passes admission like any
 other request: the policies that keep an agent to its own node see this node's name.
 
 A server that keeps taints is asked once in each process, whenever it is of another release or speaks another version of
-the API, and when somebody doubts it. A server that drops them is asked at every look: turning the gate on changes
+the API, and when its answer is in doubt. A server that drops them is asked at every look: turning the gate on changes
 neither, and nothing that is written would show it.
 """
 
@@ -114,7 +114,7 @@ class NodeDoorsKeeper:
         self._not_ours = ""
         self._asked_of = ""
         self._doubts = 0
-        """So many so far; an answer that was under way at the last of them does not settle it."""
+        """How many there were; an answer that was under way at the last one does not settle it."""
         self._unanswered = ""
         self._dirty = asyncio.Event()
         self._look = asyncio.Event()
@@ -208,7 +208,7 @@ class NodeDoorsKeeper:
         self._events.emit(EventType.WARNING, reason, text)
 
     async def _remember(self) -> None:
-        """Write what is new; what cannot be written is told once, and tried again."""
+        """Write what is new; a failed write is reported once, and tried again."""
         backoff = Backoff(self._policy, self._random)
         told = False
         while True:

@@ -272,7 +272,7 @@ class Presence:
         return min((since for since, _ in self._asked.values()), default=None)
 
     def listed(self, began: float, pods: Iterable[NodePod]) -> bool:
-        """A list that was begun at that time has these pods; whether somebody is known to be gone by that.
+        """A list that was begun at that time has these pods; whether that shows a pod to be gone.
 
         Who is in it stays a question: nobody can say whether the list is newer or older than what the watch knows.
         """

@@ -7,7 +7,7 @@ must cost little and keep no other pod waiting:
   first, and a new pod before all that were served in the last ``HEAD_START`` turns.
 - A claim that gives no reservation waits longer and longer, and so does its pod: a pod that names a hundred missing
   claims is as rare as one that names one of them. A read that finds a reservation ends the pod's wait.
-- Reads in vain are limited for the whole node (a token bucket). A read that finds a reservation costs nothing there:
+- Failed reads are limited for the whole node (a token bucket). A read that finds a reservation costs nothing there:
   the scheduler has allocated the claim, and it is read once. So a node that starts with hundreds of allocated claims
   reads them as fast as the API server answers.
 
@@ -41,9 +41,9 @@ Key = tuple[str, str]
 class ReadPace(Value):
     """How often claims are read that answered nothing.
 
-    ``per_second``, ``burst``: reads in vain for the whole node. Waits of a claim: ``absent`` while it does not exist,
+    ``per_second``, ``burst``: failed reads for the whole node. Waits of a claim: ``absent`` while it does not exist,
     is not allocated or can hold nothing of ours, ``later`` while it cannot be read or no pod of the node may use it.
-    ``pod``: waits of a pod after each of its reads in vain.
+    ``pod``: waits of a pod after each of its failed reads.
     """
 
     per_second: float = 10.0
@@ -93,9 +93,9 @@ class _Namespace(Record):
 
 @record
 class _Pod(Record):
-    """``due``: no claim of it is due before. ``rests``: when it may have a turn again after reads in vain.
+    """``due``: no claim of it is due before. ``rests``: when it may have a turn again after failed reads.
 
-    ``begun``: so many of its claims, from the first one on, have an entry. ``reading``: as of a claim.
+    ``begun``: how many of its claims, from the first one on, have an entry. ``reading``: as of a claim.
     """
 
     claims: tuple[str, ...]
@@ -110,7 +110,7 @@ class _Pod(Record):
 
 @value
 class ReadTurn(Value):
-    """A claim that is to be read now, in the turn of the pod with that UID."""
+    """The claim to read now, in the turn of the pod with that UID."""
 
     number: int
     key: Key
@@ -157,7 +157,7 @@ class ReadingOrder:
         for uid, pod in named.items():
             if uid not in self._pods:
                 changed.update((claim.key, claim) for claim in self._enter(pod, now))
-        # Each once, however many pods have come or gone: a claim's users are told every time.
+        # Each once, however many pods have come or gone: a claim's users are updated every time.
         for key, claim in changed.items():
             if claim.users:
                 self._renew(claim, now)

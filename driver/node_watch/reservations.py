@@ -99,7 +99,7 @@ class Reservations:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why claims are not known as they are now; the first few by name, one line each, and how many more."""
+        """Why claims may be out of date; the first few by name, one line each, and how many more."""
         return (
             *_few(tuple(self._cut.values()), "pods name more claims than are read"),
             *_few(tuple(self._problems.values()), "claims cannot be read"),

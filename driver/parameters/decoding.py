@@ -171,7 +171,7 @@ DEVICE_KINDS: dict[type[Config], tuple[DeviceKind, ...]] = {
 CLASS_ONLY = frozenset({"imexChannels", "imexRequired", "mofed"})
 """Fields that only a DeviceClass may have, because what they give is more than the claim's devices.
 
-A channel opens other nodes' memory, and ``mofed`` every RDMA device of the node, whoever has been allocated it.
+A channel opens other nodes' memory, and ``mofed`` every RDMA device of the node, whichever claim has it.
 """
 
 
@@ -203,7 +203,7 @@ def pairs(found: list[tuple[str, Json]]) -> JsonObject:
 
 
 def doubled_keys(parsed: Json, path: str = "", *, levels: int = _DEEPEST) -> tuple[str, ...]:
-    """Paths (``a.b``, ``list[0].c``) of the keys that were doubled in what ``pairs`` made, in so many levels."""
+    """Paths (``a.b``, ``list[0].c``) of the keys doubled in what ``pairs`` made, down to ``levels`` levels."""
     found: list[str] = []
     if levels == 0:
         return ()

@@ -1,8 +1,8 @@
-"""How publishing stands: the value that people see, which faults they are told, and whether taints can be trusted.
+"""How publishing stands: its status for people, which faults are reported, and whether taints can be trusted.
 
 **Faults.** One event per outage, not one per attempt. A request that fails is tried again and most often works then, so
-it is told only after ``PATIENCE``. Anything else (a slice that breaks a rule, a field that the API server dropped,
-credentials that cannot be read) needs somebody to act, and is told at once.
+it is reported only after ``PATIENCE``. Anything else (a slice that breaks a rule, a field that the API server dropped,
+credentials that cannot be read) needs a person to act, and is reported at once.
 
 **Taints.** A server without the gate for taints drops them without a word. The agent asks once by a dry run, but a
 server can be upgraded or set back while it runs, and the servers of one cluster one after the other. So what comes back
@@ -34,7 +34,7 @@ log = logging.getLogger("ostler.slices")
 FAILED = "SlicesNotPublished"
 WORKS_AGAIN = "SlicesPublished"
 PATIENCE = 10.0
-"""Seconds that requests may fail before anybody is told: a restart of the API server is shorter."""
+"""Seconds that requests may fail before it is reported: a restart of the API server is shorter."""
 
 
 Layout = tuple[tuple[str, ...], ...]
@@ -50,7 +50,7 @@ class SliceController(Protocol):
         """Begin to watch and to write."""
 
     def wait_synced(self, timeout: float) -> bool:
-        """Wait for the first list of slices, for so many seconds; whether it is there."""
+        """Wait up to ``timeout`` seconds for the first list of slices; whether it is there."""
         ...
 
     def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
@@ -103,7 +103,7 @@ class Publication(Value):
 
 
 class PublishingFaults:
-    """Remembers the last fault and what was told of it; for any thread."""
+    """Remembers the last fault and whether it was reported; for any thread."""
 
     def __init__(self, events: EventSink, monotonic: Callable[[], float]) -> None:
         self._events = events
@@ -136,7 +136,7 @@ class PublishingFaults:
             self._since = self._monotonic() if self._since is None else self._since
 
     def look(self, *, working: bool) -> None:
-        """Tell of a fault that has lasted, or that all is well again where the opposite was told."""
+        """Report a fault that has lasted, or that publishing works again after a reported fault."""
         with self._lock:
             text, told = self.last, bool(self._told)
             if working:

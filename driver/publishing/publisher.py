@@ -145,7 +145,7 @@ class SlicePublisher:
             self._changed.notify_all()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End thread and controller, for which at most so many seconds are waited; what is published stays."""
+        """End thread and controller, waiting at most ``seconds`` for them; what is published stays."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -246,7 +246,7 @@ class SlicePublisher:
             self._taints.seen(dropped=_TAINTS in status.dropped)
 
     def _leaves_out(self, view: DoorView) -> bool:
-        """Whether it has just shown that taints do not withdraw what is to be withdrawn, or that they do again."""
+        """Whether it has just turned out that taints no longer withdraw devices of this view, or that they do again."""
         return self._left_out is self._taints.withdraw and any(map(_is_withdrawn, view.devices))
 
     def _works(self, controller: SliceController) -> bool:
@@ -275,7 +275,7 @@ class SlicePublisher:
         self._handed = view
 
     def _remembered(self, view: DoorView, published: set[str]) -> set[str]:
-        """Names of what may be published: whoever comes after us knows of it, or finds it at the API server."""
+        """Names of what may be published: our successor knows of it, or finds it at the API server."""
         ours = _ours(view)
         self._left_out = not self._taints.withdraw
         names = {each.device.name for each in view.devices if not (self._left_out and _is_withdrawn(each))}

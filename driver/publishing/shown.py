@@ -78,7 +78,7 @@ class ShownDevices:
             self._count(frozenset(names))
 
     def cover(self, names: Iterable[str]) -> frozenset[str]:
-        """Have these on the disk, for they are about to be published; returns those that are new there.
+        """Write these to the disk, because they are about to be published; returns those that are new there.
 
         Raises WriteFailed; then nobody may be shown what was new.
         """
@@ -144,7 +144,7 @@ class ShownDevices:
         try:
             aside.rename(self._path)
         except OSError:
-            return False  # Whoever asks says so.
+            return False  # The caller reports it.
         return True
 
     def _write(self, names: frozenset[str], *, everything: bool) -> None:

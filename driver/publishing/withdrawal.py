@@ -145,7 +145,7 @@ class Withdrawal:
         if not wanted <= settled:
             return min(LOOK, self._quiet)
         if not wanted <= self._in_vain:
-            # Something else is ready than what was asked for in vain.
+            # A device became ready that the last list did not cover.
             self._not_before = 0.0
             self._backoff.reset()
         if now < self._not_before:
@@ -166,8 +166,8 @@ class Withdrawal:
     def _ready(self, now: float) -> frozenset[str]:
         """What slices and claims of this node do not stand in the way of any more.
 
-        While slices are written that is nothing, and what was withdrawn before is so all the same: the newest view
-        withdraws it, too.
+        While slices are written nothing is ready, but what was withdrawn before stays so: the newest view withdraws
+        it, too.
         """
         leaving, free, taken = self.leaving(), self._free(), self._taken()
         ready = leaving - (free or frozenset()) - taken.keys()
@@ -188,7 +188,7 @@ class Withdrawal:
         return f"held by {taken[name]}" if name in taken else "schedulers may not have seen yet that it is withdrawn"
 
     async def _forget(self, names: frozenset[str], as_of: int) -> None:
-        """Have the record without them, unless something has changed meanwhile."""
+        """Remove them from the record, unless something has changed meanwhile."""
         ended = names & self.leaving() - self._taken().keys()
         if not ended:
             return
@@ -201,7 +201,7 @@ class Withdrawal:
         self._on_changed()
 
     def _unanswered(self, devices: frozenset[str], error: Unavailable) -> float:
-        """Nobody could say whether claims name them: have that told, once; seconds after which to ask again."""
+        """It is unknown whether claims name them: report that once; seconds after which to ask again."""
         why = f"cannot tell whether a claim names it: {error}"
         self._why |= dict.fromkeys(devices, why)
         moving = devices & self.moving()

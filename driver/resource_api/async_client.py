@@ -79,7 +79,7 @@ class AsyncResourceApi:
         if self._closed:
             raise Unavailable(_ENDING)
         work = asyncio.get_running_loop().run_in_executor(self._pool, lambda: ask(self.made()))
-        # A thread cannot be cancelled with its caller; what it finds later is told to nobody.
+        # A thread cannot be cancelled with its caller; what it finds later is dropped.
         work.add_done_callback(_heard)
         seconds = self._patience if patience is None else patience
         done, _ = await asyncio.wait((work,), timeout=seconds)
@@ -91,7 +91,7 @@ class AsyncResourceApi:
         return work.result()
 
     def close(self) -> None:
-        """End what is under way; whoever waits gets ``Unavailable``. Safe to repeat."""
+        """End what is under way; callers that wait get ``Unavailable``. Safe to repeat."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._api is not None:

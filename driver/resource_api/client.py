@@ -79,7 +79,7 @@ class ResourceApi:
         return ResourceList(self._client, self._served, SLICES, _SLICE, query=query)
 
     def list_slices(self, query: Mapping[str, str] | None = None) -> tuple[JsonObject, ...]:
-        """Slices as they are now."""
+        """Lists the slices now."""
         return self.slices(query).read_whole().objects
 
     def claims(self, read: Callable[[JsonObject], JsonObject], fields: Fields = WHOLE) -> ResourceList:

@@ -2,7 +2,7 @@
 
 The counterpart of upstream's Go library (``k8s.io/dynamic-resource-allocation/resourceslice``), for any driver: give it
 an ``Options`` and, whenever something changes, an ``update``. Two threads: one hears of the slices in the API (a list,
-then a watch), one works on pools, one pool at a time. Faults are told to the error handler and tried again, pool by
+then a watch), one works on pools, one pool at a time. Faults go to the error handler and are tried again, pool by
 pool; one bad pool or slice holds up no other. Stopping deletes nothing: slices go with their owner, or when the kubelet
 finds no driver behind them.
 """
@@ -92,11 +92,11 @@ class Controller:
             self._worker.join(_STOP_SECONDS)
 
     def wait_synced(self, timeout: float) -> bool:
-        """Wait for the first list of slices, for so many seconds; whether it is there."""
+        """Wait up to ``timeout`` seconds for the first list of slices; whether it is there."""
         return self._watching is not None and self._watching.synced.wait(timeout)
 
     def wait_idle(self, timeout: float, ahead: float = _AHEAD) -> bool:
-        """Wait, for so many seconds, until nothing is to be done now or ``ahead`` as many; whether that came true."""
+        """Wait up to ``timeout`` seconds until no work is due within ``ahead`` seconds; whether that came true."""
         return self.wait_synced(timeout) and self._queue.idle(ahead, timeout)
 
     def stored(self, pool: str) -> tuple[tuple[str, ...], ...]:

@@ -52,7 +52,7 @@ class Slice(Value):
 
     ``per_device_node_selection``: every device names its own nodes; None leaves the field out.
     ``partition_type_attribute``, ``skip_node_operations``: fields of Kubernetes 1.37, left out where empty; an older
-    server drops them, which is told as ``DroppedFieldsError``.
+    server drops them, which is reported as ``DroppedFieldsError``.
     """
 
     devices: tuple[JsonObject, ...] = ()

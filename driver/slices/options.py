@@ -24,7 +24,7 @@ from node.values import Value, value
 log = logging.getLogger("ostler.slices")
 
 DEFAULT_MUTATION_CACHE_TTL: Final = 60.0
-"""Seconds that our own creations are believed without the watch having told of them; then the slices are listed."""
+"""Seconds that our own creations are believed before the watch confirms them; then the slices are listed."""
 
 DEFAULT_SYNC_DELAY: Final = 0.2
 """Seconds from the first news of a slice to the repair of its pool.
@@ -44,7 +44,7 @@ class SliceApi(Protocol):
         ...
 
     def list_slices(self, query: Mapping[str, str]) -> Sequence[JsonObject]:
-        """The same slices as they are now."""
+        """Lists the same slices now."""
         ...
 
     def create_slice(self, body: JsonObject) -> JsonObject:

@@ -176,7 +176,7 @@ _WITHDRAWING = ("NoSchedule", "NoExecute")
 
 @value
 class StoredSlice(Value):
-    """``body`` is the v1 object; ``leaving``: somebody has deleted it and a finalizer still holds it."""
+    """``body`` is the v1 object; ``leaving``: it was deleted and a finalizer still holds it."""
 
     name: str
     uid: str

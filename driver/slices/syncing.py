@@ -77,7 +77,7 @@ class PoolSync:
         self._writer.forget_node()
 
     def sync(self, name: str, wanted: WantedPool | None) -> SyncOutcome:
-        """Do what is to be done for one pool; faults go to the error handler."""
+        """Bring one pool to what is wanted; faults go to the error handler."""
         memory = self._memory[name]
         memory.error = ""
         try:
@@ -94,12 +94,12 @@ class PoolSync:
             return SyncOutcome(retry=True, retry_after=after or 0.0)
 
     def uncertain(self, name: str) -> bool:
-        """Whether a write has failed and may have been carried out all the same."""
+        """Whether a write has failed and may have been carried out anyway."""
         memory = self._memory.get(name)
         return memory is not None and memory.uncertain
 
     def status(self, name: str, wanted: WantedPool | None) -> PoolStatus:
-        """How a pool stands."""
+        """The pool's status."""
         stored = self._store.in_pool(name)
         if wanted is None or wanted.fault() is not None:
             in_order = wanted is None and not stored

@@ -2,7 +2,7 @@
 
 A server whose features are off stores less than it was sent. Comparing with what was asked for would then find a
 difference for ever, so what was stored becomes what is wanted, until the caller asks for something else. Asking for
-the same again changes nothing, and is told again; times that the server gave to taints count only until then.
+the same again changes nothing, and is reported again; times that the server gave to taints count only until then.
 
 Mistakes are found before anything is sent, and there are two kinds. A pool whose slices contradict each other (names
 twice, counters that nobody has) would be published and then never used, and no server says so: such a pool is not

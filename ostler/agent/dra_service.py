@@ -144,7 +144,7 @@ class DraService:
                 group.create_task(self._parts.door.run(), name="DRA door")
                 await self._parts.claims.recover()
                 for record in self._parts.claims.records():
-                    # Whoever prepared it may have ended before it had written the claim's status.
+                    # The process that prepared it may have ended before it wrote the claim's status.
                     self._parts.status.prepared(record.claim, record.answer)
                 group.create_task(self._parts.claims.run(), name="claims")
                 await settled()
@@ -161,7 +161,7 @@ class DraService:
             self._parts.api.close()
 
     def hand_over(self) -> None:
-        """Have the end of ``run`` leave the kubelet what a successor can take over; ``leave`` is to follow it."""
+        """Keep the sockets when ``run`` ends, for a successor to take over; ``leave`` must follow."""
         self._parts.door.hand_over()
 
     async def leave(self, seconds: float) -> bool:
@@ -169,11 +169,11 @@ class DraService:
         return not self._has_begun or await self._parts.door.leave(seconds)
 
     def status(self) -> DoorStatus:
-        """How the registration stands."""
+        """The state of the registration."""
         return self._parts.door.status()
 
     def summary(self) -> agent_pb2.DraStatus:
-        """How the door is, in one line."""
+        """The door's status in one line."""
         return door_message(self._parts.door.status(), self.slices(), self.claims())
 
     def unpublished(self) -> str:
@@ -236,7 +236,7 @@ class DraService:
         return all(rule.door is not Doors.BOTH for rule in self.rules_of_plugin_door(rules))
 
     def _count_evicted(self, context: OfferContext) -> None:
-        """Tell of claims whose pods a taint evicts from now on; where taints are dropped none is."""
+        """Report claims whose pods a taint evicts from now on; a server that drops taints evicts none."""
         if not context.known:
             return
         dropped = self._parts.doors.support.taints is Taints.DROPPED
