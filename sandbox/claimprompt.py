@@ -18,7 +18,7 @@ from sandbox.cluster.views import claim_view, outcome_view, slice_lines, slice_v
 from sandbox.kubelet.dra.manager import UnprepareError
 from sandbox.kubelet.dra.settings import ApiFailed
 from sandbox.node import SandboxNode
-from sandbox.steps import indented
+from sandbox.steps import indented, tell
 
 HELP = """\
   slices [DEVICE]          what is published for claims, of one device all that there is
@@ -75,7 +75,7 @@ class ClaimCommands:
         places = [self._place(pod) for pod in evicted]
         for pod, reason in evicted.items():
             self.pods.pop(pod, None)
-            sys.stdout.write(f"   pod {pod} is evicted: {reason}\n")
+            tell(f"pod {pod} is evicted: {reason}")
         for name, namespace in places:
             await self._node.freed(name, namespace)
 
@@ -86,14 +86,14 @@ class ClaimCommands:
 
         async def run(words: Sequence[str]) -> None:
             if self._node.cluster is None:
-                sys.stdout.write(f"   {NO_CLUSTER}\n")
+                tell(NO_CLUSTER)
                 return
             try:
                 await command(self._node.cluster, words)
             except OSError as error:
-                sys.stdout.write(f"   {error.filename}: {error.strerror}\n")
+                tell(f"{error.filename}: {error.strerror}")
             except (ApiFailed, UnprepareError, ManifestError, UnknownKind, DocumentRefused) as error:
-                sys.stdout.write(f"   {error}\n")
+                tell(error)
 
         return run
 
@@ -126,12 +126,12 @@ class ClaimCommands:
                 outcomes = await cluster.apply([document])
             except RequestRefused as error:
                 # The others of the file may be fine.
-                sys.stdout.write(f"   {error}\n")
+                tell(error)
                 continue
             for outcome in outcomes:
                 self._ran(outcome)
             if not outcomes:
-                sys.stdout.write(f"   {document['kind']} {document['metadata'].get('name', '')} created\n")
+                tell(f"{document['kind']} {document['metadata'].get('name', '')} created")
         # A DeviceTaintRule may be among them.
         await self.evict()
 
@@ -139,8 +139,7 @@ class ClaimCommands:
         self._ran(await cluster.retry(*self._place(words[0])))
 
     async def _explain(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
-        for line in (await self._node.explained(*self._place(words[0]))).splitlines():
-            sys.stdout.write(f"   {line}".rstrip() + "\n")
+        tell(*(await self._node.explained(*self._place(words[0]))).splitlines())
 
     async def _end(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         await cluster.end(*self._place(words[0]))

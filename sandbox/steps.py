@@ -7,6 +7,7 @@ two screens, no line is wider than ``WIDTH``, and a step without a description o
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +29,11 @@ class TourStep:
     key: str
     title: str
     seen: object
+
+
+def tell(*lines: object) -> None:
+    """Write lines to the terminal, indented."""
+    sys.stdout.write("".join(f"   {line}".rstrip() + "\n" for line in lines))
 
 
 def indented(seen: object) -> str:

@@ -8,6 +8,7 @@ import shlex
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import grpc.aio
 
@@ -18,7 +19,7 @@ from sandbox.cluster.views import slice_lines
 from sandbox.hardware import HardwarePart, NoSuchPart, NotPossible, RecordedHardware
 from sandbox.node import SandboxNode
 from sandbox.process import AgentCommandFailed, AgentFailed
-from sandbox.steps import TourStep, brief, indented, offered
+from sandbox.steps import TourStep, brief, indented, offered, tell
 from sandbox.tour import capacity, described
 
 HELP = f"""\
@@ -53,19 +54,15 @@ def show(step: TourStep, *, verbose: bool = False) -> None:
     sys.stdout.write(f"\n== {step.title}\n")
     match step.key, step.seen:
         case "devices", list(devices):
-            for device in devices:
-                sys.stdout.write(f"   {device_line(device)}\n")
+            tell(*map(device_line, devices))
             if not devices:
-                sys.stdout.write("   none\n")
+                tell("none")
         case "topology" | "holds" | "health", list(lines):
-            for line in lines:
-                sys.stdout.write(f"   {line}".rstrip() + "\n")
+            tell(*lines)
         case "resources", list(resources):
-            for item in resources:
-                sys.stdout.write(f"   {resource_line(item)}\n")
+            tell(*map(resource_line, resources))
         case "slices", list(slices):
-            for line in slice_lines(slices):
-                sys.stdout.write(f"   {line}\n")
+            tell(*slice_lines(slices))
         case _, seen:
             sys.stdout.write(indented(seen))
     sys.stdout.flush()
@@ -116,16 +113,15 @@ class Prompt:
             "devices": self._devices,
             "topology": self._topology,
             "status": self._status,
-            "holds": self._holds,
-            "health": self._health,
+            **{command: partial(self._ask, command) for command in ("holds", "health")},
             "capacity": self._capacity,
             "give": self._give,
             "end": self._end,
             "pods": self._list_pods,
-            "fail": self._fail,
-            "unplug": self._unplug,
-            "take": self._take,
-            "heal": self._heal,
+            "fail": partial(self._change, RecordedHardware.fail),
+            "unplug": partial(self._change, RecordedHardware.unplug),
+            "take": partial(self._change, RecordedHardware.take),
+            "heal": partial(self._change, RecordedHardware.heal),
             "restart-kubelet": self._restart_kubelet,
             "kill-agent": self._kill_agent,
             "log": self._log,
@@ -149,56 +145,47 @@ class Prompt:
         try:
             words = shlex.split(line)
         except ValueError as error:
-            sys.stdout.write(f"   {error}\n")
+            tell(error)
             return
         if not words:
             return
         command = self._commands.get(words[0])
         if command is None:
-            sys.stdout.write(f"   no command {words[0]!r}; 'help' lists them\n")
+            tell(f"no command {words[0]!r}; 'help' lists them")
             return
         try:
             await command(words[1:])
         except (IndexError, ValueError):
             usage = next(line for line in HELP.splitlines() if line.split()[0] == words[0])
-            sys.stdout.write(f"   usage: {usage.strip()}\n")
+            tell(f"usage: {usage.strip()}")
         except (NoSuchPart, NotPossible, AgentCommandFailed, AgentFailed, TimeoutError) as error:
-            sys.stdout.write(f"   {error}\n")
+            tell(error)
         except grpc.aio.AioRpcError as error:
-            sys.stdout.write(f"   the agent does not answer: {error.details()}; 'kill-agent' starts it again\n")
+            tell(f"the agent does not answer: {error.details()}; 'kill-agent' starts it again")
 
     async def _devices(self, words: Sequence[str]) -> None:
-        for device in await self._node.devices():
-            sys.stdout.write(f"   {device_line(device)}\n")
+        tell(*map(device_line, await self._node.devices()))
 
     async def _topology(self, words: Sequence[str]) -> None:
         form = words[0] if words else "matrix"
         if form not in ("matrix", "tree"):
             raise ValueError(form)
-        for line in (await self._node.agent.command("topology", "-o", form)).splitlines():
-            sys.stdout.write(f"   {line}".rstrip() + "\n")
+        tell(*(await self._node.agent.command("topology", "-o", form)).splitlines())
 
     async def _status(self, words: Sequence[str]) -> None:
         status = await self._node.agent.status()
         ready = "; ".join(("ready" if status.ready else "not ready", *status.reasons))
-        sys.stdout.write(f"   {status.role}, {ready}\n")
+        tell(f"{status.role}, {ready}")
         for item in status.resources:
             line = f"   {item.name}: {item.healthy}/{item.devices} {item.registration} by {item.path} {item.detail}"
             sys.stdout.write(line.rstrip() + "\n")
         for pool in await self._pools():
             devices = [device for device in pool.devices if device.state == "published"]
             free = sum(not device.taints for device in devices)
-            sys.stdout.write(f"   for claims, pool {pool.name}: {free}/{len(devices)} without a taint\n")
-
-    async def _holds(self, words: Sequence[str]) -> None:
-        await self._ask("holds", words)
-
-    async def _health(self, words: Sequence[str]) -> None:
-        await self._ask("health", words)
+            tell(f"for claims, pool {pool.name}: {free}/{len(devices)} without a taint")
 
     async def _ask(self, command: str, words: Sequence[str]) -> None:
-        for line in (await self._node.agent.command(command, *words)).splitlines():
-            sys.stdout.write(f"   {line}".rstrip() + "\n")
+        tell(*(await self._node.agent.command(command, *words)).splitlines())
         # What was said there may have changed what is offered, and who may go on.
         await self._node.registered()
         await self._claims.evict()
@@ -219,9 +206,7 @@ class Prompt:
         known = self._node.kubelet.capacity().capacity
         unknown = next((resource for resource in asked if resource not in known), None)
         if unknown is not None:
-            sys.stdout.write(
-                f"   the kubelet has no resource {unknown!r}; it has: {', '.join(sorted(known)) or 'none'}\n"
-            )
+            tell(f"the kubelet has no resource {unknown!r}; it has: {', '.join(sorted(known)) or 'none'}")
             return
         given = await self._node.give_together(asked)
         if given.admission.admitted:
@@ -237,37 +222,24 @@ class Prompt:
             await self._claims.end(words[0])
             return
         if self._pods.pop(words[0], None) is None:
-            sys.stdout.write(f"   there is no pod {words[0]!r}\n")
+            tell(f"there is no pod {words[0]!r}")
             return
         await self._node.over(words[0])
 
     async def _list_pods(self, words: Sequence[str]) -> None:
         for pod, holds in self._pods.items():
-            sys.stdout.write(f"   {pod}: {holds}\n")
+            tell(f"{pod}: {holds}")
         for pod, outcome in self._claims.pods.items():
             given = [f"{claim}: {', '.join(devices)}" for claim, devices in outcome.claims.items()]
-            sys.stdout.write(f"   {pod}: {'; '.join((outcome.phase, *given))}\n")
+            tell(f"{pod}: {'; '.join((outcome.phase, *given))}")
 
-    async def _fail(self, words: Sequence[str]) -> None:
-        await self._change(words[0], RecordedHardware.fail)
-
-    async def _unplug(self, words: Sequence[str]) -> None:
-        await self._change(words[0], RecordedHardware.unplug)
-
-    async def _take(self, words: Sequence[str]) -> None:
-        await self._change(words[0], RecordedHardware.take)
-
-    async def _heal(self, words: Sequence[str]) -> None:
-        await self._change(words[0], RecordedHardware.heal)
-
-    async def _change(self, name: str, happens: Callable[[RecordedHardware, HardwarePart], None]) -> None:
+    async def _change(self, happens: Callable[[RecordedHardware, HardwarePart], None], words: Sequence[str]) -> None:
         hardware = self._node.hardware
         if hardware is None:
-            sys.stdout.write("   this machine's own hardware is not broken on purpose\n")
+            tell("this machine's own hardware is not broken on purpose")
             return
-        happens(hardware, hardware.find(name))
-        for change in (await self._node.agent.rescan()).changes:
-            sys.stdout.write(f"   {change}\n")
+        happens(hardware, hardware.find(words[0]))
+        tell(*(await self._node.agent.rescan()).changes)
         # The next command must see the kubelet's reaction.
         await self._node.registered()
         await self._claims.evict()
@@ -275,16 +247,15 @@ class Prompt:
     async def _restart_kubelet(self, words: Sequence[str]) -> None:
         await self._node.kubelet.restart()
         await self._node.registered()
-        sys.stdout.write("   restarted; every resource is registered again\n")
+        tell("restarted; every resource is registered again")
 
     async def _kill_agent(self, words: Sequence[str]) -> None:
         await self._node.restart_agent()
         await self._node.registered()
-        sys.stdout.write("   killed and started again; every resource is registered again\n")
+        tell("killed and started again; every resource is registered again")
 
     async def _log(self, words: Sequence[str]) -> None:
-        for line in self._node.log.read_text(errors="replace").splitlines()[-20:]:
-            sys.stdout.write(f"   {line}\n")
+        tell(*self._node.log.read_text(errors="replace").splitlines()[-20:])
 
     async def _help(self, words: Sequence[str]) -> None:
         sys.stdout.write(HELP)
