@@ -16,8 +16,8 @@ from driver.resource_api.client import ResourceApi
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
 from sandbox.apiserver.server import ApiServer
-from tests.driver.resource_api.conftest import client_of
 from tests.making.events import RecordedEvents
+from tests.making.resource_api import client_of
 from tests.waiting import background, eventually
 
 NIC = "nic-0000-86-00-0"

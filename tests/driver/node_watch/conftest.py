@@ -8,7 +8,8 @@ import pytest
 
 from driver.resource_api.async_client import AsyncResourceApi
 from sandbox.apiserver.server import ApiServer
-from tests.driver.node_watch.making import World, api_of
+from tests.driver.node_watch.making import World
+from tests.making.resource_api import async_api_of
 
 
 @pytest.fixture
@@ -24,6 +25,6 @@ def world(server: ApiServer) -> World:
 
 @pytest.fixture
 async def api(server: ApiServer) -> AsyncIterator[AsyncResourceApi]:
-    made = api_of(server)
+    made = async_api_of(server)
     yield made
     made.close()

@@ -18,7 +18,7 @@ from driver.node_watch.node_claims import NodeClaims
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from tests.driver.node_watch.making import DRIVER, NODE
-from tests.driver.resource_api.conftest import client_of
+from tests.making.resource_api import client_of
 from tests.waiting import background
 
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from driver.resource_api.async_client import AsyncResourceApi
-from driver.resource_api.client import ResourceApi
 from kube.backoff import BackoffPolicy
 from kube.bodies import Json, JsonObject, text_at
 from sandbox.apiserver.server import ApiServer
-from tests.driver.resource_api.conftest import client_of
 
 DRIVER, NODE, TEAM = "ostler.dev", "node-1", "team"
 SOON = BackoffPolicy(first=0.01, most=0.05)
 MIRROR = "kubernetes.io/config.mirror"
-
-
-def api_of(server: ApiServer, *, attempts: int = 1) -> AsyncResourceApi:
-    return AsyncResourceApi(lambda: ResourceApi(client_of(server.url, connections=10, attempts=attempts)), threads=8)
 
 
 class World:

@@ -8,9 +8,9 @@ from driver.node_watch.node_doors import asked
 from driver.resource_api.client import ResourceApi
 from node.door_policy import Taints
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.driver.resource_api.conftest import client_of
 from tests.kube.server import Answer
 from tests.kube.server import ApiServer as Scripted
+from tests.making.resource_api import client_of
 
 DRIVER, NODE = "ostler.dev", "node-1"
 

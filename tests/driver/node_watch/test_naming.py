@@ -13,8 +13,8 @@ from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.bodies import JsonObject
 from sandbox.apiserver.server import ApiServer
-from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World, api_of
-from tests.driver.resource_api.conftest import client_of
+from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World
+from tests.making.resource_api import async_api_of, client_of
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def test_many_claims_come_in_pages_and_other_drivers_claims_do_not_matter(
 
 async def test_an_older_api_has_the_same_names() -> None:
     with ApiServer(versions=("v1beta1",)) as server:
-        world, api = World(server), api_of(server)
+        world, api = World(server), async_api_of(server)
         world.claim("one", "gpu-0", users=("a",))
         assert [each.claim.name for each in await ClaimNames(api, DRIVER, NODE).claims_naming(["gpu-0"])] == ["one"]
         api.close()

@@ -19,8 +19,8 @@ from node.door_policy import ANNOTATION, LABEL, NAME, KnownDoors, NodeDoors, Nod
 from node.events import EventType
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.driver.node_watch.making import DRIVER, NODE, SOON, api_of
-from tests.driver.resource_api.conftest import client_of
+from tests.driver.node_watch.making import DRIVER, NODE, SOON
+from tests.making.resource_api import async_api_of, client_of
 from tests.waiting import background, eventually
 
 RULES = (Rule("nvidia.com/gpu", door=Doors.BOTH),)
@@ -49,7 +49,7 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 async def api(server: ApiServer) -> AsyncIterator[AsyncResourceApi]:
-    made = api_of(server)
+    made = async_api_of(server)
     yield made
     made.close()
 
@@ -190,7 +190,7 @@ async def test_another_machines_node_says_nothing(server: ApiServer, api: AsyncR
 async def test_a_server_that_drops_taints_keeps_both_from_acting(tmp_path: Path) -> None:
     told = Told()
     with ApiServer(gates=GATES_OFF) as server:
-        api = api_of(server)
+        api = async_api_of(server)
         async with keeping(api, tmp_path, told) as keeper:
             assert keeper.acting(RULES).rules[0].door is Doors.PLUGIN
             keeper.announce(keeper.acting(RULES))

@@ -13,8 +13,8 @@ from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.backoff import BackoffPolicy
 from sandbox.apiserver.server import ApiServer
-from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World, api_of
-from tests.driver.resource_api.conftest import client_of
+from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World
+from tests.making.resource_api import async_api_of, client_of
 from tests.waiting import background, eventually
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more
 async def test_a_pod_that_comes_to_name_a_reserved_claim_is_told_at_once(server: ApiServer, world: World) -> None:
     world.claim("c", "gpu-0", users=("uid-1",))
     told: list[list[str]] = []
-    api = api_of(server)
+    api = async_api_of(server)
     found = Reservations(api, DRIVER, NODE, random=lambda: 0.0, on_changed=lambda: told.append(pods()))
 
     def pods() -> list[str]:

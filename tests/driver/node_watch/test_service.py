@@ -18,7 +18,8 @@ from node.inventory.model import Device, DeviceKind
 from node.ledger.ledger import Hold, HoldState
 from node.rules import Door
 from sandbox.apiserver.server import ApiServer
-from tests.driver.node_watch.making import DRIVER, NODE, SOON, TEAM, World, api_of
+from tests.driver.node_watch.making import DRIVER, NODE, SOON, TEAM, World
+from tests.making.resource_api import async_api_of
 from tests.waiting import background, eventually
 
 QUICK = ReadPace(per_second=1000.0, burst=1000, absent=SOON, later=SOON, pod=SOON)
@@ -96,7 +97,7 @@ async def test_claims_are_never_listed_or_watched_whatever_ends_watches_and_proc
     for n in range(50):
         world.claim(f"c{n}", f"gpu-{n}", users=(world.pod(f"p{n}", f"c{n}"),))
     for life in range(3):
-        api = api_of(server)
+        api = async_api_of(server)
         server.requests.clear()
         async with following(api) as holders:
             await eventually(lambda: len(held(holders)) == 50)

@@ -27,9 +27,9 @@ from driver.publishing.withdrawal import Withdrawal
 from node.offer import Cause
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import ApiServer
-from tests.driver.slices.clients import api_at
 from tests.making.devices import gpu
 from tests.making.events import RecordedEvents
+from tests.making.resource_api import api_at
 from tests.waiting import background, eventually
 
 EXIT = 77

@@ -13,8 +13,8 @@ from kube.bodies import JsonObject
 from kube.node_identity import Machine, check_node
 from sandbox.apiserver.server import ApiServer
 from tests.driver.devices.recorded import view
-from tests.driver.slices.clients import api_of
 from tests.making.events import RecordedEvents
+from tests.making.resource_api import api_of
 from tests.waiting import until
 
 OURS = Machine(machine_id="0123", system_uuid="ours")

@@ -15,8 +15,8 @@ from sandbox.apiserver.server import GATES_OFF, ApiServer
 from scheduling.api.validation.shapes import Gates
 from tests.driver.devices.recorded import NODES, view
 from tests.driver.publishing.many import migs, tainted
-from tests.driver.slices.clients import api_of
 from tests.making.events import RecordedEvents
+from tests.making.resource_api import api_of
 from tests.waiting import until
 
 Json = dict[str, Any]

@@ -13,10 +13,10 @@ from kube.errors import BadAnswer, Invalid, NotFound, NotServed, ServerFault, Wr
 from kube.reflector import Reflector
 from sandbox.apiserver.server import ApiServer
 from scheduling.explain.state import objects_at
-from tests.driver.resource_api.conftest import claim_named, client_of, slice_named
 from tests.kube.server import Answer, Asked, refused
 from tests.kube.server import ApiServer as Scripted
 from tests.kube.watched import Notes
+from tests.making.resource_api import claim_named, client_of, slice_named
 from tests.waiting import until
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")

@@ -18,10 +18,10 @@ from driver.resource_api.client import ResourceApi
 from kube.bodies import JsonObject, text_at
 from kube.errors import ConfigurationError, Forbidden, Invalid, KubeError, NotFound, WriteConflict
 from sandbox.apiserver.server import ApiServer
-from tests.driver.resource_api.conftest import claim_named, client_of
 from tests.driver.resource_api.test_api import Upgrading
 from tests.kube.server import Answer, refused
 from tests.kube.server import ApiServer as Scripted
+from tests.making.resource_api import claim_named, client_of
 from tests.waiting import eventually
 
 CLAIM = "ResourceClaim team/c"

@@ -14,7 +14,7 @@ from kube.bodies import JsonObject, text_at
 from kube.errors import KubeError
 from kube.reflector import HandlerFailed, Reflector, ReflectorLimits
 from sandbox.apiserver.server import ApiServer
-from tests.driver.resource_api.conftest import client_of, slice_named
+from tests.making.resource_api import client_of, slice_named
 from tests.waiting import until
 
 QUICK = BackoffPolicy(first=0.005, most=0.02, longest=0.02)

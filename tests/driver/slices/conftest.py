@@ -8,7 +8,7 @@ import pytest
 
 from driver.resource_api.client import ResourceApi
 from sandbox.apiserver.server import ApiServer
-from tests.driver.slices.clients import api_of
+from tests.making.resource_api import api_of
 
 
 @pytest.fixture

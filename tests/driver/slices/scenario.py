@@ -13,7 +13,7 @@ from driver.slices.options import Options
 from driver.slices.queue import PoolQueue
 from kube.backoff import BackoffPolicy
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.driver.slices.clients import api_of
+from tests.making.resource_api import api_of
 
 SLICES = "resourceslices"
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from driver.slices.planning import ByDeviceNames
 from kube.bodies import JsonObject
 from kube.errors import RequestError
 from sandbox.apiserver.server import ApiServer
-from tests.driver.slices.clients import api_of
+from tests.making.resource_api import api_of
 from tests.waiting import until
 
 SLICES = "resourceslices"

@@ -8,7 +8,7 @@ from driver.slices.errors import DroppedFieldsError, GenerationExhausted, NodeWi
 from driver.slices.model import DriverResources, Pool, Slice, Stats, node_owner
 from driver.slices.options import Options
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.driver.slices.clients import api_of
+from tests.making.resource_api import api_of
 from tests.waiting import until
 
 SLICES = "resourceslices"

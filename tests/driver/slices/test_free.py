@@ -12,8 +12,8 @@ from driver.resource_api.client import ResourceApi
 from driver.slices.model import Slice
 from kube.bodies import JsonObject
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.driver.slices.clients import api_of
 from tests.driver.slices.test_controller import SLICES, Rig, device, one_pool
+from tests.making.resource_api import api_of
 from tests.waiting import until
 
 
