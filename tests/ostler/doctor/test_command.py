@@ -85,7 +85,7 @@ async def test_a_well_node_has_no_failure_and_nothing_is_changed(box: SandboxNod
 
 async def test_lines_for_people_are_plain_where_nobody_looks_at_them(box: SandboxNode) -> None:
     code, out, _ = await doctor(box, "agent-socket", "kubelet-devices", "nvml")
-    assert code == 0
+    assert code == 0, out
     assert [line.split()[:2] for line in out.splitlines() if line.startswith("  ")] == [
         ["skipped", "nvml"],
         ["ok", "agent-socket"],
