@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable
 
 from node.events import EventSink, EventType
-from node.ledger.events import HoldsObserver, ReadingOutcome, SilentHolds
+from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.ledger.reader import KubeletReader, Reading
 from node.values import Value, value
 
@@ -69,7 +69,7 @@ class HoldsLoop:
         clock: Callable[[], float],
         random: Callable[[], float],
         events: EventSink,
-        observer: HoldsObserver = SilentHolds(),  # noqa: B008 - it has no state
+        observer: HoldsObserver = HoldsObserver(),  # noqa: B008 - it has no state
         pace: ReadingPace = ReadingPace(),  # noqa: B008 - a frozen value
     ) -> None:
         self._reader = reader

@@ -21,7 +21,7 @@ from node.events import EventBus, EventSink, EventType
 from node.health.telling import named
 from node.inventory.live.passing import in_passing
 from node.inventory.model import Device
-from node.ledger.events import HoldsObserver, ReleasesAdvanced, ReleasesPending, SilentHolds
+from node.ledger.events import HoldsObserver, ReleasesAdvanced, ReleasesPending
 from node.ledger.ledger import Hold, HoldState, pending_owner, wholes_of
 from node.ledger.processes import DAEMONS, ComputeProcesses, Process, has_processes, ignored
 from node.values import Record, Value, record, value
@@ -211,7 +211,7 @@ class ProcessCheck:
         *,
         clock: Callable[[], float],
         events: EventSink,
-        observer: HoldsObserver = SilentHolds(),  # noqa: B008 - it has no state
+        observer: HoldsObserver = HoldsObserver(),  # noqa: B008 - it has no state
     ) -> None:
         self._pending_release = pending_release
         self._processes = processes

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from node.health.state import HealthState
 from node.inventory.diff import Diff
 from node.inventory.model import Snapshot, SourceState, SourceStatus
-from node.ledger.events import ReadingOutcome
+from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.metrics import Counter, Gauge, Histogram
 from node.rules import Door
 from node.sockets import FileId
 from ostler.config.errors import NoteKind
+from plugin.observer import PluginObserver
 
 CALLS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 """Upper bounds in seconds: answers come from memory, so anything above a few milliseconds is worth seeing."""
@@ -146,7 +147,7 @@ class LoopMetrics:
         self.delays = Histogram("ostler_loop_delay_seconds", "How late the event loop's signs of life came.", DELAYS)
 
 
-class PluginMetrics:
+class PluginMetrics(PluginObserver):
     """The ``Observer`` of the plugin door. ``registered_at``: Unix seconds by resource."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -264,7 +265,7 @@ class AgentMetrics:
         self.holds = HoldsMetrics(clock)
 
 
-class HoldsMetrics:
+class HoldsMetrics(HoldsObserver):
     """What happens to holds: the ``HoldsObserver`` of the readings of the kubelet, and what others report."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

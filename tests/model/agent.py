@@ -31,7 +31,7 @@ from ostler.config.settings import CdiSettings, InventorySettings, KubeletSettin
 from ostler.metrics.counters import HoldsMetrics
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
-from plugin.observer import SilentPlugin
+from plugin.observer import PluginObserver
 from plugin.servicer import renderer
 from tests.making.events import RecordedEvents
 from tests.making.virtual_time import VirtualLoop
@@ -78,7 +78,7 @@ class Agent:
             renderer,
             edges := Edges(loop.unix, loop.time, _half),
             events=self.events,
-            observer=SilentPlugin(),
+            observer=PluginObserver(),
             admission=self,
         )
         self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)

@@ -14,7 +14,7 @@ from node.rules import Rule
 from ostler.agent.edges import Edges
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders, QuestionPace, RegistrationPath
-from plugin.observer import PluginObserver, SilentPlugin
+from plugin.observer import PluginObserver
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.making.events import RecordedEvents
@@ -63,7 +63,7 @@ def door(
         lambda _: answer,
         Edges(random=random.Random(0).random),
         events=told or RecordedEvents(),
-        observer=observer or SilentPlugin(),
+        observer=observer or PluginObserver(),
         open_watch=open_watch,
         pace=pace,
     )

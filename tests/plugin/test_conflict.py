@@ -16,7 +16,7 @@ from plugin.conflict import Conflict
 from plugin.door import PluginDoor
 from plugin.kubelet import AllocatableAnswer, KubeletView, QuestionPace, RegistrationPath
 from plugin.listing import DeviceListing
-from plugin.observer import SilentPlugin
+from plugin.observer import PluginObserver
 from plugin.slot_ownership import Loss
 from sandbox.kubelet.events import ListReceived, PluginDeregistered
 from sandbox.kubelet.kubelet import Kubelet
@@ -264,7 +264,7 @@ def contest_of(folder: Path, view: KubeletView, clock: Callable[[], float]) -> C
         listing,
         view,
         events=RecordedEvents(),
-        observer=SilentPlugin(),
+        observer=PluginObserver(),
         clock=clock,
         random=lambda: 0.0,
     )

@@ -14,7 +14,7 @@ from node.rules import Rule
 from node.topology.cells import topology_of
 from ostler.agent.edges import Edges
 from plugin.door import PluginDoor
-from plugin.observer import SilentPlugin
+from plugin.observer import PluginObserver
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from tests.making.events import RecordedEvents
@@ -134,7 +134,7 @@ def test_answers_are_made_for_the_resource_as_it_is_offered(short_dir: Path) -> 
         render_for,
         Edges(),
         events=RecordedEvents(),
-        observer=SilentPlugin(),
+        observer=PluginObserver(),
     )
     for devices in ((), (offered("a"),)):
         served.apply(offer_of(GPU, *devices))

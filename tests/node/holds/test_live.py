@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from node.ledger.allocations import KubeletAllocations, NobodyKnown
-from node.ledger.events import ReadingOutcome, SilentHolds
+from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.ledger.ledger import HoldState
 from node.ledger.loop import HoldsLoop
 from node.ledger.reader import KubeletLook
@@ -23,7 +23,7 @@ CARDS = tuple(gpu(number) for number in range(8))
 PODS = 100
 
 
-class Figures(SilentHolds):
+class Figures(HoldsObserver):
     """Counts the readings."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from node.events import EventType
-from node.ledger.events import ReadingOutcome, SilentHolds
+from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.ledger.loop import HoldsLoop, ReadingFaults, ReadingPace
 from node.ledger.reader import KubeletReader, Reading
 from tests.making.events import RecordedEvents
@@ -38,7 +38,7 @@ class Node:
         return reading(now(), listed, faults=self.faults)
 
 
-class Figures(SilentHolds):
+class Figures(HoldsObserver):
     def __init__(self, node: Node) -> None:
         self._node = node
 

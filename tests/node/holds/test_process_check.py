@@ -12,7 +12,7 @@ import pytest
 
 from node.events import EventBus, EventType
 from node.inventory.model import Device
-from node.ledger.events import ReleasesAdvanced, ReleasesPending, SilentHolds
+from node.ledger.events import HoldsObserver, ReleasesAdvanced, ReleasesPending
 from node.ledger.process_check import PendingRelease, ProcessCheck
 from node.ledger.processes import Process
 from tests.making.events import RecordedEvents
@@ -24,7 +24,7 @@ ONE, TWO = gpu(0), gpu(1)
 LEFT = Process(4711, "/usr/bin/python3")
 
 
-class Driver(SilentHolds):
+class Driver(HoldsObserver):
     """Processes by device; ``problem`` is what it says instead. Counts what it is told and asked."""
 
     def __init__(self) -> None:

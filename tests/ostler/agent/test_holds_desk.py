@@ -20,7 +20,7 @@ from ostler.config.settings import InventorySettings, Settings
 from ostler.metrics.counters import HoldsMetrics
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
-from plugin.observer import SilentPlugin
+from plugin.observer import PluginObserver
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
@@ -48,7 +48,7 @@ class Node:
             lambda _: NotImplemented,
             edges := Edges(lambda: 1000.0, loop.time, lambda: 0.0),
             events=self.events,
-            observer=SilentPlugin(),
+            observer=PluginObserver(),
         )
         self.publisher = Publisher(settings, door, self.events, lambda: None, lambda: self.books)
         self.books = open_books(

@@ -31,7 +31,7 @@ from ostler.config.settings import (
 from ostler.metrics.counters import HoldsMetrics
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
-from plugin.observer import SilentPlugin
+from plugin.observer import PluginObserver
 from plugin.servicer import renderer
 from sandbox.apiserver.server import ApiServer
 from scheduling.api.validation.shapes import DEFAULT, Gates
@@ -121,7 +121,7 @@ class Both:
             renderer,
             edges := Edges(random=_half),
             events=self.events,
-            observer=SilentPlugin(),
+            observer=PluginObserver(),
         )
         self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
         self.metrics = HoldsMetrics(edges.clock)
