@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Protocol
 
-from scheduling.allocator.pools import Pool
+from scheduling.allocator.pools import ResourcePool
 from scheduling.allocator.reading import Object, Part
 from scheduling.allocator.slices import DeviceID, SharedDeviceID
 
@@ -88,10 +88,10 @@ class Availability:
     def __init__(self, allocated: AllocatedState) -> None:
         """`allocated`: the devices in use."""
         self.allocated = allocated
-        self._masks: dict[Pool, int] = {}
-        self._counters: dict[Pool, Mapping[CounterKey, int]] = {}
+        self._masks: dict[ResourcePool, int] = {}
+        self._counters: dict[ResourcePool, Mapping[CounterKey, int]] = {}
 
-    def held(self, pool: Pool) -> int:
+    def held(self, pool: ResourcePool) -> int:
         """The devices of the pool that are in use whole, as a bit mask in the pool's device order."""
         mask = self._masks.get(pool)
         if mask is None:
@@ -100,14 +100,14 @@ class Availability:
             self._masks[pool] = mask
         return mask
 
-    def counters(self, pool: Pool) -> Mapping[CounterKey, int]:
+    def counters(self, pool: ResourcePool) -> Mapping[CounterKey, int]:
         """What is left of the pool's shared counters; below 0 if more is in use than declared."""
         left = self._counters.get(pool)
         if left is None:
             left = self._counters[pool] = self._count(pool)
         return left
 
-    def _count(self, pool: Pool) -> Mapping[CounterKey, int]:
+    def _count(self, pool: ResourcePool) -> Mapping[CounterKey, int]:
         left = {(name, counter): total for name, each in pool.counter_sets.items() for counter, total in each.items()}
         for device in chain(pool.devices, (device for each in pool.elsewhere for device in each.devices)):
             if device.id in self.allocated.anyhow:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from scheduling.allocator.allocated import CounterKey
 from scheduling.allocator.interchange import InterchangeableDevices
 from scheduling.allocator.placement import Placement
-from scheduling.allocator.pools import Pool
+from scheduling.allocator.pools import ResourcePool
 from scheduling.allocator.problem import Problem
 from scheduling.allocator.suitability import union
 
@@ -100,7 +100,7 @@ def _atoms(sets: Sequence[int], apart: Mapping[int, int]) -> list[int]:
 Wanted = tuple[int, int]
 """How many devices, and the mask of those that will do; all devices wanted are different ones."""
 
-_Key = tuple[Pool, CounterKey]
+_Key = tuple[ResourcePool, CounterKey]
 _ALL = ""
 """Stands for all counters together, each as a share of what there is of it (no counter has an empty name)."""
 _SCALE = 10**6

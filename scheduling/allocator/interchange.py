@@ -19,11 +19,11 @@ from scheduling.allocator.allocated import CounterKey
 from scheduling.allocator.claims import ConstraintFacts
 from scheduling.allocator.constraints import REFUSED, START, WITHOUT_VALUE, Refused, State
 from scheduling.allocator.placement import Placement
-from scheduling.allocator.pools import Pool
+from scheduling.allocator.pools import ResourcePool
 from scheduling.allocator.problem import Problem, RequestPlan
 from scheduling.allocator.suitability import Suitability, mask, positions, union
 
-CounterSet = tuple[Pool, str]
+CounterSet = tuple[ResourcePool, str]
 
 _SORTING_MAX = 2_000_000
 """Questions of a plan about a device, for all sortings together."""
@@ -34,7 +34,7 @@ class InterchangeableDevices:
     """Interchangeable devices: a mask, and what each takes of its pool's counters."""
 
     devices: int
-    pool: Pool
+    pool: ResourcePool
     consumed: dict[CounterKey, int]
     shared: bool
 
@@ -45,7 +45,7 @@ class _Group:
 
     sets: set[CounterSet]
     kinds: list[tuple[Hashable, InterchangeableDevices]] = field(default_factory=list)
-    counters: tuple[tuple[Pool, CounterKey], ...] = ()
+    counters: tuple[tuple[ResourcePool, CounterKey], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

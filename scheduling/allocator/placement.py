@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from scheduling.allocator.allocated import CounterKey
 from scheduling.allocator.claims import untolerated
 from scheduling.allocator.constraints import REFUSED, START, State
-from scheduling.allocator.pools import Pool
+from scheduling.allocator.pools import ResourcePool
 from scheduling.allocator.problem import Amounts, PlannedClaim, Problem, RequestPlan
 from scheduling.allocator.reading import FatalError
 from scheduling.allocator.slices import SliceDevice
@@ -41,7 +41,7 @@ class Placement:
         self.marked = 0  # devices that any claim has for itself
         self.marked_by = [0] * len(claims)
         self.states: list[tuple[State, ...]] = [(START,) * len(each.constraints) for each in claims]
-        self.counters: dict[Pool, dict[CounterKey, int]] = {}
+        self.counters: dict[ResourcePool, dict[CounterKey, int]] = {}
         self.taken: dict[int, dict[str, int]] = {}  # position of a shared device -> capacity -> nano-units
         self.shares: dict[int, int] = {}  # position of a shared device -> number of shares
 
@@ -94,7 +94,7 @@ class Placement:
         if not any(mask & bit for mask in self.marked_by):
             self.marked &= ~bit
 
-    def left(self, pool: Pool, key: CounterKey) -> int:
+    def left(self, pool: ResourcePool, key: CounterKey) -> int:
         """How much of a pool's counter is left."""
         left = self.counters.get(pool)
         return (self._problem.availability.counters(pool) if left is None else left)[key]

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.reading import Object, Part, wrong
-from scheduling.allocator.slices import PoolID, Slice, SliceDevice
+from scheduling.allocator.slices import PoolID, ResourceSlice, SliceDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ CounterSets = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class ResourcePool:
     """One pool for one node.
 
     An incomplete or invalid pool has no slices. `present` of `expected` slices exist; `invalid_reason` is empty for a
@@ -50,8 +50,8 @@ class Pool:
     id: PoolID
     is_incomplete: bool = False
     invalid_reason: str = ""
-    slices: tuple[Slice, ...] = ()
-    elsewhere: tuple[Slice, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+    elsewhere: tuple[ResourceSlice, ...] = ()
     counter_sets: CounterSets = field(default_factory=dict)
     present: int = 0
     expected: int = 0
@@ -85,11 +85,11 @@ class SliceIndex:
 
         `complete` remembers the pools that were built (see `_complete`), for all nodes that share them.
         """
-        self.all = tuple(Slice(each) for each in slices)
-        self._on_node: dict[str, list[Slice]] = {}
-        self._shared: list[Slice] = []
-        self._of_pool: dict[PoolID, list[Slice]] = {}
-        self.complete: dict[tuple[tuple[Slice, ...], tuple[Slice, ...], bool], Pool] = {}
+        self.all = tuple(ResourceSlice(each) for each in slices)
+        self._on_node: dict[str, list[ResourceSlice]] = {}
+        self._shared: list[ResourceSlice] = []
+        self._of_pool: dict[PoolID, list[ResourceSlice]] = {}
+        self.complete: dict[tuple[tuple[ResourceSlice, ...], tuple[ResourceSlice, ...], bool], ResourcePool] = {}
         for each in self.all:
             if each.nodes.name:
                 self._on_node.setdefault(each.nodes.name, []).append(each)
@@ -97,11 +97,11 @@ class SliceIndex:
                 self._shared.append(each)
             self._of_pool.setdefault(each.pool, []).append(each)
 
-    def for_node(self, node: str) -> list[Slice]:
+    def for_node(self, node: str) -> list[ResourceSlice]:
         """The slices that name this node, then those that name none."""
         return self._on_node.get(node, []) + self._shared
 
-    def of_pool(self, pool: PoolID) -> Sequence[Slice]:
+    def of_pool(self, pool: PoolID) -> Sequence[ResourceSlice]:
         """The slices of a pool, of every generation and for every node."""
         return self._of_pool.get(pool, ())
 
@@ -110,7 +110,7 @@ def gather_pools(
     node: Object,
     slices: SliceIndex | Iterable[Object],
     features: Features = Features(),
-) -> list[Pool]:
+) -> list[ResourcePool]:
     """The pools that have devices for this node (a v1 Node), in the order in which they are tried.
 
     Outdated slices and pools are left out in silence; incomplete and invalid pools are in the list and say so. Raises
@@ -118,7 +118,7 @@ def gather_pools(
     """
     index = slices if isinstance(slices, SliceIndex) else SliceIndex(slices)
     name, labels = node_identity(node)
-    found: dict[PoolID, list[Slice]] = {}
+    found: dict[PoolID, list[ResourceSlice]] = {}
     for each in index.for_node(name):
         if not _understood(each, features) or not each.selects(name, labels):
             continue
@@ -143,14 +143,14 @@ def node_identity(node: Object) -> tuple[str, Labels]:
     return whole.owner.name, labels.object
 
 
-def _understood(each: Slice, features: Features) -> bool:
+def _understood(each: ResourceSlice, features: Features) -> bool:
     """Whether a cluster with these features looks at the slice at all."""
     if not features.partitionable_devices and (each.per_device is not None or each.has_counters):
         return False
     return not each.has_compatibility_groups
 
 
-def _pool(id_: PoolID, own: list[Slice], index: SliceIndex, features: Features) -> Pool | None:
+def _pool(id_: PoolID, own: list[ResourceSlice], index: SliceIndex, features: Features) -> ResourcePool | None:
     """The pool that the slices for the node make, or None if it is obsolete."""
     generation, expected = own[0].generation, own[0].slice_count
     if len(own) == expected:
@@ -160,12 +160,14 @@ def _pool(id_: PoolID, own: list[Slice], index: SliceIndex, features: Features) 
         return None
     current = [each for each in everything if each.generation == generation and not each.has_compatibility_groups]
     if len(current) != expected:
-        return Pool(id_, is_incomplete=True, present=len(current), expected=expected)
+        return ResourcePool(id_, is_incomplete=True, present=len(current), expected=expected)
     own_names = {each.name for each in own}
     return _complete(own, [each for each in current if each.name not in own_names], index, features)
 
 
-def _complete(own: Sequence[Slice], others: Sequence[Slice], index: SliceIndex, features: Features) -> Pool:
+def _complete(
+    own: Sequence[ResourceSlice], others: Sequence[ResourceSlice], index: SliceIndex, features: Features
+) -> ResourcePool:
     """The pool that these slices make; made once for all nodes that see the same slices."""
     key = (tuple(own), tuple(others), features.partitionable_devices)
     pool = index.complete.get(key)
@@ -174,7 +176,9 @@ def _complete(own: Sequence[Slice], others: Sequence[Slice], index: SliceIndex, 
     return pool
 
 
-def _build(id_: PoolID, own: Sequence[Slice], others: Sequence[Slice], features: Features) -> Pool:
+def _build(
+    id_: PoolID, own: Sequence[ResourceSlice], others: Sequence[ResourceSlice], features: Features
+) -> ResourcePool:
     count = len(own) + len(others)
     sets_from = [each for each in (*own, *others) if features.partitionable_devices and each.has_counters]
     is_counter_slice = {id(each) for each in sets_from}
@@ -185,11 +189,13 @@ def _build(id_: PoolID, own: Sequence[Slice], others: Sequence[Slice], features:
     if not reason and features.partitionable_devices:
         reason = _collect_counters(sets_from, counter_sets) or _unknown_counter((*slices, *elsewhere), counter_sets)
     if reason:
-        return Pool(id_, invalid_reason=reason, present=count, expected=count)
-    return Pool(id_, slices=slices, elsewhere=elsewhere, counter_sets=counter_sets, present=count, expected=count)
+        return ResourcePool(id_, invalid_reason=reason, present=count, expected=count)
+    return ResourcePool(
+        id_, slices=slices, elsewhere=elsewhere, counter_sets=counter_sets, present=count, expected=count
+    )
 
 
-def _duplicate_device(slices: Iterable[Slice]) -> str:
+def _duplicate_device(slices: Iterable[ResourceSlice]) -> str:
     seen: dict[str, str] = {}
     for each in slices:
         for device in each.devices:
@@ -199,7 +205,7 @@ def _duplicate_device(slices: Iterable[Slice]) -> str:
     return ""
 
 
-def _collect_counters(slices: Iterable[Slice], into: dict[str, Mapping[str, int]]) -> str:
+def _collect_counters(slices: Iterable[ResourceSlice], into: dict[str, Mapping[str, int]]) -> str:
     for each in sorted(slices, key=lambda one: one.name):
         for name, counters in each.counter_sets:
             if name in into:
@@ -208,7 +214,7 @@ def _collect_counters(slices: Iterable[Slice], into: dict[str, Mapping[str, int]
     return ""
 
 
-def _unknown_counter(slices: Iterable[Slice], sets: CounterSets) -> str:
+def _unknown_counter(slices: Iterable[ResourceSlice], sets: CounterSets) -> str:
     for each in slices:
         for device in each.devices:
             for consumption in device.consumes:

@@ -20,7 +20,7 @@ from scheduling.allocator.capacity import CapacityFault, consumption
 from scheduling.allocator.claims import RESULTS_MAX, Claim, ClassLister, DeviceClass, DeviceRequest, RequestChoice
 from scheduling.allocator.constraints import Constraint, constraints_of, covering
 from scheduling.allocator.node_selection import Labels
-from scheduling.allocator.pools import Features, Pool
+from scheduling.allocator.pools import Features, ResourcePool
 from scheduling.allocator.reading import FatalError, MissingClass
 from scheduling.allocator.selectors import Selectors
 from scheduling.allocator.slices import SliceDevice
@@ -60,7 +60,7 @@ class Problem:
         self,
         node: str,
         labels: Labels,
-        pools: Sequence[Pool],
+        pools: Sequence[ResourcePool],
         *,
         availability: Availability,
         selectors: Selectors,
@@ -79,7 +79,7 @@ class Problem:
         self.devices: tuple[SliceDevice, ...] = (
             usable[0].devices if len(usable) == 1 else tuple(chain.from_iterable(pool.devices for pool in usable))
         )
-        self.pool_of: list[Pool] = [pool for pool in usable for _ in pool.devices]
+        self.pool_of: list[ResourcePool] = [pool for pool in usable for _ in pool.devices]
         self._amounts: dict[tuple[int, int], Amounts | None] = {}
 
     @cached_property

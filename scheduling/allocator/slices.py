@@ -134,7 +134,7 @@ def read_counters(entry: Part, name: str = "counterSet") -> tuple[str, Mapping[s
     return entry.string(name), counters
 
 
-class Slice:
+class ResourceSlice:
     """One ResourceSlice (v1). Raises `InvalidObject` where a field is not of its type."""
 
     def __init__(self, obj: Object) -> None:
@@ -182,7 +182,7 @@ class Slice:
 class SliceDevice:
     """One device of a slice."""
 
-    def __init__(self, owner: Slice, part: Part) -> None:
+    def __init__(self, owner: ResourceSlice, part: Part) -> None:
         """Read name and flags; the rest follows when asked for."""
         self.slice = owner
         self.path = part.path

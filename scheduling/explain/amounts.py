@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from scheduling.allocator.allocated import Availability, CounterKey
 from scheduling.allocator.capacity import CapacityFault, DeviceCapacity, Unsuitable, consumption
 from scheduling.allocator.claims import DeviceRequest
-from scheduling.allocator.pools import Pool
+from scheduling.allocator.pools import ResourcePool
 from scheduling.allocator.slices import PoolID, SliceDevice
 from scheduling.api.quantities import Format, from_int, of_json, parse
 from scheduling.explain.cluster import Cluster
@@ -100,7 +100,7 @@ class SharedCounters:
         self._availability = Availability(cluster.allocated)
         self._users: dict[tuple[PoolID, CounterKey], tuple[Usage, ...]] = {}
 
-    def exhausted(self, device: SliceDevice, name: str, pool: Pool) -> Iterator[Obstacle]:
+    def exhausted(self, device: SliceDevice, name: str, pool: ResourcePool) -> Iterator[Obstacle]:
         """The counters of which too little is left for the device, or which are overdrawn already."""
         in_shares = shares(device, self._cluster) and device.id in self._cluster.allocated.partly
         if not device.consumed or in_shares:
@@ -115,18 +115,18 @@ class SharedCounters:
             users = self.users(pool, (counter_set, counter))
             yield CounterExhausted((name,), 1, pool.id.pool, counter_set, counter, *amounts, users)
 
-    def left(self, pool: Pool) -> Mapping[CounterKey, int]:
+    def left(self, pool: ResourcePool) -> Mapping[CounterKey, int]:
         """What is left of a pool's counters, in billionths."""
         return self._availability.counters(pool)
 
-    def users(self, pool: Pool, counter: CounterKey) -> tuple[Usage, ...]:
+    def users(self, pool: ResourcePool, counter: CounterKey) -> tuple[Usage, ...]:
         """Who draws on a counter of a pool, and how much."""
         key = (pool.id, counter)
         if key not in self._users:
             self._users[key] = tuple(self._find_users(pool, counter))
         return self._users[key]
 
-    def _find_users(self, pool: Pool, counter: CounterKey) -> Iterator[Usage]:
+    def _find_users(self, pool: ResourcePool, counter: CounterKey) -> Iterator[Usage]:
         for device in (device for each in (*pool.slices, *pool.elsewhere) for device in each.devices):
             amount = device.consumed.get(counter, 0) if device.id in self._cluster.allocated.anyhow else 0
             if amount:

@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from kube.bodies import JsonObject, text_at
 from scheduling.allocator.claims import RESULTS_MAX, Claim, DeviceRequest, RequestChoice
 from scheduling.allocator.node_selection import Labels
-from scheduling.allocator.pools import Pool, gather_pools, node_identity
+from scheduling.allocator.pools import ResourcePool, gather_pools, node_identity
 from scheduling.allocator.reading import AllocationError, FatalError, GaveUp
 from scheduling.allocator.selectors import SelectorError
 from scheduling.allocator.slices import PoolID, SliceDevice
@@ -48,7 +48,7 @@ class NodeSupply:
 
     name: str
     labels: Labels
-    pools: Sequence[Pool]
+    pools: Sequence[ResourcePool]
     devices: tuple[SliceDevice, ...]
 
 
@@ -209,7 +209,9 @@ _REQUEST = re.compile(r"spec\.devices\.requests\[(\d+)\](?:\.firstAvailable\[(\d
 _CONSTRAINT = re.compile(r"spec\.devices\.constraints\[(\d+)\]")
 
 
-def faulty(pools: Sequence[Pool], name: str, labels: Labels, cluster: Cluster) -> Iterator[tuple[PoolID, Obstacle]]:
+def faulty(
+    pools: Sequence[ResourcePool], name: str, labels: Labels, cluster: Cluster
+) -> Iterator[tuple[PoolID, Obstacle]]:
     """Every pool of the node that is not used, with the reason. ``pools``: what was gathered for the node."""
     for pool in pools:
         if pool.is_incomplete:

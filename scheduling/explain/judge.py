@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kube.bodies import Json, JsonObject, object_at, text_at
 from scheduling.allocator.allocated import AllocatedState, CounterKey
 from scheduling.allocator.allocator import Allocator
-from scheduling.allocator.pools import Pool, gather_pools
+from scheduling.allocator.pools import ResourcePool, gather_pools
 from scheduling.allocator.reading import AllocationError, FatalError, GaveUp, NodeError, Object
 from scheduling.allocator.slices import PoolID
 from scheduling.explain.amounts import SharedCounters
@@ -222,8 +222,8 @@ class NodeJudge:
         found = self._pool(pool)
         return () if found is None else self._counters.users(found, counter)
 
-    def _pool(self, pool: PoolID) -> Pool | None:
+    def _pool(self, pool: PoolID) -> ResourcePool | None:
         return next((each for each in self._pools() if each.id == pool), None)
 
-    def _pools(self) -> Sequence[Pool]:
+    def _pools(self) -> Sequence[ResourcePool]:
         return gather_pools(self.node, self._cluster.index, self._cluster.features)

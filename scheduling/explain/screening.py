@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from kube.bodies import text_at
 from scheduling.allocator.claims import DeviceRequest, untolerated
-from scheduling.allocator.pools import Pool
+from scheduling.allocator.pools import ResourcePool
 from scheduling.allocator.slices import DeviceID, SliceDevice, Taint
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.errors import CompileError, EvaluationError
@@ -133,7 +133,7 @@ class Screened:
     obstacles: tuple[Obstacle, ...]
 
 
-def devices_for(node: str, labels: Mapping[str, str], pools: Iterable[Pool]) -> tuple[SliceDevice, ...]:
+def devices_for(node: str, labels: Mapping[str, str], pools: Iterable[ResourcePool]) -> tuple[SliceDevice, ...]:
     """The devices of usable pools that are for this node."""
     return tuple(
         device
@@ -150,7 +150,9 @@ def names_of(devices: Sequence[SliceDevice]) -> dict[DeviceID, str]:
     return {device.id: device.name if count[device.name] == 1 else str(device.id) for device in devices}
 
 
-def screen(request: DeviceRequest, devices: Sequence[SliceDevice], pools: Sequence[Pool], cluster: Cluster) -> Screened:
+def screen(
+    request: DeviceRequest, devices: Sequence[SliceDevice], pools: Sequence[ResourcePool], cluster: Cluster
+) -> Screened:
     """Every device against one request."""
     names = names_of(devices)
     by_pool = {pool.id: pool for pool in pools}

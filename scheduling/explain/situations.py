@@ -19,7 +19,7 @@ from scheduling.allocator.claims import Claim
 from scheduling.allocator.constraints import as_values, lookup
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.pools import node_identity
-from scheduling.allocator.slices import PoolID, Slice, SliceDevice
+from scheduling.allocator.slices import PoolID, ResourceSlice, SliceDevice
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.errors import CompileError
 from scheduling.cel.program import Program
@@ -52,7 +52,7 @@ class Situations:
     def of(self, node: JsonObject) -> Hashable:
         """Equal for nodes in the same situation."""
         name, labels = node_identity(node)
-        mine: dict[PoolID, list[Slice]] = {}
+        mine: dict[PoolID, list[ResourceSlice]] = {}
         for each in self._cluster.index.for_node(name):
             if each.selects(name, labels):
                 mine.setdefault(each.pool, []).append(each)
@@ -64,7 +64,7 @@ class Situations:
             for pool in sorted(mine)
         )
 
-    def _pool(self, pool: PoolID, slices: Sequence[Slice], values: dict[Hashable, int] | None) -> Hashable:
+    def _pool(self, pool: PoolID, slices: Sequence[ResourceSlice], values: dict[Hashable, int] | None) -> Hashable:
         """A pool of the node's own."""
         of_pool = self._cluster.index.of_pool(pool)
         ages = self._generations.get(pool)
@@ -105,7 +105,7 @@ class Situations:
         )
 
 
-def _part_of(pool: PoolID, slices: Sequence[Slice], node: str, labels: Labels) -> Hashable:
+def _part_of(pool: PoolID, slices: Sequence[ResourceSlice], node: str, labels: Labels) -> Hashable:
     """What a node has of a pool that other nodes have a part in: such a pool is like no other."""
     chosen = [
         device.name

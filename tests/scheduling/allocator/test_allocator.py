@@ -53,7 +53,7 @@ REFERENCE = {
     "ListAllAllocated": allocated.ClaimLister.list_all_allocated,
     "type DeviceID": DeviceID,
     "func (DeviceID) String": DeviceID.__str__,
-    "type Pool": pools.Pool,
+    "type Pool": pools.ResourcePool,
     "func GatherPools": pools.gather_pools,
     "type PoolID": PoolID,
     "func (PoolID) String": PoolID.__str__,
@@ -70,7 +70,7 @@ def test_every_function_of_the_reference_has_a_counterpart_that_is_explained(nam
 def test_fields_of_the_reference_have_counterparts() -> None:
     assert DeviceID._fields == ("driver", "pool", "device")
     assert PoolID._fields == ("driver", "pool")
-    assert {"id", "is_incomplete", "slices"} <= pools.Pool.__dataclass_fields__.keys()
+    assert {"id", "is_incomplete", "slices"} <= pools.ResourcePool.__dataclass_fields__.keys()
 
 
 def test_claims_to_allocate_are_those_that_were_given() -> None:

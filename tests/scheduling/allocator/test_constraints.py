@@ -24,7 +24,7 @@ from scheduling.allocator.constraints import (
     scalar,
 )
 from scheduling.allocator.reading import FatalError
-from scheduling.allocator.slices import Slice, SliceDevice
+from scheduling.allocator.slices import ResourceSlice, SliceDevice
 from tests.making.claims import claim, distinct, exactly, first_available, match, request
 from tests.making.slices import DRIVER, Json, device, resource_slice
 
@@ -39,7 +39,7 @@ def constraint(made: Json, *, list_attributes: bool = False) -> Constraint:
 
 def devices(values: Sequence[Any]) -> tuple[SliceDevice, ...]:
     entries = [device(f"d{i}", None if each is None else {"a": each}) for i, each in enumerate(values)]
-    return Slice(resource_slice(entries)).devices
+    return ResourceSlice(resource_slice(entries)).devices
 
 
 def after(made: Constraint, placed: Sequence[SliceDevice]) -> object:
@@ -195,7 +195,7 @@ def test_constraint_covers_the_requests_it_names_and_their_alternatives() -> Non
 
 def found(name: str, attributes: dict[str, Any]) -> object:
     made = resource_slice([device("d", attributes)])
-    return lookup(Slice(made).devices[0], name)
+    return lookup(ResourceSlice(made).devices[0], name)
 
 
 def test_attribute_is_found_by_its_full_name() -> None:

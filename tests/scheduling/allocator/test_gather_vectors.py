@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.allocator.pools import Pool, gather_pools
+from scheduling.allocator.pools import ResourcePool, gather_pools
 from scheduling.allocator.reading import FatalError
 from tests.making.recorded_cases import cases_in
 
@@ -42,7 +42,7 @@ def expected(case: dict[str, Any]) -> dict[str, Any]:
     return {"pools": [{key: pool[key] for key in pool if key != "invalidReason"} for pool in answer["pools"]]}
 
 
-def written(pool: Pool) -> dict[str, Any]:
+def written(pool: ResourcePool) -> dict[str, Any]:
     """A pool in the vectors' form."""
     return {
         "complete": not pool.is_incomplete,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.allocator.pools import Features, Pool, SliceIndex, gather_pools
+from scheduling.allocator.pools import Features, ResourcePool, SliceIndex, gather_pools
 from scheduling.allocator.reading import FatalError, InvalidObject
 from tests.making.slices import Json, device, resource_slice, values
 from tests.scheduling.allocator.manifests import NODE
@@ -16,11 +16,11 @@ from tests.scheduling.allocator.manifests import NODE
 COUNTERS = [{"name": "set", "counters": values({"x": 1})}]
 
 
-def gathered(*given_slices: Json, features: Features = Features()) -> list[Pool]:  # noqa: B008 - a frozen value
+def gathered(*given_slices: Json, features: Features = Features()) -> list[ResourcePool]:  # noqa: B008 - a frozen value
     return gather_pools(NODE, given_slices, features)
 
 
-def only(*given_slices: Json, **kwargs: Any) -> Pool:
+def only(*given_slices: Json, **kwargs: Any) -> ResourcePool:
     (pool,) = gathered(*given_slices, **kwargs)
     return pool
 
@@ -29,7 +29,7 @@ def of(count: int, generation: int = 1, name: str = "pool") -> Json:
     return {"name": name, "generation": generation, "resourceSliceCount": count}
 
 
-def names(pool: Pool) -> list[str]:
+def names(pool: ResourcePool) -> list[str]:
     return [each.name for each in pool.devices]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduling.allocator.reading import FatalError, InvalidObject
-from scheduling.allocator.slices import DeviceID, PoolID, SharedDeviceID, Slice, Taint, are_plain
+from scheduling.allocator.slices import DeviceID, PoolID, ResourceSlice, SharedDeviceID, Taint, are_plain
 from tests.making.slices import DRIVER, device, resource_slice
 
 WITH_A = {"key": "a", "operator": "Exists"}
@@ -19,14 +19,14 @@ def broken(**fields: Any) -> dict[str, Any]:
 
 
 def test_slice_knows_its_place() -> None:
-    made = Slice(resource_slice([device("d")], "one", pool={"generation": 3, "resourceSliceCount": 2}))
+    made = ResourceSlice(resource_slice([device("d")], "one", pool={"generation": 3, "resourceSliceCount": 2}))
     assert (made.name, made.pool, made.generation, made.slice_count) == ("one", PoolID(DRIVER, "pool"), 3, 2)
     assert made.devices[0].id == DeviceID(DRIVER, "pool", "d")
     assert repr(made.devices[0]) == f"Device({DRIVER}/pool/d)"
 
 
 def test_devices_are_in_the_order_of_the_slice() -> None:
-    made = Slice(resource_slice([device("b"), device("a")]))
+    made = ResourceSlice(resource_slice([device("b"), device("a")]))
     assert [(each.name, each.path) for each in made.devices] == [("b", "spec.devices[0]"), ("a", "spec.devices[1]")]
 
 
@@ -36,18 +36,18 @@ def test_consumed_counters_of_one_set_add_up() -> None:
         {"counterSet": "a", "counters": {"x": {"value": "500m"}}},
         {"counterSet": "b", "counters": {"x": {"value": "7"}}},
     ]
-    made = Slice(broken(consumesCounters=entries)).devices[0]
+    made = ResourceSlice(broken(consumesCounters=entries)).devices[0]
     assert made.consumed == {("a", "x"): 15 * 10**8, ("a", "y"): 2 * 10**9, ("b", "x"): 7 * 10**9}
 
 
 def test_taints_are_read_in_order() -> None:
-    made = Slice(broken(taints=[{"key": "b", "effect": "NoSchedule"}, {"key": "a", "value": "v"}])).devices[0]
+    made = ResourceSlice(broken(taints=[{"key": "b", "effect": "NoSchedule"}, {"key": "a", "value": "v"}])).devices[0]
     assert made.taints == (Taint("b", "", "NoSchedule"), Taint("a", "v", ""))
 
 
 def test_binding_conditions_that_are_absent_are_not_those_that_are_empty() -> None:
-    assert Slice(broken()).devices[0].binding_conditions is None
-    assert Slice(broken(bindingConditions=[])).devices[0].binding_conditions == []
+    assert ResourceSlice(broken()).devices[0].binding_conditions is None
+    assert ResourceSlice(broken(bindingConditions=[])).devices[0].binding_conditions == []
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,18 @@ def test_slice_is_for_the_nodes_that_it_or_its_devices_choose(
     fields: dict[str, Any], node: str, selected: bool
 ) -> None:
     devices = [device("d", nodeName="node-1"), device("e", nodeName="node-2"), device("f")]
-    assert Slice(resource_slice(devices, **fields)).selects(node, {"a": ""}) is selected
+    assert ResourceSlice(resource_slice(devices, **fields)).selects(node, {"a": ""}) is selected
 
 
 def test_slice_that_says_nothing_about_nodes_is_for_none() -> None:
     made = resource_slice([device("d")])
     del made["spec"]["nodeName"]
-    assert not Slice(made).selects("node-1", {})
+    assert not ResourceSlice(made).selects("node-1", {})
 
 
 def test_node_selector_that_cannot_be_read_is_fatal_and_names_its_place() -> None:
     terms = [{"matchExpressions": [{"key": "a", "operator": "Foo"}]}]
-    made = Slice(resource_slice([], nodeSelector={"nodeSelectorTerms": terms}))
+    made = ResourceSlice(resource_slice([], nodeSelector={"nodeSelectorTerms": terms}))
     with pytest.raises(FatalError) as caught:
         made.selects("node-1", {})
     assert str(caught.value) == (
@@ -115,7 +115,7 @@ def spec(**fields: Any) -> dict[str, Any]:
 )
 def test_broken_slice_is_named_at_once(made: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidObject) as caught:
-        Slice(made)
+        ResourceSlice(made)
     assert str(caught.value).startswith(f"ResourceSlice slice: {message}")
 
 
@@ -133,7 +133,7 @@ def test_broken_slice_is_named_at_once(made: dict[str, Any], message: str) -> No
     ],
 )
 def test_broken_device_is_named_when_devices_are_asked_for(fields: dict[str, Any], message: str) -> None:
-    made = Slice(broken(**fields))
+    made = ResourceSlice(broken(**fields))
     with pytest.raises(InvalidObject) as caught:
         _ = made.devices
     assert str(caught.value).startswith(f"ResourceSlice slice: spec.devices[0].{message}")
@@ -205,21 +205,21 @@ Part = Callable[[Any], object]
     ],
 )
 def test_broken_part_of_a_device_is_named_when_it_is_asked_for(part: str, fields: dict[str, Any], message: str) -> None:
-    made = Slice(broken(**fields)).devices[0]
+    made = ResourceSlice(broken(**fields)).devices[0]
     with pytest.raises(InvalidObject) as caught:
         getattr(made, part)
     assert str(caught.value).startswith(f"ResourceSlice slice: spec.devices[0].{message}")
 
 
 def test_broken_counter_set_is_named() -> None:
-    made = Slice(resource_slice([], sharedCounters=[{"name": "a", "counters": {"x": {"value": "x"}}}]))
+    made = ResourceSlice(resource_slice([], sharedCounters=[{"name": "a", "counters": {"x": {"value": "x"}}}]))
     with pytest.raises(InvalidObject) as caught:
         _ = made.counter_sets
     assert str(caught.value).startswith('ResourceSlice slice: spec.sharedCounters[0].counters[x].value: "x" is no')
 
 
 def test_fields_and_types_that_nobody_knows_are_let_through() -> None:
-    made = Slice(broken(future=5, attributes={"a": {"future": [{}]}, "b": {"int": None}})).devices[0]
+    made = ResourceSlice(broken(future=5, attributes={"a": {"future": [{}]}, "b": {"int": None}})).devices[0]
     assert made.attributes == {"a": {"future": [{}]}, "b": {"int": None}}
 
 
@@ -240,9 +240,9 @@ def test_attributes_of_single_values_are_seen_at_a_glance(attributes: object, pl
 
 def test_compatibility_groups_are_noticed() -> None:
     groups = [{"counterSet": "a", "compatibilityGroups": ["x"]}]
-    assert Slice(broken(consumesCounters=groups)).has_compatibility_groups
-    assert not Slice(broken(consumesCounters=[{"counterSet": "a"}])).has_compatibility_groups
-    assert not Slice(broken()).has_compatibility_groups
+    assert ResourceSlice(broken(consumesCounters=groups)).has_compatibility_groups
+    assert not ResourceSlice(broken(consumesCounters=[{"counterSet": "a"}])).has_compatibility_groups
+    assert not ResourceSlice(broken()).has_compatibility_groups
 
 
 def test_pool_is_written_as_driver_and_pool() -> None:
