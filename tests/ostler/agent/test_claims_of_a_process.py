@@ -182,7 +182,7 @@ async def test_claim_that_went_while_the_agent_was_away_is_released_by_itself() 
         # The first look is within five seconds of the start.
         await eventually(lambda: not box.cdi_files(), "released", within=120)
         assert not await box.claims()
-        assert "claim released: nobody has it any more" in box.said()
+        assert "claim released: no pod has it any more" in box.said()
 
 
 async def test_thousand_devices_are_published_claimed_and_released(tmp_path: Path) -> None:
