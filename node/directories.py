@@ -122,7 +122,7 @@ class DirectoryWatcher:
             self._inotify = self._open()
         except OSError as error:
             log.warning(
-                "inotify cannot be had, folders are looked at instead; raise fs.inotify.max_user_instances",
+                "inotify is not available, ostler polls folders instead; raise fs.inotify.max_user_instances",
                 extra={"error": error.strerror, "every_s": POLL},
             )
 

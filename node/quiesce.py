@@ -54,7 +54,7 @@ class Quiesce:
         except (FileError, OSError) as error:
             problem = str(error)
             log.warning(
-                "quiesce holds for this process only, its file cannot be written",
+                "quiesce holds for this process only: its file cannot be written",
                 extra={"path": str(self._path), "error": problem},
             )
         with self._lock:

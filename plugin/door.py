@@ -222,7 +222,9 @@ class PluginDoor:
             changed = resource.listing.update(devices, hints=hints)
         except ListTooLarge as error:
             if resource.problem != str(error):
-                log.warning("the list is too large for the kubelet", extra={"resource": name, "bytes": error.size})
+                log.warning(
+                    "the device list is too large for the kubelet", extra={"resource": name, "bytes": error.size}
+                )
                 self._events.emit(EventType.WARNING, "ListTooLarge", str(error))
             resource.problem = str(error)
             return False
@@ -244,7 +246,7 @@ class PluginDoor:
         self._recent.expected.withdrawn(name)
         if resource.task is not None:
             resource.task.cancel()
-        log.info("resource dropped, no rule offers it any more", extra={"resource": name})
+        log.info("resource dropped: no rule offers it any more", extra={"resource": name})
 
     def _look(self) -> None:
         self.bus.publish(KubeletFolderChanged())

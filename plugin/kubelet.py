@@ -193,7 +193,7 @@ class KubeletView:
                 self.want(self._pace.every / 12)
             if str(error) != self._problem:
                 self._problem = str(error)
-                log.info("the kubelet does not tell which devices it has", extra={"reason": self._problem})
+                log.info("cannot read which devices the kubelet has", extra={"reason": self._problem})
             return
         self._take(now, ids)
 

@@ -109,7 +109,7 @@ class CdiDirectory:
                 document = read_record(self._record_path, SCHEMA)
             except FileError as error:
                 # Nothing of ours is known then, so nothing is swept; what is wanted is written all the same.
-                log.warning("the record of CDI files is not usable", extra={"reason": str(error)})
+                log.warning("the record of CDI files is unusable", extra={"reason": str(error)})
                 # A newer agent's record must survive a downgrade.
                 self._foreign_record = isinstance(error, RecordSchemaUnknown)
                 document = None

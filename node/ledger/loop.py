@@ -178,11 +178,13 @@ class ReadingFaults:
             if text not in self._told_at and len(self._told_at) < REMEMBERED:
                 self._told_at[text] = now
                 self._open = True
-                log.warning("the kubelet does not tell all that containers have", extra={"reason": text})
-                self._events.emit(EventType.WARNING, "KubeletUnreadable", f"devices of containers not known: {text}")
+                log.warning("cannot read all of the kubelet's device allocations", extra={"reason": text})
+                self._events.emit(
+                    EventType.WARNING, "KubeletUnreadable", f"cannot read the kubelet's device allocations: {text}"
+                )
         if not faults and self._open:
             self._open = False
-            log.info("the kubelet tells what containers have again")
+            log.info("the kubelet's device allocations can be read again")
 
 
 def _outcome(reading: Reading) -> ReadingOutcome:

@@ -281,4 +281,4 @@ class ProcessCheck:
         self._unseen.update(untold)
         if untold:
             about = {"devices": named(untold)}
-            log.warning("left-over processes are not looked for: the driver tells of none", extra=about)
+            log.warning("ostler does not check for left-over processes: the driver reports none", extra=about)

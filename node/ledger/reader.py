@@ -173,7 +173,9 @@ class KubeletLook:
                     return None
                 listed = await self._listed_in_time()
         except (CheckpointFault, PodResourcesRefused, TimeoutError) as error:
-            log.warning("not known whether a pod has what is asked for", extra={"reason": str(error) or "no answer"})
+            log.warning(
+                "cannot tell whether another pod has the requested devices", extra={"reason": str(error) or "no answer"}
+            )
             return None
         return next((item for item in listed if (item.resource, item.id) in ids), None)
 

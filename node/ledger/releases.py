@@ -164,7 +164,7 @@ class Releases:
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:
-            log.warning("whether containers of deleted pods still run is not known", extra={"reason": problem})
+            log.warning("cannot tell whether containers of deleted pods still run", extra={"reason": problem})
         self._problem = problem
 
     def _suspects(self, devices: Collection[OfferedDevice]) -> frozenset[str]:
@@ -185,7 +185,7 @@ class Releases:
             await in_passing(lambda: write_record(self._path, SCHEMA, data, durable=False))
         except FileError as error:
             # Nothing is lost as long as this process lives; the next change tries again.
-            log.warning("which pods had devices is not written down", extra={"reason": str(error)})
+            log.warning("cannot save which pods had devices", extra={"reason": str(error)})
         self._written = version
 
 
@@ -204,7 +204,7 @@ def remembered(state_dir: Path) -> tuple[Tenancy, ...]:
     try:
         data = read_record(state_dir / FILE_NAME, SCHEMA)
     except FileError as error:
-        log.warning("which pods had devices before is not known", extra={"reason": str(error)})
+        log.warning("the saved record of which pods had devices is unusable", extra={"reason": str(error)})
         return ()
     return tuple(_tenancies(data))
 

@@ -243,7 +243,10 @@ class DraService:
         contested = frozenset() if dropped else context.contested
         for device in sorted(contested - self._contested):
             self._books.observer.evicted()
-            log.warning("a claim lost its device to a pod, its pod is evicted", extra={"device": device})
+            log.warning(
+                "a claim lost its device to a pod of the plugin door, the claim's pod is evicted",
+                extra={"device": device},
+            )
         self._contested = contested
 
     def _pods_changed(self) -> None:

@@ -54,7 +54,7 @@ class Notifier:
                 channel.connect(address)
                 channel.send("\n".join(lines).encode())
         except OSError as error:
-            log.warning("systemd could not be told", extra={"lines": lines, "error": error.strerror or str(error)})
+            log.warning("cannot notify systemd", extra={"lines": lines, "error": error.strerror or str(error)})
             return False
         return True
 

@@ -136,7 +136,7 @@ class Handover:
         if not self._begun:
             await self._leave(0.0)
             return
-        log.info("handed over, the kubelet is answered until it has changed over")
+        log.info("handed over: this instance answers the kubelet until it has changed over")
         self.lingering = True
         if await self._leave(self._linger):
             log.info("the kubelet has changed over")

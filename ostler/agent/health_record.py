@@ -90,7 +90,7 @@ class HealthRecord:
             return True
         known, self.problem = self.problem, await asyncio.to_thread(self._try, self._wanted)
         if self.problem and not known:
-            log.warning("health cannot be remembered on disk, it is kept in memory", extra={"error": self.problem})
+            log.warning("cannot save the health state, it is kept in memory", extra={"error": self.problem})
         if self.problem or not self._waiting.is_set():
             self._tried.set()
         else:
@@ -107,4 +107,6 @@ class HealthRecord:
         return ""
 
     def _tell(self, error: FileError) -> None:
-        self._events.emit(EventType.WARNING, "HealthForgotten", f"what was remembered of devices' health: {error}")
+        self._events.emit(
+            EventType.WARNING, "HealthForgotten", f"the saved health state is unusable and was discarded: {error}"
+        )

@@ -40,7 +40,7 @@ class Quiescence:
         """
         unkept = self._quiesce.begin(reason)
         forgets = f"a restart would forget this: {unkept}" if unkept else ""
-        self._events.emit(EventType.NORMAL, "Quiesced", f"the driver is left alone until it is resumed: {reason}")
+        self._events.emit(EventType.NORMAL, "Quiesced", f"ostler leaves the driver alone until it is resumed: {reason}")
         try:
             async with asyncio.timeout(LETS_GO):
                 found = await self.rescan()

@@ -45,7 +45,7 @@ def test_kubectl_describe_shows_what_the_agent_posts_as_the_nodes_own_identity(
     line = next(line for line in shown[shown.index("Events:") :].splitlines() if WORDS in line)
     assert line.split()[:2] == ["Normal", "Quiesced"]
     assert "(x2 over" in line
-    assert line.split("ostler", 1)[1].strip() == f"the driver is left alone until it is resumed: {WORDS}"
+    assert line.split("ostler", 1)[1].strip() == f"ostler leaves the driver alone until it is resumed: {WORDS}"
     agent.command("resume")
 
 

@@ -186,7 +186,7 @@ def test_damaged_record_is_set_aside_reported_and_made_anew(
     with caplog.at_level(logging.WARNING, "ostler.cdi"):
         assert CdiDirectory(folder, record).sync({GPU: OLD}) == ()
     (said,) = caplog.records
-    assert said.getMessage() == "the record of CDI files is not usable"
+    assert said.getMessage() == "the record of CDI files is unusable"
     assert "cdi-files.json is damaged" in str(said.__dict__["reason"])
     assert {path.name for path in record.parent.iterdir()} == {"cdi-files.json", "cdi-files.json.damaged-1"}
     assert CdiDirectory(folder, record).sync({}) == (SpecFileChange(GPU, "removed"),)

@@ -76,7 +76,7 @@ def test_a_damaged_file_is_set_aside_and_told(tmp_path: Path) -> None:
     assert not path.exists()
     ((kind, reason, message),) = told.events
     assert (kind, reason) == (EventType.WARNING, "HealthForgotten")
-    assert message.startswith(f"what was remembered of devices' health: {path} is damaged")
+    assert message.startswith(f"the saved health state is unusable and was discarded: {path} is damaged")
     assert "it was set aside as health.json.damaged-1" in message
 
 

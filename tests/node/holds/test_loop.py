@@ -196,7 +196,7 @@ def test_a_fault_is_told_once_however_often_it_is_met() -> None:
 
     node = play(story)
     assert len(node.taken) > 10
-    message = f"devices of containers not known: {FAULT}"
+    message = f"cannot read the kubelet's device allocations: {FAULT}"
     assert node.events.events == [(EventType.WARNING, "KubeletUnreadable", message)]
 
 

@@ -92,7 +92,7 @@ def test_a_driver_that_tells_of_no_processes_is_told_of_once_for_all_devices(cap
     assert sorted(driver.asked) == [ONE.name, ONE.name, TWO.name]
     assert not driver.pending_release.wanted()
     assert [(record.message, vars(record)["devices"]) for record in caplog.records] == [
-        ("left-over processes are not looked for: the driver tells of none", f"{ONE.name} and {TWO.name}")
+        ("ostler does not check for left-over processes: the driver reports none", f"{ONE.name} and {TWO.name}")
     ]
 
 

@@ -280,7 +280,7 @@ def test_a_damaged_file_is_set_aside_and_told_of(tmp_path: Path, caplog: pytest.
         assert not desk.books.tenants.all
 
     play(story, gpu(0), state_dir=tmp_path)
-    assert "which pods had devices before is not known" in caplog.text
+    assert "the saved record of which pods had devices is unusable" in caplog.text
     assert len(list(tmp_path.glob(f"{FILE_NAME}.damaged-*"))) == 1
 
 

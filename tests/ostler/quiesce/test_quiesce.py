@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_written_binds_this_process_all_the_same(
     with caplog.at_level(logging.WARNING):
         assert "File exists" in quiesce.begin("upgrade")
     assert quiesce.reason == "upgrade"
-    assert caplog.records[0].message == "quiesce holds for this process only, its file cannot be written"
+    assert caplog.records[0].message == "quiesce holds for this process only: its file cannot be written"
     quiesce.end()
     assert quiesce.reason is None, "there is no file that would stay"
 
