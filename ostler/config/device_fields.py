@@ -226,7 +226,7 @@ class NicFunction(StrEnum):
 
 
 class LinkType(StrEnum):
-    """What a NIC's link speaks."""
+    """The type of a NIC's link."""
 
     ETHERNET = "ethernet"
     INFINIBAND = "infiniband"
@@ -238,7 +238,7 @@ PRODUCTS = ConfigField(
     "product",
     ConfigList(Pattern(), fewest=1, single=True),
     (),
-    "Product names, also without the vendor and with - for blanks.",
+    "Product names; the vendor may be left out, and - may stand for a blank.",
 )
 PROFILES = ConfigField(
     "profile", ConfigList(ProfilePattern(), fewest=1, single=True), (), "MIG profiles, or AMD's partition modes."
@@ -275,9 +275,7 @@ ROOT_DEVICES = ConfigField(
     (),
     "NICs by the PCI address of their physical function; ADDRESS#0-3,7 for virtual functions by number.",
 )
-LINK_TYPES = ConfigField(
-    "linkTypes", ConfigList(Choice(LinkType), fewest=1, single=True), (), "What the link of a NIC speaks."
-)
+LINK_TYPES = ConfigField("linkTypes", ConfigList(Choice(LinkType), fewest=1, single=True), (), "Link types of NICs.")
 RDMA: ConfigField[bool | None] = ConfigField(
     "rdma", Boolean(), None, "NICs with an RDMA device (true) or without one (false)."
 )
@@ -318,5 +316,6 @@ DEVICES = section(
         DRIVERS,
         *NIC_FACTS,
     ),
-    "Which devices: every key given must match, of several values one; no key: all but NICs that no earlier one has.",
+    "Devices of this rule: every key must match, of several values one. Without a key: all devices except NICs that no"
+    " earlier rule has.",
 )

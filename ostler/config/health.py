@@ -86,51 +86,51 @@ class _Harder(Choice[Action]):
 
 
 DRY_RUN = ConfigField(
-    "dryRun", Boolean(), False, "Judge, tell and count, but show devices as scans find them; nothing evicts."
+    "dryRun", Boolean(), False, "Judge, report and count, but offer devices as scans find them; nothing evicts."
 )
 PROFILE = ConfigField(
     "profile",
     Choice(Profile),
     Profile.CATALOG,
-    "catalog: NVIDIA's documented actions; compat: what NVIDIA's device plugin does, six XIDs warn and all others"
-    " but 154 take the GPU away; strict: the catalog, one step harder.",
+    "catalog: NVIDIA's documented actions; compat: like NVIDIA's device plugin, six XIDs warn and all others except"
+    " 154 withhold the GPU; strict: the catalog, with every action one step harsher.",
 )
 UNKNOWN: ConfigField[Action | None] = ConfigField(
-    "unknown", Choice(Action), None, "Action for XIDs that the catalog lacks; absent: drain, or reset but for catalog."
+    "unknown", Choice(Action), None, "Action for XIDs that the catalog lacks; absent: drain for catalog, else reset."
 )
 XID_NUMBERS = ConfigField("ids", ConfigList(_Number(1, 65535, 94), fewest=1), (), "Numbers of XIDs.", required=True)
-XID_ACTION = ConfigField("action", Choice(Action), Action.IGNORE, "What they ask for.", required=True)
+XID_ACTION = ConfigField("action", Choice(Action), Action.IGNORE, "Action for these XIDs.", required=True)
 XID_OVERRIDES = ConfigField(
     "overrides", ConfigList(Section(XID_NUMBERS, XID_ACTION), unique=False), (), "Actions for single XIDs."
 )
 XIDS = section(
     "xids",
     Section(PROFILE, UNKNOWN, XID_OVERRIDES),
-    "What is done about errors that NVIDIA's driver reports (XIDs): ignore, warn (degraded), drain (unhealthy until it"
-    " was quiet), reset (unhealthy until it was reset), replace (unhealthy until a person says otherwise).",
+    "Actions for errors that NVIDIA's driver reports (XIDs): ignore, warn (degraded), drain (unhealthy until its quiet"
+    " time has passed), reset (unhealthy until it was reset), replace (unhealthy until a person clears it).",
 )
 
 _WHAT = {
     Trouble.XID: "an XID",
     Trouble.ECC: "uncorrectable memory errors",
-    Trouble.ROW_REMAP: "a memory row that waits for a reset; one that no reset helps asks for replace",
+    Trouble.ROW_REMAP: "a memory row that waits for a reset; one that could not be remapped means replace",
     Trouble.RECOVERY: "a recovery action that NVIDIA's driver asks for, or a GPU that it calls unavailable (absent: by"
     " the action)",
-    Trouble.LOST: "a device that left the bus, or does not answer its driver any more",
+    Trouble.LOST: "a device that left the bus, or no longer answers its driver",
     Trouble.SRAM: "more uncorrectable errors of a GPU's SRAM than NVIDIA allows",
-    Trouble.FABRIC: "routes through the NVLink fabric that are unhealthy; a GPU without a partition, or with less"
-    " bandwidth, warns",
+    Trouble.FABRIC: "unhealthy routes through the NVLink fabric; a GPU without a partition, or with less bandwidth,"
+    " only warns",
     Trouble.NVLINK: "NVLinks with errors, or that went down",
     Trouble.THERMAL: "slowed down by its own temperature protection",
     Trouble.POWER: "slowed down by the power supply's brake",
-    Trouble.CARRIER: "a link that is down, where a rule has linkHealth",
-    Trouble.PORT: "an RDMA port that is not active, where a rule has linkHealth",
+    Trouble.CARRIER: "a link that is down, if a rule has linkHealth",
+    Trouble.PORT: "an RDMA port that is not active, if a rule has linkHealth",
     Trouble.UNBOUND: "no driver is bound",
     Trouble.NODE: "a device node that does not exist",
-    Trouble.AER: "PCIe errors that were not correctable; too many corrected ones warn",
-    Trouble.PCIE_LINK: "fewer PCIe lanes or less speed than there should be",
-    Trouble.SCAN: "what scans find in other ways",
-    Trouble.PERSON: "what somebody said with 'ostler health set'",
+    Trouble.AER: "uncorrectable PCIe errors; too many corrected ones only warn",
+    Trouble.PCIE_LINK: "fewer PCIe lanes or less speed than the device should have",
+    Trouble.SCAN: "any other fault that a scan finds",
+    Trouble.PERSON: "an override that somebody set with 'ostler health set'",
 }
 
 
@@ -159,40 +159,47 @@ EFFECTS: dict[Trouble, ConfigField[TaintEffect]] = {
     for kind in _WHAT
 }
 
-LOOKS = ConfigField("looks", _Number(1, 100, 5), _PACE.looks, "Looks in a row that must find a condition gone.")
-APART = ConfigField("apart", DurationType("1s", "10m"), _PACE.apart, "Least time between two such looks.")
-WARN = ConfigField("warn", DurationType("1s", _DAY), _PACE.warn, "Time after an event that asks for warn.")
-DRAIN = ConfigField("drain", DurationType("1s", _DAY), _PACE.drain, "Time after an event that asks for drain.")
-QUIET = section("quiet", Section(LOOKS, APART, WARN, DRAIN), "How long it must be quiet until a device is well again.")
+LOOKS = ConfigField("looks", _Number(1, 100, 5), _PACE.looks, "Polls in a row that must find a condition gone.")
+APART = ConfigField("apart", DurationType("1s", "10m"), _PACE.apart, "Shortest time between two such polls.")
+WARN = ConfigField("warn", DurationType("1s", _DAY), _PACE.warn, "Quiet time after an event with the action warn.")
+DRAIN = ConfigField("drain", DurationType("1s", _DAY), _PACE.drain, "Quiet time after an event with the action drain.")
+QUIET = section(
+    "quiet", Section(LOOKS, APART, WARN, DRAIN), "How long a trouble must be gone until the device has recovered."
+)
 
-TIMES = ConfigField("times", _Number(2, 100, 5), _PACE.flaps, "How often a trouble has to come to be flapping.")
-WINDOW = ConfigField("window", DurationType("10s", _DAY), _PACE.window, "Time within which it comes back.")
+TIMES = ConfigField(
+    "times", _Number(2, 100, 5), _PACE.flaps, "Number of times that a trouble must occur to count as flapping."
+)
+WINDOW = ConfigField("window", DurationType("10s", _DAY), _PACE.window, "Time within which it must return to count.")
 LONGEST = ConfigField(
     "longest", DurationType("10s", _DAY), _PACE.longest, "Longest quiet time; each return doubles it, up to this."
 )
-FLAPPING = section("flapping", Section(TIMES, WINDOW, LONGEST), "What comes and goes.")
+FLAPPING = section("flapping", Section(TIMES, WINDOW, LONGEST), "Troubles that come and go.")
 
 BRAKE = ConfigField(
     "brake",
     Boolean(),
     True,
-    "Once more than half of the devices of a kind went bad within 60 s, none of them evicts until"
+    "If more than half of the devices of a kind become unhealthy within 60 s, none of them evicts until somebody runs"
     " 'ostler health release-eviction-limit'.",
 )
 EVICT_AFTER = ConfigField(
-    "evictAfter", DurationType("0s", "1h"), _PACE.evict_after, "How long a device is in such a state until it evicts."
+    "evictAfter",
+    DurationType("0s", "1h"),
+    _PACE.evict_after,
+    "How long a device must be in such a state before it evicts.",
 )
 ACTIONS_SECTION = section(
     "actions",
     Section(*ACTIONS.values()),
-    "What is done about other troubles. Scans find rowRemap, sram, lost, unbound, node and recovery as well, whatever"
-    " is said here: an action that is softer than what they find has no effect as long as they find it.",
+    "Actions for other troubles. Scans also find rowRemap, sram, lost, unbound, node and recovery: a milder action than"
+    " their verdict has no effect while they find the trouble.",
 )
 EFFECTS_SECTION = section(
     "effects",
     Section(*EFFECTS.values()),
-    "Effect of the taint of a device that is unhealthy because of: NoExecute evicts the pods that have it. With"
-    " dra.taintEffect NoExecute that is the default of all.",
+    "Effect of the taint of an unhealthy device, by its trouble: NoExecute evicts the pods that have it. With"
+    " dra.taintEffect NoExecute this is the default for all.",
 )
 HEALTH = section(
     "health",

@@ -13,7 +13,7 @@ from ostler.config.section import ConfigField, ConfigList, Section, section
 
 
 class NamedInUse(StrEnum):
-    """What becomes of a NIC that is named while the node itself uses it, or while virtual functions stand for it."""
+    """Whether a named NIC is offered that the node itself uses, or whose virtual functions are offered in its place."""
 
     OFFER = "offer"
     WITHHOLD = "withhold"
@@ -23,19 +23,20 @@ STRATEGIES = ConfigField(
     "deviceListStrategy",
     ConfigList(Choice(ListStrategy), fewest=1),
     (ListStrategy.ENVVAR,),
-    "How a container is told its devices; several add up.",
+    "How a container learns its devices; several strategies can be combined.",
 )
 ID_STRATEGY = ConfigField(
-    "deviceIDStrategy", Choice(IdStrategy), IdStrategy.UUID, "What names a device in the container."
+    "deviceIDStrategy", Choice(IdStrategy), IdStrategy.UUID, "What identifies a device in the container."
 )
 DEVICE_SPECS = ConfigField(
-    "passDeviceSpecs", Boolean(), True, "Give device nodes in the answer itself (not where every strategy is CDI)."
+    "passDeviceSpecs", Boolean(), True, "Put device nodes into the Allocate response (not if every strategy is CDI)."
 )
 CDI_MODE = ConfigField(
     "cdiMode",
     Choice(CdiMode),
     CdiMode.NODES,
-    "CDI spec: nodes (ours, device nodes only), full (ours, with driver files and hooks), delegate (nvidia-ctk's).",
+    "CDI spec: nodes (ostler's, device nodes only), full (ostler's, with driver files and hooks), delegate"
+    " (nvidia-ctk's).",
 )
 HOOK = ConfigField(
     "hook", HostPath("/usr/bin/nvidia-cdi-hook", optional=True), "", "Host path of nvidia-cdi-hook, for cdiMode full."
@@ -49,8 +50,8 @@ ANNOTATION_PREFIX = ConfigField(
 GDRCOPY = ConfigField("gdrcopy", Boolean(), False, "Give /dev/gdrdrv (GDRCopy).")
 GDS = ConfigField("gds", Boolean(), False, "Give what GPUDirect Storage needs.")
 MOFED = ConfigField("mofed", Boolean(), False, "Give /dev/infiniband (MOFED).")
-CHANNELS = ConfigField("channelIDs", ConfigList(Integer(0, 2047), most=2048), (), "IMEX channels to give.")
-CHANNELS_REQUIRED = ConfigField("required", Boolean(), False, "Refuse to give devices while a channel is missing.")
+CHANNELS = ConfigField("channelIDs", ConfigList(Integer(0, 2047), most=2048), (), "IMEX channels for the containers.")
+CHANNELS_REQUIRED = ConfigField("required", Boolean(), False, "Withhold the devices while a channel is missing.")
 IMEX = section("imex", Section(CHANNELS, CHANNELS_REQUIRED), "IMEX channels.")
 HINTS = ConfigField("topologyHints", Boolean(), True, "Tell the kubelet the NUMA node of each device.")
 LINK_HEALTH = ConfigField("linkHealth", Boolean(), False, "Show a NIC unhealthy while its link is down.")
@@ -58,15 +59,15 @@ RDMA_DEVICES: ConfigField[bool | None] = ConfigField(
     "rdmaDevices",
     Boolean(),
     None,
-    "Give the RDMA device nodes of a NIC; absent: where devices say rdma: true or kind: rdma alone.",
+    "Add the RDMA device nodes of a NIC; absent: only if devices has rdma: true, or kind: rdma alone.",
 )
-VHOST_NET = ConfigField("vhostNet", Boolean(), False, "Give /dev/vhost-net and /dev/net/tun with a NIC.")
+VHOST_NET = ConfigField("vhostNet", Boolean(), False, "Add /dev/vhost-net and /dev/net/tun to a NIC.")
 NAMED_IN_USE = ConfigField(
     "namedInUse",
     Choice(NamedInUse),
     NamedInUse.OFFER,
-    "A NIC that the node itself uses, or whose virtual functions stand for it, where devices name it (interface, PCI "
-    "address, device name): offer it all the same, or withhold it like any other.",
+    "For a NIC that the node itself uses, or whose virtual functions are offered in its place, if devices names it "
+    "(interface, PCI address, device name): offer it anyway, or withhold it like any other.",
 )
 OPTIONS = (
     STRATEGIES,

@@ -1,7 +1,7 @@
 """Our configuration format, described once: fields, kinds, defaults and help.
 
 Reading, the table of flags, ``ostler config schema`` and the reference page all come from this description, so that
-they cannot disagree. What fields mean together is judged in ``resources`` and ``building``.
+they cannot disagree. ``resources`` and ``building`` check what fields mean together.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ NODE_NAME = ConfigField(
         rf"(?=.{{1,253}}$){SUBDOMAIN}", "a node name of lower-case letters, digits, - and .", "worker-1", optional=True
     ),
     "",
-    "Name of the node in Kubernetes; never guessed. Needed only by parts that talk to the API server.",
+    "Name of the node in Kubernetes; ostler never guesses it. Only features that use the API server need it.",
 )
 
 DEVICE_PLUGIN_DIR = ConfigField(
     "devicePluginDir",
     HostPath("/var/lib/kubelet/device-plugins"),
     "/var/lib/kubelet/device-plugins",
-    "Folder of the kubelet's registration socket; the same whatever the kubelet's root is.",
+    "Folder of the kubelet's registration socket; it does not depend on the kubelet's root.",
 )
 REGISTRY_DIR = ConfigField(
     "pluginsRegistryDir",
@@ -78,10 +78,10 @@ REGISTRATION = ConfigField(
     "registration",
     Choice(RegistrationChoice),
     RegistrationChoice.AUTO,
-    "How resources are registered: auto uses the watched folder where the kubelet answers there, else Register.",
+    "How resources are registered: auto uses the watched folder if the kubelet answers there, else Register.",
 )
 KUBELET = section(
-    "kubelet", Section(DEVICE_PLUGIN_DIR, REGISTRY_DIR, REGISTRATION), "Where and how the kubelet is met."
+    "kubelet", Section(DEVICE_PLUGIN_DIR, REGISTRY_DIR, REGISTRATION), "How the agent registers with the kubelet."
 )
 
 SYS_ROOT = ConfigField("sys", HostPath("/sys"), "/sys", "Where the agent sees the host's /sys.")
@@ -89,14 +89,14 @@ PROC_ROOT = ConfigField("proc", HostPath("/proc"), "/proc", "Where the agent see
 ROOTS = section("roots", Section(SYS_ROOT, PROC_ROOT), "Roots of the kernel's file systems.")
 
 STATE_DIRECTORY = ConfigField(
-    "directory", HostPath("/var/lib/ostler"), "/var/lib/ostler", "Folder of what is remembered, and of the lock."
+    "directory", HostPath("/var/lib/ostler"), "/var/lib/ostler", "Folder for the agent's state and its lock."
 )
-STATE = section("state", Section(STATE_DIRECTORY), "What survives a restart.")
+STATE = section("state", Section(STATE_DIRECTORY), "State that survives a restart.")
 SOCKET = ConfigField(
     "socket",
     HostPath("/run/ostler/ostler.sock", socket=True),
     "/run/ostler/ostler.sock",
-    "Socket on which the running agent answers the command line.",
+    "Socket on which the running agent serves the command line.",
 )
 ADDRESS = ConfigField(
     "address",
@@ -108,28 +108,28 @@ INSTANCE_NAME = ConfigField(
     "instance",
     Text(INSTANCE, "a name of at most 63 lower-case letters, digits and -", "v1-2-0-5f3a", optional=True),
     "",
-    "Name of this agent where two run side by side during an update; probes then are /livez/NAME and /readyz/NAME.",
+    "Name of this agent if two run side by side during an update; its probes are then /livez/NAME and /readyz/NAME.",
 )
 HTTP = section("http", Section(ADDRESS), "Probes and metrics.")
 
-LOG_LEVEL = ConfigField("level", Choice(LogLevel), LogLevel.INFO, "Least important level that is logged.")
+LOG_LEVEL = ConfigField("level", Choice(LogLevel), LogLevel.INFO, "Lowest level that is logged.")
 LOG_FORMAT = ConfigField("format", Choice(LogFormat), LogFormat.TEXT, "Lines for people, or JSON.")
 LOG = section("log", Section(LOG_LEVEL, LOG_FORMAT), "Logging.")
 
 MAX_INTERVAL = ConfigField(
-    "maxInterval", DurationType("500ms", "60s"), 60.0, "Most time between two scans; events cause scans sooner."
+    "maxInterval", DurationType("500ms", "60s"), 60.0, "Longest time between two scans; events cause earlier scans."
 )
-RECORDED = ConfigField("recorded", AnyPath(), None, "Recorded node to replay in place of this node's hardware.")
+RECORDED = ConfigField("recorded", AnyPath(), None, "Recorded node to use instead of this node's hardware.")
 INVENTORY = section("inventory", Section(MAX_INTERVAL, RECORDED), "How devices are found.")
 
 CDI_DIRECTORY = ConfigField(
-    "directory", HostPath("/var/run/cdi"), "/var/run/cdi", "Folder in which CDI specs are written."
+    "directory", HostPath("/var/run/cdi"), "/var/run/cdi", "Folder into which ostler writes CDI specs."
 )
 CDI_SPEC_DIRECTORIES = ConfigField(
     "specDirectories",
     ConfigList(HostPath("/etc/cdi"), fewest=1),
     ("/etc/cdi", "/var/run/cdi"),
-    "Folders in which CDI specs of others are looked for (cdiMode delegate).",
+    "Folders with other programs' CDI specs (for cdiMode delegate).",
 )
 CDI = section("cdi", Section(CDI_DIRECTORY, CDI_SPEC_DIRECTORIES), "Container Device Interface.")
 
@@ -137,26 +137,26 @@ EVENTS = ConfigField(
     "events",
     Choice(EventsChoice),
     EventsChoice.AUTO,
-    "Events on the Node: auto posts them in a pod with an account or by a kubeconfig, where nodeName is given.",
+    "Events on the Node: auto posts them if nodeName is set and the pod has an account or a kubeconfig is given.",
 )
 KUBECONFIG = ConfigField(
     "kubeconfig",
     HostPath("/etc/kubernetes/kubelet.conf", optional=True),
     "",
-    "Kubeconfig to reach the API server with; empty: the pod's service account.",
+    "Kubeconfig for the API server; empty: the pod's service account.",
 )
 DOOR_BY_NODE = ConfigField(
     "doorByNode",
     Choice(DoorByNode),
     DoorByNode.OFF,
-    "on: the label ostler.dev/door and the annotation ostler.dev/doors of the own Node go before the door of a rule.",
+    "on: the label ostler.dev/door and the annotation ostler.dev/doors of this Node override the door of a rule.",
 )
 PATCH_ALLOCATABLE = ConfigField(
     "patchAllocatable",
     Choice(PatchAllocatable),
     PatchAllocatable.OFF,
-    "on: the agent writes the healthy devices of its resources into status.allocatable of the own Node at once, so that"
-    " the scheduler need not wait for the kubelet's report.",
+    "on: the agent writes the number of its healthy devices into status.allocatable of this Node at once, so that the"
+    " scheduler does not wait for the kubelet's report.",
 )
 KUBERNETES = section(
     "kubernetes", Section(EVENTS, KUBECONFIG, DOOR_BY_NODE, PATCH_ALLOCATABLE), "The Kubernetes API server."
@@ -172,8 +172,8 @@ IGNORE_PROCESSES = ConfigField(
         )
     ),
     DAEMONS,
-    "Programs that are no users of a device, such as daemons of its driver; * stands for any characters. A process of"
-    " another program that is left on a device when its pod or claim is gone keeps the device from others.",
+    "Programs that do not count as users of a device, such as daemons of its driver; * stands for any characters. If"
+    " another program still uses a device after its pod or claim has ended, nobody else gets the device.",
 )
 HOLDS = section("holds", Section(IGNORE_PROCESSES), "Who has which device.")
 
@@ -183,27 +183,27 @@ DRIVER_NAME = ConfigField(
         rf"(?=.{{1,63}}$){SUBDOMAIN}", "a domain name of at most 63 lower-case letters, digits, - and .", "ostler.dev"
     ),
     "ostler.dev",
-    "Name of the DRA driver: in its slices, and the domain of their attributes; other nodes must have the same.",
+    "Name of the DRA driver in its slices, and the domain of their attributes; it must be the same on all nodes.",
 )
 PLUGINS_DIR = ConfigField(
     "pluginsDirectory",
     HostPath("/var/lib/kubelet/plugins", optional=True),
     "",
-    "Folder in which the kubelet's plugins keep data and sockets; empty: plugins, beside pluginsRegistryDir.",
+    "Folder in which the kubelet's plugins keep data and sockets; empty: plugins, next to pluginsRegistryDir.",
 )
 ALSO_PUBLISH_AS = ConfigField(
     "alsoPublishAs",
     ConfigList(Choice(Peer)),
     (),
-    "Other DRA drivers in whose domain the attributes are published as well, so that claims for them run unchanged.",
+    "Other DRA drivers in whose domains the attributes are also published, so that claims for them need no change.",
 )
 TAINT_EFFECT = ConfigField(
     "taintEffect",
     Choice(TaintEffect),
     TaintEffect.NO_SCHEDULE,
-    "What the taint of a device that is out of order does where health.effects does not say: NoSchedule keeps new"
-    " claims away (a device that left the bus evicts all the same), NoExecute evicts the pods that have it, too. One"
-    " whose state is unknown never costs a pod.",
+    "Effect of the taint of an unhealthy device, unless health.effects sets one: NoSchedule keeps new claims away (a"
+    " device that left the bus evicts anyway), NoExecute also evicts the pods that have it. A device whose state is"
+    " unknown never evicts.",
 )
 DRA = section(
     "dra",
@@ -215,9 +215,9 @@ TOPOLOGY_FILE = ConfigField(
     "file",
     HostPath("/etc/ostler/topology.yaml", optional=True),
     "",
-    "File that says where devices are, for machines whose PCIe tree does not tell; empty for none.",
+    "File with the locations of devices, for machines whose PCIe tree does not show them; empty for none.",
 )
-TOPOLOGY = section("topology", Section(TOPOLOGY_FILE), "Where devices are.")
+TOPOLOGY = section("topology", Section(TOPOLOGY_FILE), "Locations of devices.")
 
 DRIVER_ROOT = ConfigField("driverRoot", HostPath("/run/nvidia/driver"), "/", "Host folder that holds the driver.")
 DRIVER_ROOT_MOUNT = ConfigField(
@@ -239,7 +239,7 @@ LIBRARY = ConfigField(
     "library",
     HostPath("/usr/lib64/libnvidia-ml.so.1", optional=True),
     "",
-    "libnvidia-ml.so.1, as the agent sees it; empty: looked for in the usual folders of driverRoot.",
+    "Path of libnvidia-ml.so.1, as the agent sees it; empty: the agent searches the usual folders of driverRoot.",
 )
 MIG_STRATEGY = ConfigField(
     "migStrategy",
@@ -266,14 +266,14 @@ class _ResourceName(Text):
 
 
 RESOURCE_NAME = ConfigField(
-    "name", _ResourceName(), "", "Resource name, such as nvidia.com/gpu; may hold {profile}.", required=True
+    "name", _ResourceName(), "", "Resource name, such as nvidia.com/gpu; may contain {profile}.", required=True
 )
 DOOR = ConfigField(
     "door",
     Choice(Doors),
     Doors.PLUGIN,
     "Door through which the devices are offered: plugin (the kubelet's device plugin API), dra (resource claims) or"
-    " both (a free device through both; once it is taken through one, it is withdrawn from the other).",
+    " both (a free device through both; once it is held through one, it is withdrawn from the other).",
 )
 IDS = ConfigField(
     "ids",
@@ -285,13 +285,14 @@ UNIFORM = ConfigField(
     "uniform",
     Boolean(),
     False,
-    "Offer nothing unless all devices are of one kind and profile, and no GPU in MIG mode is without an instance.",
+    "Offer nothing unless all devices have one kind and profile, and every GPU in MIG mode has an instance.",
 )
 RESOURCES = ConfigField(
     "resources",
     ConfigList(Section(RESOURCE_NAME, DOOR, IDS, UNIFORM, DEVICES, *OPTIONS), fewest=1, unique=False),
     (),
-    "Which devices are offered under which name; the first that matches has it. Absent: see nvidia.migStrategy.",
+    "Rules that say which devices are offered under which name; the first matching rule counts. Absent: see"
+    " nvidia.migStrategy.",
 )
 
 ROOT = Section(
@@ -321,8 +322,8 @@ ROOT = Section(
 def json_schema() -> JsonObject:
     """JSON Schema (draft 2020-12) of the format, for editors and ``ostler config schema``.
 
-    It accepts everything that ``load`` accepts, and refuses unknown keys and wrong types as ``load`` does; what several
-    keys mean together it cannot say.
+    It accepts everything that ``load`` accepts, and rejects unknown keys and wrong types like ``load``. It cannot check
+    what several keys mean together.
     """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
