@@ -106,6 +106,10 @@ class NodeClaims:
         """``namespace/name`` of a pod, empty where it is not known."""
         return self._pods.name_of(uid)
 
+    def uid_of(self, name: str) -> str:
+        """The kubelet's UID of a pod by its ``namespace/name``, empty where it is not known."""
+        return self._pods.uid_of(name)
+
     def reservations(self) -> Mapping[str, tuple[Hold, ...]]:
         """By UID the claims of this node's pods, with their devices; a claim stays among them when it is prepared."""
         return self._reservations.holds()

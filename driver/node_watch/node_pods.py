@@ -94,6 +94,10 @@ class NodePods:
         """``namespace/name``, empty where it is not known."""
         return self._presence.name_of(uid)
 
+    def uid_of(self, name: str) -> str:
+        """The kubelet's UID of a pod by its ``namespace/name``, empty where it is not known."""
+        return self._presence.uid_of(name)
+
     async def run(self) -> None:
         """Follow until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -267,6 +267,10 @@ class Presence:
             return str(pod)
         return self._gone.get(uid, ("", False))[0] or self._asked.get(uid, (0.0, ""))[1]
 
+    def uid_of(self, name: str) -> str:
+        """The kubelet's UID of the pod with this ``namespace/name`` that is not over; empty where there is none."""
+        return next((pod.static or pod.uid for pod in self._pods.values() if str(pod) == name and not pod.over), "")
+
     def list_at(self) -> float | None:
         """The time from which on a list would answer a question; None: there is none."""
         return min((since for since, _ in self._asked.values()), default=None)

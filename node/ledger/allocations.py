@@ -27,7 +27,7 @@ from node.ledger.naming import DeviceIndex
 from node.ledger.reader import Holding, Reading
 from node.ledger.tenants import Tenancy
 from node.rules import Door
-from node.values import Record, Value, quick, record, value
+from node.values import Record, Value, quick, record, replace, value
 
 APART = 10.0
 """Seconds between two readings that miss a grant before it ends: far more than a kubelet takes to enter a device."""
@@ -57,6 +57,10 @@ class PodsKnown(Protocol):
         """``namespace/name`` of a pod, empty when unknown."""
         ...
 
+    def uid_of(self, name: str) -> str:
+        """The kubelet's UID of the pod of this node that is called so now, empty when unknown."""
+        ...
+
 
 class NobodyKnown:
     """Where no API server is asked: every entry holds."""
@@ -67,6 +71,10 @@ class NobodyKnown:
 
     def name_of(self, uid: str) -> str:
         """No pod has a name."""
+        return ""
+
+    def uid_of(self, name: str) -> str:
+        """No name has a pod."""
         return ""
 
 
@@ -111,6 +119,8 @@ class KubeletAllocations:
         self._written: tuple[Holding, ...] = ()
         """The checkpoint as it was read last, pods that are gone included."""
         self._written_at = -math.inf
+        self._identified: tuple[Holding, ...] = ()
+        """What podresources listed last, with UIDs of the API server; only while the checkpoint is unreadable."""
         self._since: dict[Id, float] = {}
         self._places: dict[Id, tuple[_Place, ...]] = {}
         """Of ids that are held: where they were placed last, also when that device is gone meanwhile."""
@@ -158,6 +168,7 @@ class KubeletAllocations:
             return
         self._began = reading.began
         self._faults = reading.faults
+        self._identify(reading, pods)
         if reading.recorded is not None:
             self.attribute(reading.recorded, reading.began)
         told = _by_id((item, item.pod) for item in reading.listed or ())
@@ -193,6 +204,18 @@ class KubeletAllocations:
             late = {id_: at for id_, at in self._unattributed.items() if id_ not in there and at > now - ENTERED}
             self._unattributed = late
 
+    def _identify(self, reading: Reading, pods: PodsKnown) -> None:
+        """Know pods by their names while the checkpoint, which has UIDs, is unreadable.
+
+        Without a UID nobody could see whether containers of a pod that is deleted by force still run.
+        """
+        found: tuple[Holding, ...] = ()
+        if reading.recorded is None:
+            uids = {item.pod: pods.uid_of(item.pod) for item in reading.listed or ()}
+            found = tuple(replace(item, uid=uids[item.pod]) for item in reading.listed or () if uids[item.pod])
+        if found != self._identified:
+            self._identified, self._wanted = found, None
+
     @property
     def unattributed(self) -> bool:
         """Whether a device was given out of which nobody has read yet to which pod."""
@@ -205,8 +228,11 @@ class KubeletAllocations:
         return frozenset(uid for uids in listed for uid in uids)
 
     def tenancies(self) -> Iterator[Tenancy]:
-        """Which pods had which devices when the kubelet wrote its checkpoint, whatever became of them."""
-        for item in self._written:
+        """Which pods had which devices when the kubelet wrote its checkpoint, whatever became of them.
+
+        While the checkpoint is unreadable, also those that podresources lists and the API server knows.
+        """
+        for item in (*self._written, *self._identified):
             for device in self._meant((item.resource, item.id)):
                 yield Tenancy(device.name, item.uid, wholes_of(device), pod=self._names.get(item.uid, ""))
 
@@ -330,7 +356,10 @@ class KubeletAllocations:
         if state is HoldState.RECORDED:
             return tuple(sorted({uid for id_ in ids for uid in self._recorded.get(id_, ())}))
         read = {id_ for id_ in ids if id_ not in self._granted or self._written_at > self._granted[id_].now}
-        return tuple(sorted({item.uid for item in self._written if (item.resource, item.id) in read}))
+        found = {item.uid for item in self._written if (item.resource, item.id) in read}
+        listed = {id_ for id_ in ids if id_ not in self._granted}
+        found |= {item.uid for item in self._identified if (item.resource, item.id) in listed}
+        return tuple(sorted(found))
 
     def _is_bound(self, ids: list[Id]) -> bool:
         """Whether the API server has a pod that the checkpoint names; those that are gone are not among them."""

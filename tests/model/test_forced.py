@@ -161,3 +161,24 @@ def test_a_pod_that_is_deleted_before_it_has_begun_begins_all_the_same_where_the
     world.loop.pass_time(60.0)
     assert runs(following)
     assert not world.broken
+
+
+@pytest.mark.parametrize("second", [by_plugin, by_claim])
+def test_a_new_process_that_cannot_read_the_checkpoint_knows_them_by_the_names_of_their_pods(
+    world: World, second: Make
+) -> None:
+    pod = by_plugin(world)
+    world.loop.pass_time(0.2)
+    world.kubelet.faults.recorded = True
+    world.kill_agent()
+    world.start_agent()
+    world.loop.pass_time(5.0)
+    assert pod.alive
+    deleted(world, pod, 3.0)
+    following = second(world)
+    world.loop.pass_time(2.5)
+    assert not runs(following)
+    world.kubelet.faults.recorded = False
+    world.loop.pass_time(40.0)
+    assert runs(following)
+    assert not world.broken

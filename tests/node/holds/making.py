@@ -49,3 +49,6 @@ class Pods:
 
     def name_of(self, uid: str) -> str:
         return self.names.get(uid, "")
+
+    def uid_of(self, name: str) -> str:
+        return next((uid for uid, known in self.names.items() if known == name and uid not in self.dead), "")

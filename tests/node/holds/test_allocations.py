@@ -251,3 +251,13 @@ def test_equal_readings_make_no_new_holds(pods: Pods) -> None:
     before = holds.wanted()
     holds.read(reading(6.0, [(ID, "team/one")], [(ID, "u1")]), pods, 1.0)
     assert holds.wanted() is before
+
+
+def test_while_the_checkpoint_is_unreadable_the_api_server_names_the_pods_that_are_listed(pods: Pods) -> None:
+    holds = _holds()
+    pods.names["a"] = "team/one"
+    holds.read(reading(1.0, [("GPU-0", "team/one"), ("GPU-1", "team/unknown")], None), pods, 0.0)
+    assert [(each.device, each.uid) for each in holds.tenancies()] == [(ONE.name, "a")]
+    assert [hold.pods for hold in holds.wanted().values()] == [("a",), ()]
+    holds.read(reading(2.0, [("GPU-0", "team/one")], [("GPU-0", "b")]), pods, 0.0)
+    assert {each.uid for each in holds.tenancies()} == {"b"}

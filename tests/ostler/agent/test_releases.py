@@ -30,6 +30,9 @@ class Pods:
     def name_of(self, uid: str) -> str:
         return f"team/{uid}"
 
+    def uid_of(self, name: str) -> str:
+        return name.removeprefix("team/")
+
 
 def had(number: int, uid: str) -> Holding:
     return Holding(GPU, f"GPU-{number}", "main", uid=uid)
