@@ -109,7 +109,7 @@ async def unwritten(path: Path, caplog: pytest.LogCaptureFixture, retry: float) 
     record = HealthRecord(path, "boot-1", RecordedEvents(), retry=retry)
     async with running(record):
         record.save({"boot": "boot-1"})
-        await eventually(lambda: "cannot be remembered" in caplog.text)
+        await eventually(lambda: "cannot save the health state" in caplog.text)
         path.parent.unlink()
         yield
 
@@ -120,7 +120,7 @@ async def test_a_disk_that_cannot_be_written_is_told_once_and_tried_again(
     path = tmp_path / "state" / "health.json"
     async with unwritten(path, caplog, retry=0.001):
         await eventually(path.exists)
-    assert caplog.text.count("cannot be remembered") == 1
+    assert caplog.text.count("cannot save the health state") == 1
 
 
 async def test_what_could_not_be_written_is_tried_once_more_when_the_agent_ends(
