@@ -67,6 +67,9 @@ class Kubelet:
         self.admissions: list[tuple[float, Pod, str]] = []
         self.told: dict[str, float] = {}
         """When each id was last listed, or recorded for a pod that there is."""
+        self._identified: set[str] = set()
+        """UIDs of pods that a process of ours has read from the checkpoint; ``_hidden``: that it could not read."""
+        self._hidden: set[str] = set()
         self._tick = tick
         self._plugin: Plugin | None = None
         self._file_changed: Callable[[], None] = lambda: None
@@ -120,10 +123,12 @@ class Kubelet:
         middle = self._reading(began)
         await asyncio.sleep(half)
         late = early if faults.late else self._reading(began)
+        recorded = None if faults.recorded else (early if faults.late else middle).recorded
+        self._read(recorded)
         return Reading(
             began,
             None if faults.listed else early.listed,
-            None if faults.recorded else (early if faults.late else middle).recorded,
+            recorded,
             None if faults.allocatable else late.allocatable,
             ("out of order",) if faults.any else (),
         )
@@ -144,7 +149,20 @@ class Kubelet:
     async def recorded(self) -> tuple[Holding, ...] | None:
         """As ``KubeletSource`` has it."""
         await asyncio.sleep(self.cluster.lags.reading / 10)
-        return None if self.faults.recorded else self._written()
+        recorded = None if self.faults.recorded else self._written()
+        self._read(recorded)
+        return recorded
+
+    def _read(self, recorded: tuple[Holding, ...] | None) -> None:
+        """A process of ours has read this from the checkpoint, or could not."""
+        if recorded is None:
+            self._hidden |= {item.uid for item in self._written()}
+        else:
+            self._identified |= {item.uid for item in recorded}
+
+    def is_unidentified(self, uid: str) -> bool:
+        """Whether the checkpoint was unreadable whenever a process of ours looked for this pod."""
+        return uid in self._hidden - self._identified
 
     # What is seen of containers
 

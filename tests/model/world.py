@@ -188,13 +188,23 @@ class World:
         return rule is not None and rule.door is Doors.BOTH
 
     def _excused(self, one: Holder, other: Holder) -> bool:
-        """A whole and its part, given out by the plugin door, one of them before a rule took it from that door.
+        """What ``docs/holds.md`` says of what is not known, among pods of the plugin door.
 
-        A process that begins after that, and cannot read the kubelet, has never seen that rule; and not knowing must
-        not restrict that door where only the other one gives what overlaps.
+        A pod that was deleted by force, and whose UID no process could read while it was there. And a whole and its
+        part, one of them given out before a rule took it from that door: a process that begins after that, and cannot
+        read the kubelet, has never seen that rule; and not knowing must not restrict that door where only the other one
+        gives what overlaps.
         """
-        if one.claim or other.claim or one.device == other.device:
+        if one.claim or other.claim:
             return False
+        if any(
+            each.name in (one.who, other.who)
+            for uid, each in self.kubelet.lingering.items()
+            if self.kubelet.is_unidentified(uid)
+        ):
+            self.excused |= {one.who, other.who}
+        if one.device == other.device:
+            return {one.who, other.who} <= self.excused
         unknown = self.agent is None or not self.agent.keeper.known
         if unknown and not self._ever_at_plugin.issuperset((one.device, other.device)):
             self.excused |= {one.who, other.who}
