@@ -84,7 +84,7 @@ class DeviceTaken(DevicePluginError):
         self.why = why
 
 
-class NoDevices(DevicePluginError):
+class NoDeviceRequested(DevicePluginError):
     """A request that names no device at all."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
@@ -238,7 +238,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         """The devices of all containers, none of them twice."""
         devices = self._listing.devices
         if not all(asked):
-            raise NoDevices(self._listing.resource)
+            raise NoDeviceRequested(self._listing.resource)
         ids = [id_ for wanted in asked for id_ in wanted]
         found = [devices[id_] for id_ in ids if id_ in devices]
         if len(set(ids)) == len(found) == len(ids) and all(device.healthy for device in found):

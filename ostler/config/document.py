@@ -91,14 +91,14 @@ class Mapping(Value):
 
 
 @value
-class DocumentRefused(Value):
+class RefusedNode(Value):
     """Stands for something whose error is reported already (a tag, an alias)."""
 
     line: int
     column: int
 
 
-Node = ScalarNode | Sequence | Mapping | DocumentRefused
+Node = ScalarNode | Sequence | Mapping | RefusedNode
 
 _PLAIN = (
     (Meaning.NULL, re.compile(r"|~|null|Null|NULL")),
@@ -225,14 +225,14 @@ class _Builder:
             )
         elif isinstance(event, yaml.ScalarEvent):
             value = ScalarNode(line, column, event.value, event.implicit[0])
-            self._add(value if self._permits(event, line, column) else DocumentRefused(line, column))
+            self._add(value if self._permits(event, line, column) else RefusedNode(line, column))
         elif isinstance(event, yaml.CollectionStartEvent):
             permitted = self._permits(event, line, column)
             self._open(line, column, isinstance(event, yaml.MappingStartEvent), permitted)
         elif isinstance(event, yaml.CollectionEndEvent):
             frame = self._stack.pop()
             if not frame.permitted:
-                self._add(DocumentRefused(frame.line, frame.column))
+                self._add(RefusedNode(frame.line, frame.column))
             elif frame.mapping:
                 self._add(Mapping(frame.line, frame.column, tuple(frame.entries)))
             else:
@@ -288,11 +288,11 @@ class _Builder:
             return False
         return True
 
-    def _refuse(self, line: int, column: int, problem: str, fix: str) -> DocumentRefused:
+    def _refuse(self, line: int, column: int, problem: str, fix: str) -> RefusedNode:
         self.errors.append(Origin(self._source, line, column, self._path()).error(problem, fix))
         if len(self.errors) == MOST_ERRORS:
             raise _Unreadable
-        return DocumentRefused(line, column)
+        return RefusedNode(line, column)
 
     def _stop(self, line: int, column: int, problem: str, fix: str) -> None:
         self._refuse(line, column, problem, fix)

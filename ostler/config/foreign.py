@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ostler.config.document import DocumentRefused, Mapping, MappingEntry, Meaning, Node, ScalarNode
+from ostler.config.document import Mapping, MappingEntry, Meaning, Node, RefusedNode, ScalarNode
 from ostler.config.errors import ConfigError, Note, NoteKind, Origin
 from ostler.config.scalars import JsonObject, ScalarType, Unusable
 from ostler.config.section import AnyField, ConfigList, Section, Values
@@ -24,7 +24,7 @@ class Anything:
     def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> bool:
         """See ``ValueType``."""
         del at, problems  # nothing can be wrong with it
-        if isinstance(node, DocumentRefused):
+        if isinstance(node, RefusedNode):
             raise Unusable
         return _is_null(node)
 

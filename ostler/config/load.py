@@ -16,8 +16,8 @@ from node.values import Value, replace, value
 from ostler.config import schema
 from ostler.config.building import Habits, build_settings
 from ostler.config.document import (
-    DocumentRefused,
     Mapping,
+    RefusedNode,
     ScalarNode,
     Sequence,
     clipped,
@@ -112,7 +112,7 @@ def read_document(source: str, data: bytes, problems: list[ConfigError], notes: 
     tree, faults = parse_document(source, data)
     problems.extend(faults)
     nothing = Read(_broken(source))
-    if tree is None or isinstance(tree, DocumentRefused):
+    if tree is None or isinstance(tree, RefusedNode):
         return nothing
     if not isinstance(tree, Mapping):
         where = Origin(source, tree.line, tree.column)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from ostler.config.document import DocumentRefused, Mapping, Meaning, Node, ScalarNode, Sequence, clipped, shown
+from ostler.config.document import Mapping, Meaning, Node, RefusedNode, ScalarNode, Sequence, clipped, shown
 from ostler.config.errors import ConfigError, Origin
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
@@ -105,7 +105,7 @@ def expect_scalar(node: Node, example: str) -> ScalarNode:
             raise BadValue("is a list", f"write one value, such as {example}")
         case Mapping():
             raise BadValue("is a mapping", f"write one value, such as {example}")
-        case DocumentRefused():
+        case RefusedNode():
             raise Unusable
 
 

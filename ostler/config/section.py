@@ -13,11 +13,11 @@ from typing import Generic, Protocol, TypeVar, cast
 from node.values import Value, value
 from ostler.config import document
 from ostler.config.document import (
-    DocumentRefused,
     Mapping,
     MappingEntry,
     Meaning,
     Node,
+    RefusedNode,
     ScalarNode,
     clipped,
     join_key,
@@ -136,7 +136,7 @@ class Section:
     def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> Values:
         """See ``ValueType``; a section without content is an empty one."""
         values = Values(at)
-        if isinstance(node, DocumentRefused):
+        if isinstance(node, RefusedNode):
             raise Unusable
         if isinstance(node, ScalarNode) and node.meaning is Meaning.NULL:
             node = Mapping(node.line, node.column, ())
@@ -164,7 +164,7 @@ class Section:
     def _read_entry(self, entry: MappingEntry, values: Values, problems: list[ConfigError]) -> None:
         here = values.place_of(entry)
         field = self.known(entry.key)
-        if isinstance(entry.value, DocumentRefused):
+        if isinstance(entry.value, RefusedNode):
             values.broken = True
         elif field is None:
             # Looking for near keys takes time, and nobody reads that many problems.
@@ -242,7 +242,7 @@ class ConfigList(Generic[T]):
 
     def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> tuple[T, ...]:
         """See ``ValueType``."""
-        if isinstance(node, DocumentRefused):
+        if isinstance(node, RefusedNode):
             raise Unusable
         if isinstance(node, ScalarNode) and node.meaning is Meaning.NULL:
             raise BadValue("has no value", "write a list below it, or remove the key")

@@ -22,7 +22,7 @@ from node.inventory.model import NIC_KINDS
 from node.rules import FunctionRange
 from ostler.config import device_fields, document, option_fields, schema
 from ostler.config.device_fields import DriverName, Functions, LinkType, NicFunction, PartitionKey, PciId, RootFunctions
-from ostler.config.document import DocumentRefused, Mapping, Meaning, Node, ScalarNode, clipped, shown
+from ostler.config.document import Mapping, Meaning, Node, RefusedNode, ScalarNode, clipped, shown
 from ostler.config.errors import ConfigError, Note, NoteKind, Origin
 from ostler.config.foreign import Anything, GoSection, notes_of
 from ostler.config.option_fields import NamedInUse
@@ -47,7 +47,7 @@ class _Unserved:
         """See ``ValueType``."""
         del at, problems  # the value is refused as a whole
         match node:
-            case DocumentRefused():
+            case RefusedNode():
                 raise Unusable
             case ScalarNode() if not node.text or node.meaning is Meaning.NULL:
                 return True

@@ -28,10 +28,10 @@ from node.topology.model import PlaceOverride
 from node.values import Value, value
 from ostler.config.document import (
     MAX_BYTES,
-    DocumentRefused,
     Mapping,
     Meaning,
     Node,
+    RefusedNode,
     ScalarNode,
     Sequence,
     parse_document,
@@ -171,7 +171,7 @@ ROOT = Section(
 def _read_ours(source: str, data: bytes, problems: list[ConfigError]) -> list[Located]:
     tree, faults = parse_document(source, data)
     problems.extend(faults)
-    if tree is None or isinstance(tree, DocumentRefused):
+    if tree is None or isinstance(tree, RefusedNode):
         return []
     here = Origin(source, tree.line, tree.column)
     if not isinstance(tree, Mapping):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ostler.config.document import DocumentRefused, Mapping, Meaning, Node, ScalarNode, Sequence, parse_document
+from ostler.config.document import Mapping, Meaning, Node, RefusedNode, ScalarNode, Sequence, parse_document
 from ostler.config.scalars import Json
 
 FOLDER = Path(__file__).parent
@@ -35,7 +35,7 @@ def plain(node: Node) -> Json:
             return [plain(item) for item in node.items]
         case ScalarNode():
             return _value(node)
-        case DocumentRefused():
+        case RefusedNode():
             raise AssertionError(node)
 
 
