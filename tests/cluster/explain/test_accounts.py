@@ -84,7 +84,7 @@ def test_snapshot_of_a_member_says_what_it_lacks(accounts: Stage, stage: Stage, 
     file = tmp_path / "cluster.yaml"
     taken = accounts.ostler("snapshot", "-o", str(file), kubeconfig=kubeconfig(stage, tmp_path, "member"))
     assert taken.returncode == 0, taken.stderr
-    assert "not in it: nodes are not known" in taken.stderr
+    assert "not in it: nodes cannot be read" in taken.stderr
     assert "ResourceSlice" in file.read_text()
 
 
