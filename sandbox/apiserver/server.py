@@ -8,33 +8,198 @@ collection and no server-side apply (see docs/decisions/0021-api-stand-in.md).
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from sandbox.apiserver import refusals, routes
 from sandbox.apiserver.answers import Answers, Reply
 from sandbox.apiserver.connections import Connection, HangUp, Listener
-from sandbox.apiserver.faults import FaultInjector, InjectedFault
 from sandbox.apiserver.kinds import RESOURCE_GROUP, VERSIONS, Catalogue
 from sandbox.apiserver.lifecycle import MetadataWriter
 from sandbox.apiserver.objects import Objects
 from sandbox.apiserver.refusals import StatusError
-from sandbox.apiserver.requestlog import LoggedRequest, RequestLog
-from sandbox.apiserver.routes import described
+from sandbox.apiserver.routes import Route, described
 from sandbox.apiserver.store import Store
 from sandbox.apiserver.strategy import Strategy
 from sandbox.apiserver.watching import Watches
 from scheduling.api.validation.shapes import DEFAULT, Gates
 
+KINDS: Final = ("status", "lost-response", "race", "close", "hang")
+_READS: Final = ("get", "list", "watch")
 GATES_OFF: Final = Gates(
     device_taints=False, partitionable_devices=False, consumable_capacity=False, binding_conditions=False
 )
 """The server "gates-off" of tests/vectors/slices."""
 _LOOK: Final = 0.1
 """Seconds after which a request that hangs looks whether its client has given up."""
+
+
+@dataclass(slots=True)
+class InjectedFault:
+    """A fault and how often it still strikes. `count` -1: always; `hits`: how often it has.
+
+    The kinds are those of tests/vectors/slices, and two more:
+
+    * `status`: answer with `status` without carrying the request out;
+    * `lost-response`: carry it out, then break the connection instead of answering;
+    * `race`: do `then` just before it is carried out;
+    * `close`: break the connection without carrying it out;
+    * `hang`: keep it without an answer, until the client gives up, the faults are cleared or the server goes down.
+    """
+
+    verb: str
+    kind: str
+    status: int
+    skip: int
+    count: int
+    then: Callable[[], object] | None
+    retry_after: int | None
+    resource: str | None
+    message: str
+    by: str
+    hits: int = 0
+
+
+class FaultInjector:
+    """Faults that wait for their request. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[InjectedFault] = []
+        self.lifted = threading.Event()
+        """Set when requests that hang have to end."""
+
+    def add(
+        self,
+        verb: str,
+        kind: str = "status",
+        status: int | None = None,
+        *,
+        skip: int = 0,
+        count: int = 1,
+        then: Callable[[], object] | None = None,
+        retry_after: int | None = None,
+        resource: str | None = None,
+        message: str = "injected",
+        by: str = "",
+    ) -> InjectedFault:
+        """Let `skip` requests of `verb` pass, then spoil `count` (-1: all).
+
+        `verb` "*": any; `resource`: plural of the kind, None: any; `then`: called before, without arguments;
+        `retry_after`: seconds, for the header; `by`: how the user agent of those who are meant begins.
+        Raises ValueError for an unknown `kind`.
+        """
+        if kind not in KINDS:
+            raise ValueError(f"fault {kind!r} is unknown; use one of {', '.join(KINDS)}")
+        fault = InjectedFault(verb, kind, status or 500, skip, count, then, retry_after, resource, message, by)
+        with self._lock:
+            self._waiting.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        """Let everything pass, and end what hangs."""
+        with self._lock:
+            self._waiting.clear()
+        self.lift()
+
+    def lift(self) -> None:
+        """End what hangs."""
+        lifted, self.lifted = self.lifted, threading.Event()
+        lifted.set()
+
+    def next(self, verb: str, resource: str, user_agent: str) -> InjectedFault | None:
+        """Return what goes wrong with this request, if anything."""
+        with self._lock:
+            for fault in self._waiting:
+                if not user_agent.startswith(fault.by):
+                    continue
+                if fault.verb not in ("*", verb) or fault.resource not in (None, resource) or fault.count == 0:
+                    continue
+                if fault.skip:
+                    fault.skip -= 1
+                    continue
+                fault.count -= 1 if fault.count > 0 else 0
+                fault.hits += 1
+                return fault
+        return None
+
+
+@dataclass(slots=True)
+class LoggedRequest:
+    """`code`: 0 while there is no answer; `injected`: the answer was made by a fault; `body`: as it was sent."""
+
+    verb: str
+    resource: str
+    part: str
+    version: str
+    namespace: str
+    name: str
+    query: dict[str, str]
+    body: Any
+    user_agent: str = ""
+    code: int = 0
+    injected: bool = False
+
+    @property
+    def write(self) -> bool:
+        """Whether it asks for a change."""
+        return self.verb not in _READS
+
+
+class RequestLog:
+    """The requests in the order of their arrival: how a test sees what a client does. Iterate over it for a copy."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._all: list[LoggedRequest] = []
+
+    def __iter__(self) -> Iterator[LoggedRequest]:
+        with self._changed:
+            return iter(list(self._all))
+
+    def __len__(self) -> int:
+        with self._changed:
+            return len(self._all)
+
+    def begin(self, route: Route, body: object, user_agent: str) -> LoggedRequest:
+        """Write down a request that has arrived."""
+        kind = route.kind.plural
+        query = dict(route.query)
+        asked = LoggedRequest(route.verb, kind, route.part, route.version, route.namespace, route.name, query, body)
+        asked.user_agent = user_agent
+        with self._changed:
+            self._all.append(asked)
+            self._changed.notify_all()
+        return asked
+
+    def end(self, asked: LoggedRequest, code: int, *, injected: bool = False) -> None:
+        """Write down its answer."""
+        with self._changed:
+            asked.code, asked.injected = code, injected
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        """Forget what was."""
+        with self._changed:
+            self._all.clear()
+
+    def of(self, verb: str | None = None, resource: str | None = None) -> list[LoggedRequest]:
+        """Return the requests of a verb and resource; None: of any."""
+        return [each for each in self if verb in (None, each.verb) and resource in (None, each.resource)]
+
+    def writes(self, resource: str | None = None) -> list[LoggedRequest]:
+        """Return the requests for changes."""
+        return [each for each in self.of(resource=resource) if each.write]
+
+    def wait(self, condition: Callable[[list[LoggedRequest]], object], seconds: float = 10.0) -> bool:
+        """Wait until the condition holds for the requests so far; tell whether it did in time."""
+        with self._changed:
+            return bool(self._changed.wait_for(lambda: condition(list(self._all)), seconds))
 
 
 class ApiServer:

@@ -16,19 +16,18 @@ from pathlib import Path
 from types import TracebackType
 
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.kubelet.admission import admit_pod, start_container
-from sandbox.kubelet.allocation import Order
+from sandbox.kubelet.allocation import DeviceAllocator, Order
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.devices import PluginDevice, in_order
 from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.dra.claims import ResourceHealth, allocated_resources, cdi_devices
 from sandbox.kubelet.dra.manager import DraManager, PrepareError
 from sandbox.kubelet.dra.settings import DraManagerSettings
-from sandbox.kubelet.errors import KubeletError
+from sandbox.kubelet.errors import ContainerStartError, KubeletError
 from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
 from sandbox.kubelet.plugin_clients import Generation
-from sandbox.kubelet.pod_devices import RunOptions
-from sandbox.kubelet.pods import ActivePods, Affinity, NodeCapacity, Pod, PodAdmitResult
+from sandbox.kubelet.pod_devices import ContainerResource, PodDevices, RunOptions, merge
+from sandbox.kubelet.pods import ActivePods, Affinity, Container, NodeCapacity, Pod, PodAdmitResult
 from sandbox.kubelet.session import EmbeddedKubeletSettings, KubeletSession
 
 
@@ -141,7 +140,7 @@ class Kubelet:
             self._active.by_uid[pod.uid] = pod
             verdict = None
             try:
-                verdict = await admit_pod(session.allocator, session.manager.records, pod, hints)
+                verdict = await _admit(session.allocator, session.manager.records, pod, hints)
             finally:
                 if verdict is None or not verdict.admitted:
                     self._active.by_uid.pop(pod.uid, None)
@@ -157,7 +156,7 @@ class Kubelet:
         Raises ``ContainerStartError`` or ``AllocationError``.
         """
         session = self._running
-        return await start_container(
+        return await _start_container(
             session.manager, session.allocator, pod, pod.container(container), active=pod.uid in self._active.by_uid
         )
 
@@ -302,3 +301,75 @@ class Kubelet:
         if self._session is None:
             raise KubeletError("the kubelet is not running; start it first")
         return self._session
+
+
+async def _admit(
+    allocator: DeviceAllocator, records: PodDevices, pod: Pod, affinity: Mapping[str, Affinity]
+) -> PodAdmitResult:
+    """Allocate every container of ``pod``, which has to count as active already; ``affinity`` is per container.
+
+    Containers are allocated one after the other, and the first error refuses the pod. What was given before the error
+    stays recorded until the pod is seen to be gone, as in kubelets.
+    """
+    for container in pod.in_start_order():
+        try:
+            await allocator.allocate(pod, container, affinity.get(container.name, Affinity()))
+        except KubeletError as error:
+            return PodAdmitResult(
+                admitted=False,
+                devices=_held(records, pod),
+                container=container.name,
+                reason="UnexpectedAdmissionError",
+                message=f"Allocate failed due to {error}, which is unexpected",
+                error=str(error),
+            )
+    return PodAdmitResult(admitted=True, devices=_held(records, pod))
+
+
+def _held(records: PodDevices, pod: Pod) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Container -> resource -> ids, for containers that hold something."""
+    devices: dict[str, dict[str, tuple[str, ...]]] = {}
+    for container in pod.containers:
+        for resource, record in records.of_container(pod.uid, container.name).items():
+            devices.setdefault(container.name, {})[resource] = tuple(in_order(record.ids))
+    return devices
+
+
+async def _start_container(
+    manager: DeviceManager, allocator: DeviceAllocator, pod: Pod, container: Container, *, active: bool
+) -> RunOptions | None:
+    """The options of one start of a container, None if it holds nothing.
+
+    As in kubelets, an active pod without a record is allocated now, unless its plugin wants PreStartContainer, which
+    fails without a record; and PreStartContainer is called at every start, even for a pod that is no longer active.
+    Raises ``ContainerStartError`` (the container stays waiting) or ``AllocationError``.
+    """
+    late = False
+    for resource, quantity in sorted(container.limits.items()):
+        if not quantity or not allocator.is_device_resource(resource):
+            continue
+        holder = ContainerResource(pod.uid, container.name, resource)
+        await _pre_start(manager, holder)
+        late = late or (active and manager.records.get(holder) is None)
+    if late:
+        await allocator.allocate(pod, container, Affinity())
+    records = manager.records.of_container(pod.uid, container.name)
+    return merge({resource: record.answer for resource, record in records.items()}) if records else None
+
+
+async def _pre_start(manager: DeviceManager, holder: ContainerResource) -> None:
+    endpoint = manager.endpoint(holder.resource)
+    if endpoint is None:
+        raise ContainerStartError(f"endpoint not found in cache for a registered resource: {holder.resource}")
+    if endpoint.options is None or not endpoint.options.pre_start_required:
+        return
+    record = manager.records.get(holder)
+    if record is None:
+        raise ContainerStartError(
+            f"no devices found allocated in local cache for pod {holder.pod_uid}, container {holder.container}, "
+            f"resource {holder.resource}"
+        )
+    try:
+        await endpoint.pre_start(in_order(record.ids))
+    except KubeletError as error:
+        raise ContainerStartError(f"device plugin PreStartContainer rpc failed with err: {error}") from error
