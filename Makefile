@@ -96,6 +96,8 @@ system:
 sandbox: setup
 	@$(BIN)/ostler sandbox --node $(NODE) $(ARGS)
 
+# Bytecode is kept: each worker and each agent that a test starts would compile all modules anew.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: TESTS ?= tests
 test: setup tools
 	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS) $(ARGS)

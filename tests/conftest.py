@@ -1,11 +1,12 @@
-"""Fixtures every folder shares: short directories for sockets, and waiting for a condition."""
+"""What every folder shares: a cheap collection, short directories for sockets, and skips that are named."""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -14,6 +15,20 @@ import pytest
 # Workers share few cores: how long an example takes says nothing about the code.
 hypothesis.settings.register_profile("shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("shared")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Keep the garbage collector out of the collection: it finds nothing in 15,000 items, and costs half the time.
+
+    The items live as long as the worker, so that no later collection during a test needs to look at them either.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture
