@@ -42,7 +42,6 @@ log = logging.getLogger("ostler.kube")
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 T = TypeVar("T")
 
@@ -90,7 +89,6 @@ class Client:
         user_agent: str = "ostler",
         limits: RequestLimits = RequestLimits(),
         policy: BackoffPolicy = BackoffPolicy(),  # noqa: B008 - frozen
-        monotonic: Callable[[], float] = time.monotonic,
         connections: int = 2,
         pairs: Pairs | None = None,
     ) -> None:
@@ -99,7 +97,6 @@ class Client:
         self._user_agent = user_agent
         self._limits = limits
         self._policy = policy
-        self._monotonic = monotonic
         self._connections = connections
         self._pairs = pairs
         self._closed = threading.Event()
@@ -184,7 +181,7 @@ class Client:
         Nothing is tried again here, save once after a 401.
         """
         request = Request("GET", path, self._access.server, self._access.origin, self._access.credentials.origin)
-        wire = Wire(self._limits.whole, read_timeout, whole, self._monotonic, self._sockets)
+        wire = Wire(self._limits.whole, read_timeout, whole, time.monotonic, self._sockets)
         return Stream(
             lambda: self._streaming(request, _target(path, query), wire),
             wire,
@@ -350,7 +347,7 @@ class Client:
         with self._lock:
             if self._pool is None or certificate != self._certificate:
                 self._pool = self._made_pool(certificate, self._connections)
-                bound_answers(self._pool, within(self._limits.whole, self._monotonic), self._sockets.add)
+                bound_answers(self._pool, within(self._limits.whole, time.monotonic), self._sockets.add)
                 self._certificate = certificate
             return self._pool
 

@@ -30,10 +30,6 @@ class Served:
     versions: frozenset[str] = frozenset()
     found: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def version_of(self, plural: str) -> str:
-        """The first version that has the collection, empty where none has."""
-        return next((version for version, plurals in self.found.items() if plural in plurals), "")
-
 
 def server_version(client: ObjectGetter) -> str:
     """Such as ``v1.37.0``; empty where the server does not let us know. Raises ``RequestError``."""

@@ -128,7 +128,6 @@ class Reflector:
         handler: Handler,
         *,
         random: Callable[[], float],
-        monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
         policy: BackoffPolicy = POLICY,
         limits: ReflectorLimits = ReflectorLimits(),
@@ -139,7 +138,6 @@ class Reflector:
         self._source = source
         self._handler = handler
         self._random = random
-        self._monotonic = monotonic
         self._clock = clock
         self._limits = limits
         self._told = told
@@ -199,7 +197,7 @@ class Reflector:
                 break
             except Exception as error:  # noqa: BLE001 - told, logged and in the status; then everything is read anew
                 fault = error
-            lived = 0.0 if self._watch_began is None else self._monotonic() - self._watch_began
+            lived = 0.0 if self._watch_began is None else time.monotonic() - self._watch_began
             self._watch_began = None
             following = self._pace.after(fault, lived, heard=self._heard)
             if following.list_first:
@@ -228,7 +226,7 @@ class Reflector:
                 if self._stopped.is_set():
                     raise _Stopped
                 stream.open()
-                self._watch_began = self._monotonic()
+                self._watch_began = time.monotonic()
                 self._heard = False
                 self._failing = ""
                 for event in stream:

@@ -150,16 +150,12 @@ def offer(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext, door
 
 def _unruled(device: Device, snapshot: Snapshot, rules: Iterable[Rule]) -> tuple[str, Cause]:
     """Why no rule offers the device: for a GPU in MIG mode that is empty, what its rules wait for."""
-    waiting = [rule for rule in rules if _offers_mig(rule)]
+    waiting = [rule for rule in rules if rule.selector.kinds == (DeviceKind.MIG,)]
     if not waiting or not _is_empty(device, snapshot):
         return _UNRULED
     if any(rule.uniform for rule in waiting):
         return f"{_SINGLE} needs MIG instances on every GPU in MIG mode, and it has none; {_FILL}", Cause.NOT_UNIFORM
     return f"it is in MIG mode and has no MIG instances, and no rule offers it whole; {_FILL}", Cause.NO_RULE
-
-
-def _offers_mig(rule: Rule) -> bool:
-    return rule.selector.kinds == (DeviceKind.MIG,)
 
 
 def _is_empty(device: Device, snapshot: Snapshot) -> bool:

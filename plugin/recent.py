@@ -39,10 +39,9 @@ class _Grant(Value):
 class RecentGrants:
     """The memory shared by all resources of a door; ``clock`` gives monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float], pause: float = PAUSE) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self.expected = ExpectedGpus()
         self._clock = clock
-        self._pause = pause
         self._until = 0.0
         self._grants: dict[str, _Grant] = {}
 
@@ -53,7 +52,7 @@ class RecentGrants:
         if self._over(resource):
             self._grants.clear()
         self._grants[resource] = _Grant(gpus, nics)
-        self._until = self._clock() + self._pause
+        self._until = self._clock() + PAUSE
         everything = self._grants.values()
         if gpus:
             self.expected.given(resource, gpus, [id_ for grant in everything for id_ in grant.nics])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from driver.claims.model import ClaimReference, RecordState, Unavailable
+from driver.claims.model import RecordState, Unavailable
 from driver.claims.record import SCHEMA, ClaimRecord, record_json, record_of
 from driver.names import file_prefix
 from node.files import (
@@ -148,11 +148,6 @@ class RecordStore:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise WriteFailed(self.folder, error.strerror or str(error)) from error
-
-
-def unnamed(uid: str) -> ClaimReference:
-    """A claim of which only the UID is known."""
-    return ClaimReference("", "", uid)
 
 
 _MODE = 0o644

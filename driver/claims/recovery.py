@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 from driver.claims.allocation import is_uid
 from driver.claims.book import ClaimBook
-from driver.claims.disk import StoredClaims, unnamed
+from driver.claims.disk import StoredClaims
 from driver.claims.kubelet import KubeletClaims
 from driver.claims.model import ClaimError, ClaimReference, RecordState
 from driver.claims.plan import device_of_entry
@@ -92,7 +92,7 @@ def _adopted(
         claim, users = ClaimReference(info.namespace, info.name, uid), info.pods or ()
         found = tuple(devices.values()) or _described(uid, spec)
     elif unreadable and known.fault:
-        claim, users, found = unnamed(uid), (), _described(uid, spec)
+        claim, users, found = ClaimReference("", "", uid), (), _described(uid, spec)
     else:
         return None
     return ClaimRecord(claim, RecordState.STARTED, since=now, devices=found, users=users, spec=spec) if found else None

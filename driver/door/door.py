@@ -36,7 +36,7 @@ from driver.door.registration import (
 from driver.door.serving import DoorSockets
 from driver.door.successor import Successor
 from node.clocks import chance
-from node.directories import DirectoryWatcher, Inotify, open_inotify
+from node.directories import DirectoryWatcher
 from node.events import EventSink, EventType
 from node.sockets import SocketError, is_answered
 
@@ -70,7 +70,6 @@ class DraDoor:
         on_ready_changed: Callable[[], None] = lambda: None,
         is_alive: Callable[[], bool] = lambda: True,
         reporter: ClaimReporter | None = None,
-        open_watch: Callable[[], Inotify] = open_inotify,
     ) -> None:
         """``clock``: Unix seconds. ``on_ready_changed``: called when readiness may have changed.
 
@@ -83,7 +82,6 @@ class DraDoor:
         self._monotonic = monotonic
         self._random = random
         self._on_ready_changed = on_ready_changed
-        self._open_watch = open_watch
         self._calls = ClaimCalls(claims, observer, monotonic=monotonic, reporter=reporter)
         self._reports = HealthReports(
             options.pool, clock=clock, is_alive=is_alive, on_streams_changed=self._streams_changed
@@ -114,7 +112,7 @@ class DraDoor:
             log.info("dead socket of a predecessor removed", extra={"path": str(path)})
         # What is left answers: it belongs to an instance that hands over to this one.
         self._predecessors = (*claim_sockets(options.folder), *registration_sockets(options))
-        watcher = DirectoryWatcher((options.folder, options.registry_dir), self._woken.set, self._open_watch)
+        watcher = DirectoryWatcher((options.folder, options.registry_dir), self._woken.set)
         try:
             async with asyncio.TaskGroup() as group:
                 await self._look()

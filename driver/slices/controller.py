@@ -116,10 +116,6 @@ class Controller:
             return None
         return frozenset([name for each in self._store.in_pool(pool) for name in each.free_names])
 
-    def known_versions(self) -> dict[str, str]:
-        """Resource versions by name of slice, as far as they are known here."""
-        return dict(self._store.versions())
-
     def status(self) -> tuple[PoolStatus, ...]:
         """How every pool that is wanted or in the API stands, by name."""
         with self._lock:

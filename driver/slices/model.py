@@ -41,9 +41,9 @@ class Owner(Value):
         return self.api_version == "v1" and self.kind == "Node"
 
 
-def node_owner(name: str, uid: str = "") -> Owner:
+def node_owner(name: str) -> Owner:
     """The Node of that name as owner."""
-    return Owner("v1", "Node", name, uid)
+    return Owner("v1", "Node", name)
 
 
 @value

@@ -56,11 +56,6 @@ class Spec(Value):
     devices: tuple[CdiDevice, ...]
     edits: ContainerEdits = field(default_factory=ContainerEdits)
 
-    @property
-    def qualified_names(self) -> tuple[str, ...]:
-        """The names by which containers ask for the devices."""
-        return tuple(f"{self.kind}={device.name}" for device in self.devices)
-
 
 def minimum_version(spec: Spec) -> str:
     """The lowest CDI version that has everything the spec uses."""

@@ -89,8 +89,8 @@ class CellTree:
             _descend(hosts[0], spare, picks, size - sum(picks), others or [0] * len(spare))
             return picks
         found = (_best_set(host, host.table, free, required, size, far=far, ours=ours) for host in hosts if host.table)
-        best = min(found, key=_by_rank)
-        return _taken(best[1], free, required, size)
+        _, best = min(found, key=lambda ranked: ranked[0])
+        return _taken(best, free, required, size)
 
     def _hosts(self, free: Units, required: Units, size: int, far: Units, ours: Units) -> list[_Spot]:
         """The best hosts by rules 1 to 3, in the order of the tree; several where only position tells them apart.
@@ -152,10 +152,6 @@ def _chains(spot: _Spot, around: tuple[_Spot, ...]) -> Iterator[tuple[_Spot, ...
 
 
 _Rank = tuple[int, int, int, int, int]
-
-
-def _by_rank(found: tuple[_Rank, int]) -> _Rank:
-    return found[0]
 
 
 def _distance(host: _Spot, free: Units, required: Units, size: int, far: Units) -> int:

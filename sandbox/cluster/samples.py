@@ -59,19 +59,19 @@ def _container(name: str, resources: Json) -> Json:
     return {"name": name, "image": "registry.k8s.io/pause:3.10", "resources": resources}
 
 
-def device_classes(driver: str = DRIVER) -> list[dict[str, Any]]:
+def device_classes() -> list[dict[str, Any]]:
     """One class for each sort of device."""
-    own = f"device.attributes['{driver}']"
+    own = f"device.attributes['{DRIVER}']"
     asked = {name: f"{own}.type == '{name}'" for name in ("gpu", "mig", "partition")}
     asked["nic"] = f"{own}.type in ['nic', 'rdma']"
     asked["rdma"] = f"({own}.type == 'rdma' || {own}.?rdma.orValue(false))"
-    return [_device_class(driver, name, expression) for name, expression in asked.items()]
+    return [_device_class(name, expression) for name, expression in asked.items()]
 
 
-def _device_class(driver: str, name: str, expression: str) -> dict[str, Any]:
+def _device_class(name: str, expression: str) -> dict[str, Any]:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
-        "metadata": {"name": f"{name}.{driver}"},
-        "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{driver}' && {expression}"}}]},
+        "metadata": {"name": f"{name}.{DRIVER}"},
+        "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}' && {expression}"}}]},
     }

@@ -110,9 +110,7 @@ class RegisteredPlugin:
 class OperationBackoff:
     """When an operation may start again: 500 ms after the first failure, then twice that, at most 122 s."""
 
-    def __init__(self, first: float = FIRST_BACKOFF, last: float = LAST_BACKOFF) -> None:
-        self._first = first
-        self._last = last
+    def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
 
@@ -122,7 +120,7 @@ class OperationBackoff:
 
     def failed(self, path: str, now: float) -> None:
         """Note a failure at ``now``."""
-        seconds = min(self._last, self._seconds[path] * 2) if path in self._seconds else self._first
+        seconds = min(LAST_BACKOFF, self._seconds[path] * 2) if path in self._seconds else FIRST_BACKOFF
         self._seconds[path] = seconds
         self._not_before[path] = now + seconds
 
@@ -143,7 +141,6 @@ class PluginWatcher:
         generation: Generation,
         feed: EventFeed,
         interval: float = 1.0,
-        backoff: OperationBackoff | None = None,
     ) -> None:
         self.registered: dict[str, RegisteredPlugin] = {}
         self._folder = RegistryFolder(directory)
@@ -151,7 +148,7 @@ class PluginWatcher:
         self._undo_failures = generation != "1.35"
         self._interval = interval
         self._feed = feed
-        self._backoff = OperationBackoff() if backoff is None else backoff
+        self._backoff = OperationBackoff()
         self._desired: dict[str, Stamp] = {}
         self._operations: dict[str, asyncio.Task[None]] = {}
 

@@ -26,19 +26,17 @@ BURST = 10
 
 
 class TokenBucket:
-    """Requests that may pass: ``rate`` a second on average, ``burst`` at once."""
+    """Requests that may pass: ``RATE`` a second on average, ``BURST`` at once."""
 
-    def __init__(self, clock: Callable[[], float], rate: float = RATE, burst: int = BURST) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._rate = rate
-        self._burst = burst
-        self._tokens = float(burst)
+        self._tokens = float(BURST)
         self._since = clock()
 
     def allow(self) -> bool:
         """Whether one more request may pass now; it is counted if so."""
         now = self._clock()
-        self._tokens = min(float(self._burst), self._tokens + (now - self._since) * self._rate)
+        self._tokens = min(float(BURST), self._tokens + (now - self._since) * RATE)
         self._since = now
         if self._tokens < 1:
             return False
@@ -94,9 +92,9 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         devices: list[api_pb2.ContainerDevices] = []
         for resource in self._manager.resources():
             listed = self._manager.device_set(resource)
-            for device_id in in_order(listed.healthy) if listed is not None else ():
-                device = listed.known[device_id] if listed is not None else None
-                devices += _entries(resource, device_id, None if device is None else device.numa)
+            if listed is not None:
+                for device_id in in_order(listed.healthy):
+                    devices += _entries(resource, device_id, listed.known[device_id].numa)
         return api_pb2.AllocatableResourcesResponse(devices=devices)
 
     def _pod(self, pod: Pod) -> api_pb2.PodResources:

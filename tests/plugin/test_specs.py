@@ -314,7 +314,7 @@ def test_recorded_nodes_give_valid_specs_that_define_every_name_an_answer_uses(
     found, _ = desired_specs(offered, one)
     documents(found)
     assert set(found) <= OWN_FILES
-    defined = {name for spec in found.values() for name in spec.qualified_names}
+    defined = {f"{spec.kind}={device.name}" for spec in found.values() for device in spec.devices}
     if mode is CdiMode.DELEGATE:
         assert all(name.startswith("ostler.dev-") for name in found)
         defined |= one.host.cdi_devices

@@ -93,7 +93,7 @@ class UeventStream(Protocol):
 class UdevStream:
     """A pyudev monitor; raises UeventsUnavailable. May be made in any thread, blocks for some milliseconds."""
 
-    def __init__(self, source: EventState, subsystems: tuple[str, ...] = SUBSYSTEMS) -> None:
+    def __init__(self, source: EventState) -> None:
         try:
             with found_by_soname():
                 import pyudev
@@ -104,7 +104,7 @@ class UdevStream:
             raise UeventsUnavailable(f"libudev cannot be used ({error})", "add libudev.so.1 to the image") from error
         try:
             monitor: pyudev.Monitor = pyudev.Monitor.from_netlink(context, source=source.value)
-            for subsystem in subsystems:
+            for subsystem in SUBSYSTEMS:
                 monitor.filter_by(subsystem)
             monitor.start()
         except OSError as error:

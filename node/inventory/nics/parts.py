@@ -229,16 +229,12 @@ def _port(
     if alone:
         mine = (*named, *(each for each in devices if each not in named))
     else:
-        mine = tuple(named or (each for each in devices if _has_port(each, number + 1)))
+        mine = tuple(named or (each for each in devices if any(port.port == number + 1 for port in each.ports)))
     ports = mine[0].ports if mine else ()
     # A dual-port adapter counts its RDMA ports from 1 and its interfaces' dev_port from 0.
     chosen = next((each for each in ports if name is not None and each.interface == name), None)
     chosen = chosen or next((each for each in ports if each.port == number + 1), ports[0] if ports else None)
     return NicPort(number, interface, mine, chosen, in_pod)
-
-
-def _has_port(device: RdmaDevice, number: int) -> bool:
-    return any(each.port == number for each in device.ports)
 
 
 def _memory_of(part: NicPart) -> RememberedNic | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from node.inventory.assembly import Pairs
-from node.inventory.facts import GpuFacts, MigFacts, NvmlFacts
+from node.inventory.facts import MigFacts, NvmlFacts
 from node.inventory.model import Version
 from node.inventory.nvidia.health import clique, fatal_error
 from node.inventory.nvidia.location import LocatedGpu
@@ -120,15 +120,10 @@ def mig_attributes(mig: MigFacts, gpu: LocatedGpu, profile: str | None) -> Pairs
     ]
 
 
-def gpu_capacity(facts: GpuFacts) -> list[tuple[str, int | None]]:
-    """Memory in bytes; none on parts with coherent memory, where NVML does not tell it."""
-    return [("memory", facts.memory_bytes)]
-
-
 def mig_capacity(mig: MigFacts) -> list[tuple[str, int | None]]:
     """Memory in bytes and counts of units."""
     return [
-        ("memory", mig_memory(mig)),
+        ("memory", mig.memory_mib * _MIB if mig.memory_mib is not None else None),
         ("multiprocessors", mig.multiprocessors),
         ("copyEngines", mig.copy_engines),
         ("decoders", mig.decoders),
@@ -177,11 +172,6 @@ def mig_name(mig: MigFacts, profile: str | None, gpu_name: str, address: str | N
     if fills_instance(mig, profile):
         return f"mig-{where}-{place}"
     return f"mig-{where}-{place}-c{mig.index if mig.compute_instance is None else mig.compute_instance}"
-
-
-def mig_memory(mig: MigFacts) -> int | None:
-    """Memory in bytes."""
-    return mig.memory_mib * _MIB if mig.memory_mib is not None else None
 
 
 def _is_part(mig: MigFacts) -> bool:

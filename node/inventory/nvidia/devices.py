@@ -24,7 +24,6 @@ from node.inventory.nvidia.attributes import (
     common_attributes,
     driver_attributes,
     gpu_attributes,
-    gpu_capacity,
     mig_attributes,
     mig_capacity,
     mig_name,
@@ -104,7 +103,8 @@ class _Assembly(Value):
             numa_node=numa_node(gpu.function),
             health=gpu_health(gpu, self.silent, missing),
             attributes=self.pool.attributes((*self.driver, *common_attributes(gpu), *gpu_attributes(gpu))),
-            capacity=self.pool.capacity(gpu_capacity(facts)),
+            # In bytes; none on parts with coherent memory, where NVML does not tell it.
+            capacity=self.pool.capacity([("memory", facts.memory_bytes)]),
             nodes=own + self.nodes.of_display(gpu.function) + self.nodes.shared,
             location=gpu.function.path if gpu.function is not None else "",
             links=peer_links(facts.nvlinks),

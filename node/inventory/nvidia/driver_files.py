@@ -25,6 +25,7 @@ _LIBRARY_FOLDERS = (
     "/lib/aarch64-linux-gnu",
 )
 _BELOW = ("", "/vdpau", "/nvidia/current", "/nvidia")
+_LIBRARIES = [f"{folder}{below}" for folder in _LIBRARY_FOLDERS for below in _BELOW]
 _OWN_VERSION = (
     "libnvidia-nvvm70.so.",
     "libnvidia-egl-gbm.so.",
@@ -116,7 +117,7 @@ class DriverFilesSource:
         return version, status.st_dev, status.st_ino
 
     def _search(self, version: str) -> DriverFiles:
-        found = [path for folder in self._real_folders(_libraries_in()) for path in self._libraries(folder, version)]
+        found = [path for folder in self._real_folders(_LIBRARIES) for path in self._libraries(folder, version)]
         return DriverFiles(
             version=version,
             libraries=tuple(sorted(found)),
@@ -183,7 +184,3 @@ class DriverFilesSource:
         except OSError:
             # A folder that cannot be listed has nothing to give; who needs the files sees that none were found.
             return []
-
-
-def _libraries_in() -> list[str]:
-    return [f"{folder}{below}" for folder in _LIBRARY_FOLDERS for below in _BELOW]

@@ -134,7 +134,7 @@ class Run:
             for each in self.server.store.list(SLICES, fields=f"spec.driver={self.driver},spec.nodeName={node}")
             if not self._only or each["spec"]["pool"]["name"] == self._only
         }
-        return self.controller.known_versions() == there
+        return self.controller.store.versions() == there
 
     @property
     def _only(self) -> str:

@@ -78,7 +78,7 @@ class Rig:
     def find(self, name: str, spec: Json) -> None:
         """Have it find this slice, which somebody has made before."""
         self.server.store.create(SLICES, {"metadata": {"name": name}, "spec": spec})
-        until(lambda: name in self.controller.known_versions())
+        until(lambda: name in self.controller.store.versions())
 
     @property
     def stored(self) -> Names:
