@@ -1,4 +1,4 @@
-"""What every folder shares: a cheap collection, short directories for sockets, and skips that are named."""
+"""What every folder shares: a cheap collection, directories, and skips that are named."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all workers of this test run share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +13,7 @@ from node.inventory.recordings.source import read
 from sandbox.configuration import configuration
 from sandbox.nodes import names, path
 from sandbox.steps import MOST, WIDTH, TourStep, brief
+from tests.making.tours import tour_of
 
 
 @pytest.mark.parametrize("name", names())
@@ -48,11 +47,13 @@ def shown(node: str, *options: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["h100-sxm-8", "sriov-2", "a100-mig-4"])
-def test_the_story_is_on_two_screens_and_names_every_step(name: str) -> None:
+def test_the_story_is_on_two_screens_and_names_every_step(name: str, run_dir: Path) -> None:
     lines = shown(name)
     assert len(lines) <= TWO_SCREENS, lines
     assert max(map(len, lines)) <= WIDTH
-    assert len([line for line in lines if line.startswith("== ")]) == len(told(name)) - 1, "all but the node's name"
+    assert len([line for line in lines if line.startswith("== ")]) == len(tour_of(name, run_dir)) - 1, (
+        "all but the node's name"
+    )
     assert any("at both doors: as " in line for line in lines), "what is at both doors says so"
     assert "'help' lists them" in lines[-2]
 
@@ -75,18 +76,9 @@ def test_a_step_that_is_long_or_unknown_is_cut_to_its_first_lines() -> None:
     assert brief(TourStep("devices", "Found", [])) == ["== Found", "   none"]
 
 
-@cache
-def told(node: str) -> dict[str, Any]:
-    arguments = [sys.executable, "-m", "ostler", "sandbox", "--once", "--node", node]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
 @pytest.mark.parametrize("node", ["gaudi2-8", "h100-sxm-8", "mi300x-8", "sriov-2"])
-def test_tour_tells_of_both_doors_and_leaves_nothing(node: str) -> None:
-    seen = told(node)
+def test_tour_tells_of_both_doors_and_leaves_nothing(node: str, run_dir: Path) -> None:
+    seen = tour_of(node, run_dir)
     assert seen["claim"]["phase"] == "Running"
     injected = seen["claim"]["containers"]["main"]["injected"]
     assert injected.get("env") or injected.get("deviceNodes")
@@ -108,8 +100,8 @@ def test_tour_tells_of_both_doors_and_leaves_nothing(node: str) -> None:
 
 
 @pytest.mark.parametrize("node", ["h100-sxm-8", "sriov-2"])
-def test_tour_shows_what_one_door_keeps_from_the_other_until_it_is_free(node: str) -> None:
-    seen = told(node)
+def test_tour_shows_what_one_door_keeps_from_the_other_until_it_is_free(node: str, run_dir: Path) -> None:
+    seen = tour_of(node, run_dir)
     lines = seen["holds"][1:]
     (by_pod,) = (line for line in lines if " default/pod-" in line and "held through the plugin door" in line)
     (by_claim,) = (line for line in lines if " default/both-1-" in line and "held through the dra door" in line)

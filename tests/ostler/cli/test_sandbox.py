@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sandbox.nodes import names
+from tests.making import tours
 
 
 def sandbox(*words: str, typed: str = "", code: int = 0) -> tuple[str, str]:
@@ -32,10 +33,8 @@ STEPS = ["node", "devices", "topology", "resources", "capacity", "allocations", 
 CLAIM_STEPS = ["slices", "claim", "claim_failure", "claim_recovery", "released", "holds", "withdrawn", "offered_again"]
 
 
-def tour_of(name: str) -> dict[str, Any]:
-    out, err = sandbox("--node", name, "--once")
-    assert err == ""
-    tour: dict[str, Any] = json.loads(out)
+def tour_of(name: str, run_dir: Path) -> dict[str, Any]:
+    tour = tours.tour_of(name, run_dir)
     assert tour["node"] == name
     assert all(each["admitted"] and each["container"]["envs"] for each in tour["allocations"])
     assert tour["refused"]["admitted"] is False
@@ -68,8 +67,8 @@ def check_claim(tour: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["a100-mig-4", "l4-2"])
-def test_once_prints_the_whole_tour_as_json_and_nothing_else(name: str) -> None:
-    tour = tour_of(name)
+def test_once_prints_the_whole_tour_as_json_and_nothing_else(name: str, run_dir: Path) -> None:
+    tour = tour_of(name, run_dir)
     assert [key for key in tour if key not in ("pairs", "health")] == STEPS + CLAIM_STEPS
     assert list(tour).index("health") == list(tour).index("claim_failure") + 1
     check_failure(tour, "nvidia.com/gpu")
@@ -78,9 +77,9 @@ def test_once_prints_the_whole_tour_as_json_and_nothing_else(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "proximity"), [("h100-sxm-8", "PXB"), ("vm-flat-8", "PIX")])
-def test_a_pod_gets_a_gpu_and_the_nic_that_is_near_it(name: str, proximity: str) -> None:
+def test_a_pod_gets_a_gpu_and_the_nic_that_is_near_it(name: str, proximity: str, run_dir: Path) -> None:
     """On the virtual machine only its override file tells what is near."""
-    tour = tour_of(name)
+    tour = tour_of(name, run_dir)
     steps = [key for key in tour if key != "health"]
     assert steps == [*STEPS, "pairs", *CLAIM_STEPS, "claim_pair", "islands"]
     check_claim(tour)
@@ -97,8 +96,8 @@ def test_a_pod_gets_a_gpu_and_the_nic_that_is_near_it(name: str, proximity: str)
     check_failure(tour, "nvidia.com/gpu")
 
 
-def test_a_node_without_gpus_offers_its_nics_and_a_port_goes_down() -> None:
-    tour = tour_of("sriov-2")
+def test_a_node_without_gpus_offers_its_nics_and_a_port_goes_down(run_dir: Path) -> None:
+    tour = tour_of("sriov-2", run_dir)
     assert list(tour) == STEPS + CLAIM_STEPS
     assert tour["capacity"] == {
         "ostler.dev/nic": {"capacity": 14, "allocatable": 11},
