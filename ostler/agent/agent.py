@@ -33,7 +33,6 @@ from node.values import replace
 from ostler import __version__
 from ostler.admin.status import Readiness, in_view_of, readiness, status_message
 from ostler.agent.both_doors import AgentServices, BothDoors
-from ostler.agent.changes import changes, kept
 from ostler.agent.doors import remove_dead_driver_sockets
 from ostler.agent.edges import STUCK, Edges, Heartbeat
 from ostler.agent.eventlog import EventLog
@@ -41,7 +40,7 @@ from ostler.agent.handover import Handover
 from ostler.agent.health_watch import Edge, HealthWatch
 from ostler.agent.loading import load, tidy
 from ostler.agent.quiescence import Quiescence
-from ostler.config.settings import EventsChoice, LogLevel, RegistrationChoice, Settings
+from ostler.config.settings import EventsChoice, LogLevel, RegistrationChoice, Settings, changes, kept
 from ostler.errors import ReloadFailed
 from ostler.metrics.counters import AgentMetrics
 

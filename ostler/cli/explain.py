@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit, print_document
-from ostler.cli.progress import Progress
+from ostler.drawing.text import plain
 from ostler.explain.access import add_access, choice_of, connect, find_access
 from scheduling.explain.state import ExplainError, Kind, State, merge
 from scheduling.explain.subject import Question, parse_questions, questions_about, subject_of
@@ -32,6 +32,10 @@ WHAT_IF = 1.0
 """Seconds to find out what would be if something were different."""
 TOTAL = 120.0
 """Seconds for all nodes; those that are left then have no answer."""
+QUIET = 1.0
+"""Seconds before anything is shown."""
+STEP = 0.1
+"""Seconds between two changes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -176,6 +180,41 @@ def _questions(arguments: argparse.Namespace, default: str, files: State) -> tup
     if arguments.question:
         return parse_questions(arguments.question, arguments.namespace, default)
     return questions_about(files)
+
+
+class Progress:
+    """One line on standard error that says what is going on, for work that takes longer than a second.
+
+    Written over each time, wiped at the end, and only where a terminal is: nothing of it stays.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
+        """``clock``: seconds, never going back."""
+        self._stream = stream
+        self._clock = clock
+        self._begin = clock()
+        self._last = self._begin
+        self._shown = False
+
+    def nodes(self, done: int, count: int) -> None:
+        """So many of all nodes are done."""
+        self.say(f"looking at nodes: {done} of {count}")
+
+    def say(self, what: str) -> None:
+        """Show what is going on."""
+        now = self._clock()
+        if now - self._begin < QUIET or now - self._last < STEP or not self._stream.isatty():
+            return
+        self._last, self._shown = now, True
+        self._stream.write(f"\r\x1b[K{plain(what)}")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Wipe the line."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
 
 
 def _explain(

@@ -2,10 +2,12 @@
 
 Invariants: every path is absolute except ``InventorySettings.recorded``; durations are seconds; a setting that was
 not given has its default here already, so that no reader needs to know defaults.
+``changes`` says in sentences for people what a reload changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 from driver.names import Peer, TaintEffect
 from node.health.policy import Policy
 from node.ledger.processes import DAEMONS
-from node.rules import Rule
+from node.rules import Doors, Rule
 from node.topology.model import PlaceOverride
 from node.values import Value, value
 
@@ -206,3 +208,61 @@ class Settings(Value):
     health: Policy = field(default_factory=Policy)
     dra: DraSettings = field(default_factory=DraSettings)
     topology_overrides: tuple[PlaceOverride, ...] = ()
+
+
+FIXED = (
+    "node_name",
+    "kubelet",
+    "roots",
+    "nvidia",
+    "cdi",
+    "inventory",
+    "state_dir",
+    "socket",
+    "http",
+    "instance",
+    "kubernetes",
+    "holds",
+    "dra",
+)
+"""Settings that take effect only with a restart."""
+
+
+def changes(old: Settings, new: Settings) -> tuple[str, ...]:
+    """What is in force now that was not before, and what waits for a restart."""
+    found = []
+    if new.rules != old.rules:
+        found.append(f"rules: {len(old.rules)} before, {len(new.rules)} now, in force")
+        found.extend(_moved(_doors(old.rules), _doors(new.rules)))
+    if new.health != old.health:
+        found.append("health: judged by the new configuration from now on, in force")
+    if new.log != old.log:
+        found.append(f"log: {new.log.level} {new.log.format}, in force")
+    if new.topology_overrides != old.topology_overrides:
+        found.append(f"topology: {len(new.topology_overrides)} devices placed by the file, in force")
+    return (*found, *(f"{name}: needs a restart, the old value stays in force" for name in kept(old, new)))
+
+
+def kept(old: Settings, new: Settings) -> tuple[str, ...]:
+    """Names of settings that differ and take effect only with a restart."""
+    return tuple(name for name in FIXED if getattr(new, name) != getattr(old, name))
+
+
+def _doors(rules: Iterable[Rule]) -> dict[str, frozenset[Doors]]:
+    found: dict[str, frozenset[Doors]] = {}
+    for rule in rules:
+        found[rule.resource] = found.get(rule.resource, frozenset()) | {rule.door}
+    return found
+
+
+def _moved(old: dict[str, frozenset[Doors]], new: dict[str, frozenset[Doors]]) -> list[str]:
+    """A sentence for each resource that is at other doors now; what is in use moves later."""
+    return [
+        f"{name}: door {_words(old[name])} before, {_words(doors)} now; a device that is in use moves when it is free"
+        for name, doors in new.items()
+        if name in old and old[name] != doors
+    ]
+
+
+def _words(doors: frozenset[Doors]) -> str:
+    return " and ".join(sorted(doors))

@@ -20,13 +20,12 @@ from ostler import __version__
 from ostler.doctor import (
     agent,
     container_runtime,
-    drivers,
+    devices,
     holds,
     kubelet,
     kubernetes,
     limits,
     machine,
-    nics,
     registration,
 )
 from ostler.doctor.check import Check, CheckFinding, CheckSubject, CheckVerdict, Result
@@ -79,9 +78,9 @@ SUBJECTS: tuple[CheckSubject, ...] = (
     agent.CONFIGURATION,
     machine.SUBJECT,
     limits.SUBJECT,
-    drivers.SUBJECT,
+    devices.DRIVERS,
     machine.EVENTS,
-    nics.SUBJECT,
+    devices.NICS,
     container_runtime.SUBJECT,
     agent.SUBJECT,
     kubelet.SUBJECT,

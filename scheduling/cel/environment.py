@@ -16,7 +16,6 @@ from functools import cache
 
 from scheduling.cel.library import (
     authorization,
-    cidr,
     comprehensions,
     conversions,
     formats,
@@ -27,7 +26,6 @@ from scheduling.cel.library import (
     quantity,
     regex,
     semver,
-    sets,
     standard,
     strings,
     times,
@@ -101,9 +99,8 @@ def _libraries(features: CelFeatures) -> tuple[Library, ...]:
         quantity.LIBRARY,
         strings.LIBRARY,
         formatting.LIBRARY,
-        sets.LIBRARY,
+        lists.SETS,
         ip.LIBRARY,
-        cidr.LIBRARY,
         formats.LIBRARY,
         comprehensions.LIBRARY,
         semver.LIBRARY,

@@ -1,5 +1,5 @@
-"""Two libraries of lists: Kubernetes' own (`sum`, `min`, `indexOf`, ...), and cel-go's extension in its third version
-(`sort`, `distinct`, ...), which came to Kubernetes in 1.34.
+"""Libraries of lists: Kubernetes' own (`sum`, `min`, `indexOf`, ...), and cel-go's extension in its third version
+(`sort`, `distinct`, ...), which came to Kubernetes in 1.34; and the extension for lists as sets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scheduling.cel.library.prices import (
     scan,
     traversal,
 )
-from scheduling.cel.library.standard import add
+from scheduling.cel.library.standard import add, contains
 from scheduling.cel.relations import COMPARABLE, compare, equal
 from scheduling.cel.types import BOOL, BYTES, DYN, INT, STRING, Type, list_of, parameter
 from scheduling.cel.values import (
@@ -325,4 +325,42 @@ EXTENSION: Library = (
     function("lists.range", "lists_range", INT, result=list_of(INT), call=_range, price=_RANGES),
     method("reverse", "list_reverse", _LIST, result=_LIST, call=_reverse, price=_REVERSES),
     method("distinct", "list_distinct", _LIST, result=_LIST, call=_distinct, price=_compares_all(0, 2)),
+)
+
+
+def _bounded(left: Value, right: Value) -> None:
+    if list_size(left) * list_size(right) > WORK_LIMIT:
+        raise TooExpensive
+
+
+def _contains(whole: Value, part: Value) -> Value:
+    _bounded(whole, part)
+    entries = elements(whole)
+    return all(contains(entries, each) for each in elements(part))
+
+
+def _intersects(left: Value, right: Value) -> Value:
+    _bounded(left, right)
+    entries = elements(right)
+    return any(contains(entries, each) for each in elements(left))
+
+
+def _equivalent(left: Value, right: Value) -> Value:
+    return _contains(left, right) and _contains(right, left)
+
+
+def _compares(factor: float) -> Price:
+    """The price of comparing each element of one list with each of the other, `factor` times."""
+    return Price(
+        lambda arguments, _result: int(float(size_of(arguments[0]) * size_of(arguments[1])) * factor) + 1,
+        lambda operands: CallEstimate((operands[0].range() * operands[1].range()).times(factor) + ONE),
+    )
+
+
+_ONCE, _TWICE = _compares(1.0), _compares(2.0)
+
+SETS: Library = (
+    function("sets.contains", "list_sets_contains_list", _LIST, _LIST, result=BOOL, call=_contains, price=_ONCE),
+    function("sets.equivalent", "list_sets_equivalent_list", _LIST, _LIST, result=BOOL, call=_equivalent, price=_TWICE),
+    function("sets.intersects", "list_sets_intersects_list", _LIST, _LIST, result=BOOL, call=_intersects, price=_ONCE),
 )

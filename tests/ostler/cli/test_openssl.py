@@ -11,7 +11,7 @@ from sandbox.nodes import path
 
 PLAIN = """
 import sys
-from ostler.agent.openssl import left_out
+from ostler.cli.main import left_out
 with left_out():
     import asyncio, hashlib
 assert not {"ssl", "_ssl", "_hashlib"} & sys.modules.keys(), "loaded all the same"
@@ -23,7 +23,7 @@ print(hmac.digest(b"key", b"ostler", "sha256").hex())
 """
 LOADED = """
 import ssl
-from ostler.agent.openssl import left_out
+from ostler.cli.main import left_out
 with left_out():
     import asyncio
 import asyncio.sslproto

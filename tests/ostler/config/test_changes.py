@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from node.rules import Doors, Rule, Selector
-from ostler.agent.changes import changes, kept
-from ostler.config.settings import HoldsSettings, KubernetesSettings, Settings
+from ostler.config.settings import HoldsSettings, KubernetesSettings, Settings, changes, kept
 
 GPU, NIC = "nvidia.com/gpu", "example.com/nic"
 

@@ -10,7 +10,7 @@ from node.offer import offer
 from node.rules import Door
 from node.values import replace
 from ostler.doctor.check import CheckVerdict
-from ostler.doctor.nics import judge_firmware, judge_host_use, judge_namespace
+from ostler.doctor.devices import judge_firmware, judge_host_use, judge_namespace
 from tests.node.sysfs.tree import MELLANOX, Tree
 from tests.ostler.doctor.nodes import configured, examined, says, view, write
 

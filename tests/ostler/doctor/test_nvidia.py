@@ -13,7 +13,7 @@ from node.inventory.habana.vendor import HABANA
 from node.values import replace
 from ostler.doctor.check import CheckFinding, CheckVerdict
 from ostler.doctor.container_runtime import Runtime
-from ostler.doctor.drivers import judge_driver
+from ostler.doctor.devices import judge_driver
 from ostler.doctor.node import NodeView
 from ostler.doctor.nvidia_files import (
     Expected,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.cel.library.cidr import Network, parse_network
-from scheduling.cel.library.ip import IpAddress, NetworkError, is_address, parse_address
+from scheduling.cel.library.ip import IpAddress, Network, NetworkError, is_address, parse_address, parse_network
 from scheduling.cel.values import CelFault
 from tests.making.cel import CALLS
 
