@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kube.access import (
+    SERVICE_ACCOUNT,
     Access,
     Certificate,
     Credential,
@@ -25,6 +26,7 @@ from kube.access import (
     bearer,
     check_authority,
     check_certificate,
+    in_cluster,
 )
 from kube.errors import ConfigurationError
 from kube.files import FileTooLarge, MemoryFile, read_small
@@ -42,6 +44,13 @@ _UNSUPPORTED = {
     "as-groups": "use an account that has the rights itself",
     "as-user-extra": "use an account that has the rights itself",
 }
+
+
+def api_access(kubeconfig: Path | None, environment: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> Access:
+    """Access by the kubeconfig that is given, else by the pod's account; raises ``ConfigurationError``."""
+    if kubeconfig is not None:
+        return from_kubeconfig(kubeconfig)
+    return in_cluster(environment, account)
 
 
 def from_kubeconfig(path: Path, context: str | None = None) -> Access:

@@ -36,15 +36,12 @@ class DraView(Protocol):
     @property
     def offer(self) -> Offer:
         """What the door makes of the snapshot that is shown."""
-        ...
 
     def slices(self) -> agent_pb2.ListSlicesResponse:
         """What is published, and what would be."""
-        ...
 
     def claims(self) -> agent_pb2.ListClaimsResponse:
         """Every claim that holds devices or was refused lately, in a stable order."""
-        ...
 
 
 def slices_message(

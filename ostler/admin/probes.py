@@ -53,15 +53,12 @@ class PagesView(Protocol):
 
     def alive(self) -> bool:
         """Whether the event loop was seen lately."""
-        ...
 
     def readiness(self) -> Readiness:
         """Whether the agent is ready, and why (not)."""
-        ...
 
     def figures(self) -> Figures:
         """What a scrape shows besides the counters."""
-        ...
 
 
 def pages(agent: PagesView, counted: AgentMetrics, instance: str = "") -> Pages:

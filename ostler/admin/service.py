@@ -28,7 +28,8 @@ from ostler.admin.health import HealthView
 from ostler.admin.holds import HoldsView, NotReleasable
 from ostler.admin.messages import devices_message, topology_message
 from ostler.agent.eventlog import EventLog
-from ostler.errors import DriverNotFree, ReloadFailed, ResumeFailed
+from ostler.agent.quiescence import DriverNotFree, ResumeFailed
+from ostler.config.errors import ReloadFailed
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 
 if TYPE_CHECKING:
@@ -58,39 +59,30 @@ class AgentView(Protocol):
 
     def status(self) -> agent_pb2.GetStatusResponse:
         """How the agent is."""
-        ...
 
     def devices(self) -> tuple[Snapshot, Offer]:
         """The newest snapshot and what the plugin door makes of it."""
-        ...
 
     async def rescan(self) -> tuple[int, tuple[str, ...]]:
         """Scan now; the generation afterwards and what changed, one line a device."""
-        ...
 
     async def reload(self) -> tuple[str, ...]:
         """Read the configuration again; what changed. Raises ``ReloadFailed``."""
-        ...
 
     async def quiesce(self, reason: str) -> tuple[int, tuple[str, ...]]:
         """Let go of the driver; the generation afterwards and what changed. Raises ``DriverNotFree``."""
-        ...
 
     async def resume(self) -> tuple[int, tuple[str, ...]]:
         """Use the driver again; the generation afterwards and what changed. Raises ``ResumeFailed``."""
-        ...
 
     def dra(self) -> DraView | None:
         """The DRA door; None where no resource is offered through it."""
-        ...
 
     def holds_view(self) -> HoldsView | None:
         """Who has which device; None while this process does not serve the kubelet."""
-        ...
 
     def health_view(self) -> HealthView | None:
         """How devices are; None while this process does not serve the kubelet."""
-        ...
 
 
 class AgentServicer(agent_pb2_grpc.AgentServicer):

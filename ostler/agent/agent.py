@@ -40,8 +40,8 @@ from ostler.agent.handover import Handover
 from ostler.agent.health_watch import Edge, HealthWatch
 from ostler.agent.loading import load, tidy
 from ostler.agent.quiescence import Quiescence
+from ostler.config.errors import ReloadFailed
 from ostler.config.settings import EventsChoice, LogLevel, RegistrationChoice, Settings, changes, kept
-from ostler.errors import ReloadFailed
 from ostler.metrics.counters import AgentMetrics
 
 if TYPE_CHECKING:

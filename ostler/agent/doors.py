@@ -17,11 +17,9 @@ class Streams(Protocol):
 
     def hand_over(self) -> None:
         """Keep the streams when everything else ends."""
-        ...
 
     async def leave(self, seconds: float) -> bool:
         """Whether the kubelet has ended them all within ``seconds``; none is left afterwards."""
-        ...
 
 
 def claims_to_serve(settings: Settings) -> bool:

@@ -158,7 +158,7 @@ def resource_api(settings: Settings, random: Callable[[], float]) -> ResourceApi
     """The client of the API server, for a thread: the client library is loaded now. Raises ``KubeError``."""
     from driver.resource_api.client import ResourceApi
     from kube.client import Client, RequestLimits
-    from ostler.agent.api_server import api_access
+    from kube.kubeconfig import api_access
 
     access = api_access(settings.kubernetes.kubeconfig, os.environ)
     log.info("the API server is asked for claims", extra={"server": access.server, "by": access.origin})

@@ -190,7 +190,7 @@ class NodeEvents:
         return None
 
     def _access(self) -> Access:
-        from ostler.agent.api_server import api_access
+        from kube.kubeconfig import api_access
 
         surroundings = self._surroundings
         return api_access(self._settings.kubernetes.kubeconfig, surroundings.environment, surroundings.account)

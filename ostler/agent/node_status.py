@@ -240,7 +240,7 @@ class NodeStatus:
 
     def _client(self) -> Client:
         from kube.client import Client, RequestLimits
-        from ostler.agent.api_server import api_access
+        from kube.kubeconfig import api_access
 
         if self._api is None:
             around = self._surroundings

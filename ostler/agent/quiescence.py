@@ -12,12 +12,28 @@ from collections.abc import Callable
 from node.events import EventSink, EventType
 from node.inventory.loop import Inventory
 from node.quiesce import Quiesce
-from ostler.errors import DriverNotFree, ResumeFailed
 
 CHECK = 1.0
 """Seconds between looks whether another instance was told to leave the driver alone."""
 LETS_GO = 45.0
 """Seconds within which the driver is let go of, or said to be held; ``ostler quiesce`` waits a little longer."""
+
+
+class ResumeFailed(Exception):
+    """Quiesce could not be ended: the file that holds it stays."""
+
+    def __init__(self, error: OSError) -> None:
+        reason = error.strerror or str(error)
+        super().__init__(f"{error.filename} cannot be removed ({reason}), the driver is left alone; remove it by hand")
+        self.error = error
+
+
+class DriverNotFree(Exception):
+    """Quiesce is in force, and yet something of the driver is open in this process."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the driver is left alone from now on, but it is not free of this agent: {reason}")
+        self.reason = reason
 
 
 class Quiescence:

@@ -21,7 +21,6 @@ class Changes(Protocol):
     @property
     def changes(self) -> Sequence[str]:
         """A line for each change."""
-        ...
 
 
 class AgentAction:

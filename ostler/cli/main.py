@@ -59,11 +59,9 @@ class Command(Protocol):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Describe the command and its options."""
-        ...
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Do it; returns the exit code or raises ``CommandFailed``."""
-        ...
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

@@ -26,10 +26,9 @@ from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.scanning import sources_of
 from ostler.config.building import needs_node_name
-from ostler.config.errors import Note, NoteKind
+from ostler.config.errors import Note, NoteKind, ReloadFailed
 from ostler.config.load import Loaded
 from ostler.config.settings import Settings
-from ostler.errors import ReloadFailed
 from ostler.logs import configure
 
 log = logging.getLogger("ostler.agent")

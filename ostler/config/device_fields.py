@@ -45,12 +45,11 @@ _MODULES = {"vfio_pci": "vfio-pci", "uio-pci-generic": "uio_pci_generic", "igb-u
 class PciId(ScalarType[str]):
     """A PCI vendor or device id: four hexadecimal digits, with or without ``0x``; read as lower case without it."""
 
+    accepts = "four hexadecimal digits"
+    takes_any = True  # what YAML calls a number is four digits all the same
+
     def __init__(self, example: str) -> None:
         self.example = f'"{example}"'
-
-    def from_scalar(self, scalar: ScalarNode) -> str:
-        """See ``ScalarType``: what YAML calls a number is four digits all the same."""
-        return self.from_text(scalar.text)
 
     def from_text(self, text: str) -> str:
         """See ``ValueType``."""
@@ -70,16 +69,12 @@ class PciId(ScalarType[str]):
         """See ``ValueType``."""
         return {"type": ["string", "number"], "pattern": "^(0x)?[0-9a-fA-F]{4}$"}
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "four hexadecimal digits"
-
 
 class DriverName(ScalarType[str]):
     """The name of a kernel driver, as the link ``driver`` in sysfs has it."""
 
     example = "mlx5_core"
+    accepts = "names of kernel drivers"
 
     def from_text(self, text: str) -> str:
         """See ``ValueType``."""
@@ -91,20 +86,13 @@ class DriverName(ScalarType[str]):
             raise BadValue(f"is {shown(text)}, no driver's name", "write it as 'ls /sys/bus/pci/drivers' does")
         return text
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "names of kernel drivers"
-
 
 class PartitionKey(ScalarType[str]):
     """An InfiniBand partition key; read as sysfs writes it, ``0x7fff``."""
 
     example = '"0x7fff"'
-
-    def from_scalar(self, scalar: ScalarNode) -> str:
-        """See ``ScalarType``: 0x7fff without quotes is meant as it is written."""
-        return self.from_text(scalar.text)
+    accepts = "partition keys such as 0x7fff"
+    takes_any = True  # 0x7fff without quotes is meant as it is written
 
     def from_text(self, text: str) -> str:
         """See ``ValueType``."""
@@ -117,16 +105,12 @@ class PartitionKey(ScalarType[str]):
         """See ``ValueType``."""
         return {"type": ["string", "integer"], "pattern": "^0[xX][0-9a-fA-F]{1,4}$"}
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "partition keys such as 0x7fff"
-
 
 class Functions(ScalarType[FunctionRange]):
     """A physical function, or virtual ones of it by their numbers: ``ROOT`` or ``ROOT#0-3,7``."""
 
     example = '"ens1np0#0-3,7"'
+    accepts = "an interface, or INTERFACE#FIRST-LAST for its virtual functions"
 
     def from_scalar(self, scalar: ScalarNode) -> FunctionRange:
         """See ``ScalarType``: a lone number is mostly the rest of a range that was not quoted."""
@@ -169,27 +153,18 @@ class Functions(ScalarType[FunctionRange]):
         """See ``ValueType``."""
         return {"type": "string", "pattern": "^[^#]+(#[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$"}
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "an interface, or INTERFACE#FIRST-LAST for its virtual functions"
-
 
 class RootFunctions(Functions):
     """``Functions`` with the physical function's PCI address in front: ``0000:86:00.0#0-3``."""
 
     example = '"0000:86:00.0#0-3,7"'
+    accepts = "a PCI address, or ADDRESS#FIRST-LAST for its virtual functions"
 
     def root(self, root: str, text: str) -> str:
         """The address in front of the ``#``; raises ``BadValue`` for what is none."""
         if parse_address(root) == root:
             return root
         raise BadValue(f"is {shown(text)}, which no PCI address matches", spelling(root))
-
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "a PCI address, or ADDRESS#FIRST-LAST for its virtual functions"
 
 
 def _ranges(numbers: str, text: str) -> list[tuple[int, int]]:

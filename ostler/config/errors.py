@@ -95,3 +95,7 @@ class Note(Value):
 
     def __str__(self) -> str:
         return f"{self.origin}: {self.text}"
+
+
+class ReloadFailed(Exception):
+    """The configuration could not be read again; the text names every problem."""

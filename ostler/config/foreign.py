@@ -37,11 +37,7 @@ class Anything:
         return {}
 
     example = "null"
-
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "anything"
+    accepts = "anything"
 
 
 class GoSection(Section):

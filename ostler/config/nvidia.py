@@ -70,11 +70,7 @@ class NoSharing:
         return {"type": ["array", "null"], "maxItems": 0}
 
     example = "[]"
-
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "an empty list"
+    accepts = "an empty list"
 
 
 def _keys(*fields: AnyField) -> GoSection:

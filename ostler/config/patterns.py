@@ -21,6 +21,7 @@ class Pattern(ScalarType[str]):
     """Text with ``*`` for any characters."""
 
     example = '"H100*"'
+    accepts = "a pattern with * for any characters"
 
     def from_text(self, text: str) -> str:
         """See ``ValueType``."""
@@ -47,11 +48,6 @@ class Pattern(ScalarType[str]):
         """Refuse what can never match; raises ``BadValue``."""
         if ".*" in text:
             raise BadValue(f"is {shown(text)}", "write * alone for any characters; this is not a regular expression")
-
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "a pattern with * for any characters"
 
     def schema(self) -> JsonObject:
         """See ``ValueType``."""

@@ -63,9 +63,14 @@ class ValueType(Protocol[T_co]):
 
 
 class ScalarType(Generic[T]):
-    """A single value; kinds differ in ``from_text``. ``example``: a value as it is written in a file."""
+    """A single value; kinds differ in ``from_text``. ``example`` and ``accepts``: see ``ValueType``.
+
+    ``takes_any``: a number, or a word such as true, is read as it is written, without quotes.
+    """
 
     example: str = "text"
+    accepts: str = "text"
+    takes_any = False
 
     def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> T:
         """See ``ValueType``."""
@@ -77,7 +82,7 @@ class ScalarType(Generic[T]):
 
     def from_scalar(self, scalar: ScalarNode) -> T:
         """The value of a scalar that is not null."""
-        if scalar.meaning is not Meaning.TEXT:
+        if scalar.meaning is not Meaning.TEXT and not self.takes_any:
             text = clipped(scalar.text)
             raise BadValue(f"is the {scalar.meaning} {text}, not text", f'put it in quotes: "{text}"')
         return self.from_text(scalar.text)
@@ -89,11 +94,6 @@ class ScalarType(Generic[T]):
     def schema(self) -> JsonObject:
         """See ``ValueType``."""
         return {"type": "string"}
-
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "text"
 
 
 def expect_scalar(node: Node, example: str) -> ScalarNode:
@@ -112,14 +112,13 @@ def expect_scalar(node: Node, example: str) -> ScalarNode:
 class Choice(ScalarType[E]):
     """One of a few words. ``later``: words that will be allowed, and are refused with a sentence of their own."""
 
+    takes_any = True  # whatever it is, the allowed words are the answer
+
     def __init__(self, words: Iterable[E], later: dict[str, str] | None = None) -> None:
         self.words: tuple[E, ...] = tuple(words)
         self.later = later or {}
         self.example = str(self.words[0])
-
-    def from_scalar(self, scalar: ScalarNode) -> E:
-        """See ``ScalarType``: whatever it is, the allowed words are the answer."""
-        return self.from_text(scalar.text)
+        self.accepts = ", ".join(self.words)
 
     def from_text(self, text: str) -> E:
         """See ``ValueType``."""
@@ -134,16 +133,12 @@ class Choice(ScalarType[E]):
         """See ``ValueType``."""
         return {"enum": [str(word) for word in self.words]}
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return ", ".join(self.words)
-
 
 class Boolean(ScalarType[bool]):
     """true or false, in the words of YAML 1.2."""
 
     example = "true"
+    accepts = "true, false"
 
     def from_scalar(self, scalar: ScalarNode) -> bool:
         """See ``ScalarType``."""
@@ -163,11 +158,6 @@ class Boolean(ScalarType[bool]):
         """See ``ValueType``."""
         return {"type": "boolean"}
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "true, false"
-
 
 class Integer(ScalarType[int]):
     """A whole number within bounds."""
@@ -177,6 +167,7 @@ class Integer(ScalarType[int]):
     def __init__(self, least: int, most: int) -> None:
         self.least = least
         self.most = most
+        self.accepts = f"only {least}" if least == most else f"whole numbers from {least} to {most}"
 
     def from_scalar(self, scalar: ScalarNode) -> int:
         """See ``ScalarType``."""
@@ -194,11 +185,6 @@ class Integer(ScalarType[int]):
         """See ``ValueType``."""
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return f"only {self.least}" if self.least == self.most else f"whole numbers from {self.least} to {self.most}"
-
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+"
@@ -208,14 +194,12 @@ class DurationType(ScalarType[float]):
     """A time in seconds, written with units: ``500ms``, ``60s``, ``1m30s``; bounds as they are written."""
 
     example = "60s"
+    takes_any = True
 
     def __init__(self, least: str, most: str) -> None:
         self.least = least
         self.most = most
-
-    def from_scalar(self, scalar: ScalarNode) -> float:
-        """See ``ScalarType``."""
-        return self.from_text(scalar.text)
+        self.accepts = f"durations from {least} to {most}"
 
     def from_text(self, text: str) -> float:
         """See ``ValueType``."""
@@ -231,11 +215,6 @@ class DurationType(ScalarType[float]):
         """See ``ValueType``."""
         return {"type": "string", "pattern": f"^{_DURATION}$"}
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return f"durations from {self.least} to {self.most}"
-
 
 def _seconds(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)(ms|s|m|h)", text))
@@ -244,14 +223,13 @@ def _seconds(text: str) -> float:
 class HostPath(ScalarType[str]):
     """An absolute path without ``..``, normalised. ``optional``: may be empty. ``socket``: a Unix socket's."""
 
+    takes_any = True
+
     def __init__(self, example: str, *, optional: bool = False, socket: bool = False) -> None:
         self.example = example
         self.optional = optional
         self.socket = socket
-
-    def from_scalar(self, scalar: ScalarNode) -> str:
-        """See ``ScalarType``."""
-        return self.from_text(scalar.text)
+        self.accepts = "an absolute path" + (", or empty" if optional else "")
 
     def from_text(self, text: str) -> str:
         """See ``ValueType``."""
@@ -273,16 +251,12 @@ class HostPath(ScalarType[str]):
         """See ``ValueType``."""
         return {"type": "string", "pattern": "^(/.*)?$" if self.optional else "^/"}
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "an absolute path" + (", or empty" if self.optional else "")
-
 
 class AnyPath(ScalarType[Path | None]):
     """A path, which may be relative to the working directory; empty for none."""
 
     example = "/var/lib/ostler/node.yaml"
+    accepts = "a path, or empty"
 
     def from_text(self, text: str) -> Path | None:
         """See ``ValueType``."""
@@ -290,20 +264,13 @@ class AnyPath(ScalarType[Path | None]):
             raise BadValue(f"is {shown(text)}, which holds a control character", "write the path without it")
         return Path(text) if text else None
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "a path, or empty"
-
 
 class ListenAddress(ScalarType[str | None]):
     """``host:port`` to listen on, the host an IP address or empty for all; ``off`` or empty for none."""
 
     example = '"0.0.0.0:9410"'
-
-    def from_scalar(self, scalar: ScalarNode) -> str | None:
-        """See ``ScalarType``."""
-        return self.from_text(scalar.text)
+    accepts = "ADDRESS:PORT, or off"
+    takes_any = True
 
     def from_text(self, text: str) -> str | None:
         """See ``ValueType``."""
@@ -325,11 +292,6 @@ class ListenAddress(ScalarType[str | None]):
         """See ``ValueType``."""
         return {"type": "string", "pattern": "^(off|.*:[0-9]{1,5})?$"}
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "ADDRESS:PORT, or off"
-
 
 def _is_address(host: str) -> bool:
     import ipaddress  # only where an address is given
@@ -347,21 +309,16 @@ class Text(ScalarType[str]):
 
     def __init__(self, form: str, wanted: str, example: str, *, optional: bool = False) -> None:
         self.form = form
-        self.wanted = wanted
+        self.accepts = wanted
         self.example = example
         self.optional = optional
 
     def from_text(self, text: str) -> str:
         """See ``ValueType``."""
         if not (self.optional and not text) and not re.fullmatch(self.form, text):
-            raise BadValue(f"is {shown(text)}", f"write {self.wanted}, such as {self.example}")
+            raise BadValue(f"is {shown(text)}", f"write {self.accepts}, such as {self.example}")
         return text
 
     def schema(self) -> JsonObject:
         """See ``ValueType``."""
         return {"type": "string", "pattern": f"^({self.form}){'?' if self.optional else ''}$"}
-
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return self.wanted

@@ -132,6 +132,7 @@ class Section:
         self.fields = fields
         self._by_key = {field.key: field for field in fields}
         self.keys = frozenset(self._by_key)
+        self.accepts = ", ".join(self._by_key)
 
     def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> Values:
         """See ``ValueType``; a section without content is an empty one."""
@@ -206,11 +207,6 @@ class Section:
             schema["required"] = list(required)
         return schema
 
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``: the keys."""
-        return ", ".join(self._by_key)
-
 
 def _field_schema(field: AnyField) -> JsonObject:
     schema = {**field.type.schema(), "description": field.help}
@@ -239,6 +235,7 @@ class ConfigList(Generic[T]):
         self.single = single
         self.unique = unique
         self.example = item.example if single else f"[{item.example}]"
+        self.accepts = f"{'one or ' if single else ''}a list of: {item.accepts}"
 
     def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> tuple[T, ...]:
         """See ``ValueType``."""
@@ -294,11 +291,6 @@ class ConfigList(Generic[T]):
         if self.unique:
             schema["uniqueItems"] = True
         return {"anyOf": [self.item.schema(), schema]} if self.single else schema
-
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return f"a list of: {self.item.accepts}" if not self.single else f"one or a list of: {self.item.accepts}"
 
 
 def _text(node: Node) -> str:

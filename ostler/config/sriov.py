@@ -38,6 +38,7 @@ class _Unserved:
     """A value that must be empty, because what it asks for is not served; ``problem`` and ``fix`` for any other."""
 
     example = "null"
+    accepts = "nothing"
 
     def __init__(self, problem: str, fix: str) -> None:
         self._problem = problem
@@ -62,11 +63,6 @@ class _Unserved:
     def schema(self) -> JsonObject:
         """See ``ValueType``."""
         return {"maxItems": 0, "maxProperties": 0, "maxLength": 0}
-
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "nothing"
 
 
 class _Selector(GoSection):

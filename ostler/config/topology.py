@@ -110,6 +110,7 @@ class _Address(ScalarType[tuple[str, Origin]]):
     """A PCI address with the place where it stands."""
 
     example = '"0000:3b:00.0"'
+    accepts = "PCI addresses"
 
     def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> tuple[str, Origin]:
         """See ``ValueType``."""
@@ -124,11 +125,6 @@ class _Address(ScalarType[tuple[str, Origin]]):
     def schema(self) -> JsonObject:
         """See ``ValueType``."""
         return {"type": "string", "pattern": f"^{FORM}$"}
-
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "PCI addresses"
 
 
 class _ApiVersion(StrEnum):

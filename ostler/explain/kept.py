@@ -52,11 +52,9 @@ class AliasNaming(Protocol):
     @property
     def groups(self) -> frozenset[NameGroup]:
         """The groups whose names are replaced."""
-        ...
 
     def name(self, group: NameGroup, text: str) -> str:
         """The name to write for a name."""
-        ...
 
 
 Leaf = Callable[[AliasNaming, Json], Json]

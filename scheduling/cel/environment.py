@@ -16,7 +16,6 @@ from functools import cache
 
 from scheduling.cel.library import (
     authorization,
-    comprehensions,
     conversions,
     formats,
     formatting,
@@ -33,6 +32,7 @@ from scheduling.cel.library import (
 )
 from scheduling.cel.library.function import Library, Overload
 from scheduling.cel.library.prices import ONE_UNIT, Price
+from scheduling.cel.macros import TWO_VARIABLES
 from scheduling.cel.messages import CONSTANTS, MESSAGES, NAMED_TYPES
 from scheduling.cel.types import ANY, BOOL, DEVICE, DYN, INT, QUANTITY, STRING, Type, map_of, type_of
 
@@ -102,7 +102,7 @@ def _libraries(features: CelFeatures) -> tuple[Library, ...]:
         lists.SETS,
         ip.LIBRARY,
         formats.LIBRARY,
-        comprehensions.LIBRARY,
+        TWO_VARIABLES,
         semver.LIBRARY,
         lists.EXTENSION,
         lists.KUBERNETES if features.stored else (),

@@ -14,7 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from scheduling.cel.library.function import Library, function
+from scheduling.cel.relations import find, map_key, unmap_key
 from scheduling.cel.syntax import Call, Comprehension, Expr, Identifier, ListLiteral, Literal, MapLiteral, Select
+from scheduling.cel.types import map_of, parameter
+from scheduling.cel.values import CelFault, GrowingMap, Value
 
 ACCUMULATOR = "@result"
 UNUSED = "#unused"
@@ -224,3 +228,34 @@ MACROS: Mapping[Key, Expander] = {
     ("sortBy", 2, True): _sort_by,
 }
 """Every macro of the device environment. Stored and new expressions have the same ones since Kubernetes 1.34."""
+
+
+_Map = dict[object, Value]
+
+
+def _put(target: _Map, key: Value, value: Value) -> Value:
+    if find(target, key)[0]:
+        raise CelFault("insert failed: the key already exists")
+    if type(target) is not GrowingMap:
+        target = dict(target)
+    target[map_key(key)] = value
+    return target
+
+
+def _put_all(target: _Map, entries: _Map) -> Value:
+    for stored, value in entries.items():
+        inserted = _put(target, unmap_key(stored), value)
+        assert isinstance(inserted, dict)
+        target = inserted
+    return target
+
+
+_K = parameter("K")
+_V = parameter("V")
+_MAP = map_of(_K, _V)
+
+TWO_VARIABLES: Library = (
+    function("cel.@mapInsert", "@mapInsert_map_key_value", _MAP, _K, _V, result=_MAP, call=_put),
+    function("cel.@mapInsert", "@mapInsert_map_map", _MAP, _MAP, result=_MAP, call=_put_all),
+)
+"""What the macros with two variables insert with into the map that they collect; no source can write its name."""

@@ -46,7 +46,6 @@ class _Library(Protocol):
 
     def search(self, text: bytes, pos: int) -> _Match | None:
         """The leftmost match from a position on."""
-        ...
 
 
 class _Match(Protocol):
@@ -54,7 +53,6 @@ class _Match(Protocol):
 
     def span(self) -> tuple[int, int]:
         """Start and end, in bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

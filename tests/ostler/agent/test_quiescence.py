@@ -13,8 +13,7 @@ from node.inventory.identity import IdentityStore
 from node.inventory.loop import Inventory
 from node.inventory.source import DriverHeld
 from node.quiesce import Quiesce
-from ostler.agent.quiescence import Quiescence
-from ostler.errors import DriverNotFree
+from ostler.agent.quiescence import DriverNotFree, Quiescence
 from tests.making.events import RecordedEvents
 from tests.waiting import background
 

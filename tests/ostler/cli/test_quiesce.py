@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ostler.admin.service import admin_endpoint
+from ostler.agent.quiescence import DriverNotFree
 from ostler.cli.main import main
-from ostler.errors import DriverNotFree
 from tests.ostler.cli.second_door import View
 
 
