@@ -30,7 +30,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     for override in OVERRIDES:
         group.add_argument(
-            override.flag, dest=override.flag, metavar="VALUE", help=f"{override.help} [{override.variable}]"
+            override.flag, dest=override.flag, metavar="VALUE", help=f"{override.field.help} [{override.variable}]"
         )
 
 

@@ -26,7 +26,6 @@ from ostler.config.scalars import MAX_SOCKET_PATH
 from ostler.config.section import Values
 from ostler.config.settings import (
     CdiSettings,
-    DoorByNode,
     DraSettings,
     EventsChoice,
     HoldsSettings,
@@ -36,7 +35,7 @@ from ostler.config.settings import (
     LogSettings,
     MigStrategy,
     NvidiaSettings,
-    PatchAllocatable,
+    OnOff,
     RootSettings,
     Settings,
     instance_socket,
@@ -129,8 +128,8 @@ def _kubernetes(values: Values) -> KubernetesSettings:
     return KubernetesSettings(
         kubernetes[schema.EVENTS],
         Path(kubeconfig) if kubeconfig else None,
-        kubernetes[schema.DOOR_BY_NODE] is DoorByNode.ON,
-        kubernetes[schema.PATCH_ALLOCATABLE] is PatchAllocatable.ON,
+        kubernetes[schema.DOOR_BY_NODE] is OnOff.ON,
+        kubernetes[schema.PATCH_ALLOCATABLE] is OnOff.ON,
     )
 
 
@@ -233,7 +232,7 @@ def _check_node_name(values: Values, problems: list[ConfigError]) -> None:
     kubernetes = values.section(schema.KUBERNETES)
     places = {
         kubernetes.place(schema.EVENTS): kubernetes[schema.EVENTS] is EventsChoice.ON,
-        kubernetes.place(schema.PATCH_ALLOCATABLE): kubernetes[schema.PATCH_ALLOCATABLE] is PatchAllocatable.ON,
+        kubernetes.place(schema.PATCH_ALLOCATABLE): kubernetes[schema.PATCH_ALLOCATABLE] is OnOff.ON,
     }
     for place, is_on in places.items():
         if is_on and not values[schema.NODE_NAME]:

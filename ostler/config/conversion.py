@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import cast
 
@@ -69,17 +69,13 @@ def convert(source: str, data: bytes) -> str:
             f"From a file of {_FOREIGN[read.source_format]}, by 'ostler config convert'. {_LEGEND}", "# ", "# "
         ),
         *_listed("Other than there:", differences),
-        *_listed("Left out:", [_left_out(note) for note in loaded.notes if note.kind is NoteKind.IDLE]),
-        *_listed("Without meaning here:", [_without_meaning(note) for note in loaded.notes if _is_idle(note)]),
+        *_listed("Left out:", _of_kind(loaded.notes, NoteKind.IDLE)),
+        *_listed("Without meaning here:", _of_kind(loaded.notes, NoteKind.IGNORED)),
         f"{schema.API_VERSION_FIELD.key}: {schema.API_VERSION}",
         f"{schema.KIND_FIELD.key}: {schema.KIND}",
         *write_section(schema.ROOT, values, remark),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _is_idle(note: Note) -> bool:
-    return note.kind is NoteKind.IGNORED
 
 
 def _leave_out(values: Values, idle: set[Origin]) -> None:
@@ -88,12 +84,12 @@ def _leave_out(values: Values, idle: set[Origin]) -> None:
     values.put(schema.RESOURCES, kept, values.place(schema.RESOURCES))
 
 
-def _left_out(note: Note) -> str:
-    return f"{note.origin.key}, line {note.origin.line}: {note.text}"
-
-
-def _without_meaning(note: Note) -> str:
-    return f"{note.origin.key}, line {note.origin.line}: {note.text.removeprefix('has no meaning here: ')}"
+def _of_kind(notes: Iterable[Note], kind: NoteKind) -> list[str]:
+    return [
+        f"{note.origin.key}, line {note.origin.line}: {note.text.removeprefix('has no meaning here: ')}"
+        for note in notes
+        if note.kind is kind
+    ]
 
 
 def _listed(head: str, points: list[str]) -> Iterator[str]:

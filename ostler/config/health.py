@@ -69,22 +69,6 @@ _PACE = HealthPace()
 _DAY = "24h"
 
 
-class _Number(Integer):
-    """A whole number whose example is one that it accepts."""
-
-    def __init__(self, least: int, most: int, example: int) -> None:
-        super().__init__(least, most)
-        self.example = str(example)
-
-
-class _Harder(Choice[Action]):
-    """An action whose example is one that a scan does not overrule."""
-
-    def __init__(self) -> None:
-        super().__init__(Action)
-        self.example = Action.RESET.value
-
-
 DRY_RUN = ConfigField(
     "dryRun", Boolean(), False, "Judge, report and count, but offer devices as scans find them; nothing evicts."
 )
@@ -98,7 +82,7 @@ PROFILE = ConfigField(
 UNKNOWN: ConfigField[Action | None] = ConfigField(
     "unknown", Choice(Action), None, "Action for XIDs that the catalog lacks; absent: drain for catalog, else reset."
 )
-XID_NUMBERS = ConfigField("ids", ConfigList(_Number(1, 65535, 94), fewest=1), (), "Numbers of XIDs.", required=True)
+XID_NUMBERS = ConfigField("ids", ConfigList(Integer(1, 65535, 94), fewest=1), (), "Numbers of XIDs.", required=True)
 XID_ACTION = ConfigField("action", Choice(Action), Action.IGNORE, "Action for these XIDs.", required=True)
 XID_OVERRIDES = ConfigField(
     "overrides", ConfigList(Section(XID_NUMBERS, XID_ACTION), unique=False), (), "Actions for single XIDs."
@@ -145,7 +129,11 @@ SCANNED = frozenset({Trouble.ROW_REMAP, Trouble.SRAM, Trouble.RECOVERY, Trouble.
 """What scans find as well, and say themselves how bad it is."""
 ACTIONS: dict[Trouble, ConfigField[Action | None]] = {
     kind: ConfigField(
-        key_of(kind), _Harder() if kind in SCANNED else Choice(Action), DEFAULT_ACTIONS.get(kind), _SENTENCES[kind]
+        key_of(kind),
+        # The example is an action that a scan does not overrule.
+        Choice(Action, example=Action.RESET if kind in SCANNED else None),
+        DEFAULT_ACTIONS.get(kind),
+        _SENTENCES[kind],
     )
     for kind in (*DEFAULT_ACTIONS, Trouble.RECOVERY)
 }
@@ -159,7 +147,7 @@ EFFECTS: dict[Trouble, ConfigField[TaintEffect]] = {
     for kind in _WHAT
 }
 
-LOOKS = ConfigField("looks", _Number(1, 100, 5), _PACE.looks, "Polls in a row that must find a condition gone.")
+LOOKS = ConfigField("looks", Integer(1, 100, 5), _PACE.looks, "Polls in a row that must find a condition gone.")
 APART = ConfigField("apart", DurationType("1s", "10m"), _PACE.apart, "Shortest time between two such polls.")
 WARN = ConfigField("warn", DurationType("1s", _DAY), _PACE.warn, "Quiet time after an event with the action warn.")
 DRAIN = ConfigField("drain", DurationType("1s", _DAY), _PACE.drain, "Quiet time after an event with the action drain.")
@@ -168,7 +156,7 @@ QUIET = section(
 )
 
 TIMES = ConfigField(
-    "times", _Number(2, 100, 5), _PACE.flaps, "Number of times that a trouble must occur to count as flapping."
+    "times", Integer(2, 100, 5), _PACE.flaps, "Number of times that a trouble must occur to count as flapping."
 )
 WINDOW = ConfigField("window", DurationType("10s", _DAY), _PACE.window, "Time within which it must return to count.")
 LONGEST = ConfigField(

@@ -33,16 +33,12 @@ DEFAULT_HOOK = "/usr/bin/nvidia-ctk"
 _DOMAIN = "nvidia.com/"
 
 
-class _Version(StrEnum):
-    V1 = "v1"
-
-
-class _VersionWord(Choice[_Version]):
+class _VersionWord(Choice[str]):
     """The version; nothing is v1."""
 
-    def from_text(self, text: str) -> _Version:
+    def from_text(self, text: str) -> str:
         """See ``ValueType``."""
-        return super().from_text(text) if text else _Version.V1
+        return super().from_text(text or "v1")
 
 
 class _Discovery(StrEnum):
@@ -83,7 +79,7 @@ def _ignored(key: str, reason: str) -> ConfigField[bool]:
 
 
 _NO_LABELS = "node labels are not made here"
-_VERSION = ConfigField("version", _VersionWord(_Version), _Version.V1, "Version of the format.")
+_VERSION = ConfigField("version", _VersionWord(("v1",)), "v1", "Version of the format.")
 _MIG = ConfigField("migStrategy", Choice(MigStrategy), MigStrategy.NONE, "MIG strategy.")
 _DRIVER_ROOT = ConfigField("nvidiaDriverRoot", HostPath("/run/nvidia/driver"), "/", "Host folder of the driver.")
 _DEV_ROOT = ConfigField("nvidiaDevRoot", HostPath("/run/nvidia/driver", optional=True), "", "Host folder of dev/.")

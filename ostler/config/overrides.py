@@ -38,16 +38,6 @@ class SettingOverride(Value):
         return ".".join(field.key for field in (*self.sections, self.field))
 
     @property
-    def help(self) -> str:
-        """One sentence, as in the schema."""
-        return self.field.help
-
-    @property
-    def accepts(self) -> str:
-        """What may be given, in words."""
-        return self.field.type.accepts
-
-    @property
     def default(self) -> str:
         """The default as it would be written; lists with commas, a duration in seconds."""
         default = self.field.default

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ostler.config import nvidia, option_fields, schema, sriov, topology
@@ -54,14 +54,9 @@ def flags() -> str:
     return _table(("Flag", "Variable", "Key"), rows)
 
 
-def of_nvidia() -> str:
-    """The format of NVIDIA's device plugin."""
-    return _table(("Key there", "Here"), [(f"`{key}`", became) for key, became in nvidia.correspondence()])
-
-
-def of_sriov() -> str:
-    """The format of the SR-IOV network device plugin."""
-    return _table(("Key there", "Here"), [(f"`{key}`", became) for key, became in sriov.correspondence()])
+def of_plugin(correspondence: Iterable[tuple[str, str]]) -> str:
+    """The format of another plugin: each of its keys, and what became of it here."""
+    return _table(("Key there", "Here"), [(f"`{key}`", became) for key, became in correspondence])
 
 
 def of_topology() -> str:
@@ -76,8 +71,8 @@ def of_topology() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "keys": keys,
     "flags": flags,
-    "nvidia": of_nvidia,
-    "sriov": of_sriov,
+    "nvidia": lambda: of_plugin(nvidia.correspondence()),
+    "sriov": lambda: of_plugin(sriov.correspondence()),
     "topology": of_topology,
 }
 """Tables by the names that pages give them."""

@@ -114,10 +114,10 @@ class Choice(ScalarType[E]):
 
     takes_any = True  # whatever it is, the allowed words are the answer
 
-    def __init__(self, words: Iterable[E], later: dict[str, str] | None = None) -> None:
+    def __init__(self, words: Iterable[E], later: dict[str, str] | None = None, example: E | None = None) -> None:
         self.words: tuple[E, ...] = tuple(words)
         self.later = later or {}
-        self.example = str(self.words[0])
+        self.example = str(example or self.words[0])
         self.accepts = ", ".join(self.words)
 
     def from_text(self, text: str) -> E:
@@ -162,11 +162,10 @@ class Boolean(ScalarType[bool]):
 class Integer(ScalarType[int]):
     """A whole number within bounds."""
 
-    example = "0"
-
-    def __init__(self, least: int, most: int) -> None:
+    def __init__(self, least: int, most: int, example: int = 0) -> None:
         self.least = least
         self.most = most
+        self.example = str(example)
         self.accepts = f"only {least}" if least == most else f"whole numbers from {least} to {most}"
 
     def from_scalar(self, scalar: ScalarNode) -> int:

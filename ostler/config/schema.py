@@ -6,8 +6,6 @@ they cannot disagree. ``resources`` and ``building`` check what fields mean toge
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from driver.names import Peer, TaintEffect
 from node.ledger.processes import DAEMONS
 from node.rules import DeviceIds, Doors
@@ -28,12 +26,11 @@ from ostler.config.scalars import (
 from ostler.config.section import ConfigField, ConfigList, Section, section
 from ostler.config.settings import (
     INSTANCE,
-    DoorByNode,
     EventsChoice,
     LogFormat,
     LogLevel,
     MigStrategy,
-    PatchAllocatable,
+    OnOff,
     RegistrationChoice,
 )
 
@@ -41,18 +38,10 @@ API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Config"
 
 
-class _ApiVersion(StrEnum):
-    V1ALPHA1 = API_VERSION
-
-
-class _Kind(StrEnum):
-    CONFIG = KIND
-
-
 API_VERSION_FIELD = ConfigField(
-    "apiVersion", Choice(_ApiVersion), _ApiVersion.V1ALPHA1, "Version of this format.", required=True
+    "apiVersion", Choice((API_VERSION,)), API_VERSION, "Version of this format.", required=True
 )
-KIND_FIELD = ConfigField("kind", Choice(_Kind), _Kind.CONFIG, "Kind of this document.", required=True)
+KIND_FIELD = ConfigField("kind", Choice((KIND,)), KIND, "Kind of this document.", required=True)
 NODE_NAME = ConfigField(
     "nodeName",
     Text(
@@ -147,14 +136,14 @@ KUBECONFIG = ConfigField(
 )
 DOOR_BY_NODE = ConfigField(
     "doorByNode",
-    Choice(DoorByNode),
-    DoorByNode.OFF,
+    Choice(OnOff),
+    OnOff.OFF,
     "on: the label ostler.dev/door and the annotation ostler.dev/doors of this Node override the door of a rule.",
 )
 PATCH_ALLOCATABLE = ConfigField(
     "patchAllocatable",
-    Choice(PatchAllocatable),
-    PatchAllocatable.OFF,
+    Choice(OnOff),
+    OnOff.OFF,
     "on: the agent writes the number of its healthy devices into status.allocatable of this Node at once, so that the"
     " scheduler does not wait for the kubelet's report.",
 )

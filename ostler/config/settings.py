@@ -116,19 +116,11 @@ class EventsChoice(StrEnum):
     """Never: the API server is not spoken to."""
 
 
-class DoorByNode(StrEnum):
-    """Whether a label or an annotation of the own Node goes before the door of a rule."""
+class OnOff(StrEnum):
+    """Whether the agent does something that nodes do without by default."""
 
     ON = "on"
     OFF = "off"
-
-
-class PatchAllocatable(StrEnum):
-    """Whether the agent writes the allocatable of its own Node, as soon as what it shows has changed."""
-
-    ON = "on"
-    OFF = "off"
-    """The kubelet reports it within its period."""
 
 
 @value

@@ -81,10 +81,6 @@ class _LinkType(StrEnum):
     INFINIBAND = "infiniband"
 
 
-class _AuxType(StrEnum):
-    SF = "sf"
-
-
 _LINK_TYPES = {_LinkType.ETHER: LinkType.ETHERNET, _LinkType.INFINIBAND: LinkType.INFINIBAND}
 
 
@@ -157,7 +153,7 @@ _LINKS = ConfigField("linkTypes", ConfigList(Choice(_LinkType)), (), "Link types
 _PKEYS = ConfigField("pKeys", ConfigList(PartitionKey()), (), "Partition keys.")
 _RDMA = ConfigField("isRdma", Boolean(), False, "RDMA.")
 _VHOST = ConfigField("needVhostNet", Boolean(), False, "vhost-net.")
-_AUX_TYPES = ConfigField("auxTypes", ConfigList(Choice(_AuxType)), (), "Kinds of auxiliary device.")
+_AUX_TYPES = ConfigField("auxTypes", ConfigList(Choice(("sf",))), (), "Kinds of auxiliary device.")
 _DDP = ConfigField(
     "ddpProfiles",
     _Unserved(f"asks for devices by their DDP profile, {_NOT_SERVED}", "remove it, and select by pciAddresses"),

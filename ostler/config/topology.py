@@ -21,7 +21,6 @@ the file has twice is one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 
 from node.topology.model import PlaceOverride
@@ -127,14 +126,6 @@ class _Address(ScalarType[tuple[str, Origin]]):
         return {"type": "string", "pattern": f"^{FORM}$"}
 
 
-class _ApiVersion(StrEnum):
-    V1ALPHA1 = API_VERSION
-
-
-class _Kind(StrEnum):
-    TOPOLOGY = KIND
-
-
 DEVICES = ConfigField(
     "devices", ConfigList(_Address(), most=1024, unique=False), (), "PCI addresses of devices right here."
 )
@@ -158,8 +149,8 @@ HOST_BRIDGES = ConfigField(
     required=True,
 )
 ROOT = Section(
-    ConfigField("apiVersion", Choice(_ApiVersion), _ApiVersion.V1ALPHA1, "Version of this format.", required=True),
-    ConfigField("kind", Choice(_Kind), _Kind.TOPOLOGY, "Kind of this document.", required=True),
+    ConfigField("apiVersion", Choice((API_VERSION,)), API_VERSION, "Version of this format.", required=True),
+    ConfigField("kind", Choice((KIND,)), KIND, "Kind of this document.", required=True),
     HOST_BRIDGES,
 )
 

@@ -243,21 +243,11 @@ _WELL_KNOWN = {
 }
 
 NAMED_TYPES: Mapping[str, Type] = {
-    "bool": BOOL,
-    "bytes": BYTES,
-    "double": DOUBLE,
+    **{each.name: each for each in (BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT, IP, CIDR)},
+    **{each.name: each for each in (list_of(DYN), map_of(DYN, DYN), optional_of(parameter("V")))},
     "duration": DURATION,
-    "int": INT,
-    "list": list_of(DYN),
-    "map": map_of(DYN, DYN),
-    "null_type": NULL,
-    "string": STRING,
     "timestamp": TIMESTAMP,
     "type": Type(TypeKind.TYPE, "type"),
-    "uint": UINT,
-    "optional_type": optional_of(parameter("V")),
-    "net.IP": IP,
-    "net.CIDR": CIDR,
     **{name: each.type for name, each in _WELL_KNOWN.items()},
 }
 

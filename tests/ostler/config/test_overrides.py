@@ -149,8 +149,8 @@ def test_the_table_has_every_flag_once_and_every_key_exists() -> None:
             assert field in section.fields
             if isinstance(field.type, Section):
                 section = field.type
-        assert override.help.endswith(".")
-        assert override.accepts
+        assert override.field.help.endswith(".")
+        assert override.field.type.accepts
 
 
 @pytest.mark.parametrize("override", OVERRIDES, ids=lambda override: override.flag)
