@@ -91,103 +91,83 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
     def __init__(self, view: AgentView) -> None:
         self._view = view
 
-    async def GetStatus(  # noqa: N802
-        self, request: agent_pb2.GetStatusRequest, context: Context
-    ) -> agent_pb2.GetStatusResponse:
+    async def GetStatus(self, request: agent_pb2.GetStatusRequest, context: Context) -> agent_pb2.GetStatusResponse:
         """How the agent is and what it serves."""
         return self._view.status()
 
-    async def ListDevices(  # noqa: N802
+    async def ListDevices(
         self, request: agent_pb2.ListDevicesRequest, context: Context
     ) -> agent_pb2.ListDevicesResponse:
         """Every device and where it is offered."""
         dra = self._view.dra()
         return devices_message(*self._view.devices(), Offer() if dra is None else dra.offer)
 
-    async def GetTopology(  # noqa: N802
+    async def GetTopology(
         self, request: agent_pb2.GetTopologyRequest, context: Context
     ) -> agent_pb2.GetTopologyResponse:
         """Where the devices are."""
         snapshot, _ = self._view.devices()
         return topology_message(snapshot)
 
-    async def Rescan(  # noqa: N802
-        self, request: agent_pb2.RescanRequest, context: Context
-    ) -> agent_pb2.RescanResponse:
+    async def Rescan(self, request: agent_pb2.RescanRequest, context: Context) -> agent_pb2.RescanResponse:
         """Scan now and answer when the result is published."""
         generation, changes = await self._view.rescan()
         return agent_pb2.RescanResponse(generation=generation, changes=changes)
 
-    async def Reload(  # noqa: N802
-        self, request: agent_pb2.ReloadRequest, context: Context
-    ) -> agent_pb2.ReloadResponse:
+    async def Reload(self, request: agent_pb2.ReloadRequest, context: Context) -> agent_pb2.ReloadResponse:
         """Read the configuration again; the error names every problem when it is not usable."""
         return agent_pb2.ReloadResponse(changes=await _answer(context, self._view.reload()))
 
-    async def Quiesce(  # noqa: N802
-        self, request: agent_pb2.QuiesceRequest, context: Context
-    ) -> agent_pb2.QuiesceResponse:
+    async def Quiesce(self, request: agent_pb2.QuiesceRequest, context: Context) -> agent_pb2.QuiesceResponse:
         """Let go of the driver and answer when that is done; INTERNAL where the driver could not be let go of."""
         quiesced = self._view.quiesce(request.reason or "no reason was given")
         generation, changes = await _answer(context, quiesced)
         return agent_pb2.QuiesceResponse(generation=generation, changes=changes)
 
-    async def Resume(  # noqa: N802
-        self, request: agent_pb2.ResumeRequest, context: Context
-    ) -> agent_pb2.ResumeResponse:
+    async def Resume(self, request: agent_pb2.ResumeRequest, context: Context) -> agent_pb2.ResumeResponse:
         """Use the driver again and answer when the next scan is published."""
         generation, changes = await _answer(context, self._view.resume())
         return agent_pb2.ResumeResponse(generation=generation, changes=changes)
 
-    async def ListHolds(  # noqa: N802
-        self, request: agent_pb2.ListHoldsRequest, context: Context
-    ) -> agent_pb2.ListHoldsResponse:
+    async def ListHolds(self, request: agent_pb2.ListHoldsRequest, context: Context) -> agent_pb2.ListHoldsResponse:
         """Who has which device, and what is withheld because of it."""
         return (await self._holds(context)).report()
 
-    async def ReleaseHold(  # noqa: N802
+    async def ReleaseHold(
         self, request: agent_pb2.ReleaseHoldRequest, context: Context
     ) -> agent_pb2.ReleaseHoldResponse:
         """Release a device that is pending release."""
         changes = await _answer(context, (await self._holds(context)).release(request.device))
         return agent_pb2.ReleaseHoldResponse(changes=changes)
 
-    async def ListHealth(  # noqa: N802
-        self, request: agent_pb2.ListHealthRequest, context: Context
-    ) -> agent_pb2.ListHealthResponse:
+    async def ListHealth(self, request: agent_pb2.ListHealthRequest, context: Context) -> agent_pb2.ListHealthResponse:
         """How every device is."""
         return (await self._health(context)).report()
 
-    async def SetHealth(  # noqa: N802
-        self, request: agent_pb2.SetHealthRequest, context: Context
-    ) -> agent_pb2.SetHealthResponse:
+    async def SetHealth(self, request: agent_pb2.SetHealthRequest, context: Context) -> agent_pb2.SetHealthResponse:
         """Override a device's health."""
         changes = await _answer(context, (await self._health(context)).set_health(request))
         return agent_pb2.SetHealthResponse(changes=changes)
 
-    async def ClearHealth(  # noqa: N802
+    async def ClearHealth(
         self, request: agent_pb2.ClearHealthRequest, context: Context
     ) -> agent_pb2.ClearHealthResponse:
         """Remove a device's override."""
         changes = await _answer(context, (await self._health(context)).clear_health(request))
         return agent_pb2.ClearHealthResponse(changes=changes)
 
-    async def ReleaseBrake(  # noqa: N802
+    async def ReleaseBrake(
         self, request: agent_pb2.ReleaseBrakeRequest, context: Context
     ) -> agent_pb2.ReleaseBrakeResponse:
         """Release the eviction limit of a kind."""
         changes = await _answer(context, (await self._health(context)).release_eviction_limit(request))
         return agent_pb2.ReleaseBrakeResponse(changes=changes)
 
-    async def ListSlices(  # noqa: N802
-        self, request: agent_pb2.ListSlicesRequest, context: Context
-    ) -> agent_pb2.ListSlicesResponse:
+    async def ListSlices(self, request: agent_pb2.ListSlicesRequest, context: Context) -> agent_pb2.ListSlicesResponse:
         """What is published; FAILED_PRECONDITION without DRA."""
         return (await self._dra(context)).slices()
 
-    async def ListClaims(  # noqa: N802
-        self, request: agent_pb2.ListClaimsRequest, context: Context
-    ) -> agent_pb2.ListClaimsResponse:
+    async def ListClaims(self, request: agent_pb2.ListClaimsRequest, context: Context) -> agent_pb2.ListClaimsResponse:
         """What is prepared; FAILED_PRECONDITION without DRA."""
         return (await self._dra(context)).claims()
 

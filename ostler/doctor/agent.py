@@ -122,30 +122,10 @@ def read_folder(path: Path) -> FolderFacts:
     )
 
 
-def _socket(view: NodeView) -> CheckFinding:
-    return judge_socket(view.agent())
-
-
-def _readiness(view: NodeView) -> CheckFinding:
-    return judge_readiness(view.agent())
-
-
-def _quiesced(view: NodeView) -> CheckFinding:
-    return judge_quiesced(view.agent(), view.quiesced)
-
-
-def _version(view: NodeView) -> CheckFinding:
-    return judge_version(view.agent())
-
-
 def _http(view: NodeView) -> CheckFinding:
     address, agent = view.settings.http, view.agent()
     answer = ask_http(address) if address is not None and agent.status is not None else None
     return judge_http(answer, address, agent)
-
-
-def _state(view: NodeView) -> CheckFinding:
-    return judge_state(read_folder(view.settings.state_dir), root=view.uid == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,10 +290,6 @@ def judge_configuration(loaded: Loaded, problems: tuple[str, ...]) -> CheckFindi
     return ok(f"usable ({loaded.source_format}), offers {several(names)}{more}")
 
 
-def _configuration(view: NodeView) -> CheckFinding:
-    return judge_configuration(view.loaded, view.problems)
-
-
 CONFIGURATION = CheckSubject(
     "configuration",
     (
@@ -321,7 +297,7 @@ CONFIGURATION = CheckSubject(
             "configuration",
             "The configuration file, flags and variables are usable, and all of them have effect",
             "Correct what `ostler config check FILE` names, then run `ostler reload`",
-            _configuration,
+            lambda view: judge_configuration(view.loaded, view.problems),
         ),
     ),
 )
@@ -334,25 +310,25 @@ SUBJECT = CheckSubject(
             "agent-socket",
             "The running agent answers at its own socket",
             "Start it; its log says why it ended",
-            _socket,
+            lambda view: judge_socket(view.agent()),
         ),
         Check(
             "agent-ready",
             "The agent is ready, and none of its sources has failed",
             "Do what the reason says; `ostler status` has all of them",
-            _readiness,
+            lambda view: judge_readiness(view.agent()),
         ),
         Check(
             "agent-quiesced",
             "The driver is not left alone any more",
             "Run `ostler resume` when the driver has been replaced",
-            _quiesced,
+            lambda view: judge_quiesced(view.agent(), view.quiesced),
         ),
         Check(
             "agent-version",
             "The agent and this command have the same version",
             "Restart the agent after an update",
-            _version,
+            lambda view: judge_version(view.agent()),
         ),
         *LOCK_CHECKS,
         Check(
@@ -365,7 +341,7 @@ SUBJECT = CheckSubject(
             "state-folder",
             "The state folder can be written, and by nobody else",
             "Correct its permissions, or give another folder",
-            _state,
+            lambda view: judge_state(read_folder(view.settings.state_dir), root=view.uid == 0),
         ),
     ),
 )

@@ -138,10 +138,6 @@ def _host_use(view: NodeView) -> CheckFinding:
     return judge_host_use(devices, offer(Snapshot(1, devices), view.settings.rules, NOTHING_HELD, Door.PLUGIN))
 
 
-def _firmware(view: NodeView) -> CheckFinding:
-    return judge_firmware(view.devices())
-
-
 NICS = CheckSubject(
     "nics",
     (
@@ -157,6 +153,11 @@ NICS = CheckSubject(
             "Take its name out of the rule",
             _host_use,
         ),
-        Check("nic-firmware", "NICs of one model have one firmware version", "Bring them to one version", _firmware),
+        Check(
+            "nic-firmware",
+            "NICs of one model have one firmware version",
+            "Bring them to one version",
+            lambda view: judge_firmware(view.devices()),
+        ),
     ),
 )

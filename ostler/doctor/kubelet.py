@@ -145,14 +145,6 @@ def _fault(folder: Path) -> SocketError | None:
     return None
 
 
-def _device_plugins(view: NodeView) -> CheckFinding:
-    return _place(view, view.settings.kubelet.device_plugin_dir, registry=False)
-
-
-def _registry(view: NodeView) -> CheckFinding:
-    return _place(view, view.settings.kubelet.registry_dir, registry=True)
-
-
 def _place(view: NodeView, folder: Path, *, registry: bool) -> CheckFinding:
     choice = view.settings.kubelet.registration
     return judge_place(_fault(folder), folder, choice, registry=registry, root=view.uid == 0)
@@ -175,10 +167,6 @@ def _root(view: NodeView) -> CheckFinding:
     )
 
 
-def _health(view: NodeView) -> CheckFinding:
-    return judge_health(ask_health(view.kubelet_health), view.kubelet_health)
-
-
 SUBJECT = CheckSubject(
     "kubelet",
     (
@@ -186,13 +174,13 @@ SUBJECT = CheckSubject(
             "kubelet-device-plugins",
             "The kubelet's `device-plugins` folder takes our sockets: it is there, writable, and closed to others",
             "Mount the folder writable, or correct `kubelet.devicePluginDir`",
-            _device_plugins,
+            lambda view: _place(view, view.settings.kubelet.device_plugin_dir, registry=False),
         ),
         Check(
             "kubelet-registry",
             "The kubelet's `plugins_registry` folder takes our sockets",
             "Mount the folder writable, or correct `kubelet.pluginsRegistryDir`",
-            _registry,
+            lambda view: _place(view, view.settings.kubelet.registry_dir, registry=True),
         ),
         Check("kubelet-socket", "A kubelet listens at `kubelet.sock`", "Start the kubelet", _socket),
         Check(
@@ -207,6 +195,11 @@ SUBJECT = CheckSubject(
             "Set `kubelet.pluginsRegistryDir`, in the chart `kubeletRoot`",
             _root,
         ),
-        Check("kubelet-health", "The kubelet's own `/healthz`", "Look at the kubelet's log", _health),
+        Check(
+            "kubelet-health",
+            "The kubelet's own `/healthz`",
+            "Look at the kubelet's log",
+            lambda view: judge_health(ask_health(view.kubelet_health), view.kubelet_health),
+        ),
     ),
 )

@@ -79,14 +79,6 @@ def _condition(node: JsonObject, kind: str) -> str:
     return next((text_at(each, "status") for each in found if text_at(each, "type") == kind), "")
 
 
-def _api(view: NodeView) -> CheckFinding:
-    return judge_api(view.node(), view.settings.node_name)
-
-
-def _node(view: NodeView) -> CheckFinding:
-    return judge_node(view.node())
-
-
 def _allocatable(view: NodeView) -> CheckFinding:
     answer, agent = view.node(), view.agent()
     if answer.node is None:
@@ -107,13 +99,13 @@ SUBJECT = CheckSubject(
             "kubernetes-api",
             "The API server answers and lets us read our Node, where it is used",
             "Give a service account that may get nodes, or a kubeconfig",
-            _api,
+            lambda view: judge_api(view.node(), view.settings.node_name),
         ),
         Check(
             "kubernetes-node",
             "The Node of our name is this machine, ready, and its kubelet is new enough",
             "Give this node's own name with `--node-name`",
-            _node,
+            lambda view: judge_node(view.node()),
         ),
         Check(
             "kubernetes-allocatable",

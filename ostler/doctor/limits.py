@@ -202,14 +202,6 @@ def _size(number: int) -> str:
     return f"{amount:.0f} {unit}"
 
 
-def _instances(view: NodeView) -> CheckFinding:
-    return judge_instances(read_inotify(view.proc, os.geteuid()), refused_inotify())
-
-
-def _watches(view: NodeView) -> CheckFinding:
-    return judge_watches(read_inotify(view.proc, os.geteuid()))
-
-
 def _files(view: NodeView) -> CheckFinding:
     pid, name = whose(view)
     return judge_files(read_files(view.proc, pid), name)
@@ -228,13 +220,13 @@ SUBJECT = CheckSubject(
             "inotify-instances",
             "Inotify instances left for our user (`fs.inotify.max_user_instances`)",
             "Raise `fs.inotify.max_user_instances`; until then folders are looked at four times a second",
-            _instances,
+            lambda view: judge_instances(read_inotify(view.proc, os.geteuid()), refused_inotify()),
         ),
         Check(
             "inotify-watches",
             "Inotify watches left for our user (`fs.inotify.max_user_watches`)",
             "Raise `fs.inotify.max_user_watches`",
-            _watches,
+            lambda view: judge_watches(read_inotify(view.proc, os.geteuid())),
         ),
         Check(
             "open-files",

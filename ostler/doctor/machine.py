@@ -172,21 +172,9 @@ def whose(view: NodeView) -> tuple[int | str, str]:
     return "self", "this command"
 
 
-def _machine_id(view: NodeView) -> CheckFinding:
-    return judge_machine_id(text_of(view.host / "etc/machine-id"))
-
-
-def _clock(view: NodeView) -> CheckFinding:
-    return judge_clock(ClockFacts(view.clock(), _booted(view.proc), read_synchronised()))
-
-
 def _rights(view: NodeView) -> CheckFinding:
     pid, name = whose(view)
     return judge_rights(read_rights(view.proc, pid), name)
-
-
-def _security(view: NodeView) -> CheckFinding:
-    return judge_security(read_security(view.sys, view.proc, whose(view)[0]))
 
 
 SUBJECT = CheckSubject(
@@ -196,13 +184,13 @@ SUBJECT = CheckSubject(
             "machine-id",
             "`/etc/machine-id` is readable, by which the agent tells whether a Node object is this machine's",
             "Run `systemd-machine-id-setup`; in a pod mount the host's file read-only",
-            _machine_id,
+            lambda view: judge_machine_id(text_of(view.host / "etc/machine-id")),
         ),
         Check(
             "clock",
             "The clock is synchronised, not years off, and the boot is not in the future",
             "Run a time service (chrony, systemd-timesyncd)",
-            _clock,
+            lambda view: judge_clock(ClockFacts(view.clock(), _booted(view.proc), read_synchronised())),
         ),
         Check(
             "rights",
@@ -214,7 +202,7 @@ SUBJECT = CheckSubject(
             "security-modules",
             "SELinux and AppArmor let the agent reach the kubelet's sockets",
             "Give the pod `seLinuxOptions` with type `spc_t`, or the AppArmor profile `unconfined`",
-            _security,
+            lambda view: judge_security(read_security(view.sys, view.proc, whose(view)[0])),
         ),
     ),
 )

@@ -95,10 +95,6 @@ def _quiet(view: NodeView) -> CheckFinding | None:
     return None if reason is None else skipped(f"quiesced ({reason}): the driver is left alone")
 
 
-def _answer(view: NodeView) -> CheckFinding:
-    return _quiet(view) or judge_answer(view.nvml(), view.gpu_functions(VENDOR))
-
-
 def _versions(view: NodeView) -> CheckFinding:
     quiet = _quiet(view)
     if quiet is not None:
@@ -167,14 +163,6 @@ def _module(view: NodeView) -> CheckFinding:
     return judge_module(view.gpu_functions(VENDOR), version, view.quiesced)
 
 
-def _binding(view: NodeView) -> CheckFinding:
-    return judge_binding(view.gpu_functions(VENDOR))
-
-
-def _nouveau(view: NodeView) -> CheckFinding:
-    return judge_nouveau(view.gpu_functions(VENDOR), loaded=(view.sys / "module/nouveau").exists())
-
-
 DRIVER_CHECKS = (
     Check(
         "nvidia-module",
@@ -187,14 +175,14 @@ DRIVER_CHECKS = (
         "nvidia-binding",
         "Every NVIDIA GPU is bound to nvidia or vfio-pci",
         "Bind it to nvidia",
-        _binding,
+        lambda view: judge_binding(view.gpu_functions(VENDOR)),
         hardware=True,
     ),
     Check(
         "nouveau",
         "nouveau has not taken a GPU and is not loaded",
         "Blacklist nouveau in `/etc/modprobe.d`, rebuild the initramfs, reboot",
-        _nouveau,
+        lambda view: judge_nouveau(view.gpu_functions(VENDOR), loaded=(view.sys / "module/nouveau").exists()),
         hardware=True,
     ),
 )
@@ -260,7 +248,7 @@ CHECKS = (
         "nvml",
         "NVML can be loaded and answers for every GPU (asked in a process of its own, which may hang)",
         "Install the driver, or set `nvidia.driverRoot`; see `dmesg` for Xid messages",
-        _answer,
+        lambda view: _quiet(view) or judge_answer(view.nvml(), view.gpu_functions(VENDOR)),
         hardware=True,
         deadline=TIMEOUT + 5,
     ),

@@ -149,10 +149,6 @@ def difference(ours: frozenset[str], theirs: frozenset[str]) -> str:
     return "; ".join(parts + ([f"not ours: {several(extra, 2)}"] if extra else []))
 
 
-def _states(view: NodeView) -> CheckFinding:
-    return judge_states(view.agent())
-
-
 def _checkpoint_path(view: NodeView) -> Path:
     return view.settings.kubelet.device_plugin_dir / FILE_NAME
 
@@ -311,7 +307,7 @@ SUBJECT = CheckSubject(
             "registration",
             "Every resource of the agent is registered and has its device stream",
             "Do what the text of the resource says",
-            _states,
+            lambda view: judge_states(view.agent()),
         ),
         Check(
             "kubelet-devices",
