@@ -26,8 +26,8 @@ from ostler.config.patterns import (
     parse_address,
     spelling,
 )
-from ostler.config.scalars import BadValue, Boolean, Choice, Integer, JsonObject, ScalarType
-from ostler.config.section import ConfigField, ConfigList, Section, section
+from ostler.config.scalars import BadValue, Boolean, Choice, Integer, JsonObject, ScalarType, ValueType
+from ostler.config.section import ConfigField, ConfigList, Section, T, section
 
 MAX_INTERFACE = 15
 """Bytes of an interface's name (the kernel's IFNAMSIZ less the zero byte)."""
@@ -207,62 +207,48 @@ class LinkType(StrEnum):
     INFINIBAND = "infiniband"
 
 
-KINDS = ConfigField("kind", ConfigList(Choice(DeviceKind), fewest=1, single=True), (), "Kinds of device.")
-VENDOR = ConfigField("vendor", ConfigList(Choice(VENDOR_NAMES), fewest=1, single=True), (), "Vendors.")
-PRODUCTS = ConfigField(
-    "product",
-    ConfigList(Pattern(), fewest=1, single=True),
-    (),
-    "Product names; the vendor may be left out, and - may stand for a blank.",
-)
-PROFILES = ConfigField(
-    "profile", ConfigList(ProfilePattern(), fewest=1, single=True), (), "MIG profiles, or AMD's partition modes."
-)
-UUIDS = ConfigField("uuid", ConfigList(UuidPattern(), fewest=1, single=True), (), "UUIDs.")
-PCI_ADDRESSES = ConfigField("pciAddress", ConfigList(PciPattern(), fewest=1, single=True), (), "PCI addresses.")
-NAMES = ConfigField(
-    "name", ConfigList(NamePattern(), fewest=1, single=True), (), "Device names, as 'ostler devices' shows them."
-)
+def _any_of(key: str, kind: ValueType[T], text: str) -> ConfigField[tuple[T, ...]]:
+    """A field of one value or of a list of values, of which a device has one."""
+    return ConfigField(key, ConfigList(kind, fewest=1, single=True), (), text)
+
+
+KINDS = _any_of("kind", Choice(DeviceKind), "Kinds of device.")
+VENDOR = _any_of("vendor", Choice(VENDOR_NAMES), "Vendors.")
+PRODUCTS = _any_of("product", Pattern(), "Product names; the vendor may be left out, and - may stand for a blank.")
+PROFILES = _any_of("profile", ProfilePattern(), "MIG profiles, or AMD's partition modes.")
+UUIDS = _any_of("uuid", UuidPattern(), "UUIDs.")
+PCI_ADDRESSES = _any_of("pciAddress", PciPattern(), "PCI addresses.")
+NAMES = _any_of("name", NamePattern(), "Device names, as 'ostler devices' shows them.")
 MIG_ENABLED: ConfigField[bool | None] = ConfigField(
     "migEnabled", Boolean(), None, "Whole GPUs with MIG mode on (true) or off (false)."
 )
 WHOLE_INSTANCES = ConfigField(
     "wholeInstances", Boolean(), False, "Only MIG devices whose compute instance fills its GPU instance."
 )
-DRIVERS = ConfigField("drivers", ConfigList(DriverName(), fewest=1, single=True), (), "Kernel drivers.")
-PCI_VENDORS = ConfigField("pciVendors", ConfigList(PciId("15b3"), fewest=1, single=True), (), "PCI vendor ids of NICs.")
-PCI_DEVICES = ConfigField("pciDevices", ConfigList(PciId("101e"), fewest=1, single=True), (), "PCI device ids of NICs.")
-FUNCTIONS = ConfigField(
+DRIVERS = _any_of("drivers", DriverName(), "Kernel drivers.")
+PCI_VENDORS = _any_of("pciVendors", PciId("15b3"), "PCI vendor ids of NICs.")
+PCI_DEVICES = _any_of("pciDevices", PciId("101e"), "PCI device ids of NICs.")
+FUNCTIONS = _any_of(
     "functions",
-    ConfigList(Choice(NicFunction), fewest=1, single=True),
-    (),
+    Choice(NicFunction),
     "NICs that are physical functions or without SR-IOV (pf), virtual functions (vf), subfunctions (sf).",
 )
-INTERFACES = ConfigField(
+INTERFACES = _any_of(
     "interfaces",
-    ConfigList(Functions(), fewest=1, single=True),
-    (),
+    Functions(),
     "NICs by the interface of their physical function; NAME#0-3,7 for virtual functions by number.",
 )
-ROOT_DEVICES = ConfigField(
+ROOT_DEVICES = _any_of(
     "rootDevices",
-    ConfigList(RootFunctions(), fewest=1, single=True),
-    (),
+    RootFunctions(),
     "NICs by the PCI address of their physical function; ADDRESS#0-3,7 for virtual functions by number.",
 )
-LINK_TYPES = ConfigField("linkTypes", ConfigList(Choice(LinkType), fewest=1, single=True), (), "Link types of NICs.")
+LINK_TYPES = _any_of("linkTypes", Choice(LinkType), "Link types of NICs.")
 RDMA: ConfigField[bool | None] = ConfigField(
     "rdma", Boolean(), None, "NICs with an RDMA device (true) or without one (false)."
 )
-ACPI_INDEXES = ConfigField(
-    "acpiIndexes",
-    ConfigList(Integer(0, 0xFFFFFFFF), fewest=1, single=True),
-    (),
-    "NICs by the index that the firmware gives them.",
-)
-PARTITION_KEYS = ConfigField(
-    "pKeys", ConfigList(PartitionKey(), fewest=1, single=True), (), "NICs by their default InfiniBand partition key."
-)
+ACPI_INDEXES = _any_of("acpiIndexes", Integer(0, 0xFFFFFFFF), "NICs by the index that the firmware gives them.")
+PARTITION_KEYS = _any_of("pKeys", PartitionKey(), "NICs by their default InfiniBand partition key.")
 NIC_FACTS = (
     PCI_VENDORS,
     PCI_DEVICES,
