@@ -129,7 +129,7 @@ def test_an_agent_that_waits_for_one_with_another_state_folder_is_told(tmp_path:
     says(
         judge_kubelet_lock(folder, agent(), active=True),
         CheckVerdict.SKIPPED,
-        "nobody that can be seen from here holds",
+        "no process that can be seen from here holds",
     )
     assert folder.try_acquire()
     mine = f"process {os.getpid()}"
