@@ -21,7 +21,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kube.bodies import JsonObject, count_of, object_at, text_at
@@ -133,13 +133,11 @@ class NodeStatus:
         settings: Settings,
         events: EventSink,
         surroundings: ApiEnvironment,
-        monotonic: Callable[[], float] = time.monotonic,
         rise: float = RISE,
     ) -> None:
         self._settings = settings
         self._events = events
         self._surroundings = surroundings
-        self._monotonic = monotonic
         self._plan = AllocatablePlan(rise)
         self._changed = threading.Condition()
         self._closed = threading.Event()
@@ -152,7 +150,7 @@ class NodeStatus:
     def show(self, resources: Iterable[ResourceStatus]) -> None:
         """What the plugin door shows has changed, or who follows it; does not block."""
         with self._changed:
-            self._plan.show(followed(resources), self._monotonic())
+            self._plan.show(followed(resources), time.monotonic())
             self._changed.notify()
 
     def reasons(self) -> tuple[str, ...]:
@@ -198,7 +196,7 @@ class NodeStatus:
             except KubeError as error:
                 self._failed(error)
                 with self._changed:
-                    self._plan.again(counts, self._monotonic())
+                    self._plan.again(counts, time.monotonic())
                 self._closed.wait(backoff.delay(error.retry_after if isinstance(error, RequestError) else None))
             else:
                 backoff.reset()
@@ -208,9 +206,9 @@ class NodeStatus:
         """Numbers whose turn has come; empty when closed."""
         with self._changed:
             while not self._closed.is_set():
-                if counts := self._plan.take(self._monotonic()):
+                if counts := self._plan.take(time.monotonic()):
                     return counts
-                self._changed.wait(self._plan.wait(self._monotonic()))
+                self._changed.wait(self._plan.wait(time.monotonic()))
         return {}
 
     def _tell(self, counts: Mapping[str, int]) -> None:

@@ -89,7 +89,7 @@ async def test_messages_that_are_none_are_refused_and_claims_served(box: Claimed
         stub = api_pb2_grpc.DRAPluginStub(channel)
         named = [api_pb2.Claim(uid=uid, name="n", namespace="d") for uid in ("../x", "a" * 5000, "\n", "ü", "x/../y")]
         answer = await stub.NodePrepareResources(api_pb2.NodePrepareResourcesRequest(claims=named), timeout=60)
-        assert all(entry.error.endswith("is no claim's UID") for entry in answer.claims.values())
+        assert all(entry.error.endswith("is not a claim's UID") for entry in answer.claims.values())
         many = [api_pb2.Claim(uid=f"u-{number}", name="n", namespace="default") for number in range(1000)]
         released = await stub.NodeUnprepareResources(api_pb2.NodeUnprepareResourcesRequest(claims=many), timeout=60)
         assert {entry.error for entry in released.claims.values()} == {""}
