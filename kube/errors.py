@@ -41,10 +41,6 @@ class NotServed(KubeError):
 
     def __init__(self, server: str, group: str, versions: str, fix: str) -> None:
         super().__init__(f"{server} does not serve {versions} of the API group {group}; {fix}")
-        self.server = server
-        self.group = group
-        self.versions = versions
-        self.fix = fix
 
 
 class RequestError(KubeError):

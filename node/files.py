@@ -64,7 +64,6 @@ class ReadFailed(FileError):
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, f"{path} cannot be read: {reason}")
-        self.reason = reason
 
 
 class RecordDamaged(FileError):
@@ -73,7 +72,6 @@ class RecordDamaged(FileError):
     def __init__(self, path: Path, reason: str, aside: Path | None) -> None:
         where = f"it was set aside as {aside.name}" if aside is not None else "it could not be set aside"
         super().__init__(path, f"{path} is damaged: {reason}; {where}")
-        self.reason = reason
         self.aside = aside
 
 

@@ -41,8 +41,6 @@ class LockError(Exception):
         advice: str = "check the state folder's permissions",
     ) -> None:
         super().__init__(f"{path}: {what} ({problem}); {advice}")
-        self.path = path
-        self.problem = problem
 
 
 class InstanceLock:

@@ -48,7 +48,6 @@ class RegisterRefused(Exception):
 
     def __init__(self, resource: str, reason: str) -> None:
         super().__init__(f"the kubelet refused to register {resource}: {reason}")
-        self.resource = resource
         self.reason = reason
 
 

@@ -28,9 +28,7 @@ class ListTooLarge(Exception):
             f"resource {resource}: a list of {devices} devices has {size} bytes and the kubelet takes {LIMIT}; "
             "the list shown before stays; split the resource into several by rules"
         )
-        self.resource = resource
         self.size = size
-        self.devices = devices
 
 
 def encode(devices: Iterable[OfferedDevice], *, hints: bool = True) -> api_pb2.ListAndWatchResponse:

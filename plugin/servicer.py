@@ -67,10 +67,6 @@ class BadDevices(DevicePluginError):
         if unhealthy:
             parts.append("unhealthy devices " + ", ".join(f"{id_} ({why})" for id_, why in unhealthy.items()))
         super().__init__(f"{resource}: {'; '.join(parts)}")
-        self.resource = resource
-        self.unknown = unknown
-        self.duplicated = duplicated
-        self.unhealthy = dict(unhealthy)
 
 
 class DeviceTaken(DevicePluginError):
@@ -80,8 +76,6 @@ class DeviceTaken(DevicePluginError):
 
     def __init__(self, resource: str, why: str) -> None:
         super().__init__(f"{resource}: {why}")
-        self.resource = resource
-        self.why = why
 
 
 class NoDeviceRequested(DevicePluginError):
@@ -91,7 +85,6 @@ class NoDeviceRequested(DevicePluginError):
 
     def __init__(self, resource: str) -> None:
         super().__init__(f"{resource}: the request names no device")
-        self.resource = resource
 
 
 class Admission(Protocol):

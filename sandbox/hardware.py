@@ -16,7 +16,7 @@ from pathlib import Path
 
 from node.files import write_whole
 from node.inventory.facts import GpuFacts, NodeFacts, NvmlFacts, PciFunction, SysfsFacts
-from node.inventory.net_facts import NetInterface, RdmaDevice
+from node.inventory.net_facts import RdmaDevice
 from node.inventory.nvidia.vendor import NVIDIA
 from node.inventory.pci import address_label, pci_address
 from node.inventory.recordings.source import dump, read
@@ -35,8 +35,6 @@ class NoSuchPart(LookupError):
 
     def __init__(self, wanted: str, known: tuple[str, ...]) -> None:
         super().__init__(f"no GPU or NIC {wanted!r} on this node; known: {', '.join(known) or 'none'}")
-        self.wanted = wanted
-        self.known = known
 
 
 class NotPossible(Exception):
@@ -240,7 +238,10 @@ def _sysfs(sysfs: SysfsFacts, damages: Mapping[str, Damage]) -> tuple[SysfsFacts
     changed = replace(
         sysfs,
         pci=functions,
-        interfaces=tuple(_without_link(each) if _below(each.path, down) else each for each in kept),
+        interfaces=tuple(
+            replace(each, carrier=False, operstate="down", speed_mbps=None) if _below(each.path, down) else each
+            for each in kept
+        ),
         rdma=tuple(
             _without_port(each) if _below(each.path, down) else each
             for each in sysfs.rdma
@@ -262,10 +263,6 @@ def _function(function: PciFunction, damage: Damage | None) -> PciFunction:
     if damage is Damage.LOST and function.driver not in NVIDIA.drivers:
         return replace(function, driver=None, drm=())
     return function
-
-
-def _without_link(interface: NetInterface) -> NetInterface:
-    return replace(interface, carrier=False, operstate="down", speed_mbps=None)
 
 
 def _without_port(device: RdmaDevice) -> RdmaDevice:

@@ -31,8 +31,6 @@ class InjectionError(Exception):
     def __init__(self, names: tuple[str, ...], problems: tuple[str, ...]) -> None:
         text = f"CDI device injection failed: unresolvable CDI devices {', '.join(names)}"
         super().__init__("; ".join((text, *problems)))
-        self.names = names
-        self.problems = problems
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ class AgentFailed(Exception):
     def __init__(self, problem: str, log: Path) -> None:
         lines = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
         super().__init__("\n  ".join((f"the agent {problem}; the end of its log ({log}):", *lines)))
-        self.log = log
 
 
 class AgentCommandFailed(Exception):
@@ -33,7 +32,6 @@ class AgentCommandFailed(Exception):
 
     def __init__(self, command: str, problem: str) -> None:
         super().__init__(f"'ostler {command}' failed: {problem}")
-        self.problem = problem
 
 
 class AgentProcess:

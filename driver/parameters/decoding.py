@@ -114,9 +114,6 @@ class ParameterError(ClaimError):
         where = f"{place}.{field}" if field else place
         super().__init__(f"{where}: {found}; {fix}" if found else f"{where}: {fix}")
         self.place = place
-        self.field = field
-        self.found = found
-        self.fix = fix
 
 
 class UnservedParameter(ParameterError):

@@ -35,9 +35,7 @@ class PodResourcesRefused(Exception):
 
     def __init__(self, socket: Path, code: grpc.StatusCode, details: str) -> None:
         super().__init__(f"{socket}: {code.name}: {details}")
-        self.socket = socket
         self.code = code
-        self.details = details
         self.passing = code in (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
             grpc.StatusCode.DEADLINE_EXCEEDED,

@@ -51,7 +51,6 @@ class UnknownKind(ValueError):
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"kind {kind!r} is not served here; must be one of {', '.join(sorted(PLURALS))}")
-        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,6 @@ class EndpointStoppedError(KubeletError):
 
     def __init__(self, resource: str, socket: str) -> None:
         super().__init__(f"endpoint {{{resource} {socket}}} has been stopped")
-        self.resource = resource
-        self.socket = socket
 
 
 def _go_name(code: grpc.StatusCode) -> str:

@@ -16,8 +16,6 @@ class UnknownNodeError(LookupError):
 
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         super().__init__(f"no shipped node is called {name!r}; known: {', '.join(known)}")
-        self.name = name
-        self.known = known
 
 
 @cache

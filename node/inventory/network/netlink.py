@@ -44,8 +44,6 @@ class NetlinkError(Exception):
 
     def __init__(self, asked: str, reason: str, number: int = 0) -> None:
         super().__init__(f"netlink: {asked}: {reason}")
-        self.asked = asked
-        self.reason = reason
         self.number = number
 
 

@@ -27,8 +27,6 @@ class ProcessesUnknownError(OSError):
 
     def __init__(self, device: str, reason: str) -> None:
         super().__init__(f"the processes on {device} cannot be told: {reason}")
-        self.device = device
-        self.reason = reason
 
 
 class NvmlProcesses:

@@ -148,8 +148,6 @@ class Unreadable(Exception):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{printable(path)}: {reason}")
-        self.path = path
-        self.reason = reason
 
 
 def printable(name: str) -> str:

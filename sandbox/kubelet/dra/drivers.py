@@ -28,7 +28,6 @@ class DriverMissingError(KubeletError):
 
     def __init__(self, driver: str) -> None:
         super().__init__(f"DRA driver {driver} is not registered" if driver else "DRA driver name is empty")
-        self.driver = driver
 
 
 class Drivers:
