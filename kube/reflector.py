@@ -93,7 +93,7 @@ class ReflectorStatus:
     """How it goes. ``lists``, ``watches`` (tries of each), ``events`` and ``failures`` only grow.
 
     ``running``: it has not ended, by ``stop`` or by its client's ``close``. ``failing``: why the last try failed, empty
-    while all is well. ``last_contact``: Unix seconds of the last list or event, 0 for none yet.
+    while all is well.
     """
 
     running: bool = False
@@ -104,7 +104,6 @@ class ReflectorStatus:
     events: int = 0
     failures: int = 0
     failing: str = ""
-    last_contact: float = 0.0
 
 
 class HandlerFailed(Exception):
@@ -128,7 +127,6 @@ class Reflector:
         handler: Handler,
         *,
         random: Callable[[], float],
-        clock: Callable[[], float] = time.time,
         policy: BackoffPolicy = POLICY,
         limits: ReflectorLimits = ReflectorLimits(),
         told: Callable[[Exception], None] = lambda _: None,
@@ -138,7 +136,6 @@ class Reflector:
         self._source = source
         self._handler = handler
         self._random = random
-        self._clock = clock
         self._limits = limits
         self._told = told
         self._pace = WatchPace(policy, random, limits.settled)
@@ -152,7 +149,6 @@ class Reflector:
         self._lists = self._watches = self._events = self._failures = 0
         self._failing = self._logged = ""
         self._unread: set[str] = set()
-        self._last_contact = 0.0
         # A daemon: a request on its way must not hold up the end of the process.
         self._thread = threading.Thread(target=self._run, name=name or f"reflector {source.path}", daemon=True)
 
@@ -185,7 +181,6 @@ class Reflector:
             events=self._events,
             failures=self._failures,
             failing=self._failing,
-            last_contact=self._last_contact,
         )
 
     def _run(self) -> None:
@@ -245,7 +240,6 @@ class Reflector:
         known = (*listing.objects, *(self._source.read({"metadata": each.metadata}) for each in listing.unread))
         self._deliver(lambda: self._handler.replaced(known, listing.resource_version))
         self._version = listing.resource_version
-        self._last_contact = self._clock()
         self.synced.set()
 
     def _take(self, event: JsonObject | Unread) -> None:
@@ -272,7 +266,6 @@ class Reflector:
             self._events += 1
         self._version = version
         self._heard = True
-        self._last_contact = self._clock()
 
     def _warn(self, unread: Sequence[Unread]) -> None:
         for text in map(str, unread):

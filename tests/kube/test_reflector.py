@@ -39,7 +39,7 @@ def reflecting(
     told: Callable[[Exception], None] = lambda _: None,
 ) -> Iterator[Reflector]:
     source = Collection(client_of(collection.server), PATH, {"fieldSelector": "spec.nodeName=n"})
-    made = Reflector(source, notes, random=lambda: 0.5, clock=lambda: 1e9, policy=policy, limits=limits, told=told)
+    made = Reflector(source, notes, random=lambda: 0.5, policy=policy, limits=limits, told=told)
     made.start()
     try:
         yield made
@@ -64,7 +64,7 @@ def test_it_lists_and_then_tells_of_every_change_in_order() -> None:
             assert len(notes.threads) == 1
             status = reflector.status()
         assert (status.synced, status.lists, status.watches, status.events) == (True, 1, 1, 3)
-        assert (status.failures, status.failing, status.last_contact, status.watching) == (0, "", 1e9, True)
+        assert (status.failures, status.failing, status.watching) == (0, "", True)
         assert not reflector.status().watching
 
 
