@@ -175,16 +175,12 @@ def _sync_folder(folder: Path) -> None:
 
 def _remove_leftovers(path: Path, now: float) -> None:
     """Remove temporary files of this name that a killed process left; young ones may be another writer's."""
-    for leftover in path.parent.glob(f".{_glob_safe(path.name)}.*.tmp"):
+    literal = re.sub(r"([*?[])", r"[\1]", path.name)
+    for leftover in path.parent.glob(f".{literal}.*.tmp"):
         # A leftover that cannot be looked at or removed harms nothing; the next write tries again.
         with contextlib.suppress(OSError):
             if leftover.stat().st_mtime < now - _LEFTOVER_AGE:
                 leftover.unlink()
-
-
-def _glob_safe(name: str) -> str:
-    """The name as a glob pattern that matches only itself."""
-    return re.sub(r"([*?[])", r"[\1]", name)
 
 
 def _schema_of(content: bytes) -> str:
