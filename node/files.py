@@ -72,6 +72,7 @@ class RecordDamaged(FileError):
     def __init__(self, path: Path, reason: str, aside: Path | None) -> None:
         where = f"it was set aside as {aside.name}" if aside is not None else "it could not be set aside"
         super().__init__(path, f"{path} is damaged: {reason}; {where}")
+        self.reason = reason
         self.aside = aside
 
 
