@@ -52,15 +52,12 @@ class Credentials(Protocol):
     @property
     def origin(self) -> str:
         """Such as ``the token in /var/run/…/token``."""
-        ...
 
     def current(self) -> Credential:
         """The credential for the next request; raises ``ConfigurationError``. May block (a plugin is a process)."""
-        ...
 
     def refused(self) -> None:
         """The server did not accept the last one: do not give it again if there may be another."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

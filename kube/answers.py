@@ -134,11 +134,9 @@ class Reader(Protocol[T_co]):
 
     def feed(self, data: bytes) -> None:
         """The next piece."""
-        ...
 
     def result(self) -> T_co:
         """The result, once the body is complete; raises ``BadAnswer``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

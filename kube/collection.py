@@ -31,11 +31,9 @@ class Events(AbstractContextManager["Events"], Iterator[JsonObject | Unread], Pr
 
     def open(self) -> None:
         """Wait until the server agreed."""
-        ...
 
     def close(self) -> None:
         """End it."""
-        ...
 
 
 class CollectionSource(Protocol):
@@ -44,22 +42,18 @@ class CollectionSource(Protocol):
     @property
     def path(self) -> str:
         """Its path, for people."""
-        ...
 
     def page(self, query: Mapping[str, str], *, roomy: int | None = None) -> Page:
         """A list, or a page of it, after one attempt; its objects are what ``read`` makes of them.
 
         Raises ``LargePage`` where it has more than one object and more bytes than ``roomy``.
         """
-        ...
 
     def watch(self, query: Mapping[str, str], *, read_timeout: float, whole: float) -> Events:
         """Changes; nothing is asked before the first is wanted."""
-        ...
 
     def read(self, body: JsonObject) -> JsonObject:
         """An object of a change as its users know it; ``{}``: nothing is kept of it."""
-        ...
 
 
 class Asks(Protocol):
@@ -74,7 +68,6 @@ class Asks(Protocol):
         attempts: int | None = None,
     ) -> JsonObject:
         """Read one object."""
-        ...
 
     def page(
         self,
@@ -86,7 +79,6 @@ class Asks(Protocol):
         roomy: int | None = None,
     ) -> Page:
         """Read a list or a page of it."""
-        ...
 
     def stream(
         self,
@@ -98,7 +90,6 @@ class Asks(Protocol):
         fields: Fields = WHOLE,
     ) -> Events:
         """Read objects as they come."""
-        ...
 
 
 class Collection:

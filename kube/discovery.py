@@ -19,7 +19,6 @@ class ObjectGetter(Protocol):
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
         """Read one object or a list."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,9 @@ class Writes(Protocol):
 
     def create(self, path: str, body: JsonObject) -> JsonObject:
         """Create an object in a collection."""
-        ...
 
     def patch(self, path: str, body: Json) -> JsonObject:
         """Merge into an object."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

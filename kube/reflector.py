@@ -60,19 +60,15 @@ class Handler(Protocol):
 
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
         """These are all objects there are; whatever else was known is gone."""
-        ...
 
     def applied(self, body: JsonObject) -> None:
         """This object is new or has changed."""
-        ...
 
     def deleted(self, body: JsonObject) -> None:
         """This object is gone; its last state."""
-        ...
 
     def bookmark(self, resource_version: str) -> None:
         """All changes up to this version have been told."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,17 +17,14 @@ class Clocks(Protocol):
     @property
     def clock(self) -> Callable[[], float]:
         """Unix seconds."""
-        ...
 
     @property
     def monotonic(self) -> Callable[[], float]:
         """Seconds since any moment; never goes back."""
-        ...
 
     @property
     def random(self) -> Callable[[], float]:
         """Numbers in [0, 1)."""
-        ...
 
 
 def chance() -> float:

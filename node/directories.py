@@ -35,12 +35,10 @@ class InotifyEvent(Protocol):
     @property
     def wd(self) -> int:
         """Number of the watch."""
-        ...
 
     @property
     def mask(self) -> int:
         """What happened."""
-        ...
 
 
 class Inotify(Protocol):
@@ -48,19 +46,15 @@ class Inotify(Protocol):
 
     def fileno(self) -> int:
         """The descriptor to wait on."""
-        ...
 
     def add_watch(self, path: str, mask: int) -> int:
         """Watch a path; raises OSError."""
-        ...
 
     def read(self, timeout: int | None = None, read_delay: int | None = None) -> Iterable[InotifyEvent]:
         """Events so far."""
-        ...
 
     def close(self) -> None:
         """Stop watching."""
-        ...
 
 
 def open_inotify() -> Inotify:

@@ -35,7 +35,6 @@ class EventSink(Protocol):
 
     def emit(self, kind: EventType, reason: str, message: str) -> None:
         """Tell that something happened."""
-        ...
 
 
 E = TypeVar("E")

@@ -96,11 +96,9 @@ class Admission(Protocol):
         It raises ``HeldError`` if the kubelet has one of them on record for another pod, or if containers of a pod that
         had one of them do not end in time.
         """
-        ...
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Enter devices of a resource that are given out now, all or none; raises ``HeldError``. Does not wait."""
-        ...
 
 
 class AdmitAll:

@@ -53,14 +53,12 @@ class StatusApi(Protocol):
 
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         """The claim as v1, None when there is none; raises ``Unavailable``."""
-        ...
 
     async def replace_claim_status(self, claim: JsonObject) -> JsonObject:
         """What the server made of it.
 
         Raises ``kube.errors`` WriteConflict, NotFound, Invalid and Forbidden, and ``Unavailable`` for everything else.
         """
-        ...
 
 
 class ClaimStatusWriter:

@@ -59,7 +59,6 @@ class ClaimReader(Protocol):
         Raises ``driver.claims.model.Unavailable`` when the API server gives no answer in time or refuses us; its text
         says which and what to do.
         """
-        ...
 
 
 class ClaimObserver:

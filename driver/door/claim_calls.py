@@ -47,11 +47,9 @@ class ClaimPreparer(Protocol):
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Prepare the claim's devices; a repeated call gets the same answer."""
-        ...
 
     async def unprepare(self, claim: ClaimReference) -> None:
         """Give the claim's devices back; a claim that is not known is released already."""
-        ...
 
 
 class ClaimReporter(Protocol):
@@ -59,15 +57,12 @@ class ClaimReporter(Protocol):
 
     def prepared(self, claim: ClaimReference, devices: tuple[PreparedDevice, ...]) -> None:
         """The claim's devices are prepared; the kubelet gets the same answer."""
-        ...
 
     def refused(self, claim: ClaimReference, problem: str) -> None:
         """The claim's parameters are refused; the kubelet gets the same text."""
-        ...
 
     def released(self, claim: ClaimReference) -> None:
         """The claim is about to be released: its status is not written any more."""
-        ...
 
 
 class KubeletClaim(Protocol):

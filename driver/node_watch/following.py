@@ -39,15 +39,12 @@ class ChangeHandler(Protocol[T_contra]):
 
     def replaced(self, found: Sequence[T_contra]) -> None:
         """These are all there are."""
-        ...
 
     def applied(self, each: T_contra) -> None:
         """This is new or has changed."""
-        ...
 
     def deleted(self, each: T_contra) -> None:
         """This is gone; its last state."""
-        ...
 
 
 class Following(Generic[T]):

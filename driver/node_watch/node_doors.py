@@ -303,11 +303,9 @@ class DryRunApi(Protocol):
 
     def version(self) -> str:
         """The version of resource.k8s.io that is spoken."""
-        ...
 
     def create_slice(self, body: JsonObject, *, dry_run: bool = False) -> JsonObject:
         """Create a slice, or find out what would become of it."""
-        ...
 
 
 def probe(driver: str, node_name: str) -> JsonObject:

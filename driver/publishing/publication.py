@@ -51,30 +51,24 @@ class SliceController(Protocol):
 
     def wait_synced(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for the first list of slices; whether it is there."""
-        ...
 
     def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
         """Replace what is wanted; ``afresh``: try again to have stored what the server dropped before."""
 
     def stored(self, pool: str) -> Layout:
         """Names of devices by slice as they are in the API."""
-        ...
 
     def free(self, pool: str) -> frozenset[str] | None:
         """Names of devices that a slice in the API offers to new claims; None while that may change by our writes."""
-        ...
 
     def status(self) -> tuple[PoolStatus, ...]:
         """How every pool stands."""
-        ...
 
     def watch_fault(self) -> str:
         """Why slices cannot be listed or watched at the moment, empty where they can."""
-        ...
 
     def get_stats(self) -> Stats:
         """Writes that succeeded since the start."""
-        ...
 
     def stop(self) -> None:
         """End, and leave what is published."""

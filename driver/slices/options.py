@@ -41,27 +41,21 @@ class SliceApi(Protocol):
 
     def slices(self, query: Mapping[str, str]) -> CollectionSource:
         """The slices that a ``fieldSelector`` chooses, as something that a ``Watching`` can be made of."""
-        ...
 
     def list_slices(self, query: Mapping[str, str]) -> Sequence[JsonObject]:
         """Lists the same slices now."""
-        ...
 
     def create_slice(self, body: JsonObject) -> JsonObject:
         """Create a slice; what the server made of it."""
-        ...
 
     def replace_slice(self, body: JsonObject) -> JsonObject:
         """Put ``body`` in place of the slice of its name, if that still has its resourceVersion."""
-        ...
 
     def delete_slice(self, name: str, *, uid: str = "", resource_version: str = "") -> None:
         """Delete exactly this object in exactly this state."""
-        ...
 
     def node(self, name: str) -> JsonObject:
         """The Node of that name."""
-        ...
 
 
 class Watching(Protocol):
@@ -70,15 +64,12 @@ class Watching(Protocol):
     @property
     def synced(self) -> threading.Event:
         """Set when the first list has been handed over."""
-        ...
 
     def start(self) -> object:
         """Begin."""
-        ...
 
     def stop(self) -> object:
         """End; the handler is not called any more when this returns."""
-        ...
 
 
 Watch = Callable[[SliceApi, str, Handler], Watching]

@@ -183,15 +183,12 @@ class Matching(Protocol):
 
         Slices that are not of this layout are left out. Several may have one index.
         """
-        ...
 
     def generate_name(self, index: int, count: int, driver: str, owner: Owner | None) -> str:
         """``generateName`` for a new slice, one of ``count``. The server keeps 58 characters of it and adds five."""
-        ...
 
     def layout(self, stored: Sequence[StoredSlice]) -> tuple[tuple[str, ...], ...]:
         """The names of the devices by index of slice; no names where a slice is missing."""
-        ...
 
 
 @value

@@ -28,38 +28,30 @@ class WorkQueue(Protocol):
 
     def add(self, name: str) -> None:
         """Look at it as soon as possible."""
-        ...
 
     def add_after(self, name: str, seconds: float) -> None:
         """Look at it then, at the latest."""
-        ...
 
     def add_failed(self, name: str, at_least: float = 0.0) -> float:
         """It failed once more: look at it after a time, in seconds, that grows with every failure.
 
         ``at_least``: what the server asks for, which is believed within reason.
         """
-        ...
 
     def forget(self, name: str) -> None:
         """It worked: the next failure is the first again."""
-        ...
 
     def get(self) -> str | None:
         """Wait for a name that is due, and take it; None at the end. Call ``done`` for it."""
-        ...
 
     def done(self, name: str) -> None:
         """The work on it has ended."""
-        ...
 
     def idle(self, within: float, timeout: float) -> bool:
         """Wait until nobody works and nothing comes due ``within`` as many seconds; whether that came true."""
-        ...
 
     def shut_down(self) -> None:
         """End: ``get`` returns None at once."""
-        ...
 
 
 class PoolQueue:

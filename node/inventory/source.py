@@ -21,15 +21,12 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """Short name for logs and status."""
-        ...
 
     def read(self) -> NodeFacts:
         """The sections that this source knows."""
-        ...
 
     def close(self) -> None:
         """Release what is held."""
-        ...
 
 
 @runtime_checkable

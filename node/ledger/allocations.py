@@ -51,15 +51,12 @@ class PodsKnown(Protocol):
         A UID that is only not known yet is not gone: the kubelet may have seen its pod first. A static pod's UID is
         that of its manifest, not of its mirror.
         """
-        ...
 
     def name_of(self, uid: str) -> str:
         """``namespace/name`` of a pod, empty when unknown."""
-        ...
 
     def uid_of(self, name: str) -> str:
         """The kubelet's UID of the pod of this node that is called so now, empty when unknown."""
-        ...
 
 
 class NobodyKnown:

@@ -42,18 +42,15 @@ class PodContainers(Protocol):
     @property
     def off(self) -> str:
         """Why nobody can tell, in words; empty where somebody can. At once."""
-        ...
 
     def left(self, uids: Collection[str]) -> frozenset[str]:
         """Those of the pods that have a process in a container now, as far as that can be seen. Raises OSError.
 
         Where nobody can tell there are none: the word of kubelet and API server has to do.
         """
-        ...
 
     def confirm(self, living: Collection[str]) -> None:
         """Compare what is seen with pods of which the kubelet says that they have been living for a while."""
-        ...
 
 
 class NodeContainers:

@@ -40,7 +40,6 @@ class ComputeProcesses(Protocol):
 
         Raises OSError when it could not be told this time.
         """
-        ...
 
 
 def sees_processes(proc: Path) -> bool:

@@ -97,7 +97,6 @@ class KubeletReader(Protocol):
 
     async def read(self) -> Reading:
         """One look, begun now; never raises for what the kubelet does."""
-        ...
 
 
 class KubeletSource(KubeletReader, Protocol):
@@ -106,18 +105,15 @@ class KubeletSource(KubeletReader, Protocol):
     @property
     def has_records(self) -> bool:
         """Whether the kubelet has anything on record; at once."""
-        ...
 
     async def holding(self, ids: Collection[Id], gone: Callable[[str], bool]) -> Holding | None:
         """What a sidecar or app container has of these ids at this moment by the kubelet's record; None if unknown.
 
         ``gone``: whether the pod of a UID is known to have ended.
         """
-        ...
 
     async def recorded(self) -> tuple[Holding, ...] | None:
         """What the kubelet has on record at this moment; None if that cannot be read."""
-        ...
 
 
 class KubeletLook:

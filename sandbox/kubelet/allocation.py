@@ -29,23 +29,18 @@ class AllocatedNode(Protocol):
 
     def device_set(self, resource: str) -> DeviceSet | None:
         """The devices of a resource, None if its plugin never listed any or it was forgotten."""
-        ...
 
     def endpoint(self, resource: str) -> PluginEndpoint | None:
         """The plugin to ask."""
-        ...
 
     def runs_since_start(self, pod_uid: str, container: str) -> bool:
         """Whether pods are still being read after a start and this container was running at that start."""
-        ...
 
     def collect_garbage(self) -> None:
         """Drop the records of pods that are gone."""
-        ...
 
     def write_checkpoint(self) -> None:
         """Write the checkpoint; raises OSError."""
-        ...
 
 
 class DeviceAllocator:

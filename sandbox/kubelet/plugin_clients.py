@@ -133,15 +133,12 @@ class PluginListener(Protocol):
 
     def connected(self, endpoint: PluginEndpoint) -> None:
         """The plugin answered and is the one to ask from now on."""
-        ...
 
     def received(self, resource: str, message: api_pb2.ListAndWatchResponse) -> None:
         """A ListAndWatch message arrived."""
-        ...
 
     def disconnected(self, endpoint: PluginEndpoint, survivor: PluginEndpoint | None) -> None:
         """The plugin is gone; ``survivor`` is another instance that takes its place."""
-        ...
 
 
 class Connections:

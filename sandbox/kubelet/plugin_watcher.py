@@ -86,15 +86,12 @@ class PluginHandler(Protocol):
 
     def validate(self, name: str, socket: str, versions: Sequence[str]) -> None:
         """Raise ``RegistrationError`` unless the plugin can be registered."""
-        ...
 
     async def register(self, name: str, socket: str, versions: Sequence[str]) -> None:
         """Register the plugin; raises ``RegistrationError``."""
-        ...
 
     def deregister(self, name: str, socket: str) -> None:
         """Forget the plugin; unknown ones are no error."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ class Connector(Protocol):
 
     async def connect(self, resource: str, socket: str, door: Door) -> None:
         """Connect a plugin that came through ``door``; raises ``RegistrationError``."""
-        ...
 
 
 def check_resource_name(name: str) -> None:

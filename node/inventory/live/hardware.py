@@ -62,7 +62,6 @@ class LivePart(Protocol):
 
     async def run(self) -> None:
         """Run until cancelled; raises when it cannot go on."""
-        ...
 
 
 class LiveHardware:

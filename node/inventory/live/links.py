@@ -50,15 +50,12 @@ class LinkListener(Protocol):
 
     def relisted(self, links: Sequence[Link]) -> None:
         """All links there are; anything reported before no longer holds."""
-        ...
 
     def link(self, link: Link, *, gone: bool) -> None:
         """One link changed or is gone; more may follow at once."""
-        ...
 
     def settle(self) -> None:
         """The burst of changes is over."""
-        ...
 
 
 class _Nobody:

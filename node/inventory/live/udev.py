@@ -76,18 +76,15 @@ class UeventStream(Protocol):
 
     def fileno(self) -> int:
         """The descriptor to wait on."""
-        ...
 
     def receive(self) -> Uevent | None:
         """The next event, None when there is none now.
 
         Raises OSError: with ENOBUFS when events were lost, once, and the stream goes on; else it is of no more use.
         """
-        ...
 
     def close(self) -> None:
         """Stop listening."""
-        ...
 
 
 class UdevStream:

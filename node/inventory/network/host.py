@@ -49,15 +49,12 @@ class Tables(Protocol):
 
     def links(self) -> tuple[Link, ...]:
         """All links."""
-        ...
 
     def addresses(self) -> tuple[Address, ...]:
         """All addresses."""
-        ...
 
     def default_routes(self) -> tuple[DefaultRoute, ...]:
         """All default routes."""
-        ...
 
 
 class KernelTables:

@@ -46,7 +46,6 @@ class StatDevice(Protocol):
 
         Raises OSError.
         """
-        ...
 
 
 def stat_device(path: str) -> tuple[str, int, int] | None:

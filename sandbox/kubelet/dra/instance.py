@@ -42,11 +42,9 @@ class HealthListener(Protocol):
 
     def reported(self, driver: str, report: HealthReport) -> None:
         """A report arrived, which is the complete list of the driver's devices."""
-        ...
 
     def ended(self, driver: str) -> None:
         """A stream ended: what the driver reported no longer counts."""
-        ...
 
 
 class Instance:

@@ -36,11 +36,9 @@ class Api(Protocol):
 
     async def claim(self, namespace: str, name: str) -> Object:
         """The ResourceClaim as resource.k8s.io/v1; raises ``ApiFailed``, also when there is no such claim."""
-        ...
 
     async def delete_slices(self, driver: str | None) -> None:
         """Delete this node's ResourceSlices in one call, of one driver or of all; raises ``ApiFailed``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,15 +55,12 @@ class Heard(Protocol):
 
     def happened(self, event: GpuEvent) -> None:
         """An event."""
-        ...
 
     def unwell(self) -> None:
         """A GPU is lost, or the driver is silent: all of them are worth a look."""
-        ...
 
     def unmonitored(self, gpus: dict[GpuId, str]) -> None:
         """These GPUs tell no events, and why; the others do."""
-        ...
 
 
 class EventWatch:

@@ -35,7 +35,6 @@ class Saw(Protocol):
 
     def saw(self, found: Mapping[GpuId, tuple[Condition, ...]], vitals: Mapping[GpuId, Vitals], seconds: float) -> None:
         """What was found wrong with each GPU looked at, how each is, and how long the look took."""
-        ...
 
 
 class LookMemory:
