@@ -212,8 +212,10 @@ async def test_a_repeated_call_joins_what_is_under_way(side: Side, connection: g
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await eventually(lambda: "called NodePrepareResources v1 CANCELLED" in side.counted.lines)
+    calls = side.door._calls
+    await calls.idle()
     second = asyncio.ensure_future(stub.NodePrepareResources(request("a"), timeout=60))
-    await asyncio.sleep(0.05)
+    await eventually(lambda: calls._calls == 1, "the second call under way")
     side.claims.gates["a"].set()
     assert (await second).claims["a"].devices
     assert side.claims.prepared == ["a"], "prepared twice"
