@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduling.allocator.allocated import AllocatedState
@@ -73,11 +74,18 @@ def done(remedy: Remedy, finding: NodeFinding, claims: list[Json], cluster: Clus
     return claims, cluster
 
 
+def patience(_: bool) -> Callable[[], bool]:
+    """Gives up a search after some 10,000 steps: a few generated cases are too hard for any search."""
+    asked = count()
+    return lambda: next(asked) >= 40
+
+
 @settings(max_examples=250, deadline=None)
 @given(st.integers(0, 1_000_000))
+@example(2475)  # Without a constraint its claims have no answer within minutes.
 def test_every_remedy_that_is_told_works(number: int) -> None:
     case = allocation_case(23, number)
-    cluster = cluster_of_case(case)
+    cluster = replace(cluster_of_case(case), patience=patience)
     finding = diagnose(case["claims"], case["node"], cluster)
     for remedy in finding.remedies:
         claims, after = done(remedy, finding, case["claims"], cluster)
