@@ -39,7 +39,7 @@ from node.ledger.offer_context import OfferContext, by_place
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
 from node.ledger.releases import refusal
-from node.ledger.states import HAD_BY_CLAIM, TRANSITIONS, DeviceMoved, LedgerFacts, LedgerState, events
+from node.ledger.states import HAD_BY_CLAIM, TRANSITIONS, DeviceMoved, LedgerEvent, LedgerFacts, LedgerState, events
 from node.ledger.tenants import Tenants
 from node.offer import OfferedDevice
 from node.rules import Door, Doors, Rule, rule_for
@@ -293,19 +293,24 @@ class HoldKeeper:
                 continue
             self.pending_release.taken(hold.device, (hold.device, *hold.within))
             state = self.state_of(hold.device)
-            both, pod = state is LedgerState.CONFLICT, hold.door is Door.PLUGIN
-            facts = LedgerFacts(pod or both or state is LedgerState.POD, not pod or both or state is LedgerState.CLAIM)
-            self._move(hold.device, facts)
+            takes = LedgerEvent.POD_TAKES if hold.door is Door.PLUGIN else LedgerEvent.CLAIM_TAKES
+            # In a conflict both have it already; most other calls of Allocate find the pod's state as well.
+            if state is not LedgerState.CONFLICT and takes in TRANSITIONS[state]:
+                self._advance(hold.device, state, takes)
 
     def _move(self, device: str, facts: LedgerFacts) -> None:
         state = self.state_of(device)
         for event in events(state, facts):
-            before, state = state, TRANSITIONS[state][event]
-            self._publish(DeviceMoved(device, before, event, state))
-        if state is LedgerState.FREE:
+            state = self._advance(device, state, event)
+
+    def _advance(self, device: str, state: LedgerState, event: LedgerEvent) -> LedgerState:
+        after = TRANSITIONS[state][event]
+        self._publish(DeviceMoved(device, state, event, after))
+        if after is LedgerState.FREE:
             self._states.pop(device, None)
         else:
-            self._states[device] = state
+            self._states[device] = after
+        return after
 
     def _move_all(self, pods: Collection[str], claims: Iterable[Hold], pending: Collection[str]) -> None:
         """Bring every device to the state that agrees with what is known now."""

@@ -130,6 +130,7 @@ def excludes(one: Hold, other: Hold) -> bool:
     return one.device in other.within or other.device in one.within
 
 
+@quick
 @value
 class HoldsTaken(Value):
     """These were entered for an owner, for the first time or in place of what it had."""
