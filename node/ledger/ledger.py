@@ -133,7 +133,7 @@ def excludes(one: Hold, other: Hold) -> bool:
 @quick
 @value
 class HoldsTaken(Value):
-    """These were entered for an owner, for the first time or in place of what it had."""
+    """These were entered in one step, for the first time or in place of what their owners had."""
 
     holds: tuple[Hold, ...]
 
@@ -184,8 +184,8 @@ class Ledger:
             if by is not None:
                 raise HeldError(hold, by)
             wanted.setdefault(hold.owner, []).append(hold)
-        for owner, each in wanted.items():
-            self._enter(owner, tuple(each))
+        before = [hold for owner, each in wanted.items() for hold in self._replace(owner, tuple(each))]
+        self._announce(holds, before)
 
     def reserve(self, owner: str, holds: Iterable[Hold]) -> tuple[HeldError, ...]:
         """Enter those of an owner's holds that nothing excludes, in place of what it has; returns what was in the way.
@@ -262,6 +262,10 @@ class Ledger:
         return first
 
     def _enter(self, owner: str, holds: tuple[Hold, ...]) -> None:
+        self._announce(holds, self._replace(owner, holds))
+
+    def _replace(self, owner: str, holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
+        """Enter an owner's holds without telling anybody; returns those that it had before."""
         for hold in holds:
             if hold.owner != owner:
                 raise ValueError(f"holds of somebody else are entered for {owner}")
@@ -272,13 +276,16 @@ class Ledger:
         for hold in holds:
             for place in (hold.device, *hold.within):
                 self._by_place.setdefault(place, {})[owner] = None
+        return before
+
+    def _announce(self, holds: tuple[Hold, ...], before: Iterable[Hold]) -> None:
+        """Publish what was entered, and what of ``before`` is not held any more."""
         if holds:
             self.bus.publish(HoldsTaken(holds))
-        if before:
-            kept = {hold.device for hold in holds}
-            given_back = tuple([hold for hold in before if hold.device not in kept])
-            if given_back:
-                self.bus.publish(HoldsReleased(given_back))
+        kept = {hold.device for hold in holds}
+        given_back = tuple([hold for hold in before if hold.device not in kept])
+        if given_back:
+            self.bus.publish(HoldsReleased(given_back))
 
 
 def wholes_of(device: Device) -> tuple[str, ...]:
