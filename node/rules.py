@@ -23,6 +23,7 @@ from functools import lru_cache
 from node.edits.options import EditOptions
 from node.inventory.model import NIC_KINDS, Device, DeviceKind
 from node.inventory.vendors import vendor_id
+from node.sharing import Sharing
 from node.values import Value, value
 
 PROFILE = "{profile}"
@@ -143,6 +144,8 @@ class Rule(Value):
     node. ``by_name``: a device that the rule names is offered even if the node itself uses it or its virtual functions
     stand for it; False for the rules of a SR-IOV plugin's file, where a name such as ``pfNames: [eth0]`` stands for
     virtual functions and that plugin never offers the function that carries the default route.
+    ``sharing``: several pods share each device; None for one pod at a time. ``partitions``: claims may have partitions
+    made of its GPUs (MIG), which then are published beside the whole GPU.
     """
 
     resource: str
@@ -154,6 +157,8 @@ class Rule(Value):
     link_health: bool = False
     hints: bool = True
     by_name: bool = True
+    sharing: Sharing | None = None
+    partitions: bool = False
 
     def names(self, device: Device) -> bool:
         """Whether the rule offers the device by its own name, and so although the node uses it."""
@@ -164,7 +169,12 @@ class Rule(Value):
         if self is other:
             return True
         mine, others = self.edits.of_resource, other.edits.of_resource
-        return (mine, self.link_health, self.hints) == (others, other.link_health, other.hints)
+        return (mine, self.link_health, self.hints, self.sharing) == (
+            others,
+            other.link_health,
+            other.hints,
+            other.sharing,
+        )
 
     def resource_of(self, device: Device) -> str:
         """The resource name that this device gets."""

@@ -113,6 +113,22 @@ class DeviceNode(Value):
 
 
 @value
+class PartitionShape(Value):
+    """A partition that can be made of a GPU: a MIG profile at one of its placements.
+
+    ``profile`` as the driver names it (``1g.10gb+me``); ``profile_id``: the driver's id of the GPU instance profile.
+    ``start``, ``size``: the memory slices of the GPU that it takes. ``capacity``: what the partition has, named as the
+    capacity of an existing MIG device is.
+    """
+
+    profile: str
+    profile_id: int
+    start: int
+    size: int
+    capacity: tuple[Capacity, ...] = ()
+
+
+@value
 class PeerLink(Value):
     """Direct links of a GPU that are up: how many to the GPU at ``peer`` (a PCI address), or to switches if None."""
 
@@ -131,6 +147,7 @@ class Device(Value):
     ``location``: its path below /sys/devices, the place in the PCIe tree; empty when unknown.
     ``links``: NVLink or XGMI, of whole GPUs.
     ``host_use``: what the node itself needs it for, in words (``carries the default route``); empty for nothing.
+    ``partitions``: what can be made of a whole GPU, whether its MIG mode is on or not.
     """
 
     name: str
@@ -148,6 +165,7 @@ class Device(Value):
     location: str = ""
     links: tuple[PeerLink, ...] = ()
     host_use: str = ""
+    partitions: tuple[PartitionShape, ...] = ()
 
     def attribute(self, name: str) -> AttributeValue | None:
         """The value of an attribute, None when the device has none of that name."""

@@ -22,6 +22,7 @@ from node.events import EventBus
 from node.inventory.model import NIC_KINDS, Device, DeviceKind
 from node.inventory.pci import address_label
 from node.rules import Door
+from node.sharing import Amounts
 from node.values import Value, quick, value
 
 
@@ -55,7 +56,10 @@ class Hold(Value):
     holds together: a claim's UID, ``plugin/<device>`` for all that pods have of a device through the plugin door,
     ``draining/<device>`` for a pending release.
     ``share``: the share id where a device is given to several claims, else empty. ``admin``: for looking only, beside
-    whoever holds the device. ``within``: names of the devices it is a part of. ``resource``: the extended resource that
+    whoever holds the device. ``within``: names of the devices it is a part of. ``amounts``: what a share takes of the
+    device, and ``whole`` what there is of it, as ``node.sharing`` counts; empty for the device as a whole. ``slices``:
+    first and number of the memory slices that a partition takes of its GPU, None where that is unknown.
+    ``resource``: the extended resource that
     the plugin door gave it out as; ``ids``: resource and id of everything that means it there. ``bound``: the API
     server has the pod on this node. ``pods``: UIDs of the pods that have it, as far as they are known.
     """
@@ -73,6 +77,9 @@ class Hold(Value):
     bound: bool = False
     ids: tuple[tuple[str, str], ...] = ()
     pods: tuple[str, ...] = ()
+    amounts: Amounts = ()
+    whole: Amounts = ()
+    slices: tuple[int, int] | None = None
 
     @property
     def live(self) -> bool:

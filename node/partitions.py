@@ -1,0 +1,65 @@
+"""Partitions of GPUs that are made for a claim and removed after it: what is asked of whoever makes them.
+
+The door that prepares claims decides which partition is made; the vendor's code makes it (``PartitionMaker``). A
+partition is known by its owner, the UID of the claim that it is made for, so that making it twice makes it once, and
+what a crash has left can be found and removed.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from node.inventory.model import Device, PartitionShape
+from node.values import Value, value
+
+
+@value
+class Partition(Value):
+    """A partition of the GPU ``gpu`` (its device name), made or to be made for ``owner``.
+
+    ``uuid``: of the MIG device, empty before it is made.
+    """
+
+    owner: str
+    gpu: str
+    gpu_uuid: str
+    shape: PartitionShape
+    uuid: str = ""
+
+
+class PartitionError(Exception):
+    """A partition cannot be made or removed: ``device`` is the GPU's name, ``reason`` what the driver or policy says.
+
+    ``pending``: it can once something ends, which ``reason`` names; so asking again helps.
+    """
+
+    def __init__(self, device: str, reason: str, *, pending: bool = False) -> None:
+        super().__init__(f"{device}: {reason}")
+        self.device = device
+        self.reason = reason
+        self.pending = pending
+
+
+class PartitionMaker(Protocol):
+    """Makes and removes partitions. Every call blocks as long as the driver does, so call it in a thread.
+
+    Safe against a crash between any two calls of the driver: what is about to be made is on disk before.
+    """
+
+    def make(self, gpu: Device, shape: PartitionShape, owner: str) -> Partition:
+        """The partition of this shape for this owner, which exists when the call returns; turns MIG mode on if needed.
+
+        Asked again for the same owner and shape, the same one. Raises ``PartitionError``.
+        """
+
+    def remove(self, owner: str) -> tuple[Partition, ...]:
+        """Remove the partitions of this owner and return them; nothing if it has none. Raises ``PartitionError``."""
+
+    def leave_partitioning(self, gpu: Device) -> None:
+        """Turn MIG mode off, so that the GPU can be given whole. Raises ``PartitionError`` while it has instances."""
+
+    def sweep(self, owners: frozenset[str]) -> tuple[Partition, ...]:
+        """Remove what was made for owners that are not among these, unless somebody uses it; returns what went."""
+
+    def made(self) -> tuple[Partition, ...]:
+        """Every partition on record, whoever made it for whom."""
