@@ -8,9 +8,10 @@ plugin lives; lists of our devices are held back, for the kubelet would take the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from node.clocks import Clocks
 from node.events import EventSink, EventType
 from node.sockets import is_answered
 from plugin.kubelet import KubeletFolders, KubeletView
@@ -36,8 +37,7 @@ class Conflict:
         *,
         events: EventSink,
         observer: PluginObserver,
-        clock: Callable[[], float],
-        random: Callable[[], float],
+        clocks: Clocks,
     ) -> None:
         self.begun = False
         self.sockets: tuple[Path, ...] = ()
@@ -48,11 +48,11 @@ class Conflict:
         self._view = view
         self._events = events
         self._observer = observer
-        self._clock = clock
+        self._clock = clocks.monotonic
         self._until = 0.0
         self._lost_at = -RECENT
-        self._patience = RegistrationDelay(60.0, 600.0, random)
-        self._unfound = RegistrationDelay(5.0, 3600.0, random)
+        self._patience = RegistrationDelay(60.0, 600.0, clocks.random)
+        self._unfound = RegistrationDelay(5.0, 3600.0, clocks.random)
 
     async def find(self, own: Sequence[Path], taken: frozenset[str]) -> tuple[Path, ...]:
         """Sockets of others that serve the resource, its devices or those ``taken``, asked thoroughly."""

@@ -22,8 +22,8 @@ from node.events import EventBus, EventSink, EventType
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.topology.model import Topology
 from node.values import Record, Value, record, value
-from plugin.kubelet import KubeletFolders, KubeletView, QuestionPace
-from plugin.listing import DeviceListing, ListTooLarge
+from plugin.kubelet import KubeletAnswered, KubeletFolders, KubeletView, QuestionPace
+from plugin.listing import DeviceListing, ListTooLarge, StreamsChanged
 from plugin.observer import PluginObserver
 from plugin.preferred import PlacementMap
 from plugin.recent import RecentGrants
@@ -59,11 +59,6 @@ class _Resource(Record):
 
 
 @value
-class StreamsChanged(Value):
-    """The kubelet has opened or ended a stream, or what is shown on them may be another."""
-
-
-@value
 class KubeletFolderChanged(Value):
     """Something in the kubelet's folders has changed; never what."""
 
@@ -88,6 +83,8 @@ class PluginDoor:
         admission: Admission = AdmitAll(),  # noqa: B008 - it has no state
     ) -> None:
         self.bus = EventBus()
+        self.bus.subscribe(StreamsChanged, self._streams_changed)
+        self.bus.subscribe(KubeletAnswered, self._kubelet_answered)
         self._admission = admission
         self._folders = folders
         self._render_for = render_for
@@ -96,11 +93,11 @@ class PluginDoor:
         self._clocks = clocks
         self._open_watch = open_watch
         self._pace = pace or QuestionPace()
-        self._view = KubeletView(folders.pod_resources, self._wake, clock=clocks.monotonic, pace=self._pace)
+        self._view = KubeletView(folders.pod_resources, self.bus, clock=clocks.monotonic, pace=self._pace)
         self._recent = RecentGrants(clocks.monotonic)
         self._placement = PlacementMap()
         self._resources: dict[str, _Resource] = {}
-        self._predecessors: Predecessors | None = None
+        self._predecessors = Predecessors(folders.registry)
         self._group: asyncio.TaskGroup | None = None
 
     def apply(self, offer: Offer, topology: Topology | None = None, *, forget_missing: bool = False) -> None:
@@ -127,7 +124,7 @@ class PluginDoor:
     async def run(self) -> None:
         """Serve until cancelled; sockets are gone afterwards, unless handed over. A failing part ends all of it."""
         # Before the first socket of our own: what is there now belongs to a process that has handed over to this one.
-        self._predecessors = Predecessors(self._folders.registry)
+        self._predecessors.find()
         # The kubelet's own socket is always in the first; folders that no path uses are not looked at.
         watched = (self._folders.device_plugins, *map(self._folders.directory, self._folders.paths))
         try:
@@ -188,16 +185,12 @@ class PluginDoor:
             if self._update(offer.resource, resource, offer.devices, hints=offer.rule.hints):
                 self._start(offer.resource)
             return
-        resource.servicer.render = self._render_for(offer)
+        resource.servicer.answer_with(self._render_for(offer))
         if self._update(offer.resource, resource, offer.devices, hints=offer.rule.hints) and resource.task is None:
             self._start(offer.resource)
 
     def _make(self, offer: ResourceOffer) -> _Resource:
-        def streams_changed() -> None:
-            registrar.wake()
-            self.bus.publish(StreamsChanged())
-
-        listing = DeviceListing(offer.resource, streams_changed)
+        listing = DeviceListing(offer.resource, self.bus)
         servicer = DevicePluginServicer(listing, self._render_for(offer), self._observer, self._recent, self._admission)
         registrar = Registrar(
             offer.resource,
@@ -206,11 +199,10 @@ class PluginDoor:
             servicer,
             events=self._events,
             observer=self._observer,
-            clock=self._clocks.monotonic,
-            random=self._clocks.random,
+            clocks=self._clocks,
             view=self._view,
             pace=self._pace,
-            predecessors=lambda: () if self._predecessors is None else self._predecessors.of(offer.resource),
+            predecessors=self._predecessors,
         )
         return _Resource(listing, servicer, registrar)
 
@@ -247,6 +239,14 @@ class PluginDoor:
         if resource.task is not None:
             resource.task.cancel()
         log.info("resource dropped: no rule offers it any more", extra={"resource": name})
+
+    def _streams_changed(self, changed: StreamsChanged) -> None:
+        resource = self._resources.get(changed.resource)
+        if resource is not None:
+            resource.registrar.wake()
+
+    def _kubelet_answered(self, _: KubeletAnswered) -> None:
+        self._wake()
 
     def _look(self) -> None:
         self.bus.publish(KubeletFolderChanged())

@@ -23,6 +23,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
+from node.events import EventBus
 from node.kubelet.podresources import PodResourcesRefused, by_resource, healthy_ids, socket_below
 from node.sockets import FileId, is_socket
 from node.values import Value, value
@@ -130,18 +131,21 @@ class AllocatableAnswer(Value):
     ids: Mapping[str, frozenset[str]]
 
 
+@value
+class KubeletAnswered(Value):
+    """The kubelet has said which devices it has of every resource."""
+
+
 class KubeletView:
-    """Asks at ``socket`` while ``run`` runs and calls ``told`` after each answer; ``answer`` is None while none holds.
+    """Asks at ``socket`` while ``run`` runs and publishes ``KubeletAnswered``; ``answer`` is None while none holds.
 
     Nothing is asked, or taken from others, before the first ``want``.
     """
 
-    def __init__(
-        self, socket: Path, told: Callable[[], None], *, clock: Callable[[], float], pace: QuestionPace
-    ) -> None:
+    def __init__(self, socket: Path, bus: EventBus, *, clock: Callable[[], float], pace: QuestionPace) -> None:
         self.answer: AllocatableAnswer | None = None
         self._socket = socket
-        self._told = told
+        self._bus = bus
         self._clock = clock
         self._pace = pace
         self._wanted = math.inf
@@ -200,4 +204,4 @@ class KubeletView:
         self._answers += 1
         self._problem = ""
         self.answer = AllocatableAnswer(self._answers, asked_at, ids)
-        self._told()
+        self._bus.publish(KubeletAnswered())

@@ -8,9 +8,11 @@ never sends the same version twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 
+from node.events import EventBus
 from node.offer import OfferedDevice
+from node.values import Value, value
 from protos.deviceplugin.v1beta1 import api_pb2
 
 LIMIT = 4 * 1024 * 1024 - 64 * 1024
@@ -44,16 +46,23 @@ def encode(devices: Iterable[OfferedDevice], *, hints: bool = True) -> api_pb2.L
     return response
 
 
-class DeviceListing:
-    """The list of ``resource``; ``streams_changed`` is called whenever a stream opens or ends."""
+@value
+class StreamsChanged(Value):
+    """The kubelet has opened or ended a stream of this resource; of none where only the lists may have changed."""
 
-    def __init__(self, resource: str, streams_changed: Callable[[], None]) -> None:
+    resource: str = ""
+
+
+class DeviceListing:
+    """The list of ``resource``; publishes ``StreamsChanged`` whenever a stream opens or ends."""
+
+    def __init__(self, resource: str, bus: EventBus) -> None:
         self.resource = resource
         self.devices: dict[str, OfferedDevice] = {}
         self.streams = 0
         self.held = False
         self._ended = False
-        self._streams_changed = streams_changed
+        self._bus = bus
         self._message = api_pb2.ListAndWatchResponse()
         self._version = 0
         self._changed = asyncio.Event()
@@ -119,7 +128,7 @@ class DeviceListing:
         """The list now and after every change, until the consumer stops."""
         sent = 0
         self.streams += 1
-        self._streams_changed()
+        self._bus.publish(StreamsChanged(self.resource))
         self._notify()
         try:
             while not self._ended:
@@ -131,5 +140,5 @@ class DeviceListing:
                     await changed.wait()
         finally:
             self.streams -= 1
-            self._streams_changed()
+            self._bus.publish(StreamsChanged(self.resource))
             self._notify()

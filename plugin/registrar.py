@@ -14,17 +14,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from node.clocks import SELDOM, until_tick
+from node.clocks import SELDOM, Clocks, until_tick
 from node.events import EventSink, EventType
 from node.sockets import SocketError, is_answered
 from plugin.conflict import Conflict
 from plugin.kubelet import KubeletFolders, KubeletView, QuestionPace, RegisterRefused, RegistrationPath, register
 from plugin.listing import DeviceListing
 from plugin.observer import PluginObserver
-from plugin.registration import PluginRegistrationState, PluginRegistrationStatus, RegistrarMemory, RegistrationDelay
+from plugin.registration import (
+    PluginRegistrationState,
+    PluginRegistrationStatus,
+    Predecessors,
+    RegistrarMemory,
+    RegistrationDelay,
+)
 from plugin.servicer import OPTIONS, DevicePluginServicer
 from plugin.serving import Serving
 from plugin.slot_ownership import Loss, SlotOwnership
@@ -51,32 +56,28 @@ class Registrar:
         *,
         events: EventSink,
         observer: PluginObserver,
-        clock: Callable[[], float],
-        random: Callable[[], float],
+        clocks: Clocks,
         view: KubeletView,
         pace: QuestionPace,
-        predecessors: Callable[[], Sequence[Path]] = tuple,
+        predecessors: Predecessors,
     ) -> None:
-        """``predecessors``: sockets of other processes in the kubelet's registry that this one takes the place of."""
         self.resource = resource
         self.status = PluginRegistrationStatus(path=folders.paths[0])
         self._folders = folders
         self._listing = listing
         self._events = events
         self._observer = observer
-        self._clock = clock
-        self._serving = Serving(
-            folders, listing, servicer, asked=self._asked, notified=self._notified, predecessors=predecessors
-        )
+        self._clock = clocks.monotonic
+        self._serving = Serving(folders, listing, servicer, registrant=self, predecessors=predecessors)
         self._hands_over = False
         self._woken = asyncio.Event()
         self._seen = RegistrarMemory()
-        self._serve_backoff = RegistrationDelay(1.0, 30.0, random)
-        self._register_backoff = RegistrationDelay(0.05, 30.0, random)
-        self._refused_backoff = RegistrationDelay(5.0, 300.0, random)
+        self._serve_backoff = RegistrationDelay(1.0, 30.0, clocks.random)
+        self._register_backoff = RegistrationDelay(0.05, 30.0, clocks.random)
+        self._refused_backoff = RegistrationDelay(5.0, 300.0, clocks.random)
         self._pace = pace
-        self._possession = SlotOwnership(listing, folders, view, pace=pace, wake=self.wake)
-        self._contest = Conflict(folders, listing, view, events=events, observer=observer, clock=clock, random=random)
+        self._possession = SlotOwnership(listing, folders, view, pace=pace, woken=self._woken)
+        self._contest = Conflict(folders, listing, view, events=events, observer=observer, clocks=clocks)
 
     def wake(self) -> None:
         """Look again: something may have changed."""
@@ -218,12 +219,14 @@ class Registrar:
                 self._seen.not_before = self._clock() + 0.1
         return 0.0
 
-    def _asked(self) -> None:
+    def kubelet_asked(self) -> None:
+        """The plugin watcher has found the socket and asked what it serves; see ``Registrant``."""
         self._seen.asked_at = self._clock()
         self._observer.attempted(self.resource, self._serving.path.value)
         self.wake()
 
-    def _notified(self, refusal: str) -> None:
+    def kubelet_decided(self, refusal: str) -> None:
+        """The plugin watcher has taken or refused the registration; see ``Registrant``."""
         self._seen.refusal = refusal
         self._seen.refused_at = self._clock()
         if not refusal:
@@ -270,8 +273,7 @@ class Registrar:
             reason,
             extra={"resource": self.resource, "registry": str(self._folders.registry)},
         )
-        self._serving.gave_up_registry = True
-        self._serving.reopen()
+        self._serving.give_up_registry()
         return 0.0
 
     async def _serve_again(self, now: float, since: float, reason: str) -> float:

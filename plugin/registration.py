@@ -72,15 +72,19 @@ def _name(resource: str, directory: Path, unique: str) -> str:
 
 
 class Predecessors:
-    """The sockets of ours that are in ``directory`` now; make it before the first one of this process is there.
+    """The sockets that another process of ostler left in ``directory``; none before ``find``.
 
     A predecessor that hands over still answers on them, and leaves it to its successor to remove their names.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._paths: tuple[Path, ...] = ()
+
+    def find(self) -> None:
+        """Look for them; to be called before this process has its first socket, which would be taken for one."""
         # The last eight digits tell one serving from the next.
-        self._paths = tuple(directory.glob(f"{PREFIX}*-????????.sock"))
+        self._paths = tuple(self._directory.glob(f"{PREFIX}*-????????.sock"))
 
     def of(self, resource: str) -> tuple[Path, ...]:
         """Those that serve a resource."""

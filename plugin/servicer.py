@@ -6,7 +6,7 @@ ends. Allocate waits in three cases (see ``Admission``): for the kubelet's recor
 is known, or nothing is known; for containers of an ended pod that had the device, some seconds at most; and for the
 kubelet's checkpoint, where nobody has read yet which pod got the devices that were given out last.
 
-Faults become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error refuses a pod for
+Faults become gRPC status codes in ``_call`` and nowhere else. What the kubelet sees as an error refuses a pod for
 good, so only requests that name devices that cannot be given are refused. An answer says the same as the container's
 edits, field by field; hooks have no place in it and need CDI.
 """
@@ -18,7 +18,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from contextlib import asynccontextmanager
+from typing import Protocol
 
 import grpc
 import grpc.aio
@@ -37,7 +38,6 @@ from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 log = logging.getLogger("ostler.plugin")
 
-Answer = TypeVar("Answer")
 Context = grpc.aio.ServicerContext[object, object]
 Render = Callable[[Sequence[OfferedDevice]], api_pb2.ContainerAllocateResponse]
 """Makes one container's answer of its devices, in the order of the request; pure."""
@@ -127,14 +127,25 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         recent: RecentGrants,
         taking: Admission = AdmitAll(),  # noqa: B008 - it has no state
     ) -> None:
-        self.render = render
+        self._render = render
         self._taking = taking
-        self.leaving = False
-        """Whether no kubelet may begin with us any more."""
+        self._refuses_kubelets = False
         self._listing = listing
         self._observer = observer
         self._recent = recent
         self.use(PlacementMap())
+
+    def answer_with(self, render: Render) -> None:
+        """Build the answers by this function from now on: the offer of the resource has changed."""
+        self._render = render
+
+    def refuse_kubelets(self) -> None:
+        """While handing over: a kubelet that is about to use this plugin gets an error."""
+        self._refuses_kubelets = True
+
+    def accept_kubelets(self) -> None:
+        """The hand-over failed: kubelets may use this plugin again."""
+        self._refuses_kubelets = False
 
     def use(self, ground: PlacementMap) -> None:
         """Prefer among the devices that are listed now by this ground."""
@@ -145,9 +156,10 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self, request: api_pb2.Empty, context: Context
     ) -> api_pb2.DevicePluginOptions:
         """The options that hold for this connection; UNAVAILABLE when a successor is about to take our place."""
-        if self.leaving:
+        if self._refuses_kubelets:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "ostler hands over to another instance: this is no fault")
-        return await self._answered("GetDevicePluginOptions", context, lambda: OPTIONS)
+        async with self._call("GetDevicePluginOptions", context):
+            return OPTIONS
 
     async def ListAndWatch(  # noqa: N802
         self, request: api_pb2.Empty, context: Context
@@ -160,21 +172,25 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self, request: api_pb2.PreferredAllocationRequest, context: Context
     ) -> api_pb2.PreferredAllocationResponse:
         """Advice for each container; odd requests get the best there is, never an error."""
-        return await self._answered("GetPreferredAllocation", context, lambda: self._preferred(request))
+        async with self._call("GetPreferredAllocation", context):
+            return self._preferred(request)
 
     async def Allocate(  # noqa: N802
         self, request: api_pb2.AllocateRequest, context: Context
     ) -> api_pb2.AllocateResponse:
         """What each container gets; INVALID_ARGUMENT names ids that cannot be given, FAILED_PRECONDITION a holder."""
-        return await self._answered(
-            "Allocate", context, lambda: self._allocate(request), lambda: self._doubted(request)
-        )
+        async with self._call("Allocate", context):
+            doubt = self._doubted(request)
+            if doubt is not None:
+                await doubt
+            return self._allocate(request)
 
     async def PreStartContainer(  # noqa: N802
         self, request: api_pb2.PreStartContainerRequest, context: Context
     ) -> api_pb2.PreStartContainerResponse:
         """Nothing is left to do at a container's start; may be called any number of times."""
-        return await self._answered("PreStartContainer", context, api_pb2.PreStartContainerResponse)
+        async with self._call("PreStartContainer", context):
+            return api_pb2.PreStartContainerResponse()
 
     def _preferred(self, request: api_pb2.PreferredAllocationRequest) -> api_pb2.PreferredAllocationResponse:
         response = api_pb2.PreferredAllocationResponse()
@@ -206,7 +222,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self._taking.take(self._listing.resource, given)
         devices = {device.id: device for device in given}
         for ids in asked:
-            response.container_responses.append(self.render([devices[id_] for id_ in ids]))
+            response.container_responses.append(self._render([devices[id_] for id_ in ids]))
             self._remember(ids)
             # Told after the answer is on its way: a log line takes as long as the answer itself.
             asyncio.get_running_loop().call_soon(self._tell_given, ids)
@@ -239,21 +255,13 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         unhealthy = {device.id: device.reason for device in found if not device.healthy}
         raise BadDevices(self._listing.resource, unknown, duplicated, unhealthy)
 
-    async def _answered(
-        self,
-        method: str,
-        context: Context,
-        answer: Callable[[], Answer],
-        first: Callable[[], Awaitable[None] | None] | None = None,
-    ) -> Answer:
-        """Run ``answer``, after what ``first`` has to wait for, measure it, and turn faults into status codes."""
+    @asynccontextmanager
+    async def _call(self, method: str, context: Context) -> AsyncIterator[None]:
+        """Measure what runs inside, and turn its faults into status codes."""
         began = time.perf_counter()
         code, fault = grpc.StatusCode.OK, ""
         try:
-            doubt = first() if first is not None else None
-            if doubt is not None:
-                await doubt
-            return answer()
+            yield
         except HeldError as error:
             code, fault = self._refused(method, DeviceTaken(self._listing.resource, str(error)))
         except DevicePluginError as error:
@@ -266,8 +274,8 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             log.exception("call failed", extra={"resource": self._listing.resource, "method": method})
         finally:
             self._observer.called(self._listing.resource, method, code.name, time.perf_counter() - began)
-        await context.abort(code, fault)
-        raise AssertionError("abort returned")  # It always raises; this line is for the type checker.
+        if code is not grpc.StatusCode.OK:
+            await context.abort(code, fault)
 
     def _refused(self, method: str, error: DevicePluginError) -> tuple[grpc.StatusCode, str]:
         fault = str(error)

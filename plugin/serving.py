@@ -26,16 +26,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc.aio
 
 from node.endpoint import Endpoint, SocketLimits
-from node.kubelet.watcher_service import SERVICE, RegistrationServicer
+from node.kubelet.watcher_service import SERVICE, Registrant, RegistrationServicer
 from plugin.kubelet import VERSION, KubeletFolders, RegisterRefused, RegistrationPath, register
 from plugin.listing import DeviceListing
-from plugin.registration import socket_name
+from plugin.registration import Predecessors, socket_name
 from plugin.servicer import OPTIONS, DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
@@ -60,23 +59,18 @@ class Serving:
         listing: DeviceListing,
         servicer: DevicePluginServicer,
         *,
-        asked: Callable[[], None],
-        notified: Callable[[str], None],
-        predecessors: Callable[[], Sequence[Path]],
+        registrant: Registrant,
+        predecessors: Predecessors,
     ) -> None:
-        """``asked``, ``notified``: what the kubelet does on the registry path, an empty text for success.
-
-        ``predecessors``: sockets of other processes in the kubelet's registry that this one takes the place of.
-        """
+        """``registrant`` hears what the kubelet does on the registry path; sockets of ``predecessors`` are replaced."""
         self.endpoint: Endpoint | None = None
         self.path = folders.paths[0]
-        self.gave_up_registry = False
+        self._gave_up_registry = False
         self._resource = listing.resource
         self._folders = folders
         self._listing = listing
         self._servicer = servicer
-        self._asked = asked
-        self._notified = notified
+        self._registrant = registrant
         self._predecessors = predecessors
         self._left: Slot | None = None
 
@@ -95,7 +89,7 @@ class Serving:
         return (
             self.path is RegistrationPath.REGISTER
             and self._folders.paths[0] is RegistrationPath.REGISTRY
-            and not self.gave_up_registry
+            and not self._gave_up_registry
             and self._folders.registry.is_dir()
         )
 
@@ -106,7 +100,7 @@ class Serving:
         directory = self._folders.directory(self.path)
         endpoint = Endpoint(directory, socket_name(self._resource, directory), SERVICES, self._add_services, LIMITS)
         registry = self.path is RegistrationPath.REGISTRY
-        await endpoint.start(replacing=self._predecessors() if registry else ())
+        await endpoint.start(replacing=self._predecessors.of(self._resource) if registry else ())
         self.endpoint = endpoint
         return old
 
@@ -114,6 +108,11 @@ class Serving:
         """Take the socket's name away, so that the next look serves on a new one and the kubelet starts over."""
         if self.endpoint is not None:
             self.endpoint.withdraw()
+
+    def give_up_registry(self) -> None:
+        """Register by Register from the next socket on, which the next look makes: the kubelet does not ask here."""
+        self._gave_up_registry = True
+        self.reopen()
 
     async def leave(self) -> None:
         """Leave the kubelet what a successor can take over; without streams of its registry there is nothing."""
@@ -142,7 +141,7 @@ class Serving:
         paths = self._folders.paths
         if len(paths) == 1:
             return paths[0]
-        if self.gave_up_registry or not self._folders.registry.is_dir():
+        if self._gave_up_registry or not self._folders.registry.is_dir():
             return RegistrationPath.REGISTER
         return RegistrationPath.REGISTRY
 
@@ -150,7 +149,7 @@ class Serving:
         # Without an endpoint the kubelet uses the socket that it found, by the path that it knows: nothing has to be
         # said about how the agent's mounts differ from the host's.
         info = registration_pb2.PluginInfo(type="DevicePlugin", name=self._resource, supported_versions=[VERSION])
-        watcher = RegistrationServicer(info, self._asked, self._notified)
+        watcher = RegistrationServicer(info, self._registrant)
         api_pb2_grpc.add_DevicePluginServicer_to_server(self._servicer, server)
         registration_pb2_grpc.add_RegistrationServicer_to_server(watcher, server)
 
@@ -183,7 +182,7 @@ class Slot:
 
     async def empty(self) -> bool:
         """Whether the kubelet was brought to forget who serves the resource; then our streams have ended, too."""
-        self._servicer.leaving = True
+        self._servicer.refuse_kubelets()
         try:
             async with asyncio.timeout(PATIENCE):
                 await register(self._kubelet, self._resource, self._endpoint, OPTIONS)
@@ -197,7 +196,7 @@ class Slot:
         if emptied:
             await self._end_streams()
         else:
-            self._servicer.leaving = False
+            self._servicer.accept_kubelets()
         return emptied
 
     async def _end_streams(self) -> None:
@@ -210,7 +209,7 @@ class Slot:
 
     async def fill(self) -> None:
         """Be in the slot again, so that the kubelet notices our end; for a plugin that nobody has relieved."""
-        self._servicer.leaving = False
+        self._servicer.accept_kubelets()
         self._listing.begin()
         with contextlib.suppress(RegisterRefused, TimeoutError):
             # A kubelet that does not take it is gone or new; then it knows nothing of us that could be wrong.

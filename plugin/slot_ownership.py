@@ -78,7 +78,10 @@ class Loss(Value):
 
 
 class SlotOwnership:
-    """Judges one resource while its stream is open; ``registered`` begins anew, ``look`` is called at every look."""
+    """Judges one resource while its stream is open; ``registered`` begins anew, ``look`` is called at every look.
+
+    ``woken`` is set where another plugin was found between two looks.
+    """
 
     def __init__(
         self,
@@ -87,13 +90,13 @@ class SlotOwnership:
         view: KubeletView,
         *,
         pace: QuestionPace,
-        wake: Callable[[], None],
+        woken: asyncio.Event,
     ) -> None:
         self._listing = listing
         self._folders = folders
         self._view = view
         self._pace = pace
-        self._wake = wake
+        self._woken = woken
         self._since = 0.0
         self._streams = 0
         self._known: frozenset[Socket] = frozenset()
@@ -187,7 +190,7 @@ class SlotOwnership:
             found = await newcomers_with(new, self._listing.resource, self._listing.devices)
             if found:
                 self.found = tuple(found)
-                self._wake()
+                self._woken.set()
 
 
 ANSWER_TIMEOUT = 2.0

@@ -180,9 +180,7 @@ class DoorSockets:
             endpoint=options.seen_by_kubelet(claims.path),
             supported_versions=options.services,
         )
-        watcher = watcher_service.RegistrationServicer(
-            info, lambda: self._asked(self), lambda problem: self._notified(self, problem)
-        )
+        watcher = watcher_service.RegistrationServicer(info, self)
         try:
             self._registration = Endpoint(
                 options.registry_dir,
@@ -196,6 +194,14 @@ class DoorSockets:
             await self.stop()
             raise
         self.made = age(claims.path)
+
+    def kubelet_asked(self) -> None:
+        """See ``node.kubelet.watcher_service.Registrant``."""
+        self._asked(self)
+
+    def kubelet_decided(self, refusal: str) -> None:
+        """See ``node.kubelet.watcher_service.Registrant``."""
+        self._notified(self, refusal)
 
     async def stop(self, grace: float | None = None) -> None:
         """End what runs, after ``grace`` seconds by force, and only then take the name out of the kubelet's registry.

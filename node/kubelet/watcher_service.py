@@ -6,7 +6,7 @@ with one, over and over; of a refusal they log their own reason only if we do no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import grpc.aio
 
@@ -16,27 +16,34 @@ Context = grpc.aio.ServicerContext[object, object]
 SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["Registration"].full_name
 
 
+class Registrant(Protocol):
+    """The door that wants to be registered; it must not block the watcher."""
+
+    def kubelet_asked(self) -> None:
+        """The kubelet has found the socket and asked what it serves; it may ask again at any time."""
+
+    def kubelet_decided(self, refusal: str) -> None:
+        """The kubelet has taken the registration (an empty text), or refused it for this reason."""
+
+
 class RegistrationServicer(api_pb2_grpc.RegistrationServicer):
-    """Says what the socket serves: ``info``. ``asked`` and ``notified`` tell whoever registers that the kubelet came.
+    """Says what the socket serves: ``info``. ``registrant`` hears what the kubelet makes of it."""
 
-    ``notified`` gets an empty text for success, else the kubelet's reason.
-    """
-
-    def __init__(self, info: api_pb2.PluginInfo, asked: Callable[[], None], notified: Callable[[str], None]) -> None:
+    def __init__(self, info: api_pb2.PluginInfo, registrant: Registrant) -> None:
         self._info = info
-        self._asked = asked
-        self._notified = notified
+        self._registrant = registrant
 
     async def GetInfo(  # noqa: N802  # the method names are gRPC's
         self, request: api_pb2.InfoRequest, context: Context
     ) -> api_pb2.PluginInfo:
         """Type, name, endpoint and versions; may be asked again at any time."""
-        self._asked()
+        self._registrant.kubelet_asked()
         return self._info
 
     async def NotifyRegistrationStatus(  # noqa: N802
         self, request: api_pb2.RegistrationStatus, context: Context
     ) -> api_pb2.RegistrationStatusResponse:
         """Take note of success (an empty text) or of the kubelet's error."""
-        self._notified("" if request.plugin_registered else request.error or "the kubelet gave no reason")
+        refusal = "" if request.plugin_registered else request.error or "the kubelet gave no reason"
+        self._registrant.kubelet_decided(refusal)
         return api_pb2.RegistrationStatusResponse()

@@ -23,7 +23,8 @@ from ostler.agent.publisher import Publisher
 from ostler.agent.sources import compute_processes
 from ostler.config.settings import Settings
 from ostler.metrics.counters import AgentMetrics, HoldsMetrics
-from plugin.door import KubeletFolderChanged, PluginDoor, ResourceStatus, StreamsChanged
+from plugin.door import KubeletFolderChanged, PluginDoor, ResourceStatus
+from plugin.listing import StreamsChanged
 from plugin.servicer import renderer
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from functools import cache
 from random import Random
 from typing import cast
 
+from node.events import EventBus
 from node.inventory.devices import devices_of
 from node.inventory.identity import Identities
 from node.inventory.model import NIC_KINDS, Device, DeviceKind
@@ -62,7 +63,7 @@ class Admitting:
         }
 
     def _servicer(self, resource: str, devices: Sequence[Device]) -> DevicePluginServicer:
-        listing = DeviceListing(resource, lambda: None)
+        listing = DeviceListing(resource, EventBus())
         listing.update(tuple(OfferedDevice(device.name, device, healthy=True) for device in devices))
         servicer = DevicePluginServicer(listing, render, PluginMetrics(), self._recent)
         servicer.use(self.ground)

@@ -11,6 +11,8 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
+from node.events import EventBus
+from ostler.agent.edges import Edges
 from ostler.metrics.counters import PluginMetrics
 from plugin.conflict import Conflict
 from plugin.door import PluginDoor
@@ -258,15 +260,14 @@ async def test_a_persons_stream_does_not_hide_that_the_kubelet_has_ended_its_own
 
 def contest_of(folder: Path, view: KubeletView, clock: Callable[[], float]) -> Conflict:
     """A conflict about the GPUs, without chance."""
-    listing = DeviceListing(GPU, lambda: None)
+    listing = DeviceListing(GPU, EventBus())
     return Conflict(
         folders(folder),
         listing,
         view,
         events=RecordedEvents(),
         observer=PluginObserver(),
-        clock=clock,
-        random=lambda: 0.0,
+        clocks=Edges(monotonic=clock, random=lambda: 0.0),
     )
 
 
@@ -275,7 +276,7 @@ async def test_a_plugin_that_lives_but_has_lost_the_resource_is_waited_for_a_min
     short_dir: Path, had: dict[str, frozenset[str]] | None, *, over: bool
 ) -> None:
     now = 1000.0
-    view = KubeletView(short_dir / "kubelet.sock", lambda: None, clock=lambda: now, pace=QuestionPace())
+    view = KubeletView(short_dir / "kubelet.sock", EventBus(), clock=lambda: now, pace=QuestionPace())
     conflict = contest_of(short_dir, view, lambda: now)
     path = short_dir / "other.sock"
     with socket.socket(socket.AF_UNIX) as living:
@@ -292,7 +293,7 @@ async def test_a_plugin_that_lives_but_has_lost_the_resource_is_waited_for_a_min
 
 def test_losses_to_nobody_are_answered_at_once_and_then_less_and_less_often(short_dir: Path) -> None:
     now = 0.0
-    view = KubeletView(short_dir / "kubelet.sock", lambda: None, clock=lambda: now, pace=QuestionPace())
+    view = KubeletView(short_dir / "kubelet.sock", EventBus(), clock=lambda: now, pace=QuestionPace())
     conflict = contest_of(short_dir, view, lambda: now)
     delays = []
     loss = Loss("missing: g0", frozenset(), frozenset())

@@ -12,8 +12,9 @@ import grpc
 import grpc.aio
 import pytest
 
+from node.events import EventBus
 from node.kubelet.podresources import PodResourcesRefused, healthy_ids, ids_by_resource, socket_below
-from plugin.kubelet import KubeletView, QuestionPace
+from plugin.kubelet import KubeletAnswered, KubeletView, QuestionPace
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from tests.waiting import background, eventually
 
@@ -58,10 +59,17 @@ async def serving(path: Path) -> AsyncIterator[Kubelet]:
     await server.stop(None)
 
 
+def telling(told: list[int]) -> EventBus:
+    """A bus that counts the kubelet's answers in ``told``."""
+    bus = EventBus()
+    bus.subscribe(KubeletAnswered, lambda _: told.append(1))
+    return bus
+
+
 @asynccontextmanager
 async def viewing(path: Path, pace: QuestionPace = PACE) -> AsyncIterator[tuple[KubeletView, list[int]]]:
     told: list[int] = []
-    view = KubeletView(path, lambda: told.append(1), clock=time.monotonic, pace=pace)
+    view = KubeletView(path, telling(told), clock=time.monotonic, pace=pace)
     async with background(view.run()):
         yield view, told
 
@@ -135,7 +143,7 @@ async def test_where_there_is_no_socket_nothing_is_known(short_dir: Path) -> Non
 
 async def test_what_somebody_else_has_asked_stands_in_for_the_next_question(short_dir: Path) -> None:
     path, now, told = short_dir / "kubelet.sock", 1000.0, list[int]()
-    view = KubeletView(path, lambda: told.append(1), clock=lambda: now, pace=PACE)
+    view = KubeletView(path, telling(told), clock=lambda: now, pace=PACE)
     async with serving(path), background(view.run()):
         view.want(0)
         await eventually(lambda: told)

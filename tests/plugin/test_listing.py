@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from plugin.listing import LIMIT, DeviceListing, ListTooLarge, encode
+from node.events import EventBus
+from plugin.listing import LIMIT, DeviceListing, ListTooLarge, StreamsChanged, encode
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.plugin.making import offered
 
 
 def listing() -> DeviceListing:
-    return DeviceListing("nvidia.com/gpu", lambda: None)
+    return DeviceListing("nvidia.com/gpu", EventBus())
 
 
 async def following(stream: AsyncIterator[api_pb2.ListAndWatchResponse]) -> list[str]:
@@ -92,14 +93,16 @@ async def test_every_stream_sees_every_final_state() -> None:
 
 
 async def test_opening_and_ending_a_stream_is_told() -> None:
-    told: list[int] = []
-    shown = DeviceListing("nvidia.com/gpu", lambda: told.append(1))
+    told: list[str] = []
+    bus = EventBus()
+    bus.subscribe(StreamsChanged, lambda changed: told.append(changed.resource))
+    shown = DeviceListing("nvidia.com/gpu", bus)
     shown.update(())
     stream = shown.follow()
     await following(stream)
-    assert told == [1]
+    assert told == ["nvidia.com/gpu"]
     await stream.aclose()  # type: ignore[attr-defined]
-    assert told == [1, 1]
+    assert told == ["nvidia.com/gpu"] * 2
 
 
 def test_a_list_past_the_kubelets_limit_is_refused_with_its_size_and_the_old_one_stays() -> None:

@@ -17,6 +17,7 @@ def test_sockets_of_the_same_resource_are_found_and_those_of_others_are_not(fold
     for name in (*names.values(), ".ostler-0123abcd", "nvidia.com-gpu-01234567.sock", "ostler-driver.sock"):
         (directory / name).touch()
     found = Predecessors(directory)
+    found.find()
     for resource, name in names.items():
         assert found.of(resource) == (directory / name,)
     assert found.of("nvidia.com/mig-1g.10gb") == ()
@@ -24,9 +25,12 @@ def test_sockets_of_the_same_resource_are_found_and_those_of_others_are_not(fold
 
 def test_what_comes_later_is_nobodys_predecessor(tmp_path: Path) -> None:
     found = Predecessors(tmp_path)
+    found.find()
     (tmp_path / socket_name("nvidia.com/gpu", tmp_path)).touch()
     assert found.of("nvidia.com/gpu") == ()
 
 
 def test_a_missing_folder_holds_no_predecessors(tmp_path: Path) -> None:
-    assert Predecessors(tmp_path / "missing").of("nvidia.com/gpu") == ()
+    found = Predecessors(tmp_path / "missing")
+    found.find()
+    assert found.of("nvidia.com/gpu") == ()

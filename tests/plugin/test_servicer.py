@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 
 from node.endpoint import Endpoint
+from node.events import EventBus
 from node.offer import OfferedDevice
 from ostler.metrics.counters import PluginMetrics
 from plugin.listing import DeviceListing
@@ -29,7 +30,7 @@ class Served:
 
     def __init__(self, directory: Path) -> None:
         self.metrics = PluginMetrics()
-        self.listing = DeviceListing(RESOURCE, lambda: None)
+        self.listing = DeviceListing(RESOURCE, EventBus())
         self.listing.update((offered("a", 0), offered("b", 1), offered("sick", 0, healthy=False, reason="lost")))
         self.servicer = DevicePluginServicer(self.listing, render, self.metrics, RecentGrants(lambda: 0.0))
         self.endpoint = Endpoint(
@@ -108,13 +109,13 @@ async def test_a_bug_in_rendering_is_told_to_the_kubelet_and_the_next_call_is_se
     def broken(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
         raise KeyError("no such thing")
 
-    served.servicer.render = broken
+    served.servicer.answer_with(broken)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await allocate(stub, ["a"])
     assert refused.value.code() is grpc.StatusCode.INTERNAL
     assert refused.value.details() == "nvidia.com/gpu: Allocate failed: KeyError('no such thing')"
     assert "call failed" in caplog.text
-    served.servicer.render = render
+    served.servicer.answer_with(render)
     assert await allocate(stub, ["a"]) == ["a"]
 
 

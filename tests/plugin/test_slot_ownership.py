@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.events import EventBus
 from plugin.kubelet import AllocatableAnswer, KubeletView, QuestionPace
 from plugin.listing import DeviceListing
 from plugin.slot_ownership import Loss, SlotOwnership, difference
@@ -23,11 +25,11 @@ class Judged:
 
     def __init__(self, root: Path) -> None:
         self.now = 100.0
-        self.listing = DeviceListing(GPU, lambda: None)
+        self.listing = DeviceListing(GPU, EventBus())
         self.listing.update((offered("g0"), offered("g1"), offered("g2", healthy=False, reason="broken")))
         self.listing.streams = 1
-        self.view = KubeletView(root / "kubelet.sock", lambda: None, clock=lambda: self.now, pace=PACE)
-        self.possession = SlotOwnership(self.listing, folders(root), self.view, pace=PACE, wake=lambda: None)
+        self.view = KubeletView(root / "kubelet.sock", EventBus(), clock=lambda: self.now, pace=PACE)
+        self.possession = SlotOwnership(self.listing, folders(root), self.view, pace=PACE, woken=asyncio.Event())
         self.possession.registered(self.now)
         self._number = 0
 
