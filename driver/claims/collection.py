@@ -29,12 +29,12 @@ log = logging.getLogger("ostler.claims")
 
 
 class Collector:
-    """Looks now and then, and when it is poked; ``rebuild`` are UIDs of claims that are to be prepared again."""
+    """Looks now and then, and when it is poked; prepares again what ``prepare_again`` names."""
 
     def __init__(
         self, book: ClaimBook, prepare: Callable[[ClaimReference], Awaitable[object]], random: Callable[[], float]
     ) -> None:
-        self.rebuild: set[str] = set()
+        self._to_rebuild: set[str] = set()
         self._book = book
         self._prepare = prepare
         self._random = random
@@ -49,6 +49,14 @@ class Collector:
         self._looking: asyncio.Task[int] | None = None
         self._closed = False
 
+    def prepare_again(self, uids: Collection[str]) -> None:
+        """Prepare these claims again as soon as the API server answers; to be called before ``run``."""
+        self._to_rebuild.update(uids)
+
+    def is_to_prepare(self, uid: str) -> bool:
+        """Whether the claim is still to be prepared again."""
+        return uid in self._to_rebuild
+
     def poke(self, holder: str) -> None:
         """Have a look soon: a claim waits for a device of this one, which may belong to nobody."""
         self._waited_for.add(holder)
@@ -57,9 +65,9 @@ class Collector:
     async def run(self) -> None:
         """Look until cancelled; once closed, only wait for that."""
         options = self._book.options
-        await self._wait(0.0 if self.rebuild else options.collect_first * self._random())
+        await self._wait(0.0 if self._to_rebuild else options.collect_first * self._random())
         # A claim that only the kubelet knew may have been about to be forgotten there, too: looked at soon, again.
-        retry = options.rebuild_after if self.rebuild else math.inf
+        retry = options.rebuild_after if self._to_rebuild else math.inf
         while not self._closed:
             self._looking = asyncio.create_task(self.look())
             try:
@@ -181,11 +189,11 @@ class Collector:
             self._book.tell("ClaimLeftBehind", f"claim {claim} ({claim.uid}) keeps {devices}, though {why}")
 
     async def _rebuild(self) -> None:
-        for uid in sorted(self.rebuild):
+        for uid in sorted(self._to_rebuild):
             record = self._book.records.get(uid)
             # The kubelet released the claim since the start: preparing it again would outlive that release.
             if record is None or self._book.tombstones.serial_of(uid) is not None:
-                self.rebuild.discard(uid)
+                self._to_rebuild.discard(uid)
                 continue
             try:
                 await self._prepare(record.claim)
@@ -193,10 +201,10 @@ class Collector:
                 log.info("claim is prepared again later", extra={"claim": str(record.claim), "reason": str(error)})
             except ClaimError as error:
                 # The kubelet will ask again or release it; its devices stay taken until then.
-                self.rebuild.discard(uid)
+                self._to_rebuild.discard(uid)
                 self._book.tell("ClaimNotRebuilt", f"claim {record.claim} cannot be prepared again: {error}")
             else:
-                self.rebuild.discard(uid)
+                self._to_rebuild.discard(uid)
 
     async def _clear_remains(self) -> None:
         for uid in sorted(self._book.remains):

@@ -26,7 +26,7 @@ from node.values import replace
 
 
 class Preparation:
-    """Prepares one claim at a call; ``view`` is what it is prepared from.
+    """Prepares one claim at a call, from the view that ``use`` was given last.
 
     ``is_known``: whether everything that the plugin door has given out is in the ledger. ``on_blocked``: called with
     the claim that has to wait, the UID of the one that it waits for (empty for none), and why. ``on_lost``: called with
@@ -42,12 +42,21 @@ class Preparation:
         on_blocked: Callable[[ClaimReference, str, str], None],
         on_lost: Callable[[ClaimReference, HeldError], None],
     ) -> None:
-        self.view: DoorView | None = None
+        self._view: DoorView | None = None
         self._book = book
         self._waits = waits
         self._is_known = is_known
         self._on_blocked = on_blocked
         self._on_lost = on_lost
+
+    @property
+    def view(self) -> DoorView | None:
+        """What claims are prepared from, None before the devices are known."""
+        return self._view
+
+    def use(self, view: DoorView) -> None:
+        """Prepare from this view from now on, also claims that wait for a device."""
+        self._view = view
 
     async def prepare(self, claim: ClaimReference, began: int) -> tuple[PreparedDevice, ...]:
         """Prepare the claim; ``began``: the tombstones' serial when the call came.
@@ -92,7 +101,7 @@ class Preparation:
         self, allocation: Allocation, body: JsonObject | None, record: ClaimRecord | None, began: int
     ) -> tuple[PreparedDevice, ...]:
         until = self._book.monotonic() + self._book.options.device_wait
-        view = self._view()
+        view = self._known_view()
         wanted = self._wanted(allocation, body, view, record)
         while not self._stands(record, wanted):
             refusal = take(self._book, replace(wanted, state=RecordState.STARTED), self._is_known)
@@ -100,17 +109,17 @@ class Preparation:
                 await self._write(wanted, record)
                 break
             await self._freed(allocation.claim, refusal, until, began)
-            if self.view is not view:
-                view = self._view()
+            if self._view is not view:
+                view = self._known_view()
                 wanted = self._wanted(allocation, body, view, record)
         else:
             await self._book.renew(wanted)
         self._book.steps.reached(ClaimStep.ANSWERED, allocation.claim.uid)
         return wanted.answer
 
-    def _view(self) -> DoorView:
-        assert self.view is not None, "calls wait until the devices are known"
-        return self.view
+    def _known_view(self) -> DoorView:
+        assert self._view is not None, "calls wait until the devices are known"
+        return self._view
 
     def _stands(self, record: ClaimRecord | None, wanted: ClaimRecord) -> bool:
         """Whether the claim is prepared already, with the same devices."""

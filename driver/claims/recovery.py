@@ -129,7 +129,7 @@ class _Found(Value):
     fault: str
 
 
-async def recover(book: ClaimBook) -> set[str]:
+async def recover(book: ClaimBook) -> frozenset[str]:
     """Enter in a fresh book what is there; returns UIDs of claims to prepare again when the API server answers."""
     found = await book.in_thread(_read, book)
     recovery = recovery_of(
@@ -149,7 +149,7 @@ async def recover(book: ClaimBook) -> set[str]:
         book.tell("ClaimRecordUnusable", note)
     for problem in (*([found.fault] if found.fault else []), *problems):
         book.tell("ClaimRecoveryIncomplete", problem)
-    return set(recovery.rebuild)
+    return recovery.rebuild
 
 
 def _read(book: ClaimBook) -> _Found:

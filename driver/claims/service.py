@@ -192,15 +192,15 @@ class ClaimService:
 
     def apply(self, view: DoorView) -> None:
         """Prepare from these devices from now on."""
-        self._preparation.view = view
+        self._preparation.use(view)
         self._viewed.set()
         for uid, record in tuple(self._book.records.items()):
-            if uid in self._collector.rebuild or not record.boot:
+            if self._collector.is_to_prepare(uid) or not record.boot:
                 self._place(uid, view)
 
     async def recover(self) -> None:
         """Take up what an earlier process left; before that, calls wait. No other process may prepare any more."""
-        self._collector.rebuild |= await recover(self._book)
+        self._collector.prepare_again(await recover(self._book))
         if self._preparation.view is not None:
             self.apply(self._preparation.view)
         self._recovered.set()

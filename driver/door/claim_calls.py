@@ -120,15 +120,14 @@ class ClaimCalls:
         monotonic: Callable[[], float],
         reporter: ClaimReporter | None = None,
     ) -> None:
-        self.successor: Successor | None = None
-        """The instance that every call is passed to, once it is set."""
-        self.ending = False
-        """Whether new calls are refused."""
         self._claims = claims
         self._observer = observer
         self._monotonic = monotonic
         self._reporter = reporter
         self._begun: dict[tuple[Operation, str], asyncio.Task[Outcome]] = {}
+        self._successor: Successor | None = None
+        """The instance that every call is passed to."""
+        self._refuses = False
         self._calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -159,6 +158,19 @@ class ClaimCalls:
         await context.abort(code, fault)
         raise AssertionError("abort returned")  # It always raises; this line is for the type checker.
 
+    def hand_over(self, successor: Successor) -> None:
+        """Pass every call to ``successor`` from now on, also those under way that could not be finished."""
+        self._successor = successor
+
+    def give_up_handover(self) -> None:
+        """Fail the calls that still wait for a successor."""
+        if self._successor is not None:
+            self._successor.give_up()
+
+    def refuse_new(self) -> None:
+        """Refuse calls from now on; those under way go on."""
+        self._refuses = True
+
     async def idle(self) -> None:
         """Return when no call is under way."""
         await self._idle.wait()
@@ -174,10 +186,10 @@ class ClaimCalls:
         self, method: Method[Answer], request: Message, claims: tuple[KubeletClaim, ...], seconds: float | None
     ) -> Answer:
         began = self._monotonic()
-        if self.successor is None and not self.ending:
+        if self._successor is None and not self._refuses:
             outcomes = await self._outcomes(method.operation, claims, seconds)
             undone = any(isinstance(outcome, Unavailable) for outcome in outcomes.values())
-            if not (undone and self.successor is not None):
+            if not (undone and self._successor is not None):
                 failed = sum(isinstance(outcome, ClaimError) for outcome in outcomes.values())
                 self._observer.answered(method.operation.value, len(outcomes), failed)
                 return method.encode(outcomes)
@@ -185,13 +197,13 @@ class ClaimCalls:
         return await self._left_to_successor(method, request, _patience(left))
 
     async def _left_to_successor(self, method: Method[Answer], request: Message, seconds: float | None) -> Answer:
-        if self.successor is None:
+        if self._successor is None:
             raise _Refused(
                 grpc.StatusCode.UNAVAILABLE, "ostler is stopping on this node; the kubelet asks again when it is back"
             )
         code = grpc.StatusCode.OK
         try:
-            return await self.successor.call(method.path, request, method.answer, seconds)
+            return await self._successor.call(method.path, request, method.answer, seconds)
         except NoSuccessor as error:
             code = grpc.StatusCode.UNAVAILABLE
             raise _Refused(code, f"ostler hands over on this node, and {error}") from error

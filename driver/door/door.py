@@ -132,7 +132,7 @@ class DraDoor:
         if self._serving is None or not self._serving.named:
             return
         self._handing_over = True
-        self._calls.successor = Successor(self._options.folder, self._serving.made, self._monotonic)
+        self._calls.hand_over(Successor(self._options.folder, self._serving.made, self._monotonic))
         self._say(RegistrationState.LEAVING, "calls are passed to the instance that takes over")
 
     async def leave(self, seconds: float) -> bool:
@@ -146,8 +146,7 @@ class DraDoor:
                     await asyncio.sleep(LOOK)
                 await self._calls.idle()
         except TimeoutError:
-            if self._calls.successor is not None:
-                self._calls.successor.give_up()
+            self._calls.give_up_handover()
             return False
         finally:
             await self._stop()
@@ -281,7 +280,7 @@ class DraDoor:
 
     async def _end(self) -> None:
         """Without a successor: calls under way get a moment, new ones are refused."""
-        self._calls.ending = True
+        self._calls.refuse_new()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
                 await self._calls.idle()

@@ -16,6 +16,7 @@ which keys were doubled.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 
 from driver.claims.model import AllocatedConfig, ClaimError, ConfigSource
 from kube.bodies import Json, JsonObject, one_line
@@ -184,7 +185,9 @@ _DEEPEST = 8
 class _Doubled(dict[str, Json]):
     """An object with doubled keys."""
 
-    doubled: tuple[str, ...] = ()
+    def __init__(self, content: Mapping[str, Json], doubled: Iterable[str]) -> None:
+        super().__init__(content)
+        self.doubled = tuple(dict.fromkeys(doubled))
 
 
 def pairs(found: list[tuple[str, Json]]) -> JsonObject:
@@ -194,9 +197,7 @@ def pairs(found: list[tuple[str, Json]]) -> JsonObject:
         return made
     seen: set[str] = set()
     doubled = [key for key, _ in found if key in seen or seen.add(key)]  # type: ignore[func-returns-value]
-    marked = _Doubled(made)
-    marked.doubled = tuple(dict.fromkeys(doubled))
-    return marked
+    return _Doubled(made, doubled)
 
 
 def doubled_keys(parsed: Json, path: str = "", *, levels: int = _DEEPEST) -> tuple[str, ...]:

@@ -126,9 +126,8 @@ class PoolSync:
         if fault is not None:
             self._tell(name, fault, CHECKING)
             return SyncOutcome()
-        for earlier in wanted.untold:
+        for earlier in wanted.take_untold():
             self._handler(earlier, PUBLISHING)
-        wanted.untold = []
         made, refused = self._planned(name, wanted)
         memory = self._memory[name]
         memory.ours |= {each.uid for each in made.matched.values()}

@@ -38,9 +38,8 @@ class WantedPool:
         self.name = name
         self.asked = asked
         self.effective = asked
-        self.untold: list[DroppedFieldsError] = []
-        """Faults of earlier times that concern what is asked for again."""
         self.drops: dict[int, tuple[Slice, Slice, DroppedFieldsError]] = {}
+        self._untold: list[DroppedFieldsError] = []
         self._faults: dict[int, tuple[StatusCause, ...]] = {}
         self._checked: tuple[InvalidPool | None] | None = None
         if before is not None and _alike(before.asked, asked):
@@ -52,7 +51,12 @@ class WantedPool:
             if index < len(asked.slices) and asked.slices[index] == slice_:
                 self.drops[index] = (slice_, stored, error)
                 self._accept(index, stored)
-                self.untold.append(error)
+                self._untold.append(error)
+
+    def take_untold(self) -> tuple[DroppedFieldsError, ...]:
+        """Earlier faults that concern what is asked for again, each once."""
+        untold, self._untold = tuple(self._untold), []
+        return untold
 
     def fault(self) -> InvalidPool | None:
         """What contradicts itself in the pool, looked for once."""

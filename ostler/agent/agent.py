@@ -142,7 +142,7 @@ class Agent:
                 if self._settings.http is not None or self._settings.instance:
                     group.create_task(self._serve_http(), name="http")
                 self._inventory.subscribe(self._publish)
-                await self._become_active()
+                relieves = await self._become_active()
                 group.create_task(self.handover.guard(), name="lock of the kubelet's folder")
                 group.create_task(self._serve_admin(), name="admin")
                 group.create_task(self._post_events(), name="kubernetes events")
@@ -150,7 +150,7 @@ class Agent:
                 self._health.begin()
                 self._publisher.submit(self._health.judged)
                 await ledger
-                await self._doors.serve(group)
+                await self._doors.serve(group, relieves=relieves)
                 self._serving.set()
                 self._streams_changed()
                 await self._doors.keep(group)
@@ -325,10 +325,11 @@ class Agent:
         self._node_status.show(self._doors.resources())
         await self._node_status.run()
 
-    async def _become_active(self) -> None:
+    async def _become_active(self) -> bool:
+        """Wait for the instance lock; whether an instance before this one may still answer the kubelet."""
         lock = self.handover.lock
-        self._doors.relieves = not self.handover.try_acquire()
-        if self._doors.relieves:
+        relieves = not self.handover.try_acquire()
+        if relieves:
             # Before the scan: what it misses of a predecessor that ends meanwhile is less than the whole of it.
             self.handover.stand_by()
             log.info("standby: another instance is active", extra={"holder": self.handover.holder()})
@@ -343,7 +344,7 @@ class Agent:
         for path in (*dead, *remove_dead_driver_sockets(self._settings)):
             log.info("dead socket of a predecessor removed", extra={"path": str(path)})
         # Whoever left the lock to a standby that was killed still answers, and was not waited for.
-        self._doors.relieves |= any(is_socket(path) for folder in folders for path in folder.glob(f"{PREFIX}*.sock"))
+        return relieves or any(is_socket(path) for folder in folders for path in folder.glob(f"{PREFIX}*.sock"))
 
     def _publish(self, snapshot: Snapshot, found: Diff) -> None:
         self._health.observe(snapshot)

@@ -80,16 +80,18 @@ class BothDoors:
         self.publisher = Publisher(settings, self._plugin, around.events, lambda: self.second, lambda: self._books)
         self._opens_second = claims_to_serve(settings)
         """Whether the DRA door is open or about to be."""
-        self.relieves = False
-        """Whether an instance before this one may still answer the kubelet when this one begins."""
+        self._relieves = False
+        """Whether an instance before this one may still answer the kubelet."""
         self._group: asyncio.TaskGroup | None = None
 
-    async def serve(self, group: asyncio.TaskGroup) -> None:
+    async def serve(self, group: asyncio.TaskGroup, *, relieves: bool) -> None:
         """Show what was submitted, from now on, by tasks of ``group``; returns when devices are shown.
 
+        ``relieves``: an instance before this one may still answer the kubelet.
         Where claims have devices since before, the kubelet is not met before they are in the ledger: it could have pods
         that wait for one. A disk that does not answer keeps pods waiting then, and gives none a device of a claim.
         """
+        self._relieves = relieves
         if claims_left(self._settings):
             self._group = group
             await self._load_second()
@@ -187,7 +189,7 @@ class BothDoors:
             self._books = open_books(self._settings, around.edges, processes, around.events, around.metrics.holds)
             self._books.bus.subscribe(HoldsChanged, self.publisher.held)
             self._books.bus.subscribe(AllocatableRead, self._plugin.heard)
-            self._books.begin(relieves=self.relieves)
+            self._books.begin(relieves=self._relieves)
             # Before the Allocate that may have asked for them: what overlaps has to be known.
             self._books.place(self.publisher.shown[0], self._settings.rules)
             self.publisher.submit(self._around.judged())

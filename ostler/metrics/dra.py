@@ -195,5 +195,6 @@ def _published(view: agent_pb2.ListSlicesResponse) -> Iterator[Metric]:
         samples=[((), any(pool.problem for pool in view.pools))],
     )
     writes = Counter("ostler_dra_slice_writes", "ResourceSlices written since the start.", ("operation",))
-    writes.counts = {("create",): view.created, ("update",): view.updated, ("delete",): view.deleted}
+    for operation, times in (("create", view.created), ("update", view.updated), ("delete", view.deleted)):
+        writes.add(operation, by=times)
     yield writes

@@ -52,7 +52,7 @@ async def serving(folder: Path, *devices: Device) -> AsyncIterator[BothDoors]:
     doors = BothDoors(settings, (), around)
     async with asyncio.TaskGroup() as group:
         doors.publisher.submit(found)
-        ending = asyncio.create_task(doors.serve(group))
+        ending = asyncio.create_task(doors.serve(group, relieves=False))
         await asyncio.wait_for(ending, 5)
         keeping = group.create_task(_for_ever())
         yield doors

@@ -63,6 +63,6 @@ async def test_a_predecessor_that_still_answers_is_reckoned_with_although_nobody
             made = agent(short_dir)
             running = asyncio.create_task(made.run())
             await kubelet.wait_for(GPU, healthy=8)
-            assert made._doors.relieves is answered
+            assert made._doors._relieves is answered
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
