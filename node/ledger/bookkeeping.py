@@ -8,7 +8,7 @@ device, and its readings matter only to people and to devices that overlap, so i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from node.clocks import Clocks
@@ -55,6 +55,56 @@ class BookkeepingOptions(Value):
     linger: float
 
 
+class LossEvents:
+    """Tells people which pods lost a device; ``clock``: monotonic seconds."""
+
+    def __init__(self, events: EventSink, clock: Callable[[], float]) -> None:
+        self._events = events
+        self._clock = clock
+        self._told: dict[str, float] = {}
+        """When an event was posted for a device."""
+
+    def tell(self, resource: str, error: HeldError) -> None:
+        """Post one event for a device in a while: controllers make pod after pod, and the metric counts them all."""
+        now, device = self._clock(), error.wanted.device
+        self._told = {name: at for name, at in self._told.items() if now - at < QUIET}
+        if device not in self._told and len(self._told) < TOLD:
+            self._told[device] = now
+            text = f"a pod that asked for {resource} was refused: {error}; its controller makes a new one"
+            self._events.emit(EventType.WARNING, "PodLostDevice", text)
+
+
+class ShownDevices:
+    """The devices of the plugin door's list: all (``listed``) and those that it offers (``given``).
+
+    ``offered``: when each one was last shown healthy (monotonic).
+    """
+
+    def __init__(self) -> None:
+        self.listed: frozenset[str] = frozenset()
+        self.given: frozenset[str] = frozenset()
+        self.offered: dict[str, float] = {}
+        self._healthy: frozenset[str] = frozenset()
+
+    def show(self, offer: Offer, kept: frozenset[str], now: float) -> bool:
+        """Whether a device is no longer healthy in the list, which is now made of this offer.
+
+        ``kept``: devices that claims may get and that are in the offer only because not all is known. They do not
+        count as offered, unless they did before.
+        """
+        devices = [item for resource in offer.resources for item in resource.devices]
+        self.listed = frozenset(item.device.name for item in devices)
+        before, self._healthy = self._healthy, frozenset(item.device.name for item in devices if item.healthy)
+        self.given = self._healthy - (kept - self.given)
+        self.offered = {name: when for name, when in self.offered.items() if name in self.listed}
+        self.repeat(now)
+        return bool(before - self._healthy)
+
+    def repeat(self, now: float) -> None:
+        """The list is still shown."""
+        self.offered |= dict.fromkeys(self._healthy, now)
+
+
 class Bookkeeping:
     """Publishes on ``bus`` what ``node.ledger.events`` has. For the event loop alone."""
 
@@ -70,9 +120,8 @@ class Bookkeeping:
         containers: PodContainers | None = None,
     ) -> None:
         """``reader``: reads the kubelet in place of the options' folders; ``containers``: in place of the cgroups."""
-        self._clock, self._monotonic = clock, monotonic = clocks.clock, clocks.monotonic
+        self._clock, self._monotonic = clocks.clock, clocks.monotonic
         self._linger = options.linger
-        self._events = events
         self.observer = observer
         self.plugin = KubeletAllocations()
         off = "" if sees_processes(options.proc) else UNSEEN
@@ -81,44 +130,29 @@ class Bookkeeping:
         self.ledger = Ledger()
         """Who has what."""
         self.bus: EventBus = self.ledger.bus
-        self.keeper = HoldKeeper(
-            self.ledger, self.plugin, self.pending_release, clock=clock, monotonic=monotonic, tenants=self.tenants
-        )
+        self.keeper = HoldKeeper(self.ledger, self.plugin, self.pending_release, clocks=clocks, tenants=self.tenants)
         self.releases = Releases(
             self.tenants,
-            containers or NodeContainers(options.cgroups, options.proc, clock=monotonic),
+            containers or NodeContainers(options.cgroups, options.proc, clock=clocks.monotonic),
             options.state_dir,
             bus=self.bus,
-            clock=clock,
-            monotonic=monotonic,
+            clocks=clocks,
         )
         self._reader = reader or KubeletLook(options.kubelet, options.device_plugins, clocks)
         self._loop = HoldsLoop(
-            self._reader,
-            self._read,
-            lambda: self.plugin.unseen,
-            clock=monotonic,
-            random=clocks.random,
-            events=events,
-            observer=observer,
-            pace=ALONE,
+            self._reader, self.plugin, self.bus, clocks=clocks, events=events, observer=observer, pace=ALONE
         )
+        self.bus.subscribe(Reading, self._read)
         self._process_check = ProcessCheck(
-            self.pending_release, processes, self.bus, clock=monotonic, events=events, observer=observer
+            self.pending_release, processes, self.bus, clock=clocks.monotonic, events=events, observer=observer
         )
+        self._losses = LossEvents(events, clocks.monotonic)
+        self._shown = ShownDevices()
+        self._at_scheduler: frozenset[str] = frozenset()
         self._attributing: asyncio.Task[None] | None = None
         self._confirmable = asyncio.Event()
-        self._listed: frozenset[str] = frozenset()
-        self._offered: dict[str, float] = {}
-        """When each device was last shown healthy by the plugin door (monotonic)."""
-        self._healthy: frozenset[str] = frozenset()
-        self._given: frozenset[str] = frozenset()
-        """What of it counts as offered: without what claims may get and was kept only while nothing was known."""
-        self._at_scheduler: frozenset[str] = frozenset()
         self._seen = NOTHING_HELD
         """What the doors' offers were last decided by."""
-        self._refused: dict[str, float] = {}
-        """Devices that a pod was refused and an event was posted for, and when (monotonic)."""
         self._running = False
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
@@ -200,16 +234,7 @@ class Bookkeeping:
 
     def _lost(self, resource: str, error: HeldError) -> None:
         self.observer.lost(Door.PLUGIN)
-        self._tell(resource, error)
-
-    def _tell(self, resource: str, error: HeldError) -> None:
-        """Post one event for a device in a while: controllers make pod after pod, and the metric counts them all."""
-        now, device = self._monotonic(), error.wanted.device
-        self._refused = {name: at for name, at in self._refused.items() if now - at < QUIET}
-        if device not in self._refused and len(self._refused) < TOLD:
-            self._refused[device] = now
-            text = f"a pod that asked for {resource} was refused: {error}; its controller makes a new one"
-            self._events.emit(EventType.WARNING, "PodLostDevice", text)
+        self._losses.tell(resource, error)
 
     def kubelet_changed(self) -> None:
         """Something in the kubelet's folder of device plugins has changed, perhaps its checkpoint."""
@@ -259,19 +284,10 @@ class Bookkeeping:
 
     def shown(self, offer: Offer) -> None:
         """The plugin door has just shown this offer."""
-        devices = [item for resource in offer.resources for item in resource.devices]
-        self._listed = frozenset(item.device.name for item in devices)
-        before, self._healthy = self._healthy, frozenset(item.device.name for item in devices if item.healthy)
-        known, was_given = self._seen.known, self._given
-        self._given = frozenset(
-            name for name in self._healthy if known or name in was_given or name not in self._at_scheduler
-        )
-        if self._running and before - self._healthy:
+        withdrawn = self._shown.show(offer, self._kept(), self._monotonic())
+        if self._running and withdrawn:
             # A device that moves to the other door waits until the kubelet no longer counts it.
             self._loop.soon()
-        now = self._monotonic()
-        self._offered = {name: when for name, when in self._offered.items() if name in self._listed}
-        self._offered |= dict.fromkeys(self._healthy, now)
 
     def release(self, device: str) -> bool:
         """A person says that a device is free; False if it is not pending release."""
@@ -300,9 +316,14 @@ class Bookkeeping:
         finally:
             self._running = False
 
+    def _kept(self) -> frozenset[str]:
+        """Devices that claims may get and that the plugin door shows only while not all holds are known."""
+        return frozenset() if self._seen.known else self._at_scheduler
+
     def _standing(self) -> OfferContext:
-        self._offered |= dict.fromkeys(self._healthy, self._monotonic())
-        return self.keeper.context(listed=self._listed, offered=self._offered, healthy=self._given)
+        shown = self._shown
+        shown.repeat(self._monotonic())
+        return self.keeper.context(listed=shown.listed, offered=shown.offered, healthy=shown.given)
 
     async def _confirm(self) -> None:
         """Compare after every reading what is seen of containers with the pods that live by the kubelet's word."""

@@ -19,8 +19,9 @@ For the event loop alone; nothing waits here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from node.clocks import Clocks
 from node.inventory.model import Device, Snapshot
 from node.ledger.allocations import Grant, KubeletAllocations, NobodyKnown, PodsKnown
 from node.ledger.events import ClaimRefused, HoldsChanged, ReleasesAdvanced, ReleasesPending
@@ -57,8 +58,7 @@ class HoldKeeper:
         plugin: KubeletAllocations,
         pending_release: PendingRelease,
         *,
-        clock: Callable[[], float],
-        monotonic: Callable[[], float],
+        clocks: Clocks,
         tenants: Tenants | None = None,
     ) -> None:
         self.ledger = ledger
@@ -67,8 +67,8 @@ class HoldKeeper:
         self.pending_release = pending_release
         self.pods: PodsKnown = NobodyKnown()
         """What is known of this node's pods."""
-        self._clock = clock
-        self._monotonic = monotonic
+        self._clock = clocks.clock
+        self._monotonic = clocks.monotonic
         self._reserved: Mapping[str, tuple[Hold, ...]] = {}
         self._devices: tuple[tuple[Device, Rule], ...] = ()
         self._rules: Mapping[str, Rule] = {}
@@ -94,8 +94,11 @@ class HoldKeeper:
         """Monotonic time until which an instance before this one may have answered the kubelet."""
         self._publish = ledger.bus.publish
         ledger.bus.subscribe(HoldsTaken, self._taken)
-        ledger.bus.subscribe(HoldsReleased, lambda _: self.settle())
-        ledger.bus.subscribe(ReleasesAdvanced, lambda _: self.settle())
+        ledger.bus.subscribe(HoldsReleased, self._settle_after)
+        ledger.bus.subscribe(ReleasesAdvanced, self._settle_after)
+
+    def _settle_after(self, _: HoldsReleased | ReleasesAdvanced) -> None:
+        self.settle()
 
     def know(self, pods: PodsKnown) -> None:
         """Ask these of pods from now on."""

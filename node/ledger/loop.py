@@ -16,9 +16,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 
-from node.events import EventSink, EventType
+from node.clocks import Clocks
+from node.events import EventBus, EventSink, EventType
+from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.ledger.reader import KubeletReader, Reading
 from node.values import Value, value
@@ -54,35 +55,34 @@ class ReadingPace(Value):
 
 
 class HoldsLoop:
-    """Looks at the kubelet while ``run`` runs and hands every reading, failed or not, to ``take``.
+    """Looks at the kubelet while ``run`` runs and publishes every ``Reading`` on ``bus``, failed or not.
 
-    ``unseen``: how many grants no reading has shown yet, asked after each. ``clock``: monotonic seconds, the one of
-    the reader. ``random``: numbers in [0, 1).
+    ``allocations``: what the readings are entered in; a grant that none has shown yet is looked for again. The reader
+    has the same clocks.
     """
 
     def __init__(
         self,
         reader: KubeletReader,
-        take: Callable[[Reading], None],
-        unseen: Callable[[], int],
+        allocations: KubeletAllocations,
+        bus: EventBus,
         *,
-        clock: Callable[[], float],
-        random: Callable[[], float],
+        clocks: Clocks,
         events: EventSink,
         observer: HoldsObserver = HoldsObserver(),  # noqa: B008 - it has no state
         pace: ReadingPace = ReadingPace(),  # noqa: B008 - a frozen value
     ) -> None:
         self._reader = reader
-        self._take = take
-        self._unseen = unseen
-        self._clock = clock
-        self._random = random
+        self._allocations = allocations
+        self._bus = bus
+        self._clock = clocks.monotonic
+        self._random = clocks.random
         self._observer = observer
         self._pace = pace
         self._faults = ReadingFaults(events, pace.quiet)
         self._failures = 0
         self._unseen_readings = 0
-        self._due = clock()
+        self._due = self._clock()
         self._not_before = self._due
         self._allocating_until = self._due
         self._last = -1e9
@@ -136,7 +136,7 @@ class HoldsLoop:
         began = self._last = self._clock()
         self._due = began + self._pace.every
         reading = await self._reader.read()
-        self._take(reading)
+        self._bus.publish(reading)
         now = self._clock()
         outcome = _outcome(reading)
         self._observer.read(outcome, now - began)
@@ -155,7 +155,7 @@ class HoldsLoop:
 
     def _look_for_unseen(self, now: float) -> None:
         """A grant that no source shows yet is looked for again, less often each time: its pod may have been refused."""
-        if not self._unseen():
+        if not self._allocations.unseen:
             self._unseen_readings = 0
             return
         self._want(now + self._pace.soon * 2.0 ** min(self._unseen_readings, 16))

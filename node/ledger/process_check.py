@@ -224,7 +224,10 @@ class ProcessCheck:
         self._unseen: set[str] = set()
         """Devices of which it was told that nobody can tell their processes."""
         self._woken = asyncio.Event()
-        bus.subscribe(ReleasesPending, lambda _: self._woken.set())
+        bus.subscribe(ReleasesPending, self._wake)
+
+    def _wake(self, _: ReleasesPending) -> None:
+        self._woken.set()
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -241,15 +244,18 @@ class ProcessCheck:
 
     async def _look(self, orders: tuple[CheckOrder, ...]) -> None:
         before = self._pending_release.wanted()
-        findings = await in_passing(lambda: [self._found(order) for order in orders])
+        findings = await in_passing(self._find, orders)
         for finding in findings:
             self._take(finding)
         self._tell_unseen({each.order.device.name for each in findings if not each.problem and each.processes is None})
         if self._pending_release.wanted() != before:
             self._bus.publish(ReleasesAdvanced())
 
-    def _found(self, order: CheckOrder) -> _Finding:
+    def _find(self, orders: tuple[CheckOrder, ...]) -> list[_Finding]:
         """In the thread."""
+        return [self._found(order) for order in orders]
+
+    def _found(self, order: CheckOrder) -> _Finding:
         try:
             return _Finding(order, self._processes.compute_processes(order.device))
         except OSError as error:

@@ -204,7 +204,7 @@ class KubeletLook:
         if self._last is not None and seen == self._last[0]:
             return self._last[1]
         now = int(self._clocks.clock() * 1e9)
-        read, found = await in_passing(lambda: read_checkpoint(path))
+        read, found = await in_passing(read_checkpoint, path)
         settled = read is not None and now - read.modified_ns > RACY_NS
         self._last = (read, found) if read is not None and settled else None
         return found

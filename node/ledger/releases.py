@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from node.clocks import Clocks
 from node.events import EventBus
 from node.files import FileError, JsonValue, read_record, write_record
 from node.inventory.live.passing import in_passing
@@ -43,10 +44,7 @@ class _Look(Value):
 
 
 class Releases:
-    """Publishes ``ReleasesAdvanced`` on ``bus`` when fewer pods are waited for, or one was for long enough.
-
-    ``clock``: Unix seconds.
-    """
+    """Publishes ``ReleasesAdvanced`` on ``bus`` when fewer pods are waited for, or one was for long enough."""
 
     def __init__(
         self,
@@ -55,15 +53,14 @@ class Releases:
         state_dir: Path,
         *,
         bus: EventBus,
-        clock: Callable[[], float],
-        monotonic: Callable[[], float],
+        clocks: Clocks,
     ) -> None:
         self._tenants = tenants
         self._containers = containers
         self._path = state_dir / FILE_NAME
         self._bus = bus
-        self._clock = clock
-        self._monotonic = monotonic
+        self._clock = clocks.clock
+        self._monotonic = clocks.monotonic
         self._looking = asyncio.Lock()
         self._last = _Look(-math.inf, frozenset(), frozenset())
         self._written = tenants.version
@@ -92,7 +89,7 @@ class Releases:
         async with self._looking:
             with contextlib.suppress(OSError):
                 # It is tried again with the next reading, and a look that matters says why it fails.
-                await in_passing(lambda: self._containers.confirm(before & living))
+                await in_passing(self._containers.confirm, before & living)
 
     async def ended(self, resource: str, devices: Collection[OfferedDevice]) -> None:
         """Return when no pod that had one of these has a container left; raises ``HeldError`` after the longest wait.
@@ -148,7 +145,7 @@ class Releases:
     async def _look(self, uids: frozenset[str]) -> None:
         began = self._monotonic()
         try:
-            left = await in_passing(lambda: self._containers.left(uids))
+            left = await in_passing(self._containers.left, uids)
         except OSError as error:
             # Nobody knows, so they are waited for.
             self._tell(f"cannot be told: {error.strerror or error}")
@@ -182,7 +179,7 @@ class Releases:
             return
         version, data = self._tenants.version, _json(self._tenants.all)
         try:
-            await in_passing(lambda: write_record(self._path, SCHEMA, data, durable=False))
+            await in_passing(write_record, self._path, SCHEMA, data, durable=False)
         except FileError as error:
             # Nothing is lost as long as this process lives; the next change tries again.
             log.warning("cannot save which pods had devices", extra={"reason": str(error)})

@@ -7,17 +7,21 @@ here is called once at the start and again only after a failure.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-async def in_passing(call: Callable[[], Result]) -> Result:
+async def in_passing(
+    call: Callable[Parameters, Result], *arguments: Parameters.args, **options: Parameters.kwargs
+) -> Result:
     """What ``call`` returns or raises; where this is cancelled, the thread ends when the call does."""
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="live")
     try:
-        return await asyncio.get_running_loop().run_in_executor(thread, call)
+        return await asyncio.get_running_loop().run_in_executor(thread, functools.partial(call, *arguments, **options))
     finally:
         thread.shutdown(wait=False)

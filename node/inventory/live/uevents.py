@@ -65,7 +65,7 @@ class UeventMonitor:
         reach = self._reach()
         failed = self._failed = loop.create_future()
         if reach.state is not EventState.POLLING:
-            stream, reach = await in_passing(lambda: self._open_one_of(reach))
+            stream, reach = await in_passing(self._open_one_of, reach)
             self._stream = stream
             loop.add_reader(stream.fileno(), self._drain)
         self._tell(reach)

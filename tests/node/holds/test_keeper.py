@@ -17,6 +17,7 @@ from node.ledger.processes import Process
 from node.ledger.reader import Holding, Reading
 from node.offer import OfferedDevice
 from node.rules import Door, Doors, Rule, Selector
+from ostler.agent.edges import Edges
 
 GPU = "nvidia.com/gpu"
 BOTH = Rule(GPU, Selector(kinds=(DeviceKind.GPU, DeviceKind.MIG)), Doors.BOTH)
@@ -43,8 +44,7 @@ class Node:
             Ledger(),
             KubeletAllocations(),
             self.pending_release,
-            clock=lambda: 1000.0 + self.now,
-            monotonic=lambda: self.now,
+            clocks=Edges(lambda: 1000.0 + self.now, lambda: self.now),
         )
         bus = self.keeper.ledger.bus
         bus.subscribe(HoldsChanged, self._changed)
@@ -219,8 +219,7 @@ def test_nothing_is_looked_at_before_it_is_known_what_pods_have() -> None:
         Ledger(),
         KubeletAllocations(),
         PendingRelease(),
-        clock=lambda: node.now,
-        monotonic=lambda: node.now,
+        clocks=Edges(lambda: node.now, lambda: node.now),
     )
     fresh.begin(0.0)
     fresh.place(Snapshot(1, node.devices), (BOTH,))

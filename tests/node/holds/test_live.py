@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from node.events import EventBus
 from node.ledger.allocations import KubeletAllocations, NobodyKnown
 from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.ledger.ledger import HoldState
 from node.ledger.loop import HoldsLoop
-from node.ledger.reader import KubeletLook
+from node.ledger.reader import KubeletLook, Reading
 from ostler.agent.edges import Edges
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.events import RecordedEvents
@@ -40,12 +41,13 @@ async def test_a_burst_of_pods_is_followed_with_few_readings_and_ends_with_what_
     await kubelet.wait_for(GPU, healthy=len(CARDS))
     holds.place(snapshot(*CARDS), (GPU,))
     holds.barrier(time.monotonic())
+    bus = EventBus()
+    bus.subscribe(Reading, lambda reading: holds.read(reading, NobodyKnown(), 1000.0))
     loop = HoldsLoop(
         KubeletLook(short_dir, short_dir / "device-plugins", Edges()),
-        lambda reading: holds.read(reading, NobodyKnown(), 1000.0),
-        lambda: holds.unseen,
-        clock=time.monotonic,
-        random=lambda: 0.0,
+        holds,
+        bus,
+        clocks=Edges(random=lambda: 0.0),
         events=RecordedEvents(),
         observer=figures,
     )

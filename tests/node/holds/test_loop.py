@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from node.events import EventType
+from node.events import EventBus, EventType
+from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.ledger.loop import HoldsLoop, ReadingFaults, ReadingPace
 from node.ledger.reader import KubeletReader, Reading
+from ostler.agent.edges import Edges
 from tests.making.events import RecordedEvents
 from tests.making.virtual_time import beside, now
 from tests.node.holds.making import reading
@@ -47,6 +49,18 @@ class Figures(HoldsObserver):
         self._node.outcomes.append(outcome)
 
 
+class Grants(KubeletAllocations):
+    """Grants that no reading has shown: as many as the story says."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self._node = node
+
+    @property
+    def unseen(self) -> int:
+        return self._node.unseen
+
+
 Story = Callable[[Node, HoldsLoop], Awaitable[None]]
 
 
@@ -54,12 +68,13 @@ def play(story: Story, reader: KubeletReader | None = None) -> Node:
     node = Node()
 
     def made() -> HoldsLoop:
+        bus = EventBus()
+        bus.subscribe(Reading, node.taken.append)
         return HoldsLoop(
             reader or node,
-            node.taken.append,
-            lambda: node.unseen,
-            clock=asyncio.get_running_loop().time,
-            random=lambda: 0.0,
+            Grants(node),
+            bus,
+            clocks=Edges(monotonic=asyncio.get_running_loop().time, random=lambda: 0.0),
             events=node.events,
             observer=Figures(node),
         )
