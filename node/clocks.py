@@ -7,8 +7,11 @@ multiples of its interval on the clock that it is given. Only looks that nobody 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+from node.values import Value, value
 
 
 class Clocks(Protocol):
@@ -33,6 +36,18 @@ def chance() -> float:
     Not the module ``random``, which costs a millisecond at the start and 0.2 MB, and whose quality nobody needs.
     """
     return int.from_bytes(os.urandom(4), "big") / 2**32
+
+
+@value
+class SystemClocks(Value):
+    """The ``Clocks`` of the machine, or some of them with replacements for the others."""
+
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    random: Callable[[], float] = chance
+
+
+SYSTEM: Final = SystemClocks()
 
 
 SELDOM = 9.5

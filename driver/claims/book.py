@@ -24,6 +24,7 @@ from driver.claims.kubelet import KubeletFile, read_kubelet_claims
 from driver.claims.locks import ClaimLocks, Tombstones
 from driver.claims.model import ClaimError, ClaimReference, RecordState, Unavailable
 from driver.claims.record import ClaimRecord
+from node.clocks import Clocks
 from node.events import EventSink, EventType
 from node.files import FileError
 from node.ledger.ledger import Hold, Ledger
@@ -50,8 +51,7 @@ class ClaimBook:
         observer: ClaimObserver,
         steps: StepObserver,
         boot: str,
-        clock: Callable[[], float],
-        monotonic: Callable[[], float],
+        clocks: Clocks,
         on_changed: Callable[[], None],
     ) -> None:
         """``boot``: this boot's id. ``on_changed``: called when the ledger changes."""
@@ -59,10 +59,11 @@ class ClaimBook:
         self.reader = reader
         self.observer = observer
         self.boot = boot
-        self.clock = clock
-        self.monotonic = monotonic
+        self.clock = clocks.clock
+        self.monotonic = clocks.monotonic
+        self.random = clocks.random
         self.locks = ClaimLocks()
-        self.tombstones = Tombstones(options.tombstone_age, monotonic)
+        self.tombstones = Tombstones(options.tombstone_age, clocks.monotonic)
         self.records: dict[str, ClaimRecord] = {}
         self.ledger = ledger
         self.store = RecordStore(options.state_dir / "claims")

@@ -30,6 +30,7 @@ from driver.parameters.decoding import API_VERSION
 from kube.bodies import Json, JsonObject, is_deeper, object_at, one_line, text_at
 from kube.errors import Forbidden, Invalid, NotFound, WriteConflict
 from kube.json_stream import DEPTH
+from node.clocks import SYSTEM, Clocks
 from node.events import EventSink, EventType
 from node.inventory.model import NIC_KINDS, Device, Version
 
@@ -62,10 +63,7 @@ class StatusApi(Protocol):
 
 
 class ClaimStatusWriter:
-    """Writes what ``prepared`` told, while ``run`` runs: a ``Reporter`` of the door; for the event loop alone.
-
-    ``clock``: Unix seconds. ``random``: numbers in [0, 1), for jitter.
-    """
+    """Writes what ``prepared`` told, while ``run`` runs: a ``Reporter`` of the door; for the event loop alone."""
 
     def __init__(
         self,
@@ -73,16 +71,15 @@ class ClaimStatusWriter:
         api: StatusApi,
         *,
         events: EventSink,
-        clock: Callable[[], float],
-        random: Callable[[], float],
+        clocks: Clocks = SYSTEM,
     ) -> None:
         self.problem = ""
         """Why the last claim's status could not be written; empty when it could."""
         self._driver_name = driver_name
         self._api = api
         self._events = events
-        self._clock = clock
-        self._random = random
+        self._clock = clocks.clock
+        self._random = clocks.random
         self._view: DoorView | None = None
         self._wanted: dict[str, tuple[ClaimReference, tuple[PreparedDevice, ...] | str]] = {}
         self._refused: dict[str, None] = {}

@@ -31,13 +31,10 @@ log = logging.getLogger("ostler.claims")
 class Collector:
     """Looks now and then, and when it is poked; prepares again what ``prepare_again`` names."""
 
-    def __init__(
-        self, book: ClaimBook, prepare: Callable[[ClaimReference], Awaitable[object]], random: Callable[[], float]
-    ) -> None:
+    def __init__(self, book: ClaimBook, prepare: Callable[[ClaimReference], Awaitable[object]]) -> None:
         self._to_rebuild: set[str] = set()
         self._book = book
         self._prepare = prepare
-        self._random = random
         self._poked = asyncio.Event()
         self._told = ""
         self._waited_for: set[str] = set()
@@ -65,7 +62,7 @@ class Collector:
     async def run(self) -> None:
         """Look until cancelled; once closed, only wait for that."""
         options = self._book.options
-        await self._wait(0.0 if self._to_rebuild else options.collect_first * self._random())
+        await self._wait(0.0 if self._to_rebuild else options.collect_first * self._book.random())
         # A claim that only the kubelet knew may have been about to be forgotten there, too: looked at soon, again.
         retry = options.rebuild_after if self._to_rebuild else math.inf
         while not self._closed:
@@ -76,7 +73,7 @@ class Collector:
                 self._looking.cancel()
             if not self._looking.cancelled():
                 self._looking.result()
-            every = options.collect_every * (0.8 + 0.4 * self._random())
+            every = options.collect_every * (0.8 + 0.4 * self._book.random())
             await asyncio.sleep(min(options.collect_spacing, every))
             await self._wait(min(every, retry))
             retry *= 2

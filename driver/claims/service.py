@@ -12,7 +12,6 @@ Devices that pods have through the plugin door are in the same ledger. Whoever e
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TypeVar
 
@@ -32,7 +31,7 @@ from driver.claims.preparation import Preparation
 from driver.claims.record import ClaimRecord
 from driver.claims.recovery import recover
 from driver.devices.view import DoorView
-from node.clocks import chance
+from node.clocks import SYSTEM, Clocks
 from node.events import EventSink
 from node.ledger.ledger import HeldError, Ledger, wholes_of
 from node.rules import Door
@@ -96,9 +95,7 @@ class ClaimService:
         observer: ClaimObserver | None = None,
         ledger: Ledger | None = None,
         boot: str = "",
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-        random: Callable[[], float] = chance,
+        clocks: Clocks = SYSTEM,
         steps: StepObserver | None = None,
         on_changed: Callable[[], None] = lambda: None,
         is_known: Callable[[], bool] = lambda: True,
@@ -113,7 +110,7 @@ class ClaimService:
         self._viewed = asyncio.Event()
         self._recovered = asyncio.Event()
         self._tasks: set[asyncio.Task[object]] = set()
-        self._failures = Failures(clock)
+        self._failures = Failures(clocks.clock)
         self._losers = Losers(self._tell_lost)
         self._waits = Waits()
         self._book = ClaimBook(
@@ -124,14 +121,13 @@ class ClaimService:
             observer=observer or ClaimObserver(),
             steps=steps or StepObserver(),
             boot=boot,
-            clock=clock,
-            monotonic=monotonic,
+            clocks=clocks,
             on_changed=on_changed,
         )
         self._preparation = Preparation(
             self._book, self._waits, is_known=is_known, on_blocked=self._blocked, on_lost=self._lose
         )
-        self._collector = Collector(self._book, self.prepare, random)
+        self._collector = Collector(self._book, self.prepare)
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Prepare the claim's devices; a repeated call gets the same answer.

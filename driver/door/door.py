@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,7 +34,7 @@ from driver.door.registration import (
 )
 from driver.door.serving import DoorSockets
 from driver.door.successor import Successor
-from node.clocks import chance
+from node.clocks import SYSTEM, Clocks
 from node.directories import DirectoryWatcher
 from node.events import EventSink, EventType
 from node.sockets import SocketError, is_answered
@@ -64,14 +63,12 @@ class DraDoor:
         *,
         events: EventSink,
         observer: DraDoorObserver,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-        random: Callable[[], float] = chance,
+        clocks: Clocks = SYSTEM,
         on_ready_changed: Callable[[], None] = lambda: None,
         is_alive: Callable[[], bool] = lambda: True,
         reporter: ClaimReporter | None = None,
     ) -> None:
-        """``clock``: Unix seconds. ``on_ready_changed``: called when readiness may have changed.
+        """``on_ready_changed``: called when readiness may have changed.
 
         ``is_alive``: whether the inventory still looks at its devices; while it does not, their health is not repeated
         and decays to unknown at the kubelet. ``reporter``: hears of prepared claims.
@@ -79,12 +76,12 @@ class DraDoor:
         self._options = options
         self._events = events
         self._observer = observer
-        self._monotonic = monotonic
-        self._random = random
+        self._monotonic = clocks.monotonic
+        self._random = clocks.random
         self._on_ready_changed = on_ready_changed
-        self._calls = ClaimCalls(claims, observer, monotonic=monotonic, reporter=reporter)
+        self._calls = ClaimCalls(claims, observer, monotonic=clocks.monotonic, reporter=reporter)
         self._reports = HealthReports(
-            options.pool, clock=clock, is_alive=is_alive, on_streams_changed=self._streams_changed
+            options.pool, clock=clocks.clock, is_alive=is_alive, on_streams_changed=self._streams_changed
         )
         self._serving: DoorSockets | None = None
         self._old: list[DoorSockets] = []

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject, object_at, text_at
 from kube.errors import Forbidden, KubeError
 from kube.json_stream import Fields
+from node.clocks import SYSTEM, Clocks
 from node.inventory.model import Device
 from node.ledger.ledger import Hold
 from node.values import Value, value
@@ -51,11 +51,9 @@ class NodeClaims:
         driver: str,
         node_name: str,
         *,
-        random: Callable[[], float],
+        clocks: Clocks = SYSTEM,
         check: Callable[[JsonObject], None] | None = None,
         on_changed: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
         policy: BackoffPolicy = RETRY,
         pace: ReadPace = ReadPace(),  # noqa: B008 - frozen
         list_every: float = LIST_EVERY,
@@ -65,19 +63,16 @@ class NodeClaims:
             api,
             driver,
             node_name,
-            random=random,
+            clocks=clocks,
             on_changed=on_changed,
-            clock=clock,
-            monotonic=monotonic,
             pace=pace,
         )
         self._pods = NodePods(
             api,
             node_name,
-            random=random,
+            clocks=clocks,
             check=check,
             on_changed=self._pods_changed,
-            monotonic=monotonic,
             policy=policy,
             list_every=list_every,
         )

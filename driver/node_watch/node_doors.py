@@ -27,6 +27,7 @@ from driver.node_watch.following import RETRY, Following
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import Json, JsonObject, object_at, one_line
 from kube.errors import Closed, Forbidden, KubeError, Unreachable
+from node.clocks import SYSTEM, Clocks
 from node.door_policy import (
     ANNOTATION,
     LABEL,
@@ -84,7 +85,7 @@ class NodeDoorsKeeper:
         state_dir: Path,
         *,
         events: EventSink,
-        random: Callable[[], float],
+        clocks: Clocks = SYSTEM,
         by_node: bool = True,
         check: Callable[[JsonObject], None] | None = None,
         on_changed: Callable[[], None] = lambda: None,
@@ -96,7 +97,7 @@ class NodeDoorsKeeper:
         self._node_name = node_name
         self._state_dir = state_dir
         self._events = events
-        self._random = random
+        self._random = clocks.random
         self._check = check
         self._on_changed = on_changed
         self._policy = policy
@@ -119,7 +120,7 @@ class NodeDoorsKeeper:
         self._dirty = asyncio.Event()
         self._look = asyncio.Event()
         self._following = Following(
-            api, self._source, self._seen, self, name=f"Node {node_name}", random=random, policy=policy
+            api, self._source, self._seen, self, name=f"Node {node_name}", random=clocks.random, policy=policy
         )
 
     @property

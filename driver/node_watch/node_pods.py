@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from driver.node_watch.pods import FIELDS, NodePod, Presence, pod_of, stripped
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject
 from kube.errors import KubeError
+from node.clocks import SYSTEM, Clocks
 
 if TYPE_CHECKING:
     from driver.resource_api.async_client import AsyncResourceApi
@@ -45,10 +45,9 @@ class NodePods:
         api: AsyncResourceApi,
         node_name: str,
         *,
-        random: Callable[[], float],
+        clocks: Clocks = SYSTEM,
         check: Callable[[JsonObject], None] | None = None,
         on_changed: Callable[[], None] = lambda: None,
-        monotonic: Callable[[], float] = time.monotonic,
         policy: BackoffPolicy = RETRY,
         list_every: float = LIST_EVERY,
     ) -> None:
@@ -56,13 +55,13 @@ class NodePods:
         self._node_name = node_name
         self._check = check
         self._on_changed = on_changed
-        self._monotonic = monotonic
+        self._monotonic = clocks.monotonic
         self._list_every = list_every
-        self._presence = Presence(monotonic)
+        self._presence = Presence(clocks.monotonic)
         self._asked = asyncio.Event()
         self._is_to_tell = False
         self._following = Following(
-            api, self._source, pod_of, self, name="pods of the node", random=random, policy=policy
+            api, self._source, pod_of, self, name="pods of the node", random=clocks.random, policy=policy
         )
 
     @property

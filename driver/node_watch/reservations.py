@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ from driver.node_watch.pods import NodePod
 from driver.node_watch.reading import Key, ReadingOrder, ReadPace, ReadResult, ReadTurn
 from kube.bodies import JsonObject, object_at, one_line, text_at
 from kube.errors import KubeError, RequestError
+from node.clocks import SYSTEM, Clocks
 from node.inventory.model import Device
 from node.ledger.ledger import Hold, HoldState, wholes_of
 from node.rules import Door
@@ -66,10 +66,8 @@ class Reservations:
         driver: str,
         pool: str,
         *,
-        random: Callable[[], float],
+        clocks: Clocks = SYSTEM,
         on_changed: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
         pace: ReadPace = ReadPace(),  # noqa: B008 - frozen
     ) -> None:
         self._api = api
@@ -78,9 +76,9 @@ class Reservations:
         self._wholes: dict[str, tuple[str, ...]] = {}
         """By name of a device that is part of others: their names."""
         self._on_changed = on_changed
-        self._clock = clock
-        self._monotonic = monotonic
-        self._order = ReadingOrder(pace, random)
+        self._clock = clocks.clock
+        self._monotonic = clocks.monotonic
+        self._order = ReadingOrder(pace, clocks.random)
         self._found: dict[Key, _Found] = {}
         self._problems: dict[Key, str] = {}
         self._cut: dict[str, str] = {}

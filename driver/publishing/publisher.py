@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,7 @@ from driver.publishing.publication import DroppedTaints, ErrorHandler, Publicati
 from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject, text_at
-from node.clocks import chance
+from node.clocks import SYSTEM, Clocks, chance
 from node.events import EventSink
 from node.files import FileError
 from node.rules import Door
@@ -95,8 +94,7 @@ class SlicePublisher:
         shown: ShownDevices | None = None,
         on_dropped: Callable[[], None] = lambda: None,
         interval: float = INTERVAL,
-        monotonic: Callable[[], float] = time.monotonic,
-        random: Callable[[], float] = chance,
+        clocks: Clocks = SYSTEM,
     ) -> None:
         """``make``: makes the controller, in the publisher's thread; it may take its time and raise.
 
@@ -108,11 +106,11 @@ class SlicePublisher:
         self._make = make
         self._peers = peers
         self._shown = shown
-        self._taints = DroppedTaints(monotonic, on_dropped)
+        self._taints = DroppedTaints(clocks.monotonic, on_dropped)
         self._interval = interval
-        self._backoff = Backoff(BackoffPolicy(), random)
-        self._monotonic = monotonic
-        self._faults = PublishingFaults(events, monotonic)
+        self._backoff = Backoff(BackoffPolicy(), clocks.random)
+        self._monotonic = clocks.monotonic
+        self._faults = PublishingFaults(events, clocks.monotonic)
         self._changed = threading.Condition()
         self._view: DoorView | None = None
         self._stopped = False

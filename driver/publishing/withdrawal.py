@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from driver.claims.model import Unavailable
@@ -28,7 +27,7 @@ from driver.devices.view import DoorView
 from driver.node_watch.node_claims import NamedDevice
 from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
-from node.clocks import chance
+from node.clocks import SYSTEM, Clocks
 from node.events import EventSink, EventType
 from node.inventory.model import Device
 from node.rules import Door, Rule, rule_for
@@ -64,8 +63,7 @@ class Withdrawal:
         on_changed: Callable[[], None],
         quiet: float = QUIET,
         policy: BackoffPolicy = AGAIN,
-        monotonic: Callable[[], float] = time.monotonic,
-        random: Callable[[], float] = chance,
+        clocks: Clocks = SYSTEM,
     ) -> None:
         """``free``: devices that some slice in the API offers, None while that may change (``SlicePublisher.free``).
 
@@ -78,8 +76,8 @@ class Withdrawal:
         self._events = events
         self._on_changed = on_changed
         self._quiet = quiet
-        self._monotonic = monotonic
-        self._backoff = Backoff(policy, random)
+        self._monotonic = clocks.monotonic
+        self._backoff = Backoff(policy, clocks.random)
         self._devices: frozenset[str] = frozenset()
         self._offered: frozenset[str] = frozenset()
         self._for_pods: frozenset[str] = frozenset()

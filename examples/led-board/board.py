@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import logging
 import random
-import time
 from pathlib import Path
 
 from driver.claims.allocation import allocation_of
@@ -120,7 +119,7 @@ async def main(arguments: argparse.Namespace) -> None:
     controller = Controller(Options(api, DRIVER, owner, wait_for_update=True)).start()
     options = DoorOptions(DRIVER, arguments.node, arguments.plugins, arguments.registry, health=False)
     claims = LedClaims(board, AsyncResourceApi(lambda: api), arguments.cdi)
-    door = DraDoor(options, claims, events=LoggedEvents(), observer=DraDoorObserver(), clock=time.time)
+    door = DraDoor(options, claims, events=LoggedEvents(), observer=DraDoorObserver())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(door.run())
         tasks.create_task(publish(board, controller, arguments.node))

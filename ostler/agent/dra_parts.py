@@ -67,21 +67,18 @@ class DraParts:
         on_pods_changed: Callable[[], None],
     ) -> None:
         driver, node_name = settings.dra.driver_name, settings.node_name
-        clock, monotonic, random = edges.clock, edges.monotonic, edges.random
         loop, check = asyncio.get_running_loop(), node_check(settings)
-        self.metrics = DraMetrics(clock, lost=lambda: books.observer.lost(Door.DRA))
-        self.api = AsyncResourceApi(lambda: resource_api(settings, random), threads=CALLS)
+        self.metrics = DraMetrics(edges.clock, lost=lambda: books.observer.lost(Door.DRA))
+        self.api = AsyncResourceApi(lambda: resource_api(settings, edges.random), threads=CALLS)
         self.shown = _shown_before(settings, events)
-        self.status = ClaimStatusWriter(driver, self.api, events=events, clock=clock, random=random)
+        self.status = ClaimStatusWriter(driver, self.api, events=events, clocks=edges)
         self.claims = ClaimService(
             _claim_options(settings),
             self.api,
             events=events,
             observer=self.metrics,
             boot=boot_id(settings.roots.proc),
-            clock=clock,
-            monotonic=monotonic,
-            random=random,
+            clocks=edges,
             ledger=books.ledger,
             is_known=lambda: books.keeper.known,
             on_changed=on_offer_changed,
@@ -90,11 +87,9 @@ class DraParts:
             self.api,
             driver,
             node_name,
-            random=random,
+            clocks=edges,
             check=check,
             on_changed=on_pods_changed,
-            clock=clock,
-            monotonic=monotonic,
         )
         self.doors = NodeDoorsKeeper(
             self.api,
@@ -102,7 +97,7 @@ class DraParts:
             node_name,
             settings.state_dir,
             events=events,
-            random=random,
+            clocks=edges,
             by_node=settings.kubernetes.door_by_node,
             check=check,
             on_changed=on_offer_changed,
@@ -112,20 +107,17 @@ class DraParts:
             self.claims,
             events=events,
             observer=self.metrics,
-            clock=clock,
-            monotonic=monotonic,
-            random=random,
+            clocks=edges,
             on_ready_changed=on_ready_changed,
             is_alive=is_alive,
             reporter=self.status,
         )
         self.slices = SlicePublisher(
             node_name,
-            controller_maker(self.api.made, driver, node_name, random, check=check),
+            controller_maker(self.api.made, driver, node_name, edges.random, check=check),
             events=FromThreads(events, loop),
             peers=settings.dra.peers,
-            monotonic=monotonic,
-            random=random,
+            clocks=edges,
             shown=self.shown,
             on_dropped=lambda: _on_loop(loop, self.doors.doubt),
         )
@@ -136,8 +128,7 @@ class DraParts:
             taken=self.claims.taken,
             events=events,
             on_changed=on_offer_changed,
-            monotonic=monotonic,
-            random=random,
+            clocks=edges,
         )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from driver.claims.interfaces import ClaimStep
 from driver.claims.kubelet import KubeletClaims, KubeletFile, read_kubelet_claims
 from driver.claims.model import ClaimReadForbidden, Unavailable
+from node.clocks import SystemClocks
 from node.kubelet.dra_state import FILE_NAME, ClaimInfo, DeviceState, DraState, encode
 from tests.driver.claims.making import DRIVER, GPU0, GPU1, POOL, DieAt, Killed, Node, claim, reference, result
 
@@ -267,7 +268,7 @@ async def test_the_kubelet_gets_two_minutes_before_people_are_told(node: Node) -
     passed = 0.0
     node.with_options(kubelet_release=120.0)
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
-    service = await node.started(monotonic=lambda: time.monotonic() + passed)
+    service = await node.started(clocks=SystemClocks(monotonic=lambda: time.monotonic() + passed))
     await service.prepare(reference())
 
     async def waited_for() -> int:

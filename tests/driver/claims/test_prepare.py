@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from driver.claims.model import ClaimError, PreparedDevice, RecordState, Unavailable
+from node.clocks import SystemClocks
 from node.files import read_record
 from node.inventory.model import Host
 from node.values import replace
@@ -35,7 +36,7 @@ async def test_a_claim_is_answered_with_its_devices_and_described_by_cdi(node: N
 
 async def test_record_says_completed_and_the_ledger_has_the_devices(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0)))
-    service = await node.started(clock=lambda: 1234.5)
+    service = await node.started(clocks=SystemClocks(clock=lambda: 1234.5))
     await service.prepare(reference())
     [record] = service.records()
     assert (record.state, record.boot, record.since, record.users) == (

@@ -10,6 +10,7 @@ import pytest
 from driver.claims.interfaces import ClaimStep
 from driver.claims.model import ClaimError, ClaimReference, RecordState, Unavailable
 from kube.bodies import JsonObject
+from node.clocks import SystemClocks
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
 from tests.making.devices import gpu
 from tests.waiting import eventually
@@ -202,14 +203,14 @@ async def test_a_device_that_goes_while_it_is_waited_for_is_not_given(node: Node
 async def test_a_wall_clock_that_jumps_changes_nothing_but_what_is_shown(node: Node) -> None:
     now = 2e9
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
-    service = await node.started(clock=lambda: now)
+    service = await node.started(clocks=SystemClocks(clock=lambda: now))
     first = await service.prepare(reference())
     now = 0.0
     assert await service.prepare(reference()) == first
     assert [record.since for record in service.records()] == [2e9]
     with pytest.raises(Unavailable, match="held"):
         await service.prepare(reference(2))
-    service = await node.started(clock=lambda: now)
+    service = await node.started(clocks=SystemClocks(clock=lambda: now))
     assert await service.prepare(reference()) == first
     now = 9e9
     node.kubelet_knows()

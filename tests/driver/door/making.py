@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from driver.claims.model import ClaimReference, PreparedDevice
 from driver.devices.view import DoorView, DraDevice
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions, DraDoorObserver
+from node.clocks import SystemClocks
 from node.health.state import Health
 from node.inventory.model import Device, DeviceKind
 from node.offer import Cause
@@ -115,9 +115,7 @@ class Side:
             self.claims,
             events=self.told,
             observer=self.counted,
-            clock=lambda: 1_000_000.0,
-            monotonic=time.monotonic,
-            random=random.random,
+            clocks=SystemClocks(clock=lambda: 1_000_000.0, random=random.random),
             on_ready_changed=self._changed,
             is_alive=alive,
             reporter=self.reported,

@@ -18,6 +18,7 @@ from kube.answers import ObjectReader, Request
 from kube.bodies import JsonObject
 from kube.errors import Forbidden, Invalid, NotFound, WriteConflict
 from kube.json_stream import DEPTH
+from node.clocks import SystemClocks
 from node.events import EventType
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
@@ -108,7 +109,7 @@ class Running:
         self.api = api
         self.told = RecordedEvents()
         self.status = ClaimStatusWriter(
-            DRIVER, api, events=self.told, clock=lambda: 1_800_000_000.0, random=lambda: 0.5
+            DRIVER, api, events=self.told, clocks=SystemClocks(clock=lambda: 1_800_000_000.0, random=lambda: 0.5)
         )
 
     async def idle(self) -> None:

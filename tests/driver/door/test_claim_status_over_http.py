@@ -13,6 +13,7 @@ from driver.claims.model import ClaimReference, PreparedDevice
 from driver.devices.view import DoorView, DraDevice
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
+from node.clocks import SystemClocks
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
 from sandbox.apiserver.server import ApiServer
@@ -53,7 +54,10 @@ def devices(server: ApiServer, name: str) -> dict[str, Any]:
 async def writing(server: ApiServer) -> AsyncIterator[ClaimStatusWriter]:
     api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url, connections=8)), threads=8)
     status = ClaimStatusWriter(
-        "ostler.dev", api, events=RecordedEvents(), clock=lambda: 1_800_000_000.0, random=lambda: 0.5
+        "ostler.dev",
+        api,
+        events=RecordedEvents(),
+        clocks=SystemClocks(clock=lambda: 1_800_000_000.0, random=lambda: 0.5),
     )
     status.apply(VIEW)
     try:

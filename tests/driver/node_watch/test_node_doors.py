@@ -15,6 +15,7 @@ from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.bodies import JsonObject
 from kube.errors import NodeNotOurs
+from node.clocks import SystemClocks
 from node.door_policy import ANNOTATION, LABEL, NAME, KnownDoors, NodeDoors, NodeWords, Taints, TaintSupport, load, save
 from node.events import EventType
 from node.rules import Doors, Rule
@@ -82,7 +83,7 @@ async def keeping(
         NODE,
         state,
         events=told,
-        random=lambda: 0.5,
+        clocks=SystemClocks(random=lambda: 0.5),
         check=check,
         on_changed=changed,
         policy=SOON,
@@ -313,7 +314,9 @@ async def test_a_node_whose_words_do_not_count_is_not_asked_for(
     server: ApiServer, api: AsyncResourceApi, tmp_path: Path
 ) -> None:
     save(tmp_path, KnownDoors(NodeWords("dra"), TaintSupport()))
-    keeper = NodeDoorsKeeper(api, DRIVER, NODE, tmp_path, events=Told(), random=lambda: 0.5, by_node=False)
+    keeper = NodeDoorsKeeper(
+        api, DRIVER, NODE, tmp_path, events=Told(), clocks=SystemClocks(random=lambda: 0.5), by_node=False
+    )
     async with background(keeper.run()):
         await eventually(lambda: keeper.support.kept)
         assert (keeper.doors, keeper.failing) == (NodeDoors(), ())

@@ -14,6 +14,7 @@ from driver.node_watch.reservations import READS, reservation_of
 from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import JsonObject
 from kube.errors import NodeNotOurs
+from node.clocks import SystemClocks
 from node.inventory.model import Device, DeviceKind
 from node.ledger.ledger import Hold, HoldState
 from node.rules import Door
@@ -37,10 +38,9 @@ async def following(
         api,
         DRIVER,
         NODE,
-        random=lambda: 0.5,
+        clocks=SystemClocks(clock=lambda: 1000.0, random=lambda: 0.5),
         check=check,
         on_changed=changed,
-        clock=lambda: 1000.0,
         policy=SOON,
         pace=QUICK,
         list_every=list_every,

@@ -20,6 +20,7 @@ from driver.node_watch.reservations import SHOWN, Reservations
 from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import Json, JsonObject, object_at, text_at
 from kube.errors import Forbidden, ServerFault
+from node.clocks import SystemClocks
 from sandbox.apiserver.server import ApiServer
 from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World
 from tests.making.virtual_time import beside, now
@@ -87,10 +88,8 @@ class Story:
             self.api,
             DRIVER,
             NODE,
-            random=Random(7).random,
+            clocks=SystemClocks(loop.time, loop.time, Random(7).random),
             on_changed=self._changed,
-            clock=loop.time,
-            monotonic=loop.time,
         )
 
     async def run(self) -> None:
@@ -238,7 +237,9 @@ def test_applying_many_pods_costs_the_loop_little() -> None:
 def test_pods_that_only_their_author_bound_here_are_no_news_and_others_are_told_together() -> None:
     async def story(_: Story) -> None:
         news: list[int] = []
-        pods = NodePods(Claims(), NODE, random=Random(7).random, on_changed=lambda: news.append(len(pods.pods)))
+        pods = NodePods(
+            Claims(), NODE, clocks=SystemClocks(random=Random(7).random), on_changed=lambda: news.append(len(pods.pods))
+        )
         pods.replaced([])
         await asyncio.sleep(1.0)
         for number in range(12_000):
@@ -260,7 +261,7 @@ async def test_over_http_the_attack_gets_few_answers_and_the_honest_pod_its_rese
     for number in range(ATTACKERS):
         body = attack_body(number)
         world.made({"name": text_at(body, "metadata", "name")}, object_at(body, "spec"))
-    holders = NodeClaims(api, DRIVER, NODE, random=Random(7).random)
+    holders = NodeClaims(api, DRIVER, NODE, clocks=SystemClocks(random=Random(7).random))
     async with background(holders.run()):
         await eventually(lambda: world.asked("get", "resourceclaims") >= ATTACKERS)
         began = time.monotonic()

@@ -11,6 +11,7 @@ import pytest
 from driver.publishing.publisher import SlicePublisher, controller_maker
 from kube.bodies import JsonObject
 from kube.node_identity import Machine, check_node
+from node.clocks import SystemClocks
 from sandbox.apiserver.server import ApiServer
 from tests.driver.devices.recorded import view
 from tests.making.events import RecordedEvents
@@ -52,7 +53,7 @@ def publisher(server: ApiServer, told: RecordedEvents) -> Iterator[SlicePublishe
         check_node(node, "node-1", OURS)
 
     maker = controller_maker(lambda: api_of(server), "ostler.dev", "node-1", lambda: 0.5, check=check)
-    made = SlicePublisher("node-1", maker, events=told, interval=0.0, random=lambda: 0.0)
+    made = SlicePublisher("node-1", maker, events=told, interval=0.0, clocks=SystemClocks(random=lambda: 0.0))
     made.apply(view("l4-2"))
     yield made
     made.stop()

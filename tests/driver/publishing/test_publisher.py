@@ -12,6 +12,7 @@ from driver.devices.view import DoorView, DraDevice
 from driver.publishing.publication import PATIENCE, ErrorHandler, PublishingFaults, SliceController
 from driver.publishing.publisher import SlicePublisher
 from kube.errors import ConfigurationError, RequestError
+from node.clocks import SystemClocks
 from node.events import EventType
 from node.rules import Doors, Rule
 from tests.driver.publishing.controllers import Recorder
@@ -44,7 +45,8 @@ def publishing(told: RecordedEvents) -> Iterator[Making]:
 
     def make(source: Recorder | Callable[[ErrorHandler], SliceController], **fields: object) -> SlicePublisher:
         maker = source if callable(source) else lambda _: source
-        made.append(SlicePublisher("node-1", maker, events=told, **{"random": lambda: 0.0, **fields}))  # type: ignore[arg-type]
+        given = {"clocks": SystemClocks(random=lambda: 0.0), **fields}
+        made.append(SlicePublisher("node-1", maker, events=told, **given))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
@@ -104,7 +106,7 @@ def test_nothing_is_published_before_the_api_has_told_what_it_has(publishing: Ma
     now = [0.0]
     controller = Recorder(stored=(names(1), names(0)))
     controller.synced.clear()
-    publisher = publishing(controller, monotonic=lambda: now[0])
+    publisher = publishing(controller, clocks=SystemClocks(monotonic=lambda: now[0], random=lambda: 0.0))
     publisher.apply(view(0, 1))
     publisher.start()
     until(lambda: publisher.publication().error == "waiting for the API server's list of our slices")
@@ -127,7 +129,7 @@ def test_a_controller_that_cannot_be_made_is_told_once_and_made_later(publishing
             raise ConfigurationError("/etc/kubeconfig", "", "there is no such file", "write it")
         return controller
 
-    publisher = publishing(make, random=lambda: -0.9)
+    publisher = publishing(make, clocks=SystemClocks(random=lambda: -0.9))
     publisher.apply(view(0))
     publisher.start()
     until(lambda: controller.given)
@@ -236,7 +238,7 @@ def test_why_slices_cannot_be_watched_is_told_when_it_lasts(publishing: Making, 
     controller = Recorder()
     controller.synced.clear()
     controller.fault = "GET /slices: 403 Forbidden: the account may not list resourceslices"
-    publisher = publishing(controller, monotonic=lambda: now[0])
+    publisher = publishing(controller, clocks=SystemClocks(monotonic=lambda: now[0], random=lambda: 0.0))
     publisher.start()
     until(lambda: publisher._faults.last)
     assert publisher.publication().error == controller.fault

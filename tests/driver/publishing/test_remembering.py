@@ -14,6 +14,7 @@ from driver.publishing.shown import NAME, ShownDevices
 from driver.slices.model import DriverResources
 from driver.slices.store import objects_in
 from kube.bodies import text_at
+from node.clocks import SystemClocks
 from node.offer import Cause
 from node.rules import Doors, Rule
 from tests.driver.publishing.controllers import Recorder
@@ -72,7 +73,7 @@ class Rig:
                 events=self.told,
                 shown=self.shown,
                 interval=0.0,
-                random=lambda: -0.9,
+                clocks=SystemClocks(random=lambda: -0.9),
             )
             self.publisher.apply(DoorView(devices))
             self.publisher.start()

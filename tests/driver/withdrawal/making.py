@@ -16,6 +16,7 @@ from driver.publishing import withdrawal
 from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal
 from kube.backoff import BackoffPolicy
+from node.clocks import SystemClocks
 from node.offer import Cause
 from node.rules import Doors, Rule, Selector
 from tests.making.devices import gpu
@@ -64,7 +65,7 @@ class Rig:
             on_changed=self._changed,
             quiet=quiet,
             policy=BackoffPolicy(first=again, most=again),
-            random=lambda: 0.0,
+            clocks=SystemClocks(random=lambda: 0.0),
         )
         return self.made
 
