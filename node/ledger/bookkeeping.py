@@ -74,7 +74,7 @@ class LossEvents:
             self._events.emit(EventType.WARNING, "PodLostDevice", text)
 
 
-class ShownDevices:
+class ListedDevices:
     """The devices of the plugin door's list: all (``listed``) and those that it offers (``given``).
 
     ``offered``: when each one was last shown healthy (monotonic).
@@ -147,7 +147,7 @@ class Bookkeeping:
             self.pending_release, processes, self.bus, clock=clocks.monotonic, events=events, observer=observer
         )
         self._losses = LossEvents(events, clocks.monotonic)
-        self._shown = ShownDevices()
+        self._shown = ListedDevices()
         self._at_scheduler: frozenset[str] = frozenset()
         self._attributing: asyncio.Task[None] | None = None
         self._confirmable = asyncio.Event()

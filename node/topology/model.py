@@ -100,6 +100,19 @@ class PlaceOverride(Value):
     numa_node: int | None = None
 
 
+MAX_NUMA_NODE = 1023
+"""The highest number that Linux gives a NUMA node."""
+
+
+def below_switch(path: tuple[str, ...], switch: str) -> tuple[str, ...]:
+    """The path of devices on a switch that hangs below ``path``.
+
+    A switch below another one hangs on a port of that one: without it, two switches on one would be as near to each
+    other as two devices on it.
+    """
+    return (*path, switch) if len(path) == 1 else (*path, f"{switch} uplink", switch)
+
+
 @value
 class Topology(Value):
     """Places in the order of their labels, and the root of the cell tree (None without GPUs)."""

@@ -12,18 +12,19 @@ import re
 from dataclasses import dataclass
 from xml.parsers import expat
 
-from node.topology.model import PlaceOverride
+from node.topology.model import MAX_NUMA_NODE, PlaceOverride, below_switch
 from ostler.config.document import MAX_DEPTH, clipped, shown
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.patterns import parse_address
-from ostler.config.topology import MAX_NUMA_NODE, Located, below
 
 _BRIDGE = "0x0604"
 _ENCODINGS = ("utf-8", "us-ascii", "iso-8859-1", "utf-16")
 _PASSED_OVER = ("gpu", "nic", "net", "nvlink", "xgmi", "c2c", "pcilink", "grid", "power")
 
 
-def read_nccl(source: str, data: bytes, skipped_lines: int, problems: list[ConfigError]) -> list[Located]:
+def read_nccl(
+    source: str, data: bytes, skipped_lines: int, problems: list[ConfigError]
+) -> list[tuple[PlaceOverride, Origin]]:
     """The overrides of an XML document; ``skipped_lines`` stand before it. What is wrong is added to ``problems``."""
     reader = _Reader(source, skipped_lines, problems)
     try:
@@ -51,14 +52,14 @@ class _Element:
     path: tuple[str, ...] | None
     numa: int | None
     holder: bool
-    device: Located | None = None
+    device: tuple[PlaceOverride, Origin] | None = None
 
 
 class _Reader:
     """Takes the parser's events; NCCL's element names are few, so a stack of elements is all there is."""
 
     def __init__(self, source: str, skipped_lines: int, problems: list[ConfigError]) -> None:
-        self.found: list[Located] = []
+        self.found: list[tuple[PlaceOverride, Origin]] = []
         self._source = source
         self._skipped = skipped_lines
         self._problems = problems
@@ -149,11 +150,11 @@ class _Reader:
         path = parent.path or ("",)
         if parent.device is not None:
             # Without a class, or with a wrong one: whatever holds others is a bridge.
-            path, parent.device = below(path, parent.device.override.address), None
+            path, parent.device = below_switch(path, parent.device[0].address), None
             parent.path = path
         if attributes.get("class", "").startswith(_BRIDGE):
-            return _Element("pci", below(path, address or "unknown"), parent.numa, True)
+            return _Element("pci", below_switch(path, address or "unknown"), parent.numa, True)
         device = None
         if address is not None:
-            device = Located(PlaceOverride(address, path, parent.numa), self._here("<pci>"))
+            device = PlaceOverride(address, path, parent.numa), self._here("<pci>")
         return _Element("pci", path, parent.numa, True, device)

@@ -23,8 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from node.topology.model import PlaceOverride
-from node.values import Value, value
+from node.topology.model import MAX_NUMA_NODE, PlaceOverride, below_switch
 from ostler.config.document import (
     MAX_BYTES,
     Mapping,
@@ -46,24 +45,6 @@ from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Va
 API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Topology"
 MAX_SWITCH_LEVELS = 4
-MAX_NUMA_NODE = 1023
-
-
-@value
-class Located(Value):
-    """An override with the place in the file where it stands."""
-
-    override: PlaceOverride
-    origin: Origin
-
-
-def below(path: tuple[str, ...], switch: str) -> tuple[str, ...]:
-    """The path of devices on a switch that hangs below ``path``.
-
-    A switch below another one hangs on a port of that one: without it, two switches on one would be as near to each
-    other as two devices on it.
-    """
-    return (*path, switch) if len(path) == 1 else (*path, f"{switch} uplink", switch)
 
 
 def load_overrides(path: Path) -> tuple[PlaceOverride, ...]:
@@ -78,7 +59,7 @@ def parse_overrides(source: str, data: bytes) -> tuple[PlaceOverride, ...]:
     text = data.removeprefix(b"\xef\xbb\xbf").lstrip()
     if len(data) > MAX_BYTES:
         problems.append(Origin(source).error(f"has more than {MAX_BYTES} bytes", "no machine needs as many"))
-        found: list[Located] = []
+        found: list[tuple[PlaceOverride, Origin]] = []
     elif not text:
         fix = f"write at least 'apiVersion: {API_VERSION}', 'kind: {KIND}' and hostBridges"
         problems.append(Origin(source, 1, 1).error("the file is empty", fix))
@@ -92,13 +73,13 @@ def parse_overrides(source: str, data: bytes) -> tuple[PlaceOverride, ...]:
     _check_twice(found, problems)
     if problems:
         raise ConfigErrors(problems)
-    return tuple(located.override for located in found)
+    return tuple(override for override, _ in found)
 
 
-def _check_twice(found: list[Located], problems: list[ConfigError]) -> None:
+def _check_twice(found: list[tuple[PlaceOverride, Origin]], problems: list[ConfigError]) -> None:
     first: dict[str, Origin] = {}
-    for located in found:
-        address, origin = located.override.address, located.origin
+    for override, origin in found:
+        address = override.address
         known = first.setdefault(address, origin)
         if known is not origin:
             problem = f"{address} has a place already, in line {known.line}"
@@ -155,7 +136,7 @@ ROOT = Section(
 )
 
 
-def _read_ours(source: str, data: bytes, problems: list[ConfigError]) -> list[Located]:
+def _read_ours(source: str, data: bytes, problems: list[ConfigError]) -> list[tuple[PlaceOverride, Origin]]:
     tree, faults = parse_document(source, data)
     problems.extend(faults)
     if tree is None or isinstance(tree, RefusedNode):
@@ -168,7 +149,7 @@ def _read_ours(source: str, data: bytes, problems: list[ConfigError]) -> list[Lo
     if _is_other(tree, source, problems):
         return []
     root = ROOT.read(tree, here, problems)
-    found: list[Located] = []
+    found: list[tuple[PlaceOverride, Origin]] = []
     bridges: tuple[Values, ...] = root[HOST_BRIDGES]
     for number, bridge in enumerate(bridges):
         known = len(found)
@@ -190,14 +171,16 @@ def _is_other(tree: Mapping, source: str, problems: list[ConfigError]) -> bool:
     return True
 
 
-def _located(group: Values, path: tuple[str, ...], number: str, numa: int | None) -> Iterator[Located]:
+def _located(
+    group: Values, path: tuple[str, ...], number: str, numa: int | None
+) -> Iterator[tuple[PlaceOverride, Origin]]:
     for address, origin in group[DEVICES]:
-        yield Located(PlaceOverride(address, path, numa), origin)
+        yield PlaceOverride(address, path, numa), origin
     # The same key at every level: what is read of the field is the same whatever levels its section may hold.
     switches: tuple[Values, ...] = group[SWITCHES]
     for position, switch in enumerate(switches):
         label = f"{number}.{position}"
-        yield from _located(switch, below(path, f"switch-{label}"), label, numa)
+        yield from _located(switch, below_switch(path, f"switch-{label}"), label, numa)
 
 
 def _broken(group: Values) -> bool:

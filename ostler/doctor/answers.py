@@ -1,15 +1,20 @@
-"""What the agent, the kubelet and the API server answer, each asked once with deadlines; nothing is changed by it.
+"""What the agent, the kubelet, the API server and NVML answer, each asked once with deadlines and without a change.
 
 The kubelet's pod resources: ``List`` lets the kubelet drop records of pods that are gone, which it does by itself as
 well; so ``Get`` of a pod that cannot exist is called to tell kubelets apart, and ``List`` is left alone. ``/healthz``
 over plain HTTP is a page that both the kubelet and the agent have. The Node object is read as the agent reads it for
-its events.
+its events. NVML is asked in a process of its own: a driver that hangs makes its callers hang where no signal and no
+thread can end them; a process can be left behind.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -239,3 +244,64 @@ _FIXES = {
     404: "give the name of the Node as --node-name (in a pod spec.nodeName)",
 }
 _OTHERWISE = "see whether the API server can be reached from this node"
+
+
+NVML_TIMEOUT = 10.0
+"""Seconds: nvmlInit takes some hundred milliseconds per GPU without persistence mode."""
+NVML_HANGS = "HANGS"
+"""Not an error of NVML: it did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlAnswer:
+    """``status`` as in NvmlFacts or NVML_HANGS; ``gpus``: how many; ``lost``: which of them do not answer, in words."""
+
+    status: str
+    detail: str = ""
+    driver_version: str = ""
+    gpus: int = 0
+    lost: tuple[str, ...] = ()
+
+
+def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float = NVML_TIMEOUT) -> NvmlAnswer:
+    """Ask NVML in a process of its own, and leave that process behind when it hangs."""
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "ostler.doctor.nvml_process",
+        str(driver_root),
+        str(library or ""),
+        str(proc),
+    ]
+    # The folders of this process and not the working directory: whoever may write there must not run code as root.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment, text=True
+        )
+    except OSError as error:
+        return NvmlAnswer("CRASHED", f"no process to ask it can be started: {error}")
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        _leave(process)
+        return NvmlAnswer(NVML_HANGS, f"no answer within {timeout:g} s")
+    if process.returncode != 0:
+        last = err.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
+        return NvmlAnswer("CRASHED", f"the process that asked ended: {last[0]}")
+    answer = json.loads(out)
+    return NvmlAnswer(
+        answer["status"], answer["detail"], answer["driver_version"] or "", answer["gpus"], tuple(answer["lost"])
+    )
+
+
+def _leave(process: subprocess.Popen[str]) -> None:
+    """Kill it and wait for a moment only: in the kernel it may never end."""
+    process.kill()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(0.5)

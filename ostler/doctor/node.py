@@ -16,16 +16,23 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from node.inventory.sysfs.device_files import StatDevice, stat_device
 from node.kubelet.podresources import socket_below
 from node.quiesce import Quiesce
+from ostler.agent.node_events import ApiEnvironment
 from ostler.config.load import Loaded
-from ostler.doctor.answers import AgentAnswers, KubeletAnswers, ask_agent, ask_kubelet
+from ostler.doctor.answers import (
+    AgentAnswers,
+    KubeletAnswers,
+    NodeAnswer,
+    NvmlAnswer,
+    ask_agent,
+    ask_kubelet,
+    ask_node,
+    ask_nvml,
+)
 from ostler.doctor.reading import RunningProcess, processes
 
 if TYPE_CHECKING:
     from node.inventory.facts import NodeFacts, PciFunction
     from node.inventory.model import Device
-    from ostler.doctor.answers import NodeAnswer
-    from ostler.doctor.nvml import NvmlAnswer
-
 
 _DISPLAY_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 """PCI classes of GPUs: VGA and 3D controllers, other display controllers, processing accelerators."""
@@ -148,14 +155,9 @@ class NodeView:
         return devices_of(self.facts(), Identities())
 
     def _ask_node(self) -> NodeAnswer:
-        from ostler.agent.node_events import ApiEnvironment
-        from ostler.doctor.answers import ask_node
-
         return ask_node(self.settings, ApiEnvironment(self.environment, etc=self.host / "etc"))
 
     def _ask_nvml(self) -> NvmlAnswer:
-        from ostler.doctor.nvml import ask_nvml
-
         return ask_nvml(self.settings.nvidia.driver_root_mount, self.settings.nvidia.library, self.proc)
 
 

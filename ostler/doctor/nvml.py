@@ -1,33 +1,23 @@
 """Checks of NVIDIA's kernel driver (loaded, bound to its GPUs, not kept away by nouveau) and of its library NVML.
 
-NVML is asked in a process of its own: a driver that hangs makes its callers hang where no signal and no thread can end
-them; a process can be left behind. The library is not opened while the driver is quiesced: it would hold what is to be
-replaced.
+The library is not opened while the driver is quiesced: it would hold what is to be replaced.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from node.inventory.facts import PciFunction
 from node.inventory.nvidia.health import DRIVER_UNREACHABLE
 from node.inventory.nvidia.nvml_library import FOLDERS, LIBRARY_NOT_FOUND, LIBRARY_NOT_LOADABLE, SONAME
 from node.inventory.nvidia.vendor import NVIDIA
+from ostler.doctor.answers import NVML_HANGS, NVML_TIMEOUT, NvmlAnswer
 from ostler.doctor.check import Check, CheckFinding, failed, joined, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
 
-TIMEOUT = 10.0
-"""Seconds: nvmlInit takes some hundred milliseconds per GPU without persistence mode."""
-HANGS = "HANGS"
-"""Not an error of NVML: it did not answer in time."""
 _VERSION = re.compile(r"\.so\.([0-9]+(?:\.[0-9]+)+)$")
 _MISMATCH = "LIB_RM_VERSION_MISMATCH"
 
@@ -54,7 +44,7 @@ def judge_answer(answer: NvmlAnswer, functions: Sequence[PciFunction]) -> CheckF
 
 
 _FIXES = {
-    HANGS: "see 'dmesg' for Xid messages; restart the node, as a driver that hangs does not come back",
+    NVML_HANGS: "see 'dmesg' for Xid messages; restart the node, as a driver that hangs does not come back",
     LIBRARY_NOT_FOUND: "install the driver, or set nvidia.driverRoot (with driver containers /run/nvidia/driver)",
     LIBRARY_NOT_LOADABLE: "install the driver for this machine's architecture and C library",
     "DRIVER_NOT_LOADED": "run 'modprobe nvidia'",
@@ -188,61 +178,6 @@ DRIVER_CHECKS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NvmlAnswer:
-    """``status`` as in NvmlFacts or HANGS; ``gpus``: how many; ``lost``: which of them do not answer, in words."""
-
-    status: str
-    detail: str = ""
-    driver_version: str = ""
-    gpus: int = 0
-    lost: tuple[str, ...] = ()
-
-
-def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float = TIMEOUT) -> NvmlAnswer:
-    """Ask NVML in a process of its own, and leave that process behind when it hangs."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "ostler.doctor.nvml_process",
-        str(driver_root),
-        str(library or ""),
-        str(proc),
-    ]
-    # The folders of this process and not the working directory: whoever may write there must not run code as root.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    pipe = subprocess.PIPE
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment, text=True
-        )
-    except OSError as error:
-        return NvmlAnswer("CRASHED", f"no process to ask it can be started: {error}")
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        _leave(process)
-        return NvmlAnswer(HANGS, f"no answer within {timeout:g} s")
-    if process.returncode != 0:
-        last = err.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
-        return NvmlAnswer("CRASHED", f"the process that asked ended: {last[0]}")
-    answer = json.loads(out)
-    return NvmlAnswer(
-        answer["status"], answer["detail"], answer["driver_version"] or "", answer["gpus"], tuple(answer["lost"])
-    )
-
-
-def _leave(process: subprocess.Popen[str]) -> None:
-    """Kill it and wait for a moment only: in the kernel it may never end."""
-    process.kill()
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(0.5)
-
-
 CHECKS = (
     Check(
         "nvml",
@@ -250,7 +185,7 @@ CHECKS = (
         "Install the driver, or set `nvidia.driverRoot`; see `dmesg` for Xid messages",
         lambda view: _quiet(view) or judge_answer(view.nvml(), view.gpu_functions(VENDOR)),
         hardware=True,
-        deadline=TIMEOUT + 5,
+        deadline=NVML_TIMEOUT + 5,
     ),
     Check(
         "nvidia-versions",
@@ -258,6 +193,6 @@ CHECKS = (
         "Unload the old module and load the new one, or restart the node",
         _versions,
         hardware=True,
-        deadline=TIMEOUT + 5,
+        deadline=NVML_TIMEOUT + 5,
     ),
 )

@@ -15,15 +15,13 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from node.inventory.facts import Fabric, SramErrors
+from node.inventory.nvidia.nvml_fields import FieldQuery
 from node.inventory.nvidia.nvml_library import Gate
 from node.libraries import found_by_soname
 from node.values import Value, value
-
-if TYPE_CHECKING:
-    from node.inventory.nvidia.nvml_queries import FieldQuery
 
 UNREADABLE_TEXT = "UNREADABLE_TEXT"
 """Not an error of NVML: the driver returned text that is not UTF-8."""

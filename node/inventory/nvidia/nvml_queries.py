@@ -1,7 +1,4 @@
-"""Groups of NVML calls that are made again and again: field values, links and ancestors of GPUs, MIG devices.
-
-NVML's fields are polled for as long as the agent lives, some dozens for each GPU. The binding's structures look up
-their own methods at every access, which would be most of a poll's cost; so a query is prepared once.
+"""Groups of NVML calls that every scan makes: links and ancestors of GPUs, and MIG devices.
 
 The state of every link is read at every scan, since links come up late, when the fabric manager has trained them, and
 go down when they fail. Kept for the session are the far end of a link that is up, the ancestor of a pair, and the
@@ -11,8 +8,6 @@ devices are read in full at every scan, since instances come and go.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import combinations
 
@@ -20,59 +15,6 @@ from node.inventory.facts import Ancestor, CallError, GpuFacts, MigFacts, NvLink
 from node.inventory.nvidia.nvml_binding import Binding, Handle
 from node.inventory.nvidia.nvml_calls import Identity, NvmlCalls, identity_of
 from node.values import Record, record, replace
-
-_MEMBERS = ("as_double", "as_uint", "as_ulong", "as_ulonglong", "as_longlong", "as_int", "as_ushort")
-"""Members of a value by its type (nvmlValueType_t)."""
-
-
-class _Value(ctypes.Union):
-    """``nvmlValue_t``."""
-
-    _fields_ = (
-        ("as_double", ctypes.c_double),
-        ("as_uint", ctypes.c_uint),
-        ("as_ulong", ctypes.c_ulong),
-        ("as_ulonglong", ctypes.c_ulonglong),
-        ("as_longlong", ctypes.c_longlong),
-        ("as_int", ctypes.c_int),
-        ("as_ushort", ctypes.c_ushort),
-    )
-
-
-class _FieldValue(ctypes.Structure):
-    """``nvmlFieldValue_t``."""
-
-    _fields_ = (
-        ("field", ctypes.c_uint),
-        ("scope", ctypes.c_uint),
-        ("timestamp", ctypes.c_longlong),
-        ("latency", ctypes.c_longlong),
-        ("kind", ctypes.c_uint),
-        ("result", ctypes.c_uint),
-        ("value", _Value),
-    )
-
-
-class FieldQuery:
-    """Asks for these fields, each a number and a scope; for one thread at a time."""
-
-    def __init__(self, fields: Sequence[tuple[int, int]]) -> None:
-        self.fields = tuple(fields)
-        self.values = (_FieldValue * len(self.fields))()
-        for value, (number, scope) in zip(self.values, self.fields, strict=True):
-            value.field, value.scope = number, scope
-
-    def answers(self, errors: Mapping[int, str]) -> dict[tuple[int, int], int | str]:
-        """Each field's value after a call, or the name of its own error."""
-        return {field_: _answer(value, errors) for field_, value in zip(self.fields, self.values, strict=True)}
-
-
-def _answer(value: _FieldValue, errors: Mapping[int, str]) -> int | str:
-    if value.result:
-        return errors.get(value.result, f"ERROR_{value.result}")
-    kind = value.kind
-    return int(getattr(value.value, _MEMBERS[kind])) if kind < len(_MEMBERS) else "INVALID_ARGUMENT"
-
 
 _NO_SUCH_LINK = ("NOT_SUPPORTED", "INVALID_ARGUMENT")
 """How a number beyond the GPU's last link, or one that the board does not wire, is answered."""

@@ -41,7 +41,7 @@ PARSERS = {
     "kube/kubeconfig.py": "the leaf's own: depth and aliases are checked on the events first",
     "ostler/config/nccl.py": "XML: document types, and with them entities, are refused; depth is checked",
     "ostler/explain/documents.py": "builds with a stack of its own; JSON's depth is checked",
-    "ostler/doctor/nvml.py": "the answer of a process that it started itself",
+    "ostler/doctor/answers.py": "the answer of a process that it started itself",
     "sandbox/apiserver/store.py": "copies an object that it has",
     "sandbox/apiserver/connections.py": "the sandbox's own API server; what it cannot decode it refuses",
     "sandbox/cluster/client.py": "answers of the sandbox's own API server",

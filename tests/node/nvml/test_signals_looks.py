@@ -11,7 +11,8 @@ from node.health.policy import APART, NARROW, UNREACHABLE
 from node.health.signal import Condition, Trouble
 from node.health.state import HealthState
 from node.inventory.facts import SramErrors
-from node.inventory.nvidia.signals.conditions import LINK_DOWN, LINK_ERRORS, GpuId
+from node.inventory.nvidia.signals.conditions import LINK_DOWN, LINK_ERRORS
+from node.inventory.nvidia.signals.gpus import GpuId
 from node.inventory.nvidia.signals.polls import LookMemory
 from node.inventory.nvidia.signals.vitals import Vitals
 from tests.node.nvml import nodes, stub

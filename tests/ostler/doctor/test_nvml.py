@@ -10,8 +10,9 @@ import pytest
 from node.inventory.facts import PciFunction
 from node.inventory.recordings.source import read
 from node.quiesce import Quiesce
+from ostler.doctor.answers import NVML_HANGS, NvmlAnswer, ask_nvml
 from ostler.doctor.check import CheckVerdict
-from ostler.doctor.nvml import HANGS, NvmlAnswer, ask_nvml, judge_answer, judge_versions, library_version
+from ostler.doctor.nvml import judge_answer, judge_versions, library_version
 from sandbox.nodes import path
 from tests.node.nvml import stub
 from tests.ostler.doctor.nodes import examined, says, view
@@ -33,7 +34,7 @@ def test_lost_and_missing_gpus_are_told() -> None:
 @pytest.mark.parametrize(
     ("status", "fix"),
     [
-        (HANGS, "restart the node"),
+        (NVML_HANGS, "restart the node"),
         ("LIBRARY_NOT_FOUND", "set nvidia.driverRoot"),
         ("LIBRARY_NOT_LOADABLE", "architecture and C library"),
         ("DRIVER_NOT_LOADED", "modprobe nvidia"),
@@ -56,7 +57,7 @@ def test_a_node_without_gpu_and_library_is_skipped(tmp_path: Path) -> None:
 )
 def test_a_library_without_a_gpu_and_a_driver_is_nobodys_fault(status: str) -> None:
     says(judge_answer(NvmlAnswer(status, "what NVML says"), []), CheckVerdict.SKIPPED, "no NVIDIA GPU on the PCI bus")
-    says(judge_answer(NvmlAnswer(HANGS, "no answer"), []), CheckVerdict.FAILED, "no answer", "restart the node")
+    says(judge_answer(NvmlAnswer(NVML_HANGS, "no answer"), []), CheckVerdict.FAILED, "no answer", "restart the node")
 
 
 def test_versions_are_compared_by_the_librarys_file(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ class TestAgainstTheStubLibrary:
 
     def test_a_driver_that_hangs_is_left_behind(self, library: Path, tmp_path: Path) -> None:
         answer = ask_nvml(tmp_path, library, tmp_path, timeout=0.01)
-        assert answer.status == HANGS
+        assert answer.status == NVML_HANGS
         says(judge_answer(answer, [GPU]), CheckVerdict.FAILED, "no answer within 0.01 s", "restart the node")
 
     def test_a_library_that_kills_its_process_is_told(self, tmp_path: Path) -> None:

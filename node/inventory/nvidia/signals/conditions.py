@@ -1,6 +1,6 @@
-"""The GPUs of an NVML session, and what is wrong with one, concluded from this look and the one before.
+"""What is wrong with a GPU, concluded from this look at it and the one before.
 
-Pure, apart from the handles. Counters say something only by growing: what they counted before the first look, or before
+Pure. Counters say something only by growing: what they counted before the first look, or before
 the driver was loaded, does not matter now. So growth is a condition of one look, and the health tracker decides how
 long it counts against the GPU. An NVLink that is down is a trouble only if it was up: boards leave links unwired, and
 fabrics come up late.
@@ -9,18 +9,11 @@ fabrics come up late.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from node.health.policy import FAILED, PENDING, RECOVERY_WORDS
 from node.health.signal import Condition, Trouble
 from node.inventory.nvidia.health import SRAM_EXCEEDED, trouble
-from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
-from node.inventory.nvidia.nvml_calls import SESSION_ENDED
-from node.inventory.pci import pci_address
-from node.values import Value, value
-
-if TYPE_CHECKING:
-    from node.inventory.nvidia.signals.vitals import Vitals
+from node.inventory.nvidia.signals.vitals import Vitals
 
 LINK_DOWN, LINK_ERRORS = 0, 1
 """What is wrong with NVLinks."""
@@ -110,74 +103,3 @@ def _clocks(now: Vitals) -> Iterator[Condition]:
 def _growth(now: int | None, before: int | None) -> int:
     """By how much a counter grew; one that is smaller began anew with the driver."""
     return max(0, now - before) if now is not None and before is not None else 0
-
-
-@value
-class GpuId(Value):
-    """A GPU's address and UUID; one of the two may be missing where it does not answer."""
-
-    uuid: str | None = None
-    address: str | None = None
-
-
-@value
-class Gpu(Value):
-    """A GPU of the session."""
-
-    id: GpuId
-    handle: Handle
-
-
-class SessionGpus:
-    """The GPUs of one session, for one thread.
-
-    What a GPU has said of itself once counts as long as the session does, also when it is lost.
-    """
-
-    def __init__(self, binding: Binding) -> None:
-        self._binding = binding
-        self._known: dict[int, Gpu] = {}
-
-    @property
-    def known(self) -> tuple[Gpu, ...]:
-        """Those that the last call of ``listed`` found."""
-        return tuple(self._known.values())
-
-    def listed(self) -> tuple[Gpu, ...]:
-        """Those that have ever had a handle and said who they are; the others are the scan's to tell.
-
-        Raises CallFailed when NVML is silent as a whole.
-        """
-        count = self._binding.number("nvmlDeviceGetCount")
-        if len(self._known) < count:
-            for index in range(count):
-                self._learn(index)
-        return tuple(self._known.values())
-
-    def _learn(self, index: int) -> None:
-        if index in self._known:
-            return
-        try:
-            handle = self._binding.handle("nvmlDeviceGetHandleByIndex", index)
-        except CallFailed as failed:
-            if failed.error in SESSION_ENDED:
-                raise
-            return
-        identity = _identity(self._binding, handle)
-        if identity != GpuId():
-            self._known[index] = Gpu(identity, handle)
-
-
-def _identity(binding: Binding, handle: Handle) -> GpuId:
-    uuid = address = None
-    try:
-        uuid = binding.text("nvmlDeviceGetUUID", handle)
-    except CallFailed as failed:
-        if failed.error in SESSION_ENDED:
-            raise
-    try:
-        address = pci_address(binding.bus_id("nvmlDeviceGetPciInfo", handle))
-    except CallFailed as failed:
-        if failed.error in SESSION_ENDED:
-            raise
-    return GpuId(uuid, address)

@@ -19,7 +19,7 @@ from typing import Protocol
 from node.clocks import until_tick
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.inventory.nvidia.nvml_calls import GPU_GONE, SESSION_ENDED
-from node.inventory.nvidia.signals.conditions import Gpu, GpuId, SessionGpus
+from node.inventory.nvidia.signals.gpus import Gpu, GpuId, SessionGpus
 from node.values import Value, value
 
 log = logging.getLogger("ostler.nvml")

@@ -18,7 +18,8 @@ from typing import Protocol
 from node.clocks import SELDOM, until_tick
 from node.health.signal import Condition
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed
-from node.inventory.nvidia.signals.conditions import GpuId, SessionGpus, conditions
+from node.inventory.nvidia.signals.conditions import conditions
+from node.inventory.nvidia.signals.gpus import GpuId, SessionGpus
 from node.inventory.nvidia.signals.vitals import Vitals, VitalsReader
 from node.values import replace
 

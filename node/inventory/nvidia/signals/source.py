@@ -28,8 +28,8 @@ from node.inventory.facts import Fabric
 from node.inventory.model import Device, DeviceKind, Snapshot, SourceState, SourceStatus
 from node.inventory.nvidia.nvml_binding import Binding
 from node.inventory.nvidia.nvml_session import NvmlSessions
-from node.inventory.nvidia.signals.conditions import GpuId
 from node.inventory.nvidia.signals.events import DOUBLE_BIT, UNAVAILABLE, WAIT, XID, EventWatch, GpuEvent
+from node.inventory.nvidia.signals.gpus import GpuId
 from node.inventory.nvidia.signals.polls import PULSE, LookMemory, NvmlPolls
 from node.inventory.nvidia.signals.vitals import Vitals
 

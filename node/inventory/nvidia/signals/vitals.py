@@ -14,8 +14,8 @@ from node.inventory.facts import Fabric, SramErrors
 from node.inventory.nvidia.health import NOT_SUPPORTED
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.inventory.nvidia.nvml_calls import GPU_GONE, SESSION_ENDED
-from node.inventory.nvidia.nvml_queries import FieldQuery
-from node.inventory.nvidia.signals.conditions import Gpu
+from node.inventory.nvidia.nvml_fields import FieldQuery
+from node.inventory.nvidia.signals.gpus import Gpu
 from node.values import Value, value
 
 T = TypeVar("T")
