@@ -1,12 +1,13 @@
 """Keeps one resource registered with the kubelet, whatever happens to either side.
 
-Level-triggered: ``run`` looks at what is (our socket, the kubelet's socket, open device streams, what the kubelet last
-said), does the one thing that is missing, and sleeps until something changes. Truth is what the kubelet says it has
-(``SlotOwnership``). An open ListAndWatch stream, once this kubelet has taken our registration, is believed until the
-kubelet contradicts, and while one is open nothing is done: a second registration beside a live stream makes kubelets up
-to 1.36 disconnect the wrong one. A plugin that takes the resource is waited for and not fought (``Conflict``). One path
-of registration at a time: ``plugins_registry`` first, where a restarted kubelet finds us by itself; Register on
-``kubelet.sock`` if a live kubelet does not ask within 5 s.
+Level-triggered: ``run`` looks at the current state (our socket, the kubelet's socket, open device streams, the last
+answer of the kubelet), does the one thing that is missing, and sleeps until something changes. The truth is the devices
+that the kubelet reports (``SlotOwnership``). Once this kubelet has accepted our registration, an open ListAndWatch
+stream counts as registered until the kubelet contradicts, and while one is open nothing is done: a second registration
+beside a live stream makes kubelets up to 1.36 disconnect the wrong one. The registrar does not fight a plugin that
+takes the resource over, but waits for its end (``Conflict``). It uses one path of registration at a time: first
+``plugins_registry``, where a restarted kubelet finds us by itself; Register on ``kubelet.sock`` if a live kubelet does
+not ask within 5 s.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from plugin.slot_ownership import Loss, SlotOwnership
 log = logging.getLogger("ostler.registration")
 
 STREAM_PATIENCE = 5.0
-"""Seconds in which a kubelet that took a registration has to open the device stream."""
+"""Seconds within which a kubelet that accepted a registration must open the device stream."""
 GRACE = {RegistrationPath.REGISTRY: 2.0, RegistrationPath.REGISTER: 0.5}
-"""Seconds after the end of a stream in which the kubelet may open a new one by itself."""
+"""Seconds after the end of a stream within which the kubelet may open a new one by itself."""
 FIGHT_WINDOW = 60.0
-"""Seconds within which a second loss to another registration means that there is a fight."""
+"""Seconds within which a second loss to another registration counts as a conflict."""
 
 
 class Registrar:
@@ -84,9 +85,9 @@ class Registrar:
         self._woken.set()
 
     async def run(self) -> None:
-        """Serve and stay registered until cancelled; then the socket is removed and every stream ended.
+        """Serve and stay registered until cancelled; then remove the socket and end every stream.
 
-        After ``hand_over`` a stream that the kubelet opened by its registry goes on, and ``stop`` ends it.
+        After ``hand_over``, a stream that the kubelet opened through its registry stays open until ``stop``.
         """
         try:
             while True:
@@ -98,18 +99,18 @@ class Registrar:
                         await self._woken.wait()
         finally:
             self._possession.forget()
-            # In a conflict the slot is the other plugin's, and emptying it would hide the other's end.
+            # In a conflict the slot belongs to the other plugin, and emptying it would hide that plugin's end.
             if self._hands_over and not self._contest.begun:
                 await self._serving.leave()
             else:
                 await self.stop()
 
     def hand_over(self) -> None:
-        """Have the end of ``run`` leave the kubelet what a successor can take over."""
+        """Let the end of ``run`` leave the kubelet's stream open, so that a successor can take over."""
         self._hands_over = True
 
     async def relieved(self) -> None:
-        """Wait until the kubelet has changed over to a successor."""
+        """Wait until the kubelet has switched to a successor."""
         await self._serving.wait_name_gone()
         while self._serving.endpoint is not None and self._listing.streams:
             self._woken.clear()
@@ -138,7 +139,7 @@ class Registrar:
             self._say(PluginRegistrationState.WAITING, f"no kubelet answers at {self._folders.socket}")
             if self._seen.kubelet is None:
                 return SELDOM
-            # A socket that was just made is about to be listened on; one that stays silent belongs to a dead kubelet.
+            # The kubelet is about to listen on a new socket; one that stays silent belongs to a dead kubelet.
             return 0.02 if now - self._seen.kubelet_since < STREAM_PATIENCE else 1.0
         if await self._lost_again(now):
             return self._pace.alive
@@ -157,7 +158,7 @@ class Registrar:
             self._seen.kubelet_since = now
             self._seen.not_before = 0.0
             if kubelet is not None and kubelet != self._seen.registered_with:
-                # Streams that are open all the same are not this kubelet's: people open some, too.
+                # Streams that are still open are not this kubelet's: people open some too.
                 self._seen.accepted = False
             self._contest.end()
             self._register_backoff.reset()
@@ -186,7 +187,7 @@ class Registrar:
         if lost:
             return await self._lose(lost)
         if self._possession.found:
-            # Where the devices are the same, the kubelet may go on hearing from us how they are.
+            # If the devices are the same, the kubelet may keep receiving our list.
             return self._begin_contest(self._possession.found, hold=not self._possession.agrees)
         self._say(PluginRegistrationState.REGISTERED)
         return until_tick(SELDOM, now)
@@ -199,7 +200,7 @@ class Registrar:
             old = await self._serving.start()
         except SocketError as error:
             if self.status.detail != str(error):
-                log.warning("the socket cannot be served", extra={"resource": self.resource, "reason": str(error)})
+                log.warning("cannot serve the socket", extra={"resource": self.resource, "reason": str(error)})
                 self._events.emit(EventType.WARNING, "SocketFailed", f"{self.resource}: {error}")
             self._observer.failed(self.resource, self._serving.path.value)
             self._say(PluginRegistrationState.FAILED, str(error))
@@ -230,7 +231,7 @@ class Registrar:
         self._seen.refusal = refusal
         self._seen.refused_at = self._clock()
         if not refusal:
-            # Read now: the kubelet that says so may be one that no look has seen yet.
+            # Read again: this may be a new kubelet that no look has seen yet.
             self._seen.accepted, self._seen.registered_with = True, self._folders.socket_id()
         else:
             self._observer.failed(self.resource, self._serving.path.value)
@@ -239,10 +240,10 @@ class Registrar:
         self.wake()
 
     async def _await_question(self, now: float) -> float:
-        """The registry path: the kubelet has to come; see that it does."""
+        """The registry path: wait for the kubelet's call, and give the registry up if none comes."""
         seen = self._seen
         if seen.refusal:
-            # Kubelets from 1.36 try again by themselves; older ones only when they see a new socket.
+            # Kubelets since 1.36 try again by themselves; older ones only for a new socket.
             return await self._serve_again(now, seen.refused_at, seen.refusal)
         waiting_since = max(seen.served_at, seen.kubelet_since, seen.asked_at)
         if seen.stream_ended > waiting_since:
@@ -285,7 +286,7 @@ class Registrar:
         return await self._serve(now)
 
     async def _register(self, now: float) -> float:
-        """The Register path: tell the kubelet, unless it was told and is about to open the stream."""
+        """The Register path: call Register, unless the kubelet was called and is about to open the stream."""
         seen = self._seen
         told = seen.registered_with == seen.kubelet and seen.registered_at > seen.stream_ended
         quiet = seen.registered_at + STREAM_PATIENCE if told else seen.not_before
@@ -315,9 +316,9 @@ class Registrar:
         return STREAM_PATIENCE
 
     async def _lost_again(self, now: float) -> bool:
-        """Count a stream that a live, unchanged kubelet ended; True when another plugin is found behind it.
+        """Count a stream that the same, live kubelet ended; True if another plugin is found to be the cause.
 
-        Once is enough where the kubelet has devices of the resource without us.
+        One loss is enough if the kubelet has devices of the resource without us.
         """
         seen = self._seen
         grace = GRACE[self._serving.path]
@@ -338,7 +339,7 @@ class Registrar:
         """The kubelet has other devices although our stream is open; the seconds after which to look again."""
         log.error("the kubelet has other devices", extra={"resource": self.resource, "difference": loss.words})
         self._observer.lost(self.resource)
-        # Where the kubelet has none at all, nobody has the resource, whoever else is there.
+        # If the kubelet has no devices at all, no other plugin has the resource.
         foreign = await self._contest.find(self._serving.own, loss.taken) if loss.theirs else ()
         if foreign:
             return self._begin_contest(foreign, hold=True)
@@ -353,7 +354,7 @@ class Registrar:
         return self._pace.alive
 
     async def _take_back(self) -> None:
-        """End what is left of our registration, so that the kubelet sees it end before it hears of the new one."""
+        """End the rest of our registration, so that the kubelet sees it end before it learns of the new one."""
         log.info("taking the resource back", extra={"resource": self.resource})
         seen = self._seen
         ended = self._listing.streams > 0

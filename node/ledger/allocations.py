@@ -1,18 +1,18 @@
-"""What pods have through the plugin door: what Allocate gave out, and what the kubelet says, brought together.
+"""Merges what Allocate gave out with what the kubelet reports into the holds of the plugin door.
 
-The kubelet is the judge: a device is held as long as podresources lists it, or the checkpoint records it for a pod that
-is not known to be gone. Both lag behind Allocate, and both may fail, so what ends a hold is proof alone. Invariants:
+The kubelet decides: a pod holds a device as long as podresources lists it, or the checkpoint records it for a pod that
+is not known to be gone. Both lag behind Allocate, and both may fail, so only proof ends a hold. Invariants:
 
-- a reading takes nothing from a grant that was made after the reading began;
-- a grant that no source shows ends when two later readings, begun at least ``APART`` seconds apart, have missed it; the
-  checkpoint alone confirms it only after that time, since until then its entry may be of the pod before;
-- what was shown ends with the first later reading in which both sources were read and neither has it (or with its pod,
-  where the checkpoint alone has it); a reading that lacks a source only adds;
-- an id holds what it means: every device it can mean (``naming``), also one that is not there at the moment.
+- a reading never ends a grant that was made after the reading began;
+- a grant that neither source shows ends after two later readings, begun at least ``APART`` seconds apart, miss it; the
+  checkpoint alone confirms a grant only after that time, because its entry may belong to the previous pod until then;
+- a hold that a source has shown ends with the first later reading of both sources in which neither has it, or with its
+  pod if only the checkpoint has it; a reading without one of the sources only adds;
+- an id holds every device it can mean (``naming``), including one that is absent at the moment.
 
-Pure: times are handed in. For the event loop alone. Trade-off: an entry of the checkpoint holds as long as the API
-server cannot say that its pod is gone, which restricts the other door alone, and devices that overlap it. Where no API
-server is asked it holds until the kubelet writes its file again, with the next device that it gives to any pod.
+Pure: callers pass the times. For the event loop alone. Trade-off: an entry of the checkpoint holds its device until the
+API server says that the pod is gone, which restricts only the other door and devices that overlap it. Without an API
+server it holds until the kubelet rewrites the file, which it does with its next allocation.
 """
 
 from __future__ import annotations
@@ -30,55 +30,55 @@ from node.rules import Door
 from node.values import Record, Value, quick, record, replace, value
 
 APART = 10.0
-"""Seconds between two readings that miss a grant before it ends: far more than a kubelet takes to enter a device."""
+"""Seconds between two readings that miss a grant before it ends: far longer than a kubelet takes to record a device."""
 ENTERED = 1.0
-"""Seconds from a grant within which the kubelet has it in its checkpoint, if its pod was not refused: far more."""
+"""Seconds within which the kubelet records a grant in its checkpoint unless it refuses the pod; a generous limit."""
 TRUSTED = 60.0
-"""Seconds for which the last whole reading counts as knowing."""
+"""Seconds for which the last whole reading counts as current."""
 NAMED = 2
-"""Most pods that are named of one device."""
+"""Most pods named for one device."""
 
 Id = tuple[str, str]
 """Resource and id."""
 
 
 class PodsKnown(Protocol):
-    """What the API server has told of this node's pods; answers from memory."""
+    """What the API server has reported about this node's pods; answers from memory."""
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod is certainly not on this node any more, or has ended for good; False while that is unknown.
+        """Whether the pod has certainly left this node or ended for good; False while that is unknown.
 
-        A UID that is only not known yet is not gone: the kubelet may have seen its pod first. A static pod's UID is
-        that of its manifest, not of its mirror.
+        A UID that is not known yet is not gone: the kubelet may have seen its pod first. A static pod's UID is that of
+        its manifest, not of its mirror.
         """
 
     def name_of(self, uid: str) -> str:
         """``namespace/name`` of a pod, empty when unknown."""
 
     def uid_of(self, name: str) -> str:
-        """The kubelet's UID of the pod of this node that is called so now, empty when unknown."""
+        """The kubelet's UID of this node's pod that has this name, empty when unknown."""
 
 
 class NobodyKnown:
-    """Where no API server is asked: every entry holds."""
+    """``PodsKnown`` for an agent without an API server: no pod is known, and every entry holds."""
 
     def gone(self, uid: str) -> bool:
-        """Nothing is known to be gone."""
+        """No pod is known to be gone."""
         return False
 
     def name_of(self, uid: str) -> str:
-        """No pod has a name."""
+        """No pod's name is known."""
         return ""
 
     def uid_of(self, name: str) -> str:
-        """No name has a pod."""
+        """No pod's UID is known."""
         return ""
 
 
 @quick
 @value
 class Grant(Value):
-    """A device (by name) that Allocate gives out as ``id`` of ``resource``; ``within``: what it is a part of."""
+    """A device (by name) that Allocate gives out as ``id`` of ``resource``; ``within``: the devices it is a part of."""
 
     device: str
     within: tuple[str, ...]
@@ -96,33 +96,33 @@ class _Place(Value):
 @quick
 @record
 class _Granted(Record):
-    """``now``: monotonic; ``missed``: when the first reading began that missed it, of those in a row."""
+    """``now``: monotonic; ``missed``: when the first of the readings in a row that miss the grant began."""
 
     now: float
     missed: float | None = None
 
 
 class KubeletAllocations:
-    """All holds of the plugin door; ``wanted`` gives them for the ledger. See the module for what is always true."""
+    """All holds of the plugin door; ``wanted`` returns them for the ledger. See the module for the invariants."""
 
     def __init__(self) -> None:
         self._listed: dict[Id, tuple[str, ...]] = {}
         self._recorded: dict[Id, tuple[str, ...]] = {}
-        """UIDs by id, without those of pods that are gone."""
+        """UIDs by id, without pods that are gone."""
         self._names: dict[str, str] = {}
         self._granted: dict[Id, _Granted] = {}
         self._unattributed: dict[Id, float] = {}
-        """Grants (monotonic) of which nobody has read yet which pod got them."""
+        """When each grant was made (monotonic) whose pod no reading has shown yet."""
         self._written: tuple[Holding, ...] = ()
-        """The checkpoint as it was read last, pods that are gone included."""
+        """The last checkpoint read, including pods that are gone."""
         self._written_at = -math.inf
         self._identified: tuple[Holding, ...] = ()
-        """What podresources listed last, with UIDs of the API server; only while the checkpoint is unreadable."""
+        """The last list of podresources, with UIDs from the API server; only while the checkpoint is unreadable."""
         self._since: dict[Id, float] = {}
         self._places: dict[Id, tuple[_Place, ...]] = {}
-        """Of ids that are held: where they were placed last, also when that device is gone meanwhile."""
+        """The devices that each held id last meant, kept after a device is gone."""
         self._ids: dict[str, dict[Id, None]] = {}
-        """The same by device."""
+        """``_places`` by device."""
         self._index = DeviceIndex(())
         self._ours: frozenset[str] = frozenset()
         self._allocatable: frozenset[Id] = frozenset()
@@ -135,14 +135,14 @@ class KubeletAllocations:
         self._at_kubelet: frozenset[str] | None = frozenset()
 
     def barrier(self, monotonic: float) -> None:
-        """Only readings begun after this time show everything: until then somebody else may have answered Allocate.
+        """Trust only readings begun after this time: until then another instance may have answered Allocate.
 
-        Nothing is known before the first barrier. It may lie a moment ahead, for an answer that is on its way.
+        Nothing is known before the first barrier. It may lie a moment ahead, for an answer still under way.
         """
         self._barrier = monotonic
 
     def granted(self, grants: Iterable[Grant], now: float, at: float) -> None:
-        """Allocate gives these out in this moment (``now``: monotonic, ``at``: Unix seconds)."""
+        """Enter what Allocate gives out at this moment (``now``: monotonic, ``at``: Unix seconds)."""
         for grant in grants:
             id_ = (grant.resource, grant.id)
             self._granted[id_] = _Granted(now)
@@ -152,7 +152,7 @@ class KubeletAllocations:
         self._wanted = None
 
     def place(self, snapshot: Snapshot, resources: Collection[str] = ()) -> None:
-        """Decide anew what ids mean, by the devices of now; ``resources`` are those that we serve ourselves."""
+        """Match ids with the current devices again; ``resources``: those that this agent serves."""
         self._index = DeviceIndex(snapshot.devices, snapshot.former)
         self._ours = frozenset(resources)
         for id_ in self._since:
@@ -160,7 +160,7 @@ class KubeletAllocations:
         self._wanted = self._at_kubelet = None
 
     def read(self, reading: Reading, pods: PodsKnown, at: float) -> None:
-        """Take in what the kubelet says (``at``: Unix seconds now); a reading older than one before is dropped."""
+        """Take in a reading of the kubelet (``at``: Unix seconds); one older than the last is dropped."""
         if reading.began <= self._began:
             return
         self._began = reading.began
@@ -171,7 +171,7 @@ class KubeletAllocations:
         told = _by_id((item, item.pod) for item in reading.listed or ())
         written = _by_id((item, item.uid) for item in reading.recorded or ())
         whole = reading.listed is not None and reading.recorded is not None
-        # What one source does not say may be what the other one would have said.
+        # What one source lacks, the source that could not be read may have.
         listed, recorded = (told, written) if whole else (self._listed | told, self._recorded | written)
         recorded = _of_pods_not_gone(recorded, pods)
         self._judge(reading.began, told.keys(), written.keys() & recorded.keys(), whole=whole)
@@ -188,10 +188,10 @@ class KubeletAllocations:
                 self._allocatable, self._at_kubelet = reading.allocatable, None
 
     def attribute(self, recorded: tuple[Holding, ...], now: float) -> None:
-        """The checkpoint says this; a grant that it lacks after ``ENTERED`` seconds was never entered.
+        """Take in the checkpoint; a grant that it lacks after ``ENTERED`` seconds was never recorded.
 
-        The kubelet enters what a container gets before it asks for another one's, and starts none that it has not
-        entered.
+        The kubelet records a container's devices before it asks for those of the next, and starts no container whose
+        devices it has not recorded.
         """
         if recorded != self._written:
             self._wanted = None
@@ -202,9 +202,9 @@ class KubeletAllocations:
             self._unattributed = late
 
     def _identify(self, reading: Reading, pods: PodsKnown) -> None:
-        """Know pods by their names while the checkpoint, which has UIDs, is unreadable.
+        """Find pods' UIDs by their names while the checkpoint, which has UIDs, is unreadable.
 
-        Without a UID nobody could see whether containers of a pod that is deleted by force still run.
+        Only a UID leads to the containers of a pod that was deleted by force.
         """
         found: tuple[Holding, ...] = ()
         if reading.recorded is None:
@@ -215,26 +215,26 @@ class KubeletAllocations:
 
     @property
     def unattributed(self) -> bool:
-        """Whether a device was given out of which nobody has read yet to which pod."""
+        """Whether a device was given out to a pod that no reading has shown yet."""
         return bool(self._unattributed)
 
     @property
     def living(self) -> frozenset[str]:
-        """Pods (UIDs) that the kubelet lists with what they have."""
+        """UIDs of the pods that the kubelet lists with their devices."""
         listed = (uids for id_, uids in self._recorded.items() if id_ in self._listed and len(uids) == 1)
         return frozenset(uid for uids in listed for uid in uids)
 
     def tenancies(self) -> Iterator[Tenancy]:
-        """Which pods had which devices when the kubelet wrote its checkpoint, whatever became of them.
+        """Which pods had which devices when the kubelet wrote its checkpoint, including pods that have ended since.
 
-        While the checkpoint is unreadable, also those that podresources lists and the API server knows.
+        While the checkpoint is unreadable, also the pods that podresources lists and the API server knows.
         """
         for item in (*self._written, *self._identified):
             for device in self._meant((item.resource, item.id)):
                 yield Tenancy(device.name, item.uid, wholes_of(device), pod=self._names.get(item.uid, ""))
 
     def known(self, now: float) -> bool:
-        """Whether all that the plugin door has given out is among these holds."""
+        """Whether these holds include everything that the plugin door has given out."""
         return self._good > self._barrier and now - self._good <= TRUSTED
 
     def unknown_because(self, now: float) -> str:
@@ -247,11 +247,11 @@ class KubeletAllocations:
         return f"the kubelet has not reported its device allocations for {now - self._good:.0f} s{why}"
 
     def read_since(self, when: float) -> bool:
-        """Whether a reading that read both sources began at this time (monotonic) or later."""
+        """Whether a reading of both sources began at this time (monotonic) or later."""
         return self._good >= when
 
     def ids_of(self, device: str) -> Collection[Id]:
-        """Every id as which pods have the device, by what is known."""
+        """Every id under which a pod is known to have the device."""
         return self._ids.get(device, ())
 
     @property
@@ -261,7 +261,7 @@ class KubeletAllocations:
 
     @property
     def at_kubelet(self) -> frozenset[str]:
-        """Devices that the kubelet counts as allocatable, through any plugin, by what it said last."""
+        """Devices that the kubelet last reported as allocatable, through any plugin."""
         if self._at_kubelet is None:
             found = {device.name for id_ in self._allocatable for device in self._meant(id_)}
             self._at_kubelet = frozenset(found)
@@ -269,22 +269,22 @@ class KubeletAllocations:
 
     @property
     def at_kubelet_since(self) -> float | None:
-        """When the reading began that said so (monotonic); None: it never did."""
+        """When the reading behind ``at_kubelet`` began (monotonic); None if there was none."""
         return self._allocatable_began
 
     def wanted(self) -> Mapping[str, Hold]:
-        """By device the hold that pods have of it; the same object until something changes."""
+        """The hold that pods have of each device, by device; the same object until something changes."""
         if self._wanted is None:
             self._wanted = {device: self._hold(device, sorted(ids)) for device, ids in sorted(self._ids.items())}
         return self._wanted
 
     def _judge(self, began: float, listed: Collection[Id], recorded: Collection[Id], *, whole: bool) -> None:
-        """Drop the grants that need no more care: they are shown from now on, or were missed often enough."""
+        """Drop the grants that a source shows from here on, or that enough readings have missed."""
         for id_, grant in tuple(self._granted.items()):
             if began <= grant.now:
                 continue
             if id_ in listed:
-                # Active pods alone are listed, and the kubelet forgets the pod before when it gives the device again.
+                # The kubelet lists active pods only, and forgets a device's previous pod when it gives it again.
                 done = True
             elif id_ in recorded:
                 grant.missed = None
@@ -298,7 +298,7 @@ class KubeletAllocations:
                 self._wanted = None
 
     def _keep(self, at: float) -> None:
-        """Forget what ended, and place what is new."""
+        """Forget holds that ended, and match new ids with devices."""
         held = self._listed.keys() | self._recorded.keys() | self._granted.keys()
         for id_ in self._since.keys() - held:
             del self._since[id_]
@@ -345,10 +345,10 @@ class KubeletAllocations:
         )
 
     def _pods_of(self, ids: list[Id], state: HoldState) -> tuple[str, ...]:
-        """Who has them by the checkpoint.
+        """UIDs of the pods that have these ids according to the checkpoint.
 
-        A pod that the API server calls gone is among them while the kubelet has not forgotten it: it may be about to
-        start the pod's containers, so that nothing is proved by there being none.
+        A pod that is gone from the API server is included until the kubelet forgets it: the kubelet may be about to
+        start its containers, so the absence of containers proves nothing.
         """
         if state is HoldState.RECORDED:
             return tuple(sorted({uid for id_ in ids for uid in self._recorded.get(id_, ())}))
@@ -359,11 +359,11 @@ class KubeletAllocations:
         return tuple(sorted(found))
 
     def _is_bound(self, ids: list[Id]) -> bool:
-        """Whether the API server has a pod that the checkpoint names; those that are gone are not among them."""
+        """Whether the API server knows a pod that the checkpoint names and that is not gone."""
         return any(self._names.get(uid) for id_ in ids for uid in self._recorded.get(id_, ()))
 
     def _state(self, ids: list[Id]) -> tuple[HoldState, str]:
-        """The best that is known; what was read before a grant of the same id is of the pod before."""
+        """The strongest state that a source proves, and the holders; readings before a grant show the previous pod."""
         listed = [id_ for id_ in ids if id_ not in self._granted]
         if pods := {pod for id_ in listed for pod in self._listed.get(id_, ())}:
             return HoldState.LISTED, _joined(pods)

@@ -1,8 +1,8 @@
-"""The ledger with everything that feeds it, and what the plugin door asks of it at every Allocate.
+"""The ledger with everything that feeds it, and the admission of every Allocate of the plugin door.
 
-It exists from the start, because the plugin door takes devices from its first Allocate on. While ``run`` runs, the
-kubelet is read and devices that were given back are checked. On a node with one door the kubelet decides who gets a
-device, and its readings matter only to people and to devices that overlap, so it is read less often.
+It exists from the start, because the plugin door enters devices with its first Allocate. While ``run`` runs, ostler
+reads the kubelet and checks devices that were given back. On a node with one door the kubelet decides who gets a
+device, and the readings matter only to people and to devices that overlap, so ostler reads the kubelet less often.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from node.rules import Door, Rule
 from node.values import Value, replace, value
 
 ANSWERING = 0.5
-"""Seconds that a call of the kubelet to the instance before may still be under way."""
+"""Seconds that a call of the kubelet to the previous instance may still be under way."""
 QUIET, TOLD = 60.0, 20
-"""Seconds within which a device that was refused to a pod is told of once, and most devices that are told of in it."""
+"""Seconds within which one event is posted for a refused device, and most devices with an event in that time."""
 ALONE = ReadingPace(every=52.0)
-"""Of the readings where there is one door; a slow one is done before ``TRUSTED``, so that what is known stays known."""
+"""Pace of the readings for one door; even a slow one ends before ``TRUSTED``, so that what is known stays known."""
 
 
 @value
 class BookkeepingOptions(Value):
-    """``kubelet``: its root folder; ``device_plugins``: where its checkpoint is; ``cgroups``: where the node's are.
+    """``kubelet``: its root folder; ``device_plugins``: its checkpoint's folder; ``cgroups``: the node's cgroups.
 
-    ``ignore_processes``: names of programs, with ``*``, that are no users of a device. ``linger``: seconds for which an
-    instance that has handed over may still answer the kubelet.
+    ``ignore_processes``: names of programs, with ``*``, that do not count as users of a device. ``linger``: seconds for
+    which an instance that has handed over may still answer the kubelet.
     """
 
     kubelet: Path
@@ -56,28 +56,28 @@ class BookkeepingOptions(Value):
 
 
 class LossEvents:
-    """Tells people which pods lost a device; ``clock``: monotonic seconds."""
+    """Posts events about pods that lost a device; ``clock``: monotonic seconds."""
 
     def __init__(self, events: EventSink, clock: Callable[[], float]) -> None:
         self._events = events
         self._clock = clock
         self._told: dict[str, float] = {}
-        """When an event was posted for a device."""
+        """When an event was last posted for each device."""
 
     def tell(self, resource: str, error: HeldError) -> None:
-        """Post one event for a device in a while: controllers make pod after pod, and the metric counts them all."""
+        """Post one event for a device in a while: controllers create pod after pod, and the metric counts them all."""
         now, device = self._clock(), error.wanted.device
         self._told = {name: at for name, at in self._told.items() if now - at < QUIET}
         if device not in self._told and len(self._told) < TOLD:
             self._told[device] = now
-            text = f"a pod that asked for {resource} was refused: {error}; its controller makes a new one"
+            text = f"a pod that asked for {resource} was refused: {error}; its controller creates a new one"
             self._events.emit(EventType.WARNING, "PodLostDevice", text)
 
 
 class ListedDevices:
     """The devices of the plugin door's list: all (``listed``) and those that it offers (``given``).
 
-    ``offered``: when each one was last shown healthy (monotonic).
+    ``offered``: when each one was last listed as healthy (monotonic).
     """
 
     def __init__(self) -> None:
@@ -87,10 +87,10 @@ class ListedDevices:
         self._healthy: frozenset[str] = frozenset()
 
     def show(self, offer: Offer, kept: frozenset[str], now: float) -> bool:
-        """Whether a device is no longer healthy in the list, which is now made of this offer.
+        """Make the list from an offer; returns whether a healthy device of the earlier list is not healthy in it.
 
-        ``kept``: devices that claims may get and that are in the offer only because not all is known. They do not
-        count as offered, unless they did before.
+        ``kept``: devices for claims that are in the offer only because not all holds are known. They count as offered
+        only if they did before.
         """
         devices = [item for resource in offer.resources for item in resource.devices]
         self.listed = frozenset(item.device.name for item in devices)
@@ -101,12 +101,12 @@ class ListedDevices:
         return bool(before - self._healthy)
 
     def repeat(self, now: float) -> None:
-        """The list is still shown."""
+        """Note that the plugin door still shows the list."""
         self.offered |= dict.fromkeys(self._healthy, now)
 
 
 class Bookkeeping:
-    """Publishes on ``bus`` what ``node.ledger.events`` has. For the event loop alone."""
+    """Publishes the events of ``node.ledger.events`` on ``bus``. For the event loop alone."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Bookkeeping:
         reader: KubeletSource | None = None,
         containers: PodContainers | None = None,
     ) -> None:
-        """``reader``: reads the kubelet in place of the options' folders; ``containers``: in place of the cgroups."""
+        """``reader`` replaces the reader of the options' folders; ``containers`` replaces the check of cgroups."""
         self._clock, self._monotonic = clocks.clock, clocks.monotonic
         self._linger = options.linger
         self.observer = observer
@@ -128,7 +128,7 @@ class Bookkeeping:
         self.pending_release = PendingRelease(ignore=options.ignore_processes, off=off)
         self.tenants = Tenants(remembered(options.state_dir))
         self.ledger = Ledger()
-        """Who has what."""
+        """All holds."""
         self.bus: EventBus = self.ledger.bus
         self.keeper = HoldKeeper(self.ledger, self.plugin, self.pending_release, clocks=clocks, tenants=self.tenants)
         self.releases = Releases(
@@ -152,18 +152,18 @@ class Bookkeeping:
         self._attributing: asyncio.Task[None] | None = None
         self._confirmable = asyncio.Event()
         self._seen = NOTHING_HELD
-        """What the doors' offers were last decided by."""
+        """The facts of the doors' last offers."""
         self._running = False
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """What has to be waited for before these are given out; see ``plugin.servicer.Admission``.
+        """What Allocate must wait for before it gives these out; see ``plugin.servicer.Admission``.
 
-        The kubelet's record is looked up by every id of the device: it may have had another resource or another id when
-        the pod got it.
+        The kubelet's record is searched for every id of the device, which may have had another resource or id when a
+        pod got it.
 
-        A pod that came before may have ended a moment ago, or the kubelet may have forgotten that it has given the
-        device: its map of allocated ids is made anew by anybody's question what pods have, without what is being
-        allocated at that moment (kubelet 1.36, kubernetes#137534). Its record of pods is right all the same.
+        An earlier pod may have ended a moment ago, or the kubelet may have forgotten that it has the device: whenever
+        anybody asks what pods have, the kubelet rebuilds its map of allocated ids without what it is allocating at that
+        moment (kubelet 1.36, kubernetes#137534). Its record of pods is right all the same.
         """
         self._loop.allocating()
         if self.keeper.is_refused(devices):
@@ -184,8 +184,8 @@ class Bookkeeping:
     ) -> None:
         """Return when no other pod can use the devices; raises ``HeldError``.
 
-        What was given out just before is attributed first: the kubelet forgets its pod with this allocation if that
-        was deleted by force meanwhile.
+        First attributes the devices given out just before to their pods: with this allocation the kubelet forgets a pod
+        that was deleted by force meanwhile.
         """
         if self._reader.has_records:
             if asked:
@@ -202,7 +202,7 @@ class Bookkeeping:
             self.observer.waited(given=True)
 
     async def _attribute(self) -> None:
-        """Read which pods have what was given out."""
+        """Read which pods got the devices that were given out."""
         recorded = await self._reader.recorded()
         if recorded is not None:
             self.keeper.attribute(recorded)
@@ -222,7 +222,7 @@ class Bookkeeping:
         raise error
 
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Have the plugin door give these out; raises HeldError. See ``plugin.servicer.Admission``."""
+        """Enter what the plugin door gives out; raises HeldError. See ``plugin.servicer.Admission``."""
         try:
             self.keeper.allocate(resource, devices)
         except HeldError as error:
@@ -237,21 +237,21 @@ class Bookkeeping:
         self._losses.tell(resource, error)
 
     def kubelet_changed(self) -> None:
-        """Something in the kubelet's folder of device plugins has changed, perhaps its checkpoint."""
+        """Read soon: something in the kubelet's device plugin folder has changed, possibly its checkpoint."""
         if not self._running:
             return
         self._loop.soon()
         if self.plugin.unattributed and (self._attributing is None or self._attributing.done()):
-            # At once: the next allocation may overwrite it, and would have to wait for this.
+            # At once: the next allocation may overwrite the checkpoint, and would have to wait for this.
             self._attributing = asyncio.get_running_loop().create_task(self._attribute(), name="attribution")
 
     def pods_changed(self) -> None:
-        """A pod has come to the node, or is known to be gone."""
+        """Read soon: a pod was bound to the node, or is known to be gone."""
         if self._running:
             self._loop.wake()
 
     def know(self, pods: PodsKnown) -> None:
-        """Ask these of pods from now on."""
+        """Use this source of what is known of pods."""
         self.keeper.know(pods)
 
     def shared(self) -> None:
@@ -259,23 +259,23 @@ class Bookkeeping:
         self._loop.follow(ReadingPace())
 
     def begin(self, *, relieves: bool) -> None:
-        """This instance serves the kubelet from now on; ``relieves``: another one may still answer it for a while.
+        """Start to serve the kubelet; ``relieves``: another instance may still answer it for a while.
 
-        An instance that was killed may have answered a moment ago, too, which the kubelet may not have entered yet.
+        An instance that was killed may also have given an answer a moment ago that the kubelet has not recorded yet.
         """
         self.keeper.begin(self._monotonic() + ANSWERING + (self._linger if relieves else 0.0))
 
     def changed_over(self) -> None:
-        """The kubelet now follows the lists of this instance."""
+        """The kubelet has switched to the lists of this instance."""
         self.keeper.changed_over(self._monotonic() + ANSWERING)
         self._look_again()
 
     def place(self, snapshot: Snapshot, rules: Iterable[Rule]) -> None:
-        """Take in the devices, and the rules as they are wanted."""
+        """Take in the devices and the configured rules."""
         self.keeper.place(snapshot, rules)
 
     def context(self, at_scheduler: frozenset[str], contested: frozenset[str]) -> OfferContext:
-        """Everything that the offers of this moment are decided by."""
+        """The facts that the current offers depend on."""
         self._at_scheduler = at_scheduler
         context = self._seen = self._standing()
         # A pod is proved to live only while the kubelet can be read.
@@ -283,18 +283,18 @@ class Bookkeeping:
         return replace(context, at_scheduler=at_scheduler, contested=contested)
 
     def shown(self, offer: Offer) -> None:
-        """The plugin door has just shown this offer."""
+        """Note that the plugin door has just listed this offer."""
         withdrawn = self._shown.show(offer, self._kept(), self._monotonic())
         if self._running and withdrawn:
             # A device that moves to the other door waits until the kubelet no longer counts it.
             self._loop.soon()
 
     def release(self, device: str) -> bool:
-        """A person says that a device is free; False if it is not pending release."""
+        """Take a person's word that a device is free; False if it is not pending release."""
         return self.keeper.release(device)
 
     def pending(self) -> Mapping[str, int]:
-        """How many devices are pending release, by what they wait for."""
+        """The number of devices that are pending release, by what they wait for."""
         by_pod = self.tenants.wanted(self._monotonic()).keys()
         unchecked = [device for device in self.pending_release.wanted() if device not in by_pod]
         used = sum(bool(self.pending_release.left(device)) for device in unchecked)
@@ -305,19 +305,19 @@ class Bookkeeping:
         return self.plugin.unknown_because(self._monotonic()) if self._running else ""
 
     async def run(self) -> None:
-        """Read the kubelet and look at free devices until cancelled."""
+        """Read the kubelet and check free devices until cancelled."""
         self._running = True
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._loop.run(), name="readings of the kubelet")
                 group.create_task(self._process_check.run(), name="left-over processes")
                 group.create_task(self.releases.run(), name="containers of deleted pods")
-                group.create_task(self._confirm(), name="what is seen of containers")
+                group.create_task(self._confirm(), name="visibility of containers")
         finally:
             self._running = False
 
     def _kept(self) -> frozenset[str]:
-        """Devices that claims may get and that the plugin door shows only while not all holds are known."""
+        """Devices for claims that the plugin door lists only while not all holds are known."""
         return frozenset() if self._seen.known else self._at_scheduler
 
     def _standing(self) -> OfferContext:
@@ -326,7 +326,7 @@ class Bookkeeping:
         return self.keeper.context(listed=shown.listed, offered=shown.offered, healthy=shown.given)
 
     async def _confirm(self) -> None:
-        """Compare after every reading what is seen of containers with the pods that live by the kubelet's word."""
+        """After every reading, compare the visible containers with the pods that the kubelet reports alive."""
         while True:
             self._confirmable.clear()
             await self.releases.confirm(self.plugin.living)

@@ -1,15 +1,14 @@
-"""Whether pods still have containers on this node, whatever the kubelet and the API server say of them.
+"""Tells whether pods still have containers on this node, whatever the kubelet and the API server report.
 
-Both forget a pod that was deleted by force while its containers run on. What cannot be deceived is the kernel: the
-pod's cgroup, or its processes, which have files of the kubelet's ``pods/UID`` mounted. Processes are looked through
-only where no cgroup of a pod was ever found (a kubelet with ``cgroupsPerQOS: false``), and only for pods whose end
-matters.
+Both forget a pod that was deleted by force while its containers run on. The kernel does not: it has the pod's cgroup,
+and the pod's processes, which have files of the kubelet's ``pods/UID`` mounted. Processes are searched only if no pod's
+cgroup was ever found (a kubelet with ``cgroupsPerQOS: false``), and only for pods that a device waits for.
 
-The kubelet gives every pod a cgroup before its first container and removes it after its last one. Both cgroup versions
-and both of the kubelet's drivers are understood, below any ``cgroupRoot``: the folders of pods are searched for once,
-within bounds, and again when they no longer fit. The kernel's own count says whether a cgroup is empty: one file to
-read, which includes everything below the cgroup and does not depend on the reader's PID namespace. So a folder that is
-left for ever keeps nobody from anything. Blocking; for one thread at a time.
+The kubelet makes a pod's cgroup before its first container and removes it after its last one. Both cgroup versions and
+both cgroup drivers of the kubelet are supported, below any ``cgroupRoot``: the folders of pods are searched for once,
+within bounds, and again when they do not fit. The kernel's own count says whether a cgroup is empty: one file to read,
+which covers everything below the cgroup and does not depend on the reader's PID namespace. So a folder that is never
+removed blocks no device. Blocking; for one thread at a time.
 """
 
 from __future__ import annotations
@@ -29,32 +28,32 @@ from node.ledger.processes import sees_processes
 from node.opening import read_kernel_text
 
 _UNSEEN = (
-    "containers of pods that were deleted by force are not looked for: neither pods' cgroups are found below {cgroups} "
-    "nor does the agent see the node's processes; mount the node's /sys/fs/cgroup there"
+    "ostler does not check for containers of pods that were deleted by force: it finds no cgroups of pods below "
+    "{cgroups} and does not see the node's processes; mount the node's /sys/fs/cgroup there"
 )
 _OF_POD = r"pods?[/]?([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
-"""In a process's cgroups and mounts: the UID of its pod; a static pod's is a hash."""
+"""Finds the UID of a process's pod in its cgroups and mounts; a static pod's UID is a hash."""
 
 
 class PodContainers(Protocol):
-    """Who can tell whether pods have containers here; both calls block, for one thread at a time."""
+    """Tells whether pods have containers on this node; both methods block and are for one thread at a time."""
 
     @property
     def off(self) -> str:
-        """Why nobody can tell, in words; empty where somebody can. At once."""
+        """Why containers cannot be checked, for people; empty if they can. Does not block."""
 
     def left(self, uids: Collection[str]) -> frozenset[str]:
-        """Those of the pods that have a process in a container now, as far as that can be seen. Raises OSError.
+        """Those of the pods that visibly have a process in a container. Raises OSError.
 
-        Where nobody can tell there are none: the word of kubelet and API server has to do.
+        While containers cannot be checked, none: the kubelet and the API server are believed.
         """
 
     def confirm(self, living: Collection[str]) -> None:
-        """Compare what is seen with pods of which the kubelet says that they have been living for a while."""
+        """Compare what the node shows with pods that the kubelet has reported alive for a while."""
 
 
 class NodeContainers:
-    """Tells by the cgroups below ``cgroups`` and the processes in ``proc``; ``clock``: monotonic seconds."""
+    """Checks the cgroups below ``cgroups`` and the processes in ``proc``; ``clock``: monotonic seconds."""
 
     def __init__(self, cgroups: Path, proc: Path, *, clock: Callable[[], float]) -> None:
         self._cgroups = PodCgroups(cgroups, clock=clock)
@@ -74,12 +73,12 @@ class NodeContainers:
         left = {uid for uid, has in found.items() if has}
         unknown = {uid for uid, has in found.items() if has is None}
         if unknown and not self._cgroups.is_proved:
-            # Also where it is not known that those of others are seen: what is found is found.
+            # Even if processes of other PID namespaces may be invisible: one that is found proves enough.
             left |= processes_of(unknown, self._proc)
         return frozenset(left)
 
     def confirm(self, living: Collection[str]) -> None:
-        """See ``PodContainers``; one pod that is seen is enough, since some may just have ended."""
+        """See ``PodContainers``; one visible pod is enough, because others may have ended a moment ago."""
         fits = self._cgroups.is_found
         if living:
             fits = any(self._cgroups.has_processes(uid) is not None for uid in living)
@@ -87,13 +86,13 @@ class NodeContainers:
                 self._cgroups.doubt()
                 fits = any(self._cgroups.has_processes(uid) is not None for uid in living)
         if not fits and not self._sees_processes:
-            # In a PID namespace of one's own nothing is seen, unless the kubelet is in the same one.
+            # An agent in its own PID namespace sees no pod's process, unless the kubelet is in the same one.
             self._sees_processes = bool(living) and bool(processes_of(set(living), self._proc))
         self._off = "" if fits or self._sees_processes else _UNSEEN.format(cgroups=self._place)
 
 
 def processes_of(uids: Collection[str], proc: Path) -> set[str]:
-    """Those of the pods that have a process, by every process's cgroups and mounts."""
+    """Those of the pods that have a process, found in every process's cgroups and mounts."""
     left: set[str] = set()
     with os.scandir(proc) as entries:
         pids = [entry.name for entry in entries if entry.name.isdecimal()]
@@ -101,7 +100,7 @@ def processes_of(uids: Collection[str], proc: Path) -> set[str]:
         if len(left) == len(uids):
             break
         with contextlib.suppress(OSError):
-            # One that has ended is nobody's; and where they are hidden from us, all are.
+            # A process that has ended belongs to no pod; if processes are hidden from the agent, all of them are.
             left |= _pods_of(proc / pid) & set(uids)
     return left
 
@@ -110,24 +109,24 @@ def _pods_of(process: Path) -> set[str]:
     found = set(re.findall(_OF_POD, read_kernel_text(process / "cgroup")))
     for line in read_kernel_text(process / "mountinfo").splitlines():
         _, _, _, source, target, *_ = *line.split(" ", 5), "", "", "", "", ""
-        # On the node itself the volumes of pods are mounted below the same folders, some for longer than the pods are.
+        # The node itself mounts the volumes of pods below the same folders, some for longer than the pods live.
         found |= set(re.findall(_OF_POD, source)) - set(re.findall(_OF_POD, target))
     return {uid.replace("_", "-") for uid in found}
 
 
 DEEPEST, MOST = 6, 4096
-"""How far down the folders of pods are looked for, and in how many folders at most."""
+"""Levels and folders that a search for the folders of pods covers at most."""
 AGAIN = 10.0
-"""Seconds between two searches for them."""
+"""Seconds between two searches."""
 _CONTROLLERS = ("pids",)
-"""Hierarchies of version 1 that count processes for everything below a cgroup."""
+"""Hierarchies of cgroup v1 that count the processes of everything below a cgroup."""
 _UID = r"[0-9A-Za-z][0-9A-Za-z-]{0,63}"
 _CLASSES = ("", "burstable", "besteffort")
 _PODS, _SLICE = "kubepods", ".slice"
 
 
 class PodCgroups:
-    """The pods' cgroups below ``root``, which is where the node's are mounted; ``clock``: monotonic seconds."""
+    """The pods' cgroups below ``root``, where the node's cgroups are mounted; ``clock``: monotonic seconds."""
 
     def __init__(self, root: Path, *, clock: Callable[[], float]) -> None:
         self._root = root
@@ -135,17 +134,17 @@ class PodCgroups:
         self._folders: tuple[str, ...] = ()
         self._searched = -math.inf
         self.is_proved = False
-        """Whether the cgroup of a pod was ever found; before, one that is not found proves less."""
+        """Whether any pod's cgroup was ever found; until then a missing one proves little."""
 
     @property
     def is_found(self) -> bool:
-        """Whether there is a folder for pods' cgroups."""
+        """Whether a folder of pods' cgroups exists."""
         if not self._folders or not all(map(os.path.isdir, self._folders)):
             self._search()
         return bool(self._folders)
 
     def has_processes(self, uid: str) -> bool | None:
-        """Whether a process of the pod is left; None where the pod has no cgroup. Raises OSError."""
+        """Whether the pod still has a process; None if it has no cgroup. Raises OSError."""
         if not re.fullmatch(_UID, uid):
             return None
         found = self._populated(uid)
@@ -155,7 +154,7 @@ class PodCgroups:
         return found
 
     def doubt(self) -> None:
-        """Pods that live were not found: the folders may not be theirs, or not theirs any more."""
+        """Search again: live pods were not found, so the folders may be the wrong ones."""
         self.is_proved = False
         self._search()
 
@@ -170,7 +169,7 @@ class PodCgroups:
         return found
 
     def _search(self) -> bool:
-        """Look for the folders, unless that was just done; whether it was done."""
+        """Search for the folders unless the last search was a moment ago; returns whether it searched."""
         now = self._clock()
         if now - self._searched < AGAIN:
             return False
@@ -208,11 +207,11 @@ def _holds_pods(name: str) -> bool:
 
 
 def _places(folder: str, uid: str) -> Iterator[str]:
-    """Where the kubelet puts the pod's cgroup, whatever its quality of service: the drivers name them differently."""
+    """Every path at which the kubelet may put the pod's cgroup, for each quality of service and cgroup driver."""
     prefix = folder.rpartition("/")[2]
     if not prefix.endswith(_SLICE):
         for name in _CLASSES:
-            yield os.path.join(folder, name, f"pod{uid}")  # noqa: PTH118 - it is called for every look
+            yield os.path.join(folder, name, f"pod{uid}")  # noqa: PTH118 - called for every check
         return
     prefix, pod = prefix.removesuffix(_SLICE), f"pod{uid.replace('-', '_')}{_SLICE}"
     for name in _CLASSES:
@@ -220,7 +219,7 @@ def _places(folder: str, uid: str) -> Iterator[str]:
 
 
 def _has_process(folder: str) -> bool:
-    """By the kernel's count of the cgroup and everything below it."""
+    """Whether the kernel counts a process in the cgroup or below it."""
     try:
         return "populated 1" in read_now(f"{folder}/cgroup.events")
     except FileNotFoundError:
@@ -230,7 +229,7 @@ def _has_process(folder: str) -> bool:
 
 
 def _gone(error: OSError) -> bool:
-    """What is removed while it is read has no process; anything else is the caller's to hear."""
+    """False for a cgroup that was removed while it was read, which has no process; raises every other error."""
     if error.errno == errno.ENODEV:
         return False
     raise error

@@ -1,4 +1,4 @@
-"""What the ledger's room publishes on its ``EventBus`` besides ``HoldsReleased``, and the figures it observes."""
+"""The events that ``node.ledger`` publishes besides ``HoldsReleased``, and the figures it reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from node.values import Value, value
 
 @value
 class HoldsChanged(Value):
-    """Who has what, or how much is known of it, has changed: both doors must compute their offers again."""
+    """The holds, or how much of them is known, have changed: both doors must compute their offers again."""
 
 
 @value
@@ -24,17 +24,17 @@ class ClaimRefused(Value):
 
 @value
 class ReleasesPending(Value):
-    """Devices may wait for a process check or for containers to end: whoever looks should look now."""
+    """Devices may wait for a process check or for containers to end: the checks should run now."""
 
 
 @value
 class ReleasesAdvanced(Value):
-    """A process check or a look for containers has changed what devices wait for."""
+    """A check for processes or containers has changed what devices wait for."""
 
 
 @value
 class AllocatableRead(Value):
-    """The kubelet, asked at that time (monotonic), counted these as healthy: resource and id."""
+    """The kubelet, asked at a time (monotonic), counted these devices (resource and id) as healthy."""
 
     asked_at: float
     devices: frozenset[tuple[str, str]]
@@ -45,24 +45,24 @@ class ReadingOutcome(StrEnum):
 
     WHOLE = "whole"
     PARTIAL = "partial"
-    """One of its sources could not be read; what that one said before still counts."""
+    """One of its sources could not be read; its last content still counts."""
     FAILED = "failed"
 
 
 class HoldsObserver:
-    """Takes figures, and drops them; every call must return at once and must not raise."""
+    """Drops every figure; a subclass keeps them. Every call must return at once and must not raise."""
 
     def read(self, outcome: ReadingOutcome, seconds: float) -> None:
-        """The kubelet was looked at, which took so long."""
+        """A reading of the kubelet took this many seconds."""
 
     def looked(self, processes: int) -> None:
-        """A free device was looked at: so many left-over processes were on it."""
+        """A check of a free device found this many left-over processes."""
 
     def waited(self, *, given: bool) -> None:
-        """An Allocate has waited for containers of a deleted pod, and was ``given`` the device or refused."""
+        """An Allocate that waited for the containers of a deleted pod got the device (``given``) or was refused."""
 
     def lost(self, door: Door) -> None:
-        """A pod or claim could not be given a device through ``door``, because the other door has given it out."""
+        """A pod or claim did not get a device through ``door``, because the other door has given it out."""
 
     def evicted(self) -> None:
-        """The taint of a contested device asks for the end of the pods that lost it."""
+        """The taint of a contested device asks Kubernetes to evict the pods that lost it."""

@@ -1,17 +1,17 @@
 """Reconciles every source of holds into the node's ledger.
 
-What pods have through the plugin door, what is pending release and what claims are about to need comes from elsewhere
-as plain values; prepared claims enter and leave the ledger themselves. ``settle`` makes the ledger agree with all of
-it, in the same step in which anything changes, so that a device is never free between two of its states. Which states
-there are, and what leads from one to the next, is the table in ``node.ledger.states``. Invariants:
+What pods have through the plugin door, what is pending release and what claims will need arrives as plain values;
+prepared claims enter and leave the ledger themselves. ``settle`` makes the ledger agree with all of it, in the same
+step in which anything changes, so that a device is never free between two of its states. ``node.ledger.states`` has
+the table of states and transitions. Invariants:
 
-- facts (what containers have) are entered whatever else there is; wishes (reservations) only where nothing is in the
-  way, and they are tried again with every change;
-- a device that both doors may give out becomes free only when a check has found no process on it. While it is checked
+- facts (what containers have) are always entered; wishes (reservations) only if nothing excludes them, and they are
+  tried again with every change;
+- a device that both doors may give out becomes free only after a check found no process on it. While ostler checks it
   after a pod of the plugin door, that door may give it out again: the kubelet counts it as free already. The other door
   waits;
-- no device is given out, through either door, while containers run of a pod that had it and is gone according to the
-  kubelet and the API server.
+- neither door gives a device out while containers run of a pod that had it and is gone according to the kubelet and
+  the API server.
 
 For the event loop alone; nothing waits here.
 """
@@ -50,7 +50,7 @@ log = logging.getLogger("ostler.holds")
 
 
 class HoldKeeper:
-    """Keeps ``ledger``, and publishes on its bus what follows for doors, claims and checks (``node.ledger.events``)."""
+    """Keeps ``ledger``, and publishes on its bus what doors, claims and checks must know (``node.ledger.events``)."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class HoldKeeper:
         self.plugin = plugin
         self.pending_release = pending_release
         self.pods: PodsKnown = NobodyKnown()
-        """What is known of this node's pods."""
+        """What the API server reports about this node's pods."""
         self._clock = clocks.clock
         self._monotonic = clocks.monotonic
         self._reserved: Mapping[str, tuple[Hold, ...]] = {}
@@ -76,18 +76,18 @@ class HoldKeeper:
         self._at_plugin_door: frozenset[str] = frozenset()
         """Devices that the plugin door may allocate under the current rules."""
         self._possibly_held: frozenset[str] = frozenset()
-        """Devices that the plugin door could allocate when the allocations of pods were last known, or since then."""
+        """Devices that the plugin door could allocate since the allocations of pods were last known."""
         self._unverified: set[str] = set()
         """Devices of one door that may still run a process started through the other, until a check finds them free.
 
-        They are or were held through a door that their rule has not (any more), a rule has just taken them from the
-        plugin door, or claims may get them and nobody knows what was before this process began.
+        They are or were held through a door that their rule does not allow, a rule has just taken them from the plugin
+        door, or claims may get them and nobody knows who had them before this process began.
         """
         self._states: dict[str, LedgerState] = {}
-        """Of every device that is not free; see ``node.ledger.states``."""
+        """The state of every device that is not free; see ``node.ledger.states``."""
         self._told: frozenset[tuple[str, str]] = frozenset()
         self._began = False
-        """Whether the plugin door's holds have been known once."""
+        """Whether the plugin door's holds were ever fully known."""
         self._settling = False
         self._unsettled = False
         self.relieved = 0.0
@@ -101,11 +101,11 @@ class HoldKeeper:
         self.settle()
 
     def know(self, pods: PodsKnown) -> None:
-        """Ask these of pods from now on."""
+        """Use this source of what is known of pods."""
         self.pods = pods
 
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Enter what the plugin door gives out now, all or none; raises HeldError."""
+        """Enter what the plugin door gives out, all or none; raises HeldError."""
         at = self._clock()
         self._refuse_possibly_held(resource, devices, at)
         self._refuse_pending(resource, devices, at)
@@ -121,7 +121,7 @@ class HoldKeeper:
         self._publish(HoldsChanged())
 
     def is_refused(self, devices: Sequence[OfferedDevice]) -> bool:
-        """Whether a claim has one of these, so that ``allocate`` refuses them and nothing has to be waited for."""
+        """Whether a claim has one of these devices, so that ``allocate`` refuses them without waiting for anything."""
         for offered in devices:
             name, within = offered.device.name, self._within(offered.device)
             by = self.ledger.obstacle(Hold(name, Door.PLUGIN, "", 0.0, plugin_owner(name), within=within))
@@ -130,15 +130,15 @@ class HoldKeeper:
         return False
 
     def _within(self, device: Device) -> tuple[str, ...]:
-        """``wholes_of``, which was asked of all devices when they were placed."""
+        """``wholes_of``, from what ``place`` has computed for all devices."""
         within = self.wholes.get(device.name)
         return wholes_of(device) if within is None else within
 
     def _refuse_possibly_held(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
-        """Raise HeldError for a part of a device that a pod may have, or the other way round.
+        """Raise HeldError for a part of a device that a pod may have, and for a device with such a part.
 
-        The kubelet takes care that no device is given twice, but of what overlaps it knows nothing; and as long as it
-        has not reported what pods have, the ledger knows it as little.
+        The kubelet gives no device twice, but knows nothing of devices that overlap; and until it reports what pods
+        have, neither does the ledger.
         """
         if self.plugin.known(self._monotonic()):
             return
@@ -152,7 +152,7 @@ class HoldKeeper:
                     raise HeldError(wanted, Hold(other, Door.PLUGIN, holder, at, within=its_wholes))
 
     def _refuse_pending(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
-        """Raise HeldError for a device of a pod whose containers are waited for; mostly that was done before."""
+        """Raise HeldError for a device that waits for containers of a pod; ``Releases.ended`` usually did so before."""
         for offered in devices:
             by = self.tenants.pending(offered.device.name, self._within(offered.device))
             if by is not None:
@@ -177,12 +177,12 @@ class HoldKeeper:
         self.tenants.named_by_nobody({each.uid for each in tenancies})
 
     def reserve(self, claims: Mapping[str, tuple[Hold, ...]]) -> None:
-        """Take in all claims, by UID, that pods of this node name, with what was allocated to them."""
+        """Take in the claims, by UID, that pods of this node name, with the devices allocated to them."""
         self._reserved = claims
         self.settle()
 
     def place(self, snapshot: Snapshot, rules: Iterable[Rule]) -> None:
-        """Take in the devices, and the rules as they are wanted."""
+        """Take in the devices and the configured rules."""
         rules = tuple(rules)
         found = ((device, rule_for(device, rules)) for device in snapshot.devices)
         self._devices = tuple((device, rule) for device, rule in found if rule is not None)
@@ -193,7 +193,7 @@ class HoldKeeper:
         self.settle()
 
     def _remember_possibly_held(self) -> None:
-        """A rule that takes a device from the plugin door takes it from no pod: who has it must be known first."""
+        """Track devices whose rule leaves the plugin door: a pod may still have one, which must be known first."""
         given = frozenset(device.name for device, rule in self._devices if rule.door.has(Door.PLUGIN))
         self._unverified |= self._at_plugin_door - given
         # Processes that pods leave on a device of the plugin door alone concern no other door.
@@ -206,13 +206,13 @@ class HoldKeeper:
         self._possibly_held = given if self.plugin.known(self._monotonic()) else self._possibly_held | given
 
     def release(self, device: str) -> bool:
-        """A person says that a device is free; False if it is not pending release."""
+        """Take a person's word that a device is free; False if it is not pending release."""
         by_process, by_pod = self.pending_release.release(device), self.tenants.release(device)
         self.settle()
         return by_process or by_pod
 
     def settle(self) -> None:
-        """Make the ledger agree with everything that is known now."""
+        """Make the ledger agree with everything that is known."""
         self._unsettled = True
         if self._settling:
             return
@@ -220,7 +220,7 @@ class HoldKeeper:
         version = self.ledger.version
         refused: list[tuple[str, HeldError]] = []
         try:
-            # Again where something was given back meanwhile: it may have to be checked.
+            # Again if a device was given back meanwhile: it may need a check.
             while self._unsettled:
                 self._unsettled = False
                 self._enter_facts()
@@ -233,20 +233,20 @@ class HoldKeeper:
             self._publish(HoldsChanged())
 
     def begin(self, answered_until: float) -> None:
-        """This instance serves the kubelet from now on; the one before may have answered it until then."""
+        """Start to serve the kubelet; the previous instance may have answered it until ``answered_until``."""
         self.plugin.barrier(self._monotonic())
         self.relieved = answered_until
 
     def changed_over(self, answered_until: float) -> None:
-        """The kubelet asks this instance alone; the one before may have answered until then at the latest."""
+        """The kubelet calls this instance alone; the previous one answered until ``answered_until`` at the latest."""
         self.relieved = min(self.relieved, answered_until)
 
     @property
     def known(self) -> bool:
-        """Whether everything that the plugin door has given out, by whichever instance, is in the ledger."""
+        """Whether the ledger has everything that the plugin door has given out, through any instance."""
         if not self.plugin.known(self._monotonic()):
             return False
-        # What no rule gives to the plugin door no instance gives out there, if the kubelet does not count it either.
+        # Without a rule for the plugin door, no instance gives a device out there that the kubelet does not count.
         shared = any(rule.door.has(Door.PLUGIN) for _, rule in self._devices) or self.plugin.at_kubelet
         return not shared or self.plugin.read_since(self.relieved)
 
@@ -259,10 +259,10 @@ class HoldKeeper:
         at_scheduler: frozenset[str] = frozenset(),
         contested: frozenset[str] = frozenset(),
     ) -> OfferContext:
-        """Everything that the offers of both doors are decided by.
+        """The facts that the offers of both doors depend on.
 
-        ``listed``: what the plugin door shows, and ``healthy`` what of it may be given out; ``offered``: when each
-        device was last shown healthy there (monotonic).
+        ``listed``: what the plugin door lists, and ``healthy`` what of it may be given out; ``offered``: when each
+        device was last listed as healthy there (monotonic).
         """
         since = self.plugin.at_kubelet_since
         later = {name for name, when in (offered or {}).items() if since is None or when >= since}
@@ -360,7 +360,7 @@ class HoldKeeper:
         self._tell(conflicts)
 
     def _with_users(self, hold: Hold) -> Hold:
-        """The hold of a prepared claim with the pods that came to name it since, which the kubelet tells nobody of."""
+        """The hold of a prepared claim with the pods that have named it since, which the kubelet does not report."""
         named = {uid for wish in self._reserved.get(hold.owner, ()) for uid in wish.pods} - set(hold.pods)
         return replace(hold, pods=(*hold.pods, *sorted(named))) if named else hold
 
@@ -369,10 +369,10 @@ class HoldKeeper:
         if not self._began and self.plugin.known(now):
             self._began = True
             self._unverified.update(device.name for device, rule in self._devices if rule.door.has(Door.DRA))
-            # Wishes of before have reserved what nobody had looked at.
+            # Earlier reservations cover devices that no check had seen.
             held = tuple(hold for hold in held if hold.state is not HoldState.RESERVED)
         if not self._began:
-            # Nothing is known to be free, and the plugin door must not suffer from that.
+            # Nothing is known to be free yet, which must not restrict the plugin door.
             return
         self._unverified = {name for name in self._unverified if not self.pending_release.found_free(name)}
         self._note_doors(held)
@@ -382,7 +382,7 @@ class HoldKeeper:
         self.pending_release.update(shared, held, now, self._clock())
 
     def _note_doors(self, held: Iterable[Hold]) -> None:
-        """What is held through a door that its rule has not must be checked before the other door gives it out."""
+        """A device held through a door that its rule does not allow must be checked before the other door gets it."""
         for hold in held:
             rule = self._rules.get(hold.device)
             if rule is not None and hold.door is not None and not rule.door.has(hold.door):
@@ -398,7 +398,7 @@ class HoldKeeper:
         return owner.startswith((plugin_owner(""), pending_owner("")))
 
     def _enter_wishes(self) -> list[tuple[str, HeldError]]:
-        """Reserve what nothing is in the way of; returns what the plugin door has given out."""
+        """Reserve what nothing excludes; returns what the plugin door has given out."""
         refused = []
         for owner in self.ledger.owners:
             if owner not in self._reserved and _is_wish(self.ledger.of(owner)):
@@ -412,7 +412,7 @@ class HoldKeeper:
         return refused
 
     def _tell(self, conflicts: Iterable[HeldError]) -> None:
-        """Log what has two holders, once; both doors keep it from everybody else."""
+        """Log each device with two holders once; both doors withhold it from everybody else."""
         owners = set(self.ledger.owners)
         self._told = frozenset(pair for pair in self._told if owners.issuperset(pair))
         prepared = [error for error in conflicts if error.by.state is HoldState.PREPARED]

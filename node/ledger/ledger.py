@@ -2,15 +2,14 @@
 
 Every source of holds hands in plain ``Hold`` values: what Allocate has just given out, what the kubelet lists for pods,
 claims that are prepared or about to be, and devices that are pending release. Invariants: two holds that exclude each
-other are never both taken, and where the world has them both all the same (``restore``), neither is forgotten; taking
-is all or nothing; a failed taking changes nothing. For the thread of the event loop alone: nothing here waits, so no
-lock is needed, and of two that want a device one is first.
+other are never both taken, and if both exist on the node all the same (``restore``), neither is forgotten; taking is
+all or nothing; a failed taking changes nothing. For the thread of the event loop alone: nothing here waits, so no lock
+is needed, and of two that want a device one comes first.
 
 A device that is part of another (a MIG device of its GPU, a virtual function or subfunction of its NIC) excludes the
-whole, not its siblings. What a device is part of is written into its hold, because the inventory forgets devices that
-are gone while somebody still holds them. It is known from the device alone (``wholes_of``), also where nobody offers or
-sees the whole any more. An AMD compute partition is beside the first one, which has the GPU's name, and not a part of
-it: their nodes differ.
+whole, not its siblings. A hold names the devices its device is part of, because the inventory forgets devices that are
+gone while somebody still holds them. They follow from the device alone (``wholes_of``), even if nobody offers or sees
+the whole. An AMD compute partition is not a part of the first one, which has the GPU's name: their device nodes differ.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from node.values import Value, quick, value
 
 
 class HoldState(StrEnum):
-    """How a hold is known, and so what may be concluded from it."""
+    """How ostler knows of a hold, and so what it proves."""
 
     ALLOCATED = "allocated"
     """The plugin door gave it out, and the kubelet has not shown it yet."""
@@ -43,7 +42,7 @@ class HoldState(StrEnum):
     """Nobody has it according to the ledger, but it may still be in use: containers of a pod that had it still run, a
     process was left on it, or ostler is still checking.
 
-    Its door is None; or it is the plugin door, which had it last, shows it meanwhile, and waits before giving it out.
+    Its door is None, or the plugin door if that had it last: it still lists the device, and waits before giving it out.
     """
 
 
@@ -52,16 +51,14 @@ class HoldState(StrEnum):
 class Hold(Value):
     """A device (by name) held through a door by a pod or claim (``namespace/name``) since a time (Unix seconds).
 
-    ``door``: None for a device that is pending release and at neither door. ``owner``: what enters and releases its
-    holds together: a claim's UID, ``plugin/<device>`` for all that pods have of a device through the plugin door,
-    ``draining/<device>`` for a pending release.
-    ``share``: the share id where a device is given to several claims, else empty. ``admin``: for looking only, beside
-    whoever holds the device. ``within``: names of the devices it is a part of. ``amounts``: what a share takes of the
-    device, and ``whole`` what there is of it, as ``node.sharing`` counts; empty for the device as a whole. ``slices``:
-    first and number of the memory slices that a partition takes of its GPU, None where that is unknown.
-    ``resource``: the extended resource that
-    the plugin door gave it out as; ``ids``: resource and id of everything that means it there. ``bound``: the API
-    server has the pod on this node. ``pods``: UIDs of the pods that have it, as far as they are known.
+    ``door``: None for a device that is pending release and at neither door. ``owner``: whose holds are entered and
+    released together: a claim's UID, ``plugin/<device>`` for all that pods have of a device through the plugin door,
+    ``draining/<device>`` for a pending release. ``share``: the share id if several claims share the device, else empty.
+    ``admin``: admin access, which excludes nobody. ``within``: names of the devices it is a part of. ``amounts``: what
+    a share takes of the device, and ``whole`` the device's total, as ``node.sharing`` counts; empty for the device as a
+    whole. ``slices``: first and number of the GPU's memory slices that a partition takes, None if unknown.
+    ``resource``: the extended resource under which the plugin door gave it out; ``ids``: every resource and id that
+    mean it there. ``bound``: the API server has the pod on this node. ``pods``: UIDs of the known pods that have it.
     """
 
     device: str
@@ -83,7 +80,7 @@ class Hold(Value):
 
     @property
     def live(self) -> bool:
-        """Whether a pod that lives is proved to have it: what Allocate answered, or a checkpoint alone, is no proof."""
+        """Whether a live pod is proved to have it; an Allocate or a checkpoint entry alone proves nothing."""
         return self.state is HoldState.LISTED or (self.state is HoldState.RECORDED and self.bound)
 
     @property
@@ -97,7 +94,7 @@ class Hold(Value):
 
 
 def plugin_owner(device: str) -> str:
-    """The owner of everything that pods have of a device through the plugin door: the kubelet judges among them."""
+    """The owner of all that pods have of a device through the plugin door; the kubelet decides among them."""
     return f"plugin/{device}"
 
 
@@ -107,7 +104,7 @@ def pending_owner(device: str) -> str:
 
 
 class HeldError(Exception):
-    """A device cannot be taken: ``wanted`` is refused because of ``by``, which is in the ledger.
+    """A device cannot be taken: the hold ``by`` in the ledger excludes ``wanted``.
 
     ``advice``: what to do.
     """
@@ -123,14 +120,14 @@ class HeldError(Exception):
 
 
 def excludes(one: Hold, other: Hold) -> bool:
-    """Whether the two cannot be held at a time: symmetric, and false among the holds of one owner.
+    """Whether the two cannot be held at the same time: symmetric, and false among the holds of one owner.
 
-    A device may have several holders if each has a share of its own of it.
+    A device may have several holders if each has its own share.
     """
     if one.admin or other.admin or (one.owner and one.owner == other.owner):
         return False
     if one.door is other.door is Door.PLUGIN and HoldState.PENDING_RELEASE in (one.state, other.state):
-        # While a device is looked at that a pod has given back, its door may give it out again, and what overlaps it.
+        # While ostler checks a device that a pod gave back, the plugin door may give out it and what overlaps it.
         return False
     if one.device == other.device:
         return one.door is not other.door or not one.share or not other.share or one.share == other.share
@@ -140,20 +137,20 @@ def excludes(one: Hold, other: Hold) -> bool:
 @quick
 @value
 class HoldsTaken(Value):
-    """These were entered in one step, for the first time or in place of what their owners had."""
+    """Holds that were entered in one step, for the first time or in place of their owners' earlier holds."""
 
     holds: tuple[Hold, ...]
 
 
 @value
 class HoldsReleased(Value):
-    """An owner has given these back; what it holds from now on is in the ledger already."""
+    """Holds that an owner has given back; its remaining holds are in the ledger already."""
 
     holds: tuple[Hold, ...]
 
 
 class Ledger:
-    """All holds of this node; see the module for what is always true of it.
+    """All holds of this node; see the module for the invariants.
 
     ``bus``: publishes ``HoldsTaken``, ``HoldsReleased``, and the events of the parts around the ledger.
     """
@@ -164,10 +161,10 @@ class Ledger:
         """Grows with every change."""
         self._by_owner: dict[str, tuple[Hold, ...]] = {}
         self._by_place: dict[str, dict[str, None]] = {}
-        """Owners by every device that a hold of theirs is or is within: where a conflict can be."""
+        """Owners by every device that they hold or hold a part of: where a conflict can be."""
 
     def take(self, owner: str, holds: Iterable[Hold]) -> None:
-        """Enter an owner's holds in place of those it has; raises HeldError and changes nothing if one is excluded."""
+        """Enter an owner's holds in place of its earlier ones; raises HeldError, changing none, if one is excluded."""
         wanted = tuple(holds)
         for hold in wanted:
             by = self.obstacle(hold)
@@ -181,7 +178,7 @@ class Ledger:
         Raises HeldError, also where two of them exclude each other.
         """
         holds = tuple(holds)
-        # What is not part of anything is in nobody's way here: each device has one owner.
+        # Only parts can exclude another of these holds: each device has one owner.
         parts = [hold for hold in holds if hold.within]
         wanted: dict[str, list[Hold]] = {}
         for hold in holds:
@@ -195,9 +192,9 @@ class Ledger:
         self._announce(holds, before)
 
     def reserve(self, owner: str, holds: Iterable[Hold]) -> tuple[HeldError, ...]:
-        """Enter those of an owner's holds that nothing excludes, in place of what it has; returns what was in the way.
+        """Enter those of an owner's holds that nothing excludes, in place of its earlier ones; returns the obstacles.
 
-        A claim that has to wait for one device keeps the others from being given away meanwhile.
+        A claim that waits for one device keeps its other devices from being given away meanwhile.
         """
         free: list[Hold] = []
         refused: list[HeldError] = []
@@ -212,14 +209,14 @@ class Ledger:
         return tuple(refused)
 
     def restore(self, owner: str, holds: Iterable[Hold]) -> tuple[HeldError, ...]:
-        """Enter what the world has, excluded or not: whoever had it may still use it. Returns the conflicts."""
+        """Enter holds that exist on the node, excluded or not: their holder may use them. Returns the conflicts."""
         wanted = tuple(holds)
         conflicts = [HeldError(hold, by) for hold in wanted if (by := self.obstacle(hold)) is not None]
         self._enter(owner, wanted)
         return tuple(conflicts)
 
     def release(self, owner: str) -> tuple[Hold, ...]:
-        """Forget everything that the owner holds; returns it, nothing if it held nothing."""
+        """Forget all holds of the owner, and return them."""
         released = self._forget(owner)
         if released:
             self.bus.publish(HoldsReleased(released))
@@ -247,21 +244,21 @@ class Ledger:
         return None
 
     def of(self, owner: str) -> tuple[Hold, ...]:
-        """What an owner holds."""
+        """All holds of an owner."""
         return self._by_owner.get(owner, ())
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Who holds anything, in the order in which they came."""
+        """All owners, in the order in which they came."""
         return tuple(self._by_owner)
 
     @property
     def all(self) -> tuple[Hold, ...]:
-        """Every hold, owners in the order in which they came; may be asked by any thread."""
+        """Every hold, by owner in the order in which they came; safe from any thread."""
         return tuple([hold for holds in tuple(self._by_owner.values()) for hold in holds])
 
     def by_device(self) -> Mapping[str, Hold]:
-        """For every held device the hold that came first; looking on is none."""
+        """The first hold of every held device, without admin access."""
         first: dict[str, Hold] = {}
         for hold in self.all:
             if not hold.admin:
@@ -272,10 +269,10 @@ class Ledger:
         self._announce(holds, self._replace(owner, holds))
 
     def _replace(self, owner: str, holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
-        """Enter an owner's holds without telling anybody; returns those that it had before."""
+        """Enter an owner's holds without publishing anything; returns its earlier ones."""
         for hold in holds:
             if hold.owner != owner:
-                raise ValueError(f"holds of somebody else are entered for {owner}")
+                raise ValueError(f"{owner} cannot enter a hold of {hold.owner}")
         before = self._forget(owner)
         if holds:
             self._by_owner[owner] = holds
@@ -286,7 +283,7 @@ class Ledger:
         return before
 
     def _announce(self, holds: tuple[Hold, ...], before: Iterable[Hold]) -> None:
-        """Publish what was entered, and what of ``before`` is not held any more."""
+        """Publish the holds entered, and those of ``before`` that have ended."""
         if holds:
             self.bus.publish(HoldsTaken(holds))
         kept = {hold.device for hold in holds}
@@ -301,7 +298,7 @@ def wholes_of(device: Device) -> tuple[str, ...]:
         return (device.parent,) if device.parent else ()
     if device.text("sriovFunction") in ("vf", "sf"):
         address = device.text("pfPciAddress")
-        # Which kind of NIC its function is is not told here; only one of the two names can exist.
+        # The kind of its physical function is unknown here; only one of the two names can exist.
         kinds = NIC_KINDS if device.kind in NIC_KINDS else (device.kind,)
         return tuple(f"{kind}-{address_label(address)}" for kind in kinds) if address else ()
     return ()

@@ -1,14 +1,13 @@
-"""Keeps what is known of the plugin door's holds near what the kubelet says.
+"""Reads the kubelet often enough to keep the plugin door's holds up to date.
 
 Level-triggered: whoever wakes the loop says how soon, never what happened, and a reading says everything. The kubelet's
-API takes 100 questions a second from all clients of the node together, and a reading is two, so wakes are brought
-together: readings are at least ``ReadingPace.least`` apart, those after grants and file events ``ReadingPace.soon``,
-and a reading that fails is tried again later each time. Without any reason the kubelet is read every
-``ReadingPace.every``.
+API serves 100 calls a second for all clients of the node together, and a reading takes two, so wakes are merged:
+readings are at least ``ReadingPace.least`` apart, those after grants and file events ``ReadingPace.soon``, and each
+failure in a row delays the next attempt longer. When nothing happens, the kubelet is read every ``ReadingPace.every``.
 
-A kubelet that is asked what pods have while it allocates a device may forget that it has (1.36, kubernetes#137534), and
-give it to the next pod. So no reading begins just after the plugin door was asked for devices, nor at the moment when a
-pod is bound, which is when the kubelet begins to ask.
+A kubelet that is asked what pods have while it allocates a device may forget the allocation (1.36, kubernetes#137534)
+and give the device to the next pod. So no reading begins just after the kubelet has called Allocate, nor at the moment
+when a pod is bound, which is when the kubelet begins to allocate.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from node.values import Value, value
 log = logging.getLogger("ostler.holds")
 
 REMEMBERED = 32
-"""Most texts of faults that are known as told."""
+"""Most faults remembered as reported."""
 
 
 @value
 class ReadingPace(Value):
-    """Seconds of the readings."""
+    """The pace of readings, in seconds."""
 
     least: float = 0.2
-    """Between two readings, whatever happens."""
+    """Between any two readings."""
     soon: float = 1.0
-    """Between readings that grants or changes of the kubelet's file asked for."""
+    """Between readings after grants or changes of the kubelet's file."""
     settle: float = 0.3
-    """From a grant to the reading: the kubelet enters a device some milliseconds after Allocate has answered."""
+    """From a grant to the reading: the kubelet records a device some milliseconds after Allocate has answered."""
     every: float = 10.0
     """Between readings when nothing happens."""
     again: float = 1.0
@@ -47,18 +46,18 @@ class ReadingPace(Value):
     longest: float = 10.0
     """The longest wait after failures."""
     bound: float = 0.1
-    """From news of a pod to the reading: the kubelet hears of its binding as early, and asks for devices at once."""
+    """From news of a pod to the reading: the kubelet learns of its binding as early, and calls Allocate at once."""
     allocating: float = 0.05
-    """After a call of Allocate, in which no reading begins: far more than the kubelet needs to enter a device."""
+    """From a call of Allocate to the next reading: far longer than the kubelet takes to record a device."""
     quiet: float = 600.0
-    """How long a fault that was told is not told again."""
+    """How long a reported fault is not reported again."""
 
 
 class HoldsLoop:
-    """Looks at the kubelet while ``run`` runs and publishes every ``Reading`` on ``bus``, failed or not.
+    """Reads the kubelet while ``run`` runs and publishes every ``Reading`` on ``bus``, complete or not.
 
-    ``allocations``: what the readings are entered in; a grant that none has shown yet is looked for again. The reader
-    has the same clocks.
+    ``allocations``: enters the readings; while it has a grant that none has shown yet, the loop reads again. The reader
+    must have the same clocks.
     """
 
     def __init__(
@@ -89,24 +88,24 @@ class HoldsLoop:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Look in a moment: a pod is bound or gone."""
+        """Read in a moment: a pod was bound or is gone."""
         self._want(max(self._clock() + self._pace.bound, self._last + self._pace.least))
 
     def allocating(self) -> None:
-        """The kubelet is being given a device."""
+        """Put readings off for a moment: the kubelet is allocating a device."""
         self._allocating_until = self._clock() + self._pace.allocating
 
     def soon(self) -> None:
-        """Look in a moment: a device was granted, or the kubelet's file changed; many of these make one reading."""
+        """Read in a moment: a device was granted, or the kubelet's file changed; many of these cause one reading."""
         self._unseen_readings = 0
         self._want(max(self._clock() + self._pace.settle, self._last + self._pace.soon))
 
     def look_at(self, when: float) -> None:
-        """Look at this time (monotonic) at the latest: what is read then says more than what was read before."""
+        """Read at this time (monotonic) at the latest: a reading made then proves more than an earlier one."""
         self._want(max(when, self._last + self._pace.least))
 
     def follow(self, pace: ReadingPace) -> None:
-        """Another pace from now on; the next look is not later than it asks for."""
+        """Change the pace; the next reading is no later than the new pace asks for."""
         self._pace = pace
         self._want(self._last + pace.every)
 
@@ -123,7 +122,7 @@ class HoldsLoop:
                 await self._read()
 
     def _next(self) -> float:
-        """When the next reading begins; a kubelet that is given devices all the time does not put it off for ever."""
+        """When the next reading begins; constant calls of Allocate do not put it off for ever."""
         due = max(self._due, self._not_before)
         return max(due, min(self._allocating_until, due + self._pace.soon))
 
@@ -154,7 +153,7 @@ class HoldsLoop:
         self._want(now + wait)
 
     def _look_for_unseen(self, now: float) -> None:
-        """A grant that no source shows yet is looked for again, less often each time: its pod may have been refused."""
+        """Read again for a grant that no source shows yet, less often each time: its pod may have been refused."""
         if not self._allocations.unseen:
             self._unseen_readings = 0
             return
@@ -163,7 +162,7 @@ class HoldsLoop:
 
 
 class ReadingFaults:
-    """Tells a fault once, however often it is met, and that it is over; both again only after ``quiet`` seconds."""
+    """Reports a fault once, however often it occurs, and its end; both again only after ``quiet`` seconds."""
 
     def __init__(self, events: EventSink, quiet: float) -> None:
         self._events = events
@@ -172,7 +171,7 @@ class ReadingFaults:
         self._open = False
 
     def tell(self, faults: tuple[str, ...], now: float) -> None:
-        """These are met at the moment."""
+        """Report the current faults."""
         self._told_at = {text: at for text, at in self._told_at.items() if now - at < self._quiet}
         for text in faults:
             if text not in self._told_at and len(self._told_at) < REMEMBERED:

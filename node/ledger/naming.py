@@ -1,12 +1,12 @@
-"""Which devices an id of the kubelet's means, whoever gave it out: another plugin may offer the same hardware.
+"""Finds the devices that an id of the kubelet means, whichever plugin gave it out: others may offer the same hardware.
 
-Known forms, besides our own ids: UUIDs, PCI addresses, device names, NVIDIA's driver numbers (``nvidia0`` and
-``nvidia0/gi1`` of GKE's plugin), DRM nodes, and what plugins append for shares of a device (``UUID::3``, ``UUID-3``,
-``UUID-_-3``, ``card0-3``, ``nvidia0/vgpu1``). The UUID of a GPU that was replaced means the one in its place, whose
-device files a pod that had it still has. Pure.
+Known forms, besides ostler's own ids: UUIDs, PCI addresses, device names, NVIDIA's driver numbers (``nvidia0`` and
+``nvidia0/gi1`` of GKE's plugin), DRM nodes, and the suffixes that plugins append for shares of a device (``UUID::3``,
+``UUID-3``, ``UUID-_-3``, ``card0-3``, ``nvidia0/vgpu1``). The UUID of a GPU that was replaced means the one in its
+place, because a pod that had the old one still has the device files. Pure.
 
-Trade-off: an id that can mean several devices means all of them, so that a device is rather withheld once too often
-than given out twice; ids without any such form (numbers) mean nothing here.
+Trade-off: an id that can mean several devices means all of them: a device withheld without need is better than one
+given out twice. Ids of no known form (numbers) mean nothing here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Devices = tuple[Device, ...]
 
 
 class DeviceIndex:
-    """The devices of one snapshot by everything that an id can call them; ``former`` as in ``Snapshot``."""
+    """The devices of one snapshot by every form of id; ``former`` as in ``Snapshot``."""
 
     def __init__(self, devices: Iterable[Device], former: Iterable[tuple[str, str]] = ()) -> None:
         self._exact: dict[str, Devices] = {}
@@ -43,10 +43,10 @@ class DeviceIndex:
                 _append(self._exact, uuid.lower(), gpu)
 
     def devices_of(self, id_: str, *, ours: bool = False) -> Devices:
-        """The devices that the id means, sorted as in the snapshot; none if it means none that is here.
+        """The devices that the id means, in the snapshot's order; empty if it means none of them.
 
-        ``ours``: it is of a resource of ours, so that an id of ours means exactly that device; another plugin means a
-        whole PCI function by its address, all ports of it.
+        ``ours``: the resource is ostler's, so that its id means exactly that device; another plugin's PCI address means
+        a whole function with all its ports.
         """
         text = id_.lower()
         exact = self._exact.get(text, ())

@@ -1,6 +1,6 @@
-"""What the offer of one door has to know of the other: one frozen value, made for each decision.
+"""What one door's offer must know about the other door: one frozen value, made for each decision.
 
-Its defaults say that nobody holds anything and all is known, as on a node with one door.
+The defaults say that nobody holds anything and everything is known, as on a node with one door.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _NONE: frozenset[str] = frozenset()
 class OfferContext(Value):
     """Who holds devices, and which door may still show them to its scheduler; devices by name.
 
-    ``holds``: by every device that a hold is of or within, in the order of the ledger. ``known``: whether everything
-    that the plugin door has given out is among them, as far as the kubelet knew its devices; ``settled``: no instance
-    before this one can have given out anything since. ``at_kubelet``: what the kubelet may count as allocatable, by any
-    plugin. ``at_scheduler``: what may still be free in a slice, or named by a claim that nobody has prepared here.
-    ``listed``: what the plugin door lists at the moment, and ``offered`` what of it is healthy, but for what claims may
-    get and was left at that door only while nothing was known. ``contested``: held through the plugin door by a live
-    pod while a claim of a pod on this node was allocated it.
+    ``holds``: by every device that a hold is of or within, in the order of the ledger. ``known``: whether they include
+    everything that the plugin door has given out, as far as the kubelet knew its devices; ``settled``: no earlier
+    instance can have given out anything since. ``at_kubelet``: what the kubelet may count as allocatable, through any
+    plugin. ``at_scheduler``: what may still be free in a slice, or named by a claim that is not prepared here.
+    ``listed``: what the plugin door lists at the moment, and ``offered`` its healthy devices, without those for claims
+    that it lists only because nothing was known. ``contested``: held through the plugin door by a live pod, though
+    allocated to a claim of a pod on this node.
     """
 
     holds: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class OfferContext(Value):
     contested: frozenset[str] = _NONE
 
     def held(self, device: Device, door: Door) -> Hold | None:
-        """The first hold of the device itself through this door; admin access and pending release are none."""
+        """The first hold of the device itself through this door, not counting admin access and pending release."""
         return next(
             (
                 hold
@@ -53,14 +53,14 @@ class OfferContext(Value):
         )
 
     def obstacle(self, device: Device, door: Door) -> Hold | None:
-        """What keeps the device from being given out through this door to anybody new, were it not held there."""
+        """The hold that excludes giving the device out through this door, apart from holds of that door itself."""
         wanted = Hold(device.name, door, "", 0.0, within=wholes_of(device))
         for place in (device.name, *wanted.within):
             for hold in self.holds.get(place, ()):
                 if hold.device == device.name and hold.door is door:
                     continue
                 if door is Door.PLUGIN and not self.known and hold.state is HoldState.RESERVED:
-                    # Perhaps a pod has it, and the claim has lost: a wish must not make it look ill.
+                    # A pod may have it, so that the claim has lost: a reservation must not make it look unhealthy.
                     continue
                 if excludes(hold, wanted):
                     return hold
@@ -72,7 +72,7 @@ NOTHING_HELD = OfferContext()
 
 
 def by_place(holds: Iterable[Hold]) -> Mapping[str, tuple[Hold, ...]]:
-    """The holds by every device that they are of or within, for ``OfferContext``."""
+    """The holds by every device that they are of or within, for ``OfferContext.holds``."""
     found: dict[str, list[Hold]] = {}
     for hold in holds:
         for place in (hold.device, *hold.within):

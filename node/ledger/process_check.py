@@ -5,9 +5,9 @@ is pending release, with the process named. ``PendingRelease`` decides, pure and
 to make and what follows; ``ProcessCheck`` makes them in a thread, one at a time, so that a driver that hangs keeps
 devices pending and nothing else waiting.
 
-Invariants: a device that nobody holds is either pending release or was found free (or released by a person) since it
-was held last; a check counts only if the device was not held since the check was ordered. Trade-off: where processes
-cannot be seen, or a driver never reports them, the check is off and says so, instead of keeping devices for ever.
+Invariants: a device that nobody holds is either pending release or was found free (or released by a person) after its
+last hold; a check counts only if the device was not held since the check was ordered. Trade-off: if the agent cannot
+see processes, or a driver never reports them, the check is off and says so, instead of keeping devices for ever.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ log = logging.getLogger("ostler.holds")
 
 
 QUICK, SLOW = 0.5, 10.0
-"""Seconds between looks at a device with a process: most are only ending, so the first looks follow each other soon."""
+"""Seconds between checks of a device with a process: most are just ending, so the first checks follow quickly."""
 NAMED = 3
-"""Most processes that are named."""
+"""Most processes named for one device."""
 
 
 @value
 class CheckOrder(Value):
-    """A check that has to be made; ``number`` tells it from checks of the same device before it was held."""
+    """A check to make; ``number`` tells it from checks of the same device before its last hold."""
 
     device: Device
     number: int
@@ -61,7 +61,7 @@ class _Pending(Record):
 
 
 class PendingRelease:
-    """``off``: why nothing is looked for, in words; devices are then free at once. ``ignore``: names of processes."""
+    """``off``: why nothing is checked, for people; devices are then free at once. ``ignore``: names of processes."""
 
     def __init__(self, *, ignore: Iterable[str] = DAEMONS, off: str = "") -> None:
         self.off = off
@@ -69,14 +69,14 @@ class PendingRelease:
         self._numbers = 0
         self._pending: dict[str, _Pending] = {}
         self._wholes: dict[str, tuple[str, ...]] = {}
-        """Of the devices that both doors may offer."""
+        """Devices that both doors may offer."""
         self._free: set[str] = set()
-        """Devices that were found free, or nobody can look at, or somebody has released."""
+        """Devices that a check found free, that cannot be checked, or that a person has released."""
 
     def update(self, devices: Collection[Device], holds: Iterable[Hold], now: float, at: float) -> None:
-        """Compare the devices that both doors may offer with what is held; ``now`` is monotonic, ``at`` Unix seconds.
+        """Compare the devices that both doors may offer with the holds; ``now`` is monotonic, ``at`` Unix seconds.
 
-        To be called in the same step in which a hold ends: from then on the device is pending release.
+        Call this in the same step in which a hold ends: from then on the device is pending release.
         """
         if self.off:
             return
@@ -111,15 +111,15 @@ class PendingRelease:
                 self._free.discard(name)
 
     def due(self, now: float) -> tuple[CheckOrder, ...]:
-        """Looks to be made now."""
+        """Checks that are due."""
         return tuple(pending.order for pending in self._pending.values() if pending.due <= now)
 
     def next_due(self) -> float | None:
-        """When the next look has to be made, by the monotonic clock; None for never."""
+        """When the next check is due (monotonic); None for never."""
         return min((pending.due for pending in self._pending.values()), default=None)
 
     def looked(self, order: CheckOrder, processes: tuple[Process, ...] | None, now: float) -> tuple[Process, ...]:
-        """What a look found; None if the driver never tells. Returns the processes that keep the device from use."""
+        """Take in what a check found; None if the driver reports no processes. Returns those that block the device."""
         pending = self._current(order)
         if pending is None:
             return ()
@@ -133,14 +133,14 @@ class PendingRelease:
         return left
 
     def failed(self, order: CheckOrder, problem: str, now: float) -> None:
-        """A look could not be made this time; the device stays pending release."""
+        """Note that a check failed this time; the device stays pending release."""
         pending = self._current(order)
         if pending is not None:
             self._again(pending, now)
             pending.problem = problem
 
     def release(self, device: str) -> bool:
-        """A person says that the device is free, until it is held the next time; False if it is not pending release."""
+        """Take a person's word that the device is free, until its next hold; False if it is not pending release."""
         if self._pending.pop(device, None) is None:
             return False
         self._free.add(device)
@@ -148,15 +148,15 @@ class PendingRelease:
 
     @property
     def unchecked(self) -> frozenset[str]:
-        """Devices that both doors may offer and no check has found free since somebody held them, or what overlaps."""
+        """Devices for both doors that no check has found free since they, or devices that overlap them, were held."""
         return frozenset(self._wholes.keys() - self._free)
 
     def found_free(self, device: str) -> bool:
-        """Whether nobody has held the device since it was found free, or released by a person."""
+        """Whether nobody has held the device since a check found it free or a person released it."""
         return device in self._free
 
     def left(self, device: str) -> tuple[Process, ...]:
-        """Processes that the last look found on a device that is pending release."""
+        """Processes that the last check found on a device that is pending release."""
         pending = self._pending.get(device)
         return () if pending is None else pending.left
 
@@ -220,9 +220,9 @@ class ProcessCheck:
         self._events = events
         self._observer = observer
         self._named: dict[str, tuple[int, tuple[Process, ...]]] = {}
-        """The processes that were told of, and the number of the order that found them."""
+        """The processes already reported, and the number of the order that found them."""
         self._unseen: set[str] = set()
-        """Devices of which it was told that nobody can tell their processes."""
+        """Devices whose driver was reported to show no processes."""
         self._woken = asyncio.Event()
         bus.subscribe(ReleasesPending, self._wake)
 
@@ -230,7 +230,7 @@ class ProcessCheck:
         self._woken.set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
             self._woken.clear()
             due = self._pending_release.next_due()
@@ -271,13 +271,13 @@ class ProcessCheck:
         self._observer.looked(len(left))
         number, before = self._named.pop(name, (order.number, ()))
         if number != order.number:
-            # The device was free, or held, in between.
+            # The device was free or held in between.
             before = ()
         if left:
             self._named[name] = order.number, left
         if left and left != before:
             whose = f"{name} is free, but still used by {self._pending_release.wanted()[name].holder}"
-            fix = f"it is offered again when that has ended, or after 'ostler holds release {name}'"
+            fix = f"it is offered again when no process uses it, or after 'ostler holds release {name}'"
             self._events.emit(EventType.WARNING, "DeviceDraining", f"{whose}; {fix}")
         elif before and not left and name not in self._pending_release.wanted():
             self._events.emit(EventType.NORMAL, "DeviceDrained", f"no process is left on {name}")

@@ -1,7 +1,7 @@
-"""Processes on devices: who can see them, and which of them may stay.
+"""Processes on devices: whether the agent can see them, and which of them may stay.
 
 A PID means something only in the node's own PID namespace; elsewhere a driver reports no process, which would look like
-a free device. So whether processes can be seen is decided before anybody asks.
+a free device. So the agent first decides whether it can see processes at all.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from node.rules import matches_pattern
 from node.values import Value, value
 
 _SHOWN = 15
-"""Bytes that Linux keeps of a process's name (``/proc/PID/comm``)."""
+"""Length to which Linux cuts a process's name (``/proc/PID/comm``), in bytes."""
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The kernel's number of the first PID namespace (``PROC_PID_INIT_INO``)."""
 
 
 @value
 class Process(Value):
-    """A process on a device; ``name`` is the program's name or path, empty where it cannot be told."""
+    """A process on a device; ``name`` is the program's name or path, empty if unknown."""
 
     pid: int
     name: str = ""
@@ -33,12 +33,12 @@ class Process(Value):
 
 
 class ComputeProcesses(Protocol):
-    """Who has a compute context on a device."""
+    """Finds the processes that have a compute context on a device."""
 
     def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
-        """Processes on the device now; None where its driver never tells. Blocks, so it is called in a thread.
+        """Processes on the device; None if its driver never reports them. Blocks, so it is called in a thread.
 
-        Raises OSError when it could not be told this time.
+        Raises OSError if the driver cannot report them this time.
         """
 
 
@@ -51,12 +51,12 @@ def sees_processes(proc: Path) -> bool:
 
 
 UNSEEN = (
-    "left-over processes are not looked for: the agent does not see the node's processes; run it with hostPID: true"
+    "ostler does not check for left-over processes: it does not see the node's processes; run it with hostPID: true"
 )
 
 
 def has_processes(device: Device) -> bool:
-    """Whether a compute process can be on a device of this kind, and its driver may tell."""
+    """Whether a device of this kind can have compute processes and a driver that may report them."""
     vendor = vendor_of(device)
     return vendor is not None and vendor.source == "nvml"
 
@@ -67,7 +67,7 @@ def program(name: str) -> str:
 
 
 def ignored(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a process of that name is one of those that may stay, also where the kernel has cut the name short."""
+    """Whether a process of this name may stay on a device, also if the kernel has cut the name short."""
     short = program(name)
     if not short:
         return False
@@ -84,4 +84,4 @@ DAEMONS = (
     "nv-fabricmanager",
     "nvidia-imex",
 )
-"""NVIDIA's own, which are on a GPU that nobody uses; names as patterns with ``*``."""
+"""NVIDIA's own processes, which run on a GPU that nobody uses; patterns with ``*``."""

@@ -1,12 +1,12 @@
-"""One look at the kubelet: what its pod resources API and its device checkpoint say, as one ``Reading``.
+"""Reads what the kubelet has allocated, from its pod resources API and its device checkpoint, as one ``Reading``.
 
-Both have to be asked: the API lists sidecars and app containers of active pods, the checkpoint alone knows ordinary
-init containers, and it may name pods that ended since it was last written. A part that cannot be read is None with its
-fault in words, never empty; a checkpoint that is not there is empty if its folder exists, as the kubelet sees it. The
-checkpoint is replaced as a whole by a rename, so it is read (in a thread) only when it is another file than before.
+Both are needed: the API lists sidecars and app containers of active pods; only the checkpoint knows ordinary init
+containers, and it may name pods that have ended since it was written. A part that cannot be read is None with its
+fault, never empty; a missing checkpoint counts as empty if its folder exists, as it does for the kubelet. The kubelet
+replaces the checkpoint as a whole by a rename, so it is read (in a thread) only if it is a different file.
 
-Ids are the kubelet's, of any resource and plugin, since another plugin may have given out the same hardware; which
-device an id means is decided against the devices of the moment (``node.ledger.naming``).
+Ids are the kubelet's, of any resource and plugin, because another plugin may have given out the same hardware;
+``node.ledger.naming`` decides which of the current devices an id means.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.holds")
 
 RACY_NS = 2_000_000_000
-"""A file that was modified less than this before it was read may be replaced by one that looks the same: nanoseconds.
+"""Nanoseconds after its modification within which a file may be replaced by one that looks the same.
 
 Kernels take the time of modification from a coarse clock, and give the inode number of a removed file to the next one.
 """
 
 LOOKED_UP_WITHIN = 1.0
-"""Seconds for which an Allocate waits for what the kubelet has on record."""
+"""Seconds that an Allocate waits for the kubelet's records."""
 AGAIN = 0.05
-"""Seconds until a kubelet that had too many questions is asked again."""
+"""Seconds until a kubelet that refused a call because of too many is asked again."""
 
 
 @value
 class Holding(Value):
     """An id that a container has through the plugin door.
 
-    ``pod``: ``namespace/name``, empty where only the UID is known (the checkpoint); ``uid``: empty where only the name
-    is (podresources).
+    ``pod``: ``namespace/name``, empty if only the UID is known (checkpoint); ``uid``: empty if only the name is known
+    (podresources).
     """
 
     resource: str
@@ -65,10 +65,10 @@ class Holding(Value):
 
 @value
 class Reading(Value):
-    """One look at the kubelet, begun at a time of the monotonic clock; it says nothing of what came after that.
+    """One reading of the kubelet, begun at a time (monotonic); it says nothing of later changes.
 
     ``listed``: podresources; ``recorded``: the checkpoint; ``allocatable``: resource and id of every device that the
-    kubelet counts as healthy. Each is None where it could not be read, and ``faults`` says why in words.
+    kubelet counts as healthy. Each is None if it could not be read, and ``faults`` says why, for people.
     """
 
     began: float
@@ -89,37 +89,37 @@ Id = tuple[str, str]
 
 
 class CheckpointFault(Exception):
-    """The kubelet's checkpoint tells nothing; the message has its path and why."""
+    """The kubelet's checkpoint is unusable; the message names its path and the reason."""
 
 
 class KubeletReader(Protocol):
-    """Whoever can look at the kubelet."""
+    """Reads the kubelet."""
 
     async def read(self) -> Reading:
-        """One look, begun now; never raises for what the kubelet does."""
+        """Begin a reading now; never raises for what the kubelet does."""
 
 
 class KubeletSource(KubeletReader, Protocol):
-    """Whoever can also look up one thing."""
+    """A reader that also looks up single records."""
 
     @property
     def has_records(self) -> bool:
-        """Whether the kubelet has anything on record; at once."""
+        """Whether the kubelet has records; does not block."""
 
     async def holding(self, ids: Collection[Id], gone: Callable[[str], bool]) -> Holding | None:
-        """What a sidecar or app container has of these ids at this moment by the kubelet's record; None if unknown.
+        """The first of these ids that the kubelet currently records for a sidecar or app container; None if unknown.
 
         ``gone``: whether the pod of a UID is known to have ended.
         """
 
     async def recorded(self) -> tuple[Holding, ...] | None:
-        """What the kubelet has on record at this moment; None if that cannot be read."""
+        """The kubelet's current records; None if they cannot be read."""
 
 
 class KubeletLook:
-    """Looks at the kubelet with this root folder; ``device_plugins`` is where its checkpoint is.
+    """Reads the kubelet with this root folder; ``device_plugins`` is the folder of its checkpoint.
 
-    ``clocks.clock`` is the one that stamps files. ``seconds``: for each question.
+    ``clocks.clock`` is the clock that stamps files. ``seconds``: the limit of each call.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class KubeletLook:
         self._last: tuple[FileId, Holdings] | None = None
 
     async def read(self) -> Reading:
-        """One look, begun now."""
+        """See ``KubeletReader``."""
         began = self._clocks.monotonic()
         listed, allocatable, recorded = None, None, None
         faults: list[str] = []
@@ -153,14 +153,14 @@ class KubeletLook:
 
     @property
     def has_records(self) -> bool:
-        """Whether the kubelet has written a checkpoint, which it does with its first allocation."""
+        """Whether a checkpoint exists, which the kubelet writes with its first allocation."""
         return os.path.lexists(self._file)
 
     async def holding(self, ids: Collection[Id], gone: Callable[[str], bool]) -> Holding | None:
-        """What a sidecar or app container has of these ids at this moment by the kubelet's record; None if unknown.
+        """The first of these ids that the kubelet currently records for a sidecar or app container; None if unknown.
 
-        The checkpoint is written with every allocation, so pods are asked for only where it has one of the ids for a
-        pod that is not known to have ended. A kubelet that has too many questions at the time is asked again.
+        The kubelet writes the checkpoint with every allocation, so pods are listed only if it has one of the ids for a
+        pod that is not known to have ended. A kubelet that refuses the call because of too many is asked again.
         """
         try:
             async with asyncio.timeout(LOOKED_UP_WITHIN):
@@ -176,7 +176,7 @@ class KubeletLook:
         return next((item for item in listed if (item.resource, item.id) in ids), None)
 
     async def recorded(self) -> Holdings | None:
-        """What the checkpoint says at this moment; None if it cannot be read, of which the next reading tells."""
+        """The current content of the checkpoint; None if it cannot be read, which the next reading reports."""
         try:
             async with asyncio.timeout(LOOKED_UP_WITHIN):
                 return await self._checkpoint()
@@ -194,7 +194,7 @@ class KubeletLook:
 
     @cached_property
     def _file(self) -> Path:
-        from node.kubelet.checkpoint import FILE_NAME  # Here and not above: first the kubelet is registered with.
+        from node.kubelet.checkpoint import FILE_NAME  # Imported late: registration comes first.
 
         return self._folder / FILE_NAME
 
@@ -213,9 +213,9 @@ class KubeletLook:
 async def ask(
     socket: Path, seconds: float, faults: list[str]
 ) -> tuple[Holdings | None, frozenset[tuple[str, str]] | None]:
-    """What containers have, and what is allocatable; a refused question gives None and its fault.
+    """What containers have, and what is allocatable; a refused call gives None and its fault.
 
-    Raises ``PodResourcesRefused`` where there is nobody to ask.
+    Raises ``PodResourcesRefused`` if there is no socket.
     """
     from protos.podresources.v1 import api_pb2  # As above.
 
@@ -244,7 +244,7 @@ async def _lister(socket: Path) -> AsyncIterator[api_pb2_grpc.PodResourcesLister
     from protos.podresources.v1 import api_pb2_grpc  # As above.
 
     if not is_socket(socket):
-        raise PodResourcesRefused(socket, grpc.StatusCode.UNAVAILABLE, "no socket is there")
+        raise PodResourcesRefused(socket, grpc.StatusCode.UNAVAILABLE, "the socket does not exist")
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=OPTIONS) as channel:
         yield api_pb2_grpc.PodResourcesListerStub(channel)
 
@@ -260,7 +260,7 @@ async def _list(lister: api_pb2_grpc.PodResourcesListerStub, socket: Path, secon
 
 
 def holdings(answer: api_pb2.ListPodResourcesResponse) -> Holdings:
-    """Every id that a listed container has, once: there is an entry for each of its NUMA nodes."""
+    """Every id that a listed container has, once: the kubelet lists it for each of its NUMA nodes."""
     found: dict[Holding, None] = {}
     for pod in answer.pod_resources:
         name = f"{pod.namespace}/{pod.name}"
@@ -272,10 +272,7 @@ def holdings(answer: api_pb2.ListPodResourcesResponse) -> Holdings:
 
 
 def read_checkpoint(path: Path) -> tuple[FileId | None, Holdings]:
-    """What the file says now, and which file that was (None: there is none, in a folder that is there); blocking.
-
-    Raises ``CheckpointFault``.
-    """
+    """The file's content and identity (None if the folder has no such file); blocking. Raises ``CheckpointFault``."""
     from node.kubelet.checkpoint import CheckpointError, decode
 
     try:
@@ -285,7 +282,7 @@ def read_checkpoint(path: Path) -> tuple[FileId | None, Holdings]:
     except FileNotFoundError as error:
         if path.parent.is_dir():
             return None, ()
-        raise CheckpointFault(f"{path}: the folder is not there") from error
+        raise CheckpointFault(f"{path}: the folder does not exist") from error
     except OSError as error:
         raise CheckpointFault(f"{path}: {error.strerror or error}") from error
     try:

@@ -1,8 +1,8 @@
-"""Looks whether the containers of pods have ended that devices wait for, and lets Allocate wait for that.
+"""Checks whether the containers of ended pods still run, and lets Allocate wait until they have ended.
 
-Looks are made in a thread, one at a time, and only while a pod's end is waited for. What is remembered of pods is
-written down whenever it has changed: without it a process that begins anew would not know of a pod that kubelet and API
-server have forgotten. Its entries are questions and no answers, so an old file does no harm.
+Checks run in a thread, one at a time, and only while a device waits for a pod. The remembered pods are saved after
+every change, because a restarted agent cannot learn of a pod that the kubelet and the API server have forgotten. Every
+saved entry is checked again, so an outdated file does no harm.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from node.values import Value, value
 log = logging.getLogger("ostler.holds")
 
 STEP, SLOW = 0.05, 1.0
-"""Seconds between looks: while an Allocate waits, and the most while nobody does."""
+"""Seconds between checks: while an Allocate waits, and at most while none does."""
 FILE_NAME = "device-pods.json"
 SCHEMA = "device-pods/v1"
 
 
 @value
 class _Look(Value):
-    """A look that began at that time (monotonic): the pods that were asked about, and those that have containers."""
+    """A check that began at a time (monotonic): the pods it looked for, and those that still have containers."""
 
     began: float
     uids: frozenset[str]
@@ -44,7 +44,7 @@ class _Look(Value):
 
 
 class Releases:
-    """Publishes ``ReleasesAdvanced`` on ``bus`` when fewer pods are waited for, or one was for long enough."""
+    """Publishes ``ReleasesAdvanced`` on ``bus`` when a pod's containers have ended, or its ``WAIT`` is over."""
 
     def __init__(
         self,
@@ -66,38 +66,38 @@ class Releases:
         self._written = tenants.version
         self._problem = ""
         self._pending: Mapping[str, Hold] = {}
-        """What was pending after the last look: time alone changes it, too."""
+        """What was pending after the last check; the passing of time changes it too."""
         self._living: frozenset[str] = frozenset()
         self._woken = asyncio.Event()
         self._over = False
-        """Whether this process decides nothing any more: a successor may."""
+        """Whether a successor may decide in place of this process."""
         bus.subscribe(ReleasesPending, self._wake)
 
     @property
     def off(self) -> str:
-        """Why nobody can tell whether containers are left; empty where somebody can."""
+        """Why containers cannot be checked; empty if they can."""
         return self._containers.off
 
     def _wake(self, _: ReleasesPending) -> None:
-        """Somebody's end may be waited for, or something has to be written down."""
+        """Check and save if a device waits for a pod or the memory has changed."""
         if self._tenants.waited_for or self._tenants.version != self._written:
             self._woken.set()
 
     async def confirm(self, living: frozenset[str]) -> None:
-        """The kubelet says that these pods live: it is compared what is seen of those that it named before, too."""
+        """Take in the pods that the kubelet reports alive, and compare those reported twice with the node."""
         before, self._living = self._living, living
         async with self._looking:
             with contextlib.suppress(OSError):
-                # It is tried again with the next reading, and a look that matters says why it fails.
+                # The next reading tries again, and a check that matters says why it fails.
                 await in_passing(self._containers.confirm, before & living)
 
     async def ended(self, resource: str, devices: Collection[OfferedDevice]) -> None:
-        """Return when no pod that had one of these has a container left; raises ``HeldError`` after the longest wait.
+        """Return when no pod that had one of these devices has a container left; raises ``HeldError`` after ``WAIT``.
 
-        Once ``run`` has ended nobody waits: a successor counts on it that nothing is given out later.
+        Once ``run`` has ended nothing waits: a successor relies on it that this process gives nothing out later.
 
-        Also for pods that have it by the books, which are late: the kubelet would not give it out if it had not
-        forgotten them, and it starts nothing more of a pod that it has forgotten.
+        Waits also for pods that still have the device according to the sources, which are late: the kubelet gives it
+        out only after it has forgotten them, and starts no container of a pod that it has forgotten.
         """
         proved: set[str] = set()
         longest = self._monotonic() + WAIT
@@ -105,10 +105,10 @@ class Releases:
             now = self._monotonic()
             until = min(self._tenants.wait_until(uids, now, self._clock()), longest)
             async with self._looking:
-                # Of many that wait for one pod the first one looks for all.
+                # Of many Allocates that wait for one pod, the first one checks for all.
                 if self._last.began < now or not uids <= self._last.uids:
                     await self._look(uids)
-                # Without those that a person has released meanwhile.
+                # A person may have released some meanwhile.
                 left = uids & self._last.left & self._suspects(devices)
             proved |= uids - left
             if left:
@@ -119,7 +119,7 @@ class Releases:
                 await asyncio.sleep(STEP)
 
     async def run(self) -> None:
-        """Look and write until cancelled."""
+        """Check and save until cancelled."""
         try:
             await self._run()
         finally:
@@ -147,8 +147,8 @@ class Releases:
         try:
             left = await in_passing(self._containers.left, uids)
         except OSError as error:
-            # Nobody knows, so they are waited for.
-            self._tell(f"cannot be told: {error.strerror or error}")
+            # They may still run, so devices wait for them.
+            self._tell(f"{error.strerror or error}")
             left = uids
         else:
             self._tell("")
@@ -181,13 +181,13 @@ class Releases:
         try:
             await in_passing(write_record, self._path, SCHEMA, data, durable=False)
         except FileError as error:
-            # Nothing is lost as long as this process lives; the next change tries again.
+            # Nothing is lost while this process lives; the next change tries again.
             log.warning("cannot save which pods had devices", extra={"reason": str(error)})
         self._written = version
 
 
 def refusal(resource: str, by: Hold, at: float) -> HeldError:
-    """Why a device that is pending release is not given to a pod that asks for a resource, and what to do."""
+    """The error for a pod that asks for a resource and gets a device that is pending release."""
     wanted = Hold(by.device, Door.PLUGIN, f"a pod that asked for {resource}", at)
     advice = (
         f"it is given out again when they have ended; if they do not end, end them on the node, or run "
@@ -197,7 +197,7 @@ def refusal(resource: str, by: Hold, at: float) -> HeldError:
 
 
 def remembered(state_dir: Path) -> tuple[Tenancy, ...]:
-    """What an earlier process wrote down; blocking. A file that cannot be used is told of, and nothing is known."""
+    """What an earlier process saved; blocking. An unusable file is logged and gives nothing."""
     try:
         data = read_record(state_dir / FILE_NAME, SCHEMA)
     except FileError as error:
@@ -214,7 +214,7 @@ def _json(tenancies: tuple[Tenancy, ...]) -> JsonValue:
 
 
 def _tenancies(data: JsonValue) -> list[Tenancy]:
-    """What has another form than ours is left out: it is of another version."""
+    """Entries of another form are left out: another version wrote them."""
     found = []
     for each in data if isinstance(data, list) else []:
         if not isinstance(each, dict):
@@ -229,5 +229,5 @@ def _tenancies(data: JsonValue) -> list[Tenancy]:
 
 def _text(found: JsonValue) -> str:
     if not isinstance(found, str):
-        raise TypeError(f"{found!r} is no text")
+        raise TypeError(f"{found!r} must be a string")
     return found

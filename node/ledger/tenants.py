@@ -1,12 +1,13 @@
-"""Pods that had a device and whose containers are not proved to have ended: until then it is pending release.
+"""Remembers pods that had a device until their containers are proved to have ended; until then it is pending release.
 
-The books of kubelet and API server end before the containers of a pod that was deleted by force do. So every pod that
-is seen to have a device is remembered here, by its UID, until somebody has looked and found nothing of it on the node.
-Invariants: a pod leaves this memory by such a look, or by a person's word, and by nothing else; a device that somebody
-has by the books is not pending, whoever had it before; what was proved stays proved until the books have the pod again.
+The kubelet and the API server forget a pod that was deleted by force before its containers end. So every pod seen with
+a device is remembered here, by its UID, until a check finds no container of it on the node. Invariants: only such a
+check, or a person, removes a pod from this memory; a device that somebody has according to the sources is not pending,
+whoever had it before; a proof holds until a source names the pod again.
 
-A device that the plugin door gave out stays in its list for ``WAIT`` seconds, and while an Allocate that came in them
-waits; after that it is withheld there, too, so that nobody waits a second time. Pure, and for the event loop alone.
+A device that the plugin door gave out stays in that door's list for ``WAIT`` seconds, and as long as an Allocate that
+began within them waits; then the plugin door withholds it too, so that no later Allocate waits. Pure, and for the event
+loop alone.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from node.rules import Door
 from node.values import Record, Value, record, value
 
 WAIT = 5.0
-"""Seconds that an Allocate waits for the containers of the pods that had a device: the kubelet admits no pod meanwhile.
+"""Seconds that an Allocate waits for the containers of a device's previous pods: the kubelet admits no pod meanwhile.
 
-So long after the pod's end its device is withheld at the plugin door too, and a later Allocate does not wait.
+This long after the pod's end the plugin door withholds its device too, and a later Allocate does not wait.
 """
 NAMED = 2
-"""Most pods that are named of one device."""
+"""Most pods named for one device."""
 
 
 @value
 class Tenancy(Value):
-    """A pod (its UID) has or had a device, which is part of others (``within``), through a door."""
+    """A pod (by UID) that has or had a device, which is part of others (``within``), through a door."""
 
     device: str
     uid: str
     within: tuple[str, ...] = ()
     door: Door = Door.PLUGIN
     pod: str = ""
-    """``namespace/name``, or the claim's, or empty where that is not known."""
+    """``namespace/name`` of the pod or claim, empty if unknown."""
 
     @property
     def words(self) -> str:
@@ -47,9 +48,9 @@ class Tenancy(Value):
 
 @record
 class _Wait(Record):
-    """A pod's end is waited for since these times: monotonic, and Unix seconds for people.
+    """When the wait for a pod's end began: monotonic, and Unix seconds for people.
 
-    ``asked``: since when an Allocate waits for it (monotonic), None: none has yet.
+    ``asked``: when the first Allocate began to wait for it (monotonic), None for none.
     """
 
     since: float
@@ -58,42 +59,42 @@ class _Wait(Record):
 
 
 class Tenants:
-    """What is remembered. Whoever changes it has the ledger settled."""
+    """The remembered pods. Whoever changes them must have the ledger settled."""
 
     def __init__(self, remembered: Iterable[Tenancy] = ()) -> None:
         self.version = 0
-        """Grows with every tenancy that comes or goes: when it has, the memory is to be written down."""
+        """Grows with every tenancy that comes or goes; the memory must then be saved."""
         self._by_device: dict[str, dict[str, Tenancy]] = {}
         self._by_place: dict[str, set[str]] = {}
-        """Devices by their own name and those of what they are parts of."""
+        """Devices by their own name and by the names of the devices they are parts of."""
         self._held: frozenset[str] = frozenset()
         self._waits: dict[str, _Wait] = {}
-        """By UID the pods whose end is waited for."""
+        """By UID, the pods that devices wait for."""
         self._proved: set[str] = set()
-        """Pods without containers that somebody's books may still name."""
+        """Pods that have no container left, though a source may still name them."""
         for tenancy in remembered:
             self._add(tenancy)
 
     @property
     def all(self) -> tuple[Tenancy, ...]:
-        """Everything that is remembered."""
+        """Every remembered tenancy."""
         return tuple(each for those in self._by_device.values() for each in those.values())
 
     @property
     def waited_for(self) -> frozenset[str]:
-        """Pods whose end somebody waits for."""
+        """UIDs of the pods that devices wait for."""
         return frozenset(self._waits)
 
     def note(self, tenancies: Iterable[Tenancy]) -> None:
-        """Somebody's books name these, which may be old."""
+        """Remember the tenancies that a source names, which may be outdated."""
         for each in tenancies:
             if each.uid not in self._proved:
                 self._add(each)
 
     def update(self, held: Iterable[Hold], now: float, at: float, *, sure: bool) -> None:
-        """These are the holds by the books; ``now`` is monotonic, ``at`` Unix seconds.
+        """Compare with the holds that the sources name; ``now`` is monotonic, ``at`` Unix seconds.
 
-        ``sure``: whether all is known, so that who is not among them has given the device back.
+        ``sure``: whether the sources are complete, so that a pod they do not name has given its device back.
         """
         current: set[tuple[str, str]] = set()
         devices = set()
@@ -115,17 +116,17 @@ class Tenants:
             del self._waits[uid]
 
     def suspects(self, device: str, within: Collection[str]) -> frozenset[str]:
-        """Pods that may have the device, or what overlaps it, as far as nobody has proved that they are gone."""
+        """Pods that may have the device, or one that overlaps it, because no check has proved that they are gone."""
         if not self._by_place:
             return frozenset()
         return frozenset(each.uid for each in self._overlapping(device, within))
 
     def pending(self, device: str, within: Collection[str]) -> Hold | None:
-        """What keeps the device from being given out at this moment through any door."""
+        """The hold that keeps both doors from giving the device out, if there is one."""
         return self.kept_by(self._waits.keys(), device, within) if self._waits else None
 
     def kept_by(self, uids: Collection[str], device: str, within: Collection[str]) -> Hold | None:
-        """The hold by which these pods keep the device from others; None if they have nothing of it."""
+        """The hold by which these pods keep the device; None if they have neither it nor anything that overlaps it."""
         those = [each for each in self._overlapping(device, within) if each.uid in uids]
         return self._hold([each for each in those if each.device == those[0].device], None) if those else None
 
@@ -137,9 +138,9 @@ class Tenants:
                         yield each
 
     def wait_until(self, uids: Iterable[str], now: float, at: float) -> float:
-        """Until when an Allocate may wait for the end of these pods from now on.
+        """Until when an Allocate that begins now may wait for the end of these pods.
 
-        All that wait for a pod wait for no longer than one would; and nobody for one that is shown no more.
+        All Allocates that wait for a pod share one period; none waits if the device has left the list.
         """
         until = now
         for uid in uids:
@@ -151,7 +152,7 @@ class Tenants:
         return until
 
     def gone(self, uids: Collection[str]) -> bool:
-        """A look has found no container of these pods; whether that is news."""
+        """Forget pods that a check found without a container; whether any was remembered."""
         known = [each for each in self.all if each.uid in uids]
         for each in known:
             self._remove(each)
@@ -161,11 +162,11 @@ class Tenants:
         return bool(known)
 
     def named_by_nobody(self, still: Collection[str]) -> None:
-        """The books name only these pods any more: of others nothing has to be remembered."""
+        """Keep proofs only for the pods that the sources still name."""
         self._proved.intersection_update(still)
 
     def release(self, device: str) -> bool:
-        """A person says that the device is free; False if no pod's end is waited for."""
+        """Take a person's word that the device is free; False if it waits for no pod."""
         waiting = [each for each in self._by_device.get(device, {}).values() if each.uid in self._waits]
         for each in waiting:
             self._remove(each)
@@ -173,12 +174,12 @@ class Tenants:
         return bool(waiting)
 
     def named(self, device: str) -> str:
-        """The pods whose end the device waits for, for people; empty for none."""
+        """The pods that the device waits for, for people; empty for none."""
         waiting = [each for each in self._by_device.get(device, {}).values() if each.uid in self._waits]
         return _listed(waiting)
 
     def wanted(self, now: float) -> Mapping[str, Hold]:
-        """By device the holds of those that are pending release and that nobody has by the books."""
+        """The holds, by device, of devices that are pending release and that no source shows with anybody."""
         found = {}
         for device, tenancies in self._by_device.items():
             waiting = [each for each in tenancies.values() if each.uid in self._waits]
@@ -200,7 +201,7 @@ class Tenants:
         )
 
     def _is_young(self, uid: str, now: float) -> bool:
-        """Whether an Allocate may wait for the pod; while one does, its device has to stay in the list."""
+        """Whether an Allocate may wait for the pod; while one does, its device must stay in the list."""
         wait = self._waits[uid]
         return now - (wait.since if wait.asked is None else wait.asked) < WAIT
 
@@ -239,7 +240,7 @@ def _listed(tenancies: Sequence[Tenancy]) -> str:
 
 
 def _pod(hold: Hold) -> str:
-    """The name of the claim, or of the one pod, that the hold is of."""
+    """The name of the claim, or of the only pod, that has the hold."""
     if hold.door is Door.DRA:
         return hold.holder
     named = len(hold.pods) == 1 and hold.state in (HoldState.LISTED, HoldState.RECORDED) and "/" in hold.holder

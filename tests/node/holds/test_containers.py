@@ -104,8 +104,8 @@ def test_where_neither_is_seen_that_is_told_and_no_device_is_kept(tmp_path: Path
     seen = containers(tmp_path, proc)
     seen.confirm([UID])
     assert seen.off == (
-        "containers of pods that were deleted by force are not looked for: neither pods' cgroups are found below "
-        f"{tmp_path / 'cgroup'} nor does the agent see the node's processes; mount the node's /sys/fs/cgroup there"
+        "ostler does not check for containers of pods that were deleted by force: it finds no cgroups of pods below "
+        f"{tmp_path / 'cgroup'} and does not see the node's processes; mount the node's /sys/fs/cgroup there"
     )
     assert not seen.left([UID])
 

@@ -17,7 +17,7 @@ from tests.making.events import RecordedEvents
 from tests.making.virtual_time import beside, now
 from tests.node.holds.making import reading
 
-FAULT = "/k/pod-resources/kubelet.sock: UNAVAILABLE: no socket is there"
+FAULT = "/k/pod-resources/kubelet.sock: UNAVAILABLE: the socket does not exist"
 
 
 class Node:

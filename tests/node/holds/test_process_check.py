@@ -109,7 +109,7 @@ def test_a_left_over_process_is_told_once_and_its_end_too() -> None:
 
     play(driver, story)
     told = (
-        f"{ONE.name} is free, but still used by process 4711 (python3); it is offered again when that has ended, "
+        f"{ONE.name} is free, but still used by process 4711 (python3); it is offered again when no process uses it, "
         f"or after 'ostler holds release {ONE.name}'"
     )
     assert driver.events.events == [

@@ -156,8 +156,8 @@ async def test_without_a_socket_and_a_folder_nothing_is_known_and_both_are_named
     reading = await _look(short_dir).read()
     assert (reading.listed, reading.recorded, reading.allocatable) == (None, None, None)
     assert reading.faults == (
-        f"{short_dir}/pod-resources/kubelet.sock: UNAVAILABLE: no socket is there",
-        f"{short_dir}/device-plugins/{FILE}: the folder is not there",
+        f"{short_dir}/pod-resources/kubelet.sock: UNAVAILABLE: the socket does not exist",
+        f"{short_dir}/device-plugins/{FILE}: the folder does not exist",
     )
 
 

@@ -109,7 +109,7 @@ def test_what_a_restart_finds_is_entered_whatever_contradicts_it() -> None:
 
 
 def test_holds_of_somebody_else_are_a_defect() -> None:
-    with pytest.raises(ValueError, match="holds of somebody else are entered for uid-2"):
+    with pytest.raises(ValueError, match="uid-2 cannot enter a hold of uid-1"):
         Ledger().take("uid-2", [hold("gpu-0", "uid-1")])
 
 

@@ -33,7 +33,7 @@ def test_a_pod_that_lost_is_counted_each_time_and_told_of_once_a_minute() -> Non
     assert desk.metrics.conflicts.counts == {("plugin",): 100, ("dra",): 0}
     text = (
         "a pod that asked for nvidia.com/gpu was refused: device gpu-0 is held through the dra door by team/claim "
-        "(uid-claim); its controller makes a new one"
+        "(uid-claim); its controller creates a new one"
     )
     assert desk.events.events == [(EventType.WARNING, "PodLostDevice", text)] * 2
 
@@ -58,7 +58,7 @@ def test_a_device_that_a_pod_has_by_all_that_is_known_is_looked_up_before_it_is_
     assert desk.metrics.conflicts.counts == {("plugin",): 1, ("dra",): 0}
     text = (
         "a pod that asked for nvidia.com/gpu was refused: device gpu-0 is held through the plugin door by team/first, "
-        "for which the kubelet has it on record; its controller makes a new one"
+        "for which the kubelet has it on record; its controller creates a new one"
     )
     assert desk.events.events == [(EventType.WARNING, "PodLostDevice", text)]
 
