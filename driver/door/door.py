@@ -80,9 +80,7 @@ class DraDoor:
         self._random = clocks.random
         self._on_ready_changed = on_ready_changed
         self._calls = ClaimCalls(claims, observer, monotonic=clocks.monotonic, reporter=reporter)
-        self._reports = HealthReports(
-            options.pool, clock=clocks.clock, is_alive=is_alive, on_streams_changed=self._streams_changed
-        )
+        self._reports = HealthReports(options.pool, clock=clocks.clock, is_alive=is_alive, observer=observer)
         self._serving: DoorSockets | None = None
         self._old: list[DoorSockets] = []
         self._stopping: set[asyncio.Task[None]] = set()
@@ -167,6 +165,33 @@ class DraDoor:
         detail = f": {self._detail}" if self._detail else ""
         return (f"DRA driver {self._options.driver_name} is {self._state}{detail}",)
 
+    def kubelet_asked(self, sockets: DoorSockets) -> None:
+        """See ``RegisteredDoor``; what is asked on older sockets is not about the newest registration."""
+        if sockets is self._serving and not self._handing_over:
+            self._observer.asked()
+            if self._state is RegistrationState.REGISTERED and self._reports.streams:
+                return  # A kubelet has us and listens: another client asked, a person with grpcurl perhaps.
+            self._since = self._monotonic()
+            self._say(
+                RegistrationState.OFFERED, "the kubelet has asked and has not said yet whether it accepts the driver"
+            )
+
+    def kubelet_decided(self, sockets: DoorSockets, refusal: str) -> None:
+        """See ``RegisteredDoor``."""
+        if sockets is not self._serving or self._handing_over:
+            return
+        self._since = self._monotonic()
+        if refusal:
+            self._observer.failed()
+            self._grow()
+            self._tell("DriverRegistrationRefused", f"the kubelet refused the DRA driver: {refusal}")
+            self._say(RegistrationState.FAILED, refusal)
+        else:
+            self._observer.registered()
+            log.info("registered", extra={"driver": self._options.driver_name, "socket": str(sockets.socket)})
+            self._say(RegistrationState.REGISTERED)
+        self._woken.set()
+
     async def _look(self) -> float:
         """Do what is missing; seconds after which to look again at the latest."""
         now = self._monotonic()
@@ -189,7 +214,7 @@ class DraDoor:
 
     async def _serve(self, now: float) -> float:
         """Put up new sockets; the old ones go when the kubelet has taken the new ones."""
-        serving = DoorSockets(self._options, self._calls, self._reports, self._was_asked, self._was_notified)
+        serving = DoorSockets(self._options, self._calls, self._reports, self)
         self._since = now
         try:
             await serving.start()
@@ -232,31 +257,6 @@ class DraDoor:
             if not is_answered(path):
                 _remove(path)
 
-    def _was_asked(self, serving: DoorSockets) -> None:
-        if serving is self._serving and not self._handing_over:
-            self._observer.asked()
-            if self._state is RegistrationState.REGISTERED and self._reports.streams:
-                return  # A kubelet has us and listens: another client asked, a person with grpcurl perhaps.
-            self._since = self._monotonic()
-            self._say(
-                RegistrationState.OFFERED, "the kubelet has asked and has not said yet whether it accepts the driver"
-            )
-
-    def _was_notified(self, serving: DoorSockets, problem: str) -> None:
-        if serving is not self._serving or self._handing_over:
-            return
-        self._since = self._monotonic()
-        if problem:
-            self._observer.failed()
-            self._grow()
-            self._tell("DriverRegistrationRefused", f"the kubelet refused the DRA driver: {problem}")
-            self._say(RegistrationState.FAILED, problem)
-        else:
-            self._observer.registered()
-            log.info("registered", extra={"driver": self._options.driver_name, "socket": str(serving.socket)})
-            self._say(RegistrationState.REGISTERED)
-        self._woken.set()
-
     def _grow(self) -> None:
         self._delay = min(2 * self._delay, LONGEST_DELAY) * (1 - self._random() / 4)
 
@@ -271,9 +271,6 @@ class DraDoor:
         if (state, detail) != (self._state, self._detail):
             self._state, self._detail = state, detail
             self._on_ready_changed()
-
-    def _streams_changed(self) -> None:
-        self._observer.watched(self._reports.streams)
 
     async def _end(self) -> None:
         """Without a successor: calls under way get a moment, new ones are refused."""

@@ -19,6 +19,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 
 from driver.devices.view import DoorView, DraDevice
+from driver.door.registration import DraDoorObserver
 from node.health.state import HealthState
 from node.offer import Cause
 from protos.drahealth.v1.api_pb2 import DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesResponse
@@ -62,8 +63,7 @@ def _device_health(pool: str, device: str, health: HealthStatus, message: str) -
 class HealthReports:
     """The devices' health and the streams that follow it.
 
-    ``is_alive``: whether the inventory still looks at the devices. ``on_streams_changed`` is called when a stream opens
-    or ends.
+    ``is_alive``: whether the inventory still looks at the devices.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class HealthReports:
         *,
         clock: Callable[[], float],
         is_alive: Callable[[], bool],
-        on_streams_changed: Callable[[], None] = lambda: None,
+        observer: DraDoorObserver,
     ) -> None:
         self.streams = 0
         self._pool = pool
         self._clock = clock
         self._is_alive = is_alive
-        self._on_streams_changed = on_streams_changed
+        self._observer = observer
         self._devices: list[DeviceHealth] | None = None
         self._version = 0
         self._repeats = 0
@@ -110,7 +110,7 @@ class HealthReports:
         """
         sent, pause, repeats = 0, FIRST_REPEAT, self._repeats
         self.streams += 1
-        self._on_streams_changed()
+        self._observer.watched(self.streams)
         try:
             while not self._ended:
                 changed = self._changed
@@ -126,7 +126,7 @@ class HealthReports:
                     repeats, pause = self._repeats, FIRST_REPEAT
         finally:
             self.streams -= 1
-            self._on_streams_changed()
+            self._observer.watched(self.streams)
 
     def _report(self, devices: list[DeviceHealth], *, alive: bool) -> NodeWatchResourcesResponse:
         if not alive:

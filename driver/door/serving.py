@@ -11,9 +11,9 @@ so one class serves all versions of claims, and one all versions of health.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc.aio
 from google.protobuf.message import Message
@@ -122,28 +122,32 @@ def _unprepared(response: Any, outcomes: Mapping[str, Outcome]) -> Message:
     return made
 
 
-class DoorSockets:
-    """Both sockets from ``start`` to ``stop``; make a new one to serve again.
+class RegisteredDoor(Protocol):
+    """The door that puts up sockets, one pair after the other: it learns on which of them the kubelet speaks."""
 
-    ``asked`` and ``notified``: what the kubelet does, see ``node.kubelet.watcher_service``; they get this very serving,
-    so that word about an earlier one is not taken for this one's.
-    """
+    def kubelet_asked(self, sockets: DoorSockets) -> None:
+        """See ``node.kubelet.watcher_service.Registrant``."""
+
+    def kubelet_decided(self, sockets: DoorSockets, refusal: str) -> None:
+        """See ``node.kubelet.watcher_service.Registrant``."""
+
+
+class DoorSockets:
+    """Both sockets of ``door`` from ``start`` to ``stop``; make a new one to serve again."""
 
     def __init__(
         self,
         options: DoorOptions,
         calls: ClaimCalls,
         reports: HealthReports,
-        asked: Callable[[DoorSockets], None],
-        notified: Callable[[DoorSockets, str], None],
+        door: RegisteredDoor,
     ) -> None:
         self.made = (0, 0)
         """When its socket was made, as an ``age``."""
         self._options = options
         self._calls = calls
         self._reports = reports
-        self._asked = asked
-        self._notified = notified
+        self._door = door
         self._claims: Endpoint | None = None
         self._registration: Endpoint | None = None
 
@@ -197,11 +201,11 @@ class DoorSockets:
 
     def kubelet_asked(self) -> None:
         """See ``node.kubelet.watcher_service.Registrant``."""
-        self._asked(self)
+        self._door.kubelet_asked(self)
 
     def kubelet_decided(self, refusal: str) -> None:
         """See ``node.kubelet.watcher_service.Registrant``."""
-        self._notified(self, refusal)
+        self._door.kubelet_decided(self, refusal)
 
     async def stop(self, grace: float | None = None) -> None:
         """End what runs, after ``grace`` seconds by force, and only then take the name out of the kubelet's registry.

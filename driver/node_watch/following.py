@@ -27,49 +27,50 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.kube")
 
 T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
+News = TypeVar("News")
 
 RETRY = BackoffPolicy(first=0.5, most=30.0)
 PAGE = 100
 """Objects of a page: a whole pod is large, and most nodes have no more of them."""
 
 
-class ChangeHandler(Protocol[T_contra]):
-    """Takes the news, on the loop; see ``kube.reflector.Handler``."""
+NodeCheck = Callable[[JsonObject], None]
+"""Raises ``KubeError`` for a Node object that is another machine's."""
 
-    def replaced(self, found: Sequence[T_contra]) -> None:
+
+class Follower(Protocol[T]):
+    """Says what is followed, and takes the news of it on the loop; see ``kube.reflector.Handler``."""
+
+    def source(self, api: ResourceApi) -> CollectionSource:
+        """What is followed; in a thread. May ask the API server first: a ``KubeError`` is tried again."""
+
+    def value_of(self, body: JsonObject) -> T:
+        """What the loop needs of an object; in the reflector's thread."""
+
+    def replaced(self, found: Sequence[T]) -> None:
         """These are all there are."""
 
-    def applied(self, each: T_contra) -> None:
+    def applied(self, each: T) -> None:
         """This is new or has changed."""
 
-    def deleted(self, each: T_contra) -> None:
+    def deleted(self, each: T) -> None:
         """This is gone; its last state."""
 
 
 class Following(Generic[T]):
-    """Tells of what ``source`` has, from the start of ``run`` to its end.
-
-    ``source`` is called in a thread, and may ask the API server before it agrees: what it raises (``KubeError``) is
-    tried again. ``made`` turns an object of the source into the value that ``told`` gets; it is called in the
-    reflector's thread, whose ``Handler`` this is.
-    """
+    """Tells ``follower`` of its source, from the start of ``run`` to its end; the ``Handler`` of the reflector."""
 
     def __init__(
         self,
         api: AsyncResourceApi,
-        source: Callable[[ResourceApi], CollectionSource],
-        made: Callable[[JsonObject], T],
-        told: ChangeHandler[T],
+        follower: Follower[T],
         *,
         name: str,
         random: Callable[[], float],
         policy: BackoffPolicy = RETRY,
     ) -> None:
         self._api = api
-        self._source = source
-        self._made = made
-        self._told = told
+        self._follower = follower
         self._name = name
         self._random = random
         self._policy = policy
@@ -114,7 +115,7 @@ class Following(Generic[T]):
         backoff = Backoff(self._policy, self._random)
         while True:
             try:
-                return await self._api.call(self._source)
+                return await self._api.call(self._follower.source)
             except (KubeError, Unavailable) as error:
                 if self._waiting_for != f"{self._name}: {error}":
                     self._waiting_for = f"{self._name}: {error}"
@@ -123,26 +124,23 @@ class Following(Generic[T]):
 
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
         """See ``Handler``."""
-        found = [self._made(each) for each in objects]
-        self._say(lambda: self._told.replaced(found))
+        self._say(self._follower.replaced, [self._follower.value_of(each) for each in objects])
 
     def applied(self, body: JsonObject) -> None:
         """See ``Handler``."""
-        each = self._made(body)
-        self._say(lambda: self._told.applied(each))
+        self._say(self._follower.applied, self._follower.value_of(body))
 
     def deleted(self, body: JsonObject) -> None:
         """See ``Handler``."""
-        each = self._made(body)
-        self._say(lambda: self._told.deleted(each))
+        self._say(self._follower.deleted, self._follower.value_of(body))
 
     def bookmark(self, resource_version: str) -> None:
         """See ``Handler``: nobody here resumes from a version."""
 
-    def _say(self, tell: Callable[[], None]) -> None:
+    def _say(self, tell: Callable[[News], None], news: News) -> None:
         def on_loop() -> None:
             if not self._ended:
-                tell()
+                tell(news)
 
         assert self._loop is not None, "the reflector is started by run"
         with contextlib.suppress(RuntimeError):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from driver.claims.allocation import allocated_devices
 from driver.claims.model import ClaimError, ClaimReference, Unavailable
-from driver.node_watch.following import RETRY
+from driver.node_watch.following import RETRY, NodeCheck
 from driver.node_watch.node_pods import LIST_EVERY, NodePods
 from driver.node_watch.reading import ReadPace
 from driver.node_watch.reservations import Reservations
@@ -52,7 +52,7 @@ class NodeClaims:
         node_name: str,
         *,
         clocks: Clocks = SYSTEM,
-        check: Callable[[JsonObject], None] | None = None,
+        check: NodeCheck | None = None,
         on_changed: Callable[[], None] = lambda: None,
         policy: BackoffPolicy = RETRY,
         pace: ReadPace = ReadPace(),  # noqa: B008 - frozen

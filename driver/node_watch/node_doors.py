@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from driver.claims.model import Unavailable
-from driver.node_watch.following import RETRY, Following
+from driver.node_watch.following import RETRY, Following, NodeCheck
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import Json, JsonObject, object_at, one_line
 from kube.errors import Closed, Forbidden, KubeError, Unreachable
@@ -87,7 +87,7 @@ class NodeDoorsKeeper:
         events: EventSink,
         clocks: Clocks = SYSTEM,
         by_node: bool = True,
-        check: Callable[[JsonObject], None] | None = None,
+        check: NodeCheck | None = None,
         on_changed: Callable[[], None] = lambda: None,
         policy: BackoffPolicy = RETRY,
         look_every: float = LOOK_EVERY,
@@ -119,9 +119,7 @@ class NodeDoorsKeeper:
         self._unanswered = ""
         self._dirty = asyncio.Event()
         self._look = asyncio.Event()
-        self._following = Following(
-            api, self._source, self._seen, self, name=f"Node {node_name}", random=clocks.random, policy=policy
-        )
+        self._following = Following(api, self, name=f"Node {node_name}", random=clocks.random, policy=policy)
 
     @property
     def doors(self) -> NodeDoors:
@@ -174,14 +172,14 @@ class NodeDoorsKeeper:
             group.create_task(self._remember(), name="doors of the node")
 
     def replaced(self, found: Sequence[SeenNode]) -> None:
-        """See ``Told``; nothing is known of a Node that is not there (yet)."""
+        """See ``Follower``; nothing is known of a Node that is not there (yet)."""
         # The list was not continued from before: the server may be another one.
         self._look.set()
         for each in found:
             self.applied(each)
 
     def applied(self, each: SeenNode) -> None:
-        """See ``Told``."""
+        """See ``Follower``."""
         self._not_ours = each.problem
         if each.problem or each.words == self._known.words:
             return
@@ -192,7 +190,7 @@ class NodeDoorsKeeper:
         self._on_changed()
 
     def deleted(self, each: SeenNode) -> None:
-        """See ``Told``: what it said counts until there is another one."""
+        """See ``Follower``: what it said counts until there is another one."""
 
     def _set(self, known: KnownDoors) -> None:
         self._known = known
@@ -280,12 +278,12 @@ class NodeDoorsKeeper:
             return None
         return asked(api, self._driver, self._node_name, server)
 
-    def _source(self, api: ResourceApi) -> CollectionSource:
-        """In a thread."""
+    def source(self, api: ResourceApi) -> CollectionSource:
+        """See ``Follower``."""
         return api.core("nodes", {"fieldSelector": f"metadata.name={self._node_name}"}, stripped)
 
-    def _seen(self, body: JsonObject) -> SeenNode:
-        """In a thread: the machine's ids are read from files."""
+    def value_of(self, body: JsonObject) -> SeenNode:
+        """See ``Follower``; the machine's ids are read from files."""
         try:
             if self._check is not None:
                 self._check(body)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from driver.claims.model import Unavailable
-from driver.node_watch.following import PAGE, RETRY, Following
+from driver.node_watch.following import PAGE, RETRY, Following, NodeCheck
 from driver.node_watch.pods import FIELDS, NodePod, Presence, pod_of, stripped
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject
@@ -46,7 +46,7 @@ class NodePods:
         node_name: str,
         *,
         clocks: Clocks = SYSTEM,
-        check: Callable[[JsonObject], None] | None = None,
+        check: NodeCheck | None = None,
         on_changed: Callable[[], None] = lambda: None,
         policy: BackoffPolicy = RETRY,
         list_every: float = LIST_EVERY,
@@ -60,9 +60,7 @@ class NodePods:
         self._presence = Presence(clocks.monotonic)
         self._asked = asyncio.Event()
         self._is_to_tell = False
-        self._following = Following(
-            api, self._source, pod_of, self, name="pods of the node", random=clocks.random, policy=policy
-        )
+        self._following = Following(api, self, name="pods of the node", random=clocks.random, policy=policy)
 
     @property
     def synced(self) -> bool:
@@ -103,18 +101,22 @@ class NodePods:
             group.create_task(self._following.run(), name="pods of the node")
             group.create_task(self._answer(), name="questions about pods")
 
+    def value_of(self, body: JsonObject) -> NodePod:
+        """See ``Follower``."""
+        return pod_of(body)
+
     def replaced(self, found: Sequence[NodePod]) -> None:
-        """See ``Told``."""
+        """See ``Follower``."""
         self._presence.replaced(found)
         self._tell()
 
     def applied(self, each: NodePod) -> None:
-        """See ``Told``; most pods and most of their changes are no news here."""
+        """See ``Follower``; most pods and most of their changes are no news here."""
         if self._presence.applied(each):
             self._tell()
 
     def deleted(self, each: NodePod) -> None:
-        """See ``Told``."""
+        """See ``Follower``."""
         self._presence.deleted(each)
         self._tell()
 
@@ -164,8 +166,8 @@ class NodePods:
         if self._presence.listed(began, [*map(pod_of, listing.objects), *unread]):
             self._on_changed()
 
-    def _source(self, api: ResourceApi) -> CollectionSource:
-        """In a thread."""
+    def source(self, api: ResourceApi) -> CollectionSource:
+        """See ``Follower``; a wrong node name would have other pods followed."""
         if self._check is not None:
             self._check(api.node(self._node_name))
         return self._of_node(api)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from driver.node_watch.following import NodeCheck
+from driver.publishing.publication import ErrorHandler
 from driver.slices.controller import Controller
 from driver.slices.model import node_owner
 from driver.slices.options import Options, SliceApi, Watching
@@ -28,7 +30,7 @@ class NodeController(Controller):
         api: SliceApi,
         driver_name: str,
         node_name: str,
-        tell: Callable[[Exception, str], None],
+        tell: ErrorHandler,
         random: Callable[[], float],
         *,
         read_node: Callable[[str], JsonObject] | None = None,
@@ -65,7 +67,7 @@ class NodeController(Controller):
 class OwnNode:
     """Reads one Node with ``api``; ``check`` raises ``KubeError`` for another machine's."""
 
-    def __init__(self, api: SliceApi, check: Callable[[JsonObject], None]) -> None:
+    def __init__(self, api: SliceApi, check: NodeCheck) -> None:
         self._api = api
         self._check = check
         self._proved: dict[str, JsonObject] = {}

@@ -38,6 +38,7 @@ from node.rules import Door
 
 if TYPE_CHECKING:
     # At run time they are imported in the thread: they bring the rules for objects with them.
+    from driver.node_watch.following import NodeCheck
     from driver.slices.model import PoolStatus
     from driver.slices.options import SliceApi
 
@@ -58,7 +59,7 @@ def controller_maker(
     node_name: str,
     random: Callable[[], float] = chance,
     *,
-    check: Callable[[JsonObject], None] | None = None,
+    check: NodeCheck | None = None,
 ) -> Callable[[ErrorHandler], SliceController]:
     """What ``SlicePublisher`` makes its controller with: the library's, for slices that belong to the Node.
 

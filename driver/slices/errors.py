@@ -129,6 +129,11 @@ def _fewer(field: str) -> Test:
     )
 
 
+def _smaller(field: str) -> Test:
+    """The slice has fewer entries, or a shorter text, in a field."""
+    return lambda wanted, stored: _size(wanted, field) > _size(stored, field)
+
+
 def _unset(field: str) -> Test:
     """Some device has a field no more."""
     return lambda wanted, stored: any(
@@ -140,8 +145,7 @@ def _unset(field: str) -> Test:
 
 def _partitions(wanted: Spec, stored: Spec) -> bool:
     per_device = bool(wanted.get("perDeviceNodeSelection")) and not stored.get("perDeviceNodeSelection")
-    sets = _size(wanted, "sharedCounters") > _size(stored, "sharedCounters")
-    return per_device or sets or _fewer("consumesCounters")(wanted, stored)
+    return per_device or _smaller("sharedCounters")(wanted, stored) or _fewer("consumesCounters")(wanted, stored)
 
 
 def _bindings(wanted: Spec, stored: Spec) -> bool:
@@ -175,13 +179,7 @@ _GATES: Final[tuple[tuple[str, Test], ...]] = (
     ("DRAConsumableCapacity", _unset("allowMultipleAllocations")),
     ("DRAListTypeAttributes", _lists),
     ("DRANodeAllocatableResources", _fewer("nodeAllocatableResourceMappings")),
-    (
-        "DRAPartitionableDevicesType",
-        lambda wanted, stored: _size(wanted, "partitionTypeAttribute") > _size(stored, "partitionTypeAttribute"),
-    ),
-    (
-        "DRAOptionalNodeOperations",
-        lambda wanted, stored: _size(wanted, "skipNodeOperations") > _size(stored, "skipNodeOperations"),
-    ),
+    ("DRAPartitionableDevicesType", _smaller("partitionTypeAttribute")),
+    ("DRAOptionalNodeOperations", _smaller("skipNodeOperations")),
     ("DRADeviceCompatibilityGroups", _groups),
 )

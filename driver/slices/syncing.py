@@ -14,13 +14,12 @@ from driver.slices.options import Options
 from driver.slices.planning import PoolKnowledge, PoolPlan, plan, removal
 from driver.slices.store import SliceStore
 from driver.slices.wanted import WantedPool, slice_faults
-from driver.slices.writing import SliceWriter
+from driver.slices.writing import PUBLISHING, SliceWriter
 from kube.errors import KubeError, RequestError
 from node.values import Record, Value, record, value
 from scheduling.api.validation.cause import StatusCause
 
 CHECKING = "checking a pool"
-PUBLISHING = "publishing slices"
 
 
 @value
@@ -63,7 +62,7 @@ class PoolSync:
             node=node,
             read_node=options.read_node or options.client.node,
             matching=options.matching,
-            on_dropped=lambda error: self._handler(error, PUBLISHING),
+            error_handler=options.error_handler,
         )
         self._memory: defaultdict[str, _Memory] = defaultdict(_Memory)
 

@@ -19,13 +19,15 @@ from driver.slices import content
 from driver.slices.content import served
 from driver.slices.errors import DroppedFieldsError, NodeWithoutUid
 from driver.slices.model import Owner, Pool, Stats
-from driver.slices.options import SliceApi
+from driver.slices.options import ErrorHandler, SliceApi
 from driver.slices.planning import Matching, PoolPlan
 from driver.slices.store import SliceStore, StoredSlice, objects_in
 from driver.slices.wanted import WantedPool
 from kube.bodies import JsonObject, object_at, text_at
 from kube.errors import Invalid, KubeError, NotFound
 from node.values import Value, replace, value
+
+PUBLISHING = "publishing slices"
 
 Send = Callable[[JsonObject], JsonObject]
 Numbered = tuple[int, JsonObject]
@@ -78,7 +80,7 @@ def _obsolete(plan: PoolPlan, refused: Collection[int], *, finished: bool, store
 
 
 class SliceWriter:
-    """Writes for one driver and owner. ``on_dropped``: called when the server drops fields."""
+    """Writes for one driver and owner. ``error_handler`` hears of fields that the server drops."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class SliceWriter:
         node: str,
         read_node: Callable[[str], JsonObject],
         matching: Matching,
-        on_dropped: Callable[[Exception], None],
+        error_handler: ErrorHandler,
     ) -> None:
         self._api = api
         self._store = store
@@ -99,7 +101,7 @@ class SliceWriter:
         self._node = node
         self._read_node = read_node
         self._matching = matching
-        self._on_dropped = on_dropped
+        self._handler = error_handler
         self._looked_up = ""
         self._written: set[str] = set()
         self.stats = Stats()
@@ -218,7 +220,7 @@ class SliceWriter:
         if not content.same_content(expected, theirs):
             error = DroppedFieldsError(wanted.name, index, sent, answer)
             wanted.dropped(index, content.slice_of(theirs), error)
-            self._on_dropped(error)
+            self._handler(error, PUBLISHING)
         elif dated != devices:
             wanted.dated(index, content.slice_of(theirs))
 

@@ -17,6 +17,7 @@ from driver.claims.interfaces import ClaimOptions
 from driver.claims.service import ClaimService
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
+from driver.node_watch.following import NodeCheck
 from driver.node_watch.node_claims import NodeClaims
 from driver.node_watch.node_doors import NodeDoorsKeeper
 from driver.parameters.decoding import pairs
@@ -28,7 +29,6 @@ from kube.bodies import JsonObject
 from node.events import EventSink, EventType
 from node.ledger.bookkeeping import Bookkeeping
 from node.opening import boot_id
-from node.rules import Door
 from ostler import __version__
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import FromThreads
@@ -68,7 +68,7 @@ class DraParts:
     ) -> None:
         driver, node_name = settings.dra.driver_name, settings.node_name
         loop, check = asyncio.get_running_loop(), node_check(settings)
-        self.metrics = DraMetrics(edges.clock, lost=lambda: books.observer.lost(Door.DRA))
+        self.metrics = DraMetrics(books.observer, edges.clock)
         self.api = AsyncResourceApi(lambda: resource_api(settings, edges.random), threads=CALLS)
         self.shown = _shown_before(settings, events)
         self.status = ClaimStatusWriter(driver, self.api, events=events, clocks=edges)
@@ -76,7 +76,7 @@ class DraParts:
             _claim_options(settings),
             self.api,
             events=events,
-            observer=self.metrics,
+            observer=self.metrics.claims,
             boot=boot_id(settings.roots.proc),
             clocks=edges,
             ledger=books.ledger,
@@ -106,7 +106,7 @@ class DraParts:
             DoorOptions(driver, node_name, settings.dra.plugins_dir, settings.kubelet.registry_dir),
             self.claims,
             events=events,
-            observer=self.metrics,
+            observer=self.metrics.door,
             clocks=edges,
             on_ready_changed=on_ready_changed,
             is_alive=is_alive,
@@ -132,7 +132,7 @@ class DraParts:
         )
 
 
-def node_check(settings: Settings) -> Callable[[JsonObject], None] | None:
+def node_check(settings: Settings) -> NodeCheck | None:
     """Raises ``KubeError`` for a Node object that is not this machine's; None where the node is a recorded one."""
     if settings.inventory.recorded is not None:
         return None

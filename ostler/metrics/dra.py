@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from driver.claims.interfaces import ClaimObserver
 from driver.claims.model import ClaimState
 from driver.door.registration import DraDoorObserver, RegistrationState
+from node.ledger.events import HoldsObserver
 from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of
+from node.rules import Door
 from ostler.admin.dra import PublishedState, devices_in
 from protos.agent.v1alpha1 import agent_pb2
 
@@ -19,15 +21,11 @@ _METHODS = ("NodePrepareResources", "NodeUnprepareResources")
 _OUTCOMES = (("ok",), ("refused",), ("unavailable",))
 
 
-class DraMetrics(DraDoorObserver, ClaimObserver):
-    """The observer of the door (``driver.door.registration``) and of the claims (``driver.claims.interfaces``).
+class DraDoorMetrics(DraDoorObserver):
+    """Calls of the kubelet, and the registration with it; ``clock``: Unix seconds."""
 
-    ``lost``: called when a claim could not be given a device that a pod has, which is counted with the holds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.time, lost: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._lost = lost
         self.calls = Counter(
             "ostler_dra_calls",
             "Calls of the kubelet to the DRA driver that were answered, by gRPC status code.",
@@ -62,33 +60,6 @@ class DraMetrics(DraDoorObserver, ClaimObserver):
         self.streams = Gauge(
             "ostler_dra_health_streams", "Streams of device health that the kubelet has open.", samples=[((), 0)]
         )
-        self.preparations = Counter(
-            "ostler_dra_claim_preparations",
-            "Claims that were prepared (ok), refused (the claim is at fault) or put off (unavailable).",
-            ("outcome",),
-            _OUTCOMES,
-        )
-        self.preparing = Histogram(
-            "ostler_dra_claim_preparation_duration_seconds",
-            "Time to prepare a claim, whatever the outcome.",
-            PREPARATIONS,
-        )
-        self.releases = Counter(
-            "ostler_dra_claim_releases",
-            "Claims that were released (ok), refused (the claim is at fault) or put off (unavailable).",
-            ("outcome",),
-            _OUTCOMES,
-        )
-        self.releasing = Histogram(
-            "ostler_dra_claim_release_duration_seconds", "Time to release a claim, whatever the outcome.", PREPARATIONS
-        )
-        self.abandoned = Counter(
-            "ostler_dra_abandoned_claims",
-            "Claims that were gone at the API server and released without a call of the kubelet.",
-        )
-        self.damages = Counter(
-            "ostler_dra_damaged_claim_records", "Claim records that could not be read and were rebuilt."
-        )
 
     def called(self, method: str, version: str, code: str, seconds: float) -> None:
         """A call of the kubelet ended."""
@@ -117,6 +88,40 @@ class DraMetrics(DraDoorObserver, ClaimObserver):
         """So many health streams are open."""
         self.streams.set(streams)
 
+
+class ClaimMetrics(ClaimObserver):
+    """How claims fare. ``holds`` counts claims that lost a device to a pod, as it counts pods that lost one."""
+
+    def __init__(self, holds: HoldsObserver) -> None:
+        self._holds = holds
+        self.preparations = Counter(
+            "ostler_dra_claim_preparations",
+            "Claims that were prepared (ok), refused (the claim is at fault) or put off (unavailable).",
+            ("outcome",),
+            _OUTCOMES,
+        )
+        self.preparing = Histogram(
+            "ostler_dra_claim_preparation_duration_seconds",
+            "Time to prepare a claim, whatever the outcome.",
+            PREPARATIONS,
+        )
+        self.releases = Counter(
+            "ostler_dra_claim_releases",
+            "Claims that were released (ok), refused (the claim is at fault) or put off (unavailable).",
+            ("outcome",),
+            _OUTCOMES,
+        )
+        self.releasing = Histogram(
+            "ostler_dra_claim_release_duration_seconds", "Time to release a claim, whatever the outcome.", PREPARATIONS
+        )
+        self.abandoned = Counter(
+            "ostler_dra_abandoned_claims",
+            "Claims that were gone at the API server and released without a call of the kubelet.",
+        )
+        self.damages = Counter(
+            "ostler_dra_damaged_claim_records", "Claim records that could not be read and were rebuilt."
+        )
+
     def prepared(self, outcome: str, seconds: float) -> None:
         """One claim was prepared, or not."""
         self.preparations.add(outcome)
@@ -137,7 +142,15 @@ class DraMetrics(DraDoorObserver, ClaimObserver):
 
     def lost(self) -> None:
         """A claim was allocated a device that a pod has through the plugin door."""
-        self._lost()
+        self._holds.lost(Door.DRA)
+
+
+class DraMetrics:
+    """What is counted of DRA: by the door, and by the claims."""
+
+    def __init__(self, holds: HoldsObserver, clock: Callable[[], float] = time.time) -> None:
+        self.door = DraDoorMetrics(clock)
+        self.claims = ClaimMetrics(holds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +164,8 @@ class DraFigures:
 
     def collect(self) -> Iterator[Metric]:
         """Every metric."""
-        yield from metrics_of(self.metrics)
+        yield from metrics_of(self.metrics.door)
+        yield from metrics_of(self.metrics.claims)
         yield from _published(self.slices)
         yield Gauge(
             "ostler_dra_registration_state",

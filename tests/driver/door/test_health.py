@@ -12,6 +12,7 @@ import pytest
 
 from driver.door import health_stream
 from driver.door.health_stream import HealthReports, device_report
+from driver.door.registration import DraDoorObserver
 from node.health.state import Health, HealthState
 from node.offer import Cause
 from protos.drahealth.v1 import api_pb2 as v1
@@ -103,7 +104,7 @@ async def first_of(reports: HealthReports, count: int) -> list[v1.NodeWatchResou
 
 
 def reports_of(alive: Callable[[], bool] = lambda: True) -> HealthReports:
-    return HealthReports("node-a", clock=lambda: 1_000_000.0, is_alive=alive)
+    return HealthReports("node-a", clock=lambda: 1_000_000.0, is_alive=alive, observer=DraDoorObserver())
 
 
 async def test_a_report_is_repeated_long_before_it_is_stale() -> None:

@@ -26,7 +26,7 @@ def writer(api: ResourceApi, store: SliceStore) -> SliceWriter:
         node="",
         read_node=api.node,
         matching=ByIndex(),
-        on_dropped=lambda error: pytest.fail(str(error)),
+        error_handler=lambda error, work: pytest.fail(f"{work}: {error}"),
     )
 
 

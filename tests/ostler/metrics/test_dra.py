@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from driver.claims.interfaces import ClaimObserver
 from driver.door.registration import DraDoorObserver
+from node.ledger.events import HoldsObserver
 from ostler.metrics.dra import DraFigures, DraMetrics
 from protos.agent.v1alpha1.agent_pb2 import Claim, ListClaimsResponse, ListSlicesResponse, Pool, PoolDevice
 from tests.ostler.metrics import scraping
@@ -21,7 +22,7 @@ def numbers(
 
 
 def test_devices_count_by_state_and_tainted_ones_besides() -> None:
-    found = numbers(DraMetrics(), ListSlicesResponse(pools=[POOL, POOL], created=3, updated=2))
+    found = numbers(DraMetrics(HoldsObserver()), ListSlicesResponse(pools=[POOL, POOL], created=3, updated=2))
     states = ("published", "missing", "surplus", "withheld")
     assert [found["ostler_dra_devices", state] for state in states] == [2, 2, 0, 0]
     assert (found["ostler_dra_tainted_devices",], found["ostler_dra_slices",]) == (2, 4)
@@ -30,13 +31,13 @@ def test_devices_count_by_state_and_tainted_ones_besides() -> None:
 
 
 def test_one_pool_that_cannot_be_written_is_a_failure() -> None:
-    found = numbers(DraMetrics(), ListSlicesResponse(pools=[POOL, Pool(name="b", problem="y")]))
+    found = numbers(DraMetrics(HoldsObserver()), ListSlicesResponse(pools=[POOL, Pool(name="b", problem="y")]))
     assert (found["ostler_dra_publishing_failing",], found["ostler_dra_slices_in_order",]) == (1, 0)
-    assert numbers(DraMetrics(), ListSlicesResponse(pools=[POOL]))["ostler_dra_slices_in_order",] == 1
+    assert numbers(DraMetrics(HoldsObserver()), ListSlicesResponse(pools=[POOL]))["ostler_dra_slices_in_order",] == 1
 
 
 def test_every_outcome_and_state_is_there_from_the_start() -> None:
-    found = numbers(DraMetrics(), NOTHING, state="waiting")
+    found = numbers(DraMetrics(HoldsObserver()), NOTHING, state="waiting")
     for name in ("ostler_dra_claim_preparations_total", "ostler_dra_claim_releases_total"):
         assert [found[name, outcome] for outcome in ("ok", "refused", "unavailable")] == [0, 0, 0]
     assert [found["ostler_dra_claims", state] for state in ("prepared", "started", "void", "refused")] == [0] * 4
@@ -46,9 +47,9 @@ def test_every_outcome_and_state_is_there_from_the_start() -> None:
 
 
 def test_what_observers_are_told_is_counted() -> None:
-    counts = DraMetrics(lambda: 17.0)
-    door: DraDoorObserver = counts
-    claims: ClaimObserver = counts
+    counts = DraMetrics(HoldsObserver(), lambda: 17.0)
+    door: DraDoorObserver = counts.door
+    claims: ClaimObserver = counts.claims
     door.called("NodePrepareResources", "v1beta1", "OK", 0.02)
     door.answered("NodePrepareResources", 3, 1)
     door.asked()
