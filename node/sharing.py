@@ -12,13 +12,19 @@ import fnmatch
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from node.inventory.model import Device
+from node.inventory.model import Device, DeviceKind, Version
 from node.values import Value, value
 
 MEMORY = "memory"
 COMPUTE = "compute"
 MILLION = 1_000_000
 """All of a device's compute."""
+MOST_CLIENTS = 48
+"""Clients that an MPS server takes for one GPU (MPS documentation, Volta and later)."""
+_MOST_CLIENTS_BEFORE = 16
+_CLIENTS_SINCE = (7, 5)
+"""Compute capability from which a GPU takes ``MOST_CLIENTS``, as NVIDIA's plugin counts."""
+_MIB = 1024 * 1024
 
 Amounts = tuple[tuple[str, int], ...]
 """Name and amount, sorted by name; a name that is missing is nothing."""
@@ -51,7 +57,8 @@ class Sharing(Value):
     not shared. ``fail_multiple``: refuse a container that asks for more than one share, as NVIDIA's plugin does with
     ``failRequestsGreaterThanOne``. ``same_device``: a container with several shares may get two of one device; False
     leaves that to containers that no other choice is left for. ``memory_limit`` (bytes) and ``thread_percentage``
-    limit each share under MPS; None is an equal part.
+    limit each share under MPS; None is an equal part. Memory is reserved, so limits must fit together; a percentage of
+    threads is an upper bound, and bounds may overlap.
     """
 
     strategy: SharingStrategy = SharingStrategy.TIME_SLICING
@@ -74,7 +81,38 @@ class Sharing(Value):
     def replica_amounts(self, device: Device) -> Amounts:
         """What one replica of the device takes of it: an equal part, rounded down so that all of them fit."""
         replicas = self.replicas_of(device)
-        return tuple((name, amount // replicas) for name, amount in whole_amounts(device))
+        parts = ((name, amount // replicas) for name, amount in whole_amounts(device))
+        limit = self.memory_limit if replicas > 1 else None
+        return tuple((name, limit if limit is not None and name == MEMORY else amount) for name, amount in parts)
+
+    def unsuited(self, device: Device) -> str:
+        """Why the device cannot be shared in this way, as a sentence with the fix; empty if it can."""
+        replicas = self.replicas_of(device)
+        if replicas <= 1 or self.strategy is not SharingStrategy.MPS:
+            return ""
+        if device.vendor != "nvidia" or device.kind is not DeviceKind.GPU:
+            return "MPS shares whole GPUs of NVIDIA only; use strategy timeSlicing for this device"
+        if device.attribute("migEnabled") is True:
+            return "MPS cannot share a GPU in MIG mode; share its MIG devices with strategy timeSlicing"
+        clients = most_clients(device)
+        if replicas > clients:
+            return f"MPS serves at most {clients} clients on this GPU, and the rule makes {replicas} replicas of it"
+        memory = dict(whole_amounts(device)).get(MEMORY)
+        if memory is None or self.memory_limit is None or replicas * self.memory_limit <= memory:
+            return ""
+        return (
+            f"{replicas} replicas with a memoryLimit of {self.memory_limit // _MIB} MiB exceed the GPU's "
+            f"{memory // _MIB} MiB; lower memoryLimit or replicas"
+        )
+
+
+def most_clients(device: Device) -> int:
+    """Processes that may use the GPU through MPS at the same time."""
+    capability = device.attribute("cudaComputeCapability")
+    if not isinstance(capability, Version):
+        return MOST_CLIENTS
+    major, minor, _ = (int(part) for part in str(capability).split("."))
+    return MOST_CLIENTS if (major, minor) >= _CLIENTS_SINCE else _MOST_CLIENTS_BEFORE
 
 
 def whole_amounts(device: Device) -> Amounts:

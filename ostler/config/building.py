@@ -96,7 +96,13 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
         ),
         roots=RootSettings(Path(folders[schema.SYS_ROOT]), Path(folders[schema.PROC_ROOT])),
         nvidia=NvidiaSettings(
-            nvidia.driver_root, nvidia.driver_root_mount, nvidia.dev_root, nvidia.dev_root_mount, nvidia.library, full
+            nvidia.driver_root,
+            nvidia.driver_root_mount,
+            nvidia.dev_root,
+            nvidia.dev_root_mount,
+            nvidia.library,
+            full,
+            nvidia.mps_root,
         ),
         cdi=CdiSettings(
             tuple(Path(folder) for folder in cdi[schema.CDI_SPEC_DIRECTORIES]), Path(cdi[schema.CDI_DIRECTORY])
@@ -153,7 +159,12 @@ def _nvidia(values: Values) -> NvidiaSettings:
     dev_mount = given[schema.DEV_ROOT_MOUNT] or (driver_mount if dev_root == driver_root else dev_root)
     library = given[schema.LIBRARY]
     return NvidiaSettings(
-        driver_root, Path(driver_mount), dev_root, Path(dev_mount), Path(library) if library else None
+        driver_root,
+        Path(driver_mount),
+        dev_root,
+        Path(dev_mount),
+        Path(library) if library else None,
+        mps_root=given[schema.MPS_ROOT],
     )
 
 

@@ -21,6 +21,7 @@ from ostler.config.option_fields import NamedInUse
 from ostler.config.options import Roots, check_options, edit_options, pick
 from ostler.config.section import AnyField, Values
 from ostler.config.selection import check_selection, selector, serves_nics
+from ostler.config.sharing import PARTITIONS, PartitionsChoice, check_sharing, has_broken_sharing, sharing_of
 
 _OF_DEVICES: dict[str, AnyField] = {"rdma": option_fields.RDMA_DEVICES, "vhost_net": option_fields.VHOST_NET}
 """Options that each device of a resource may have of its own, and their keys."""
@@ -70,12 +71,15 @@ def read_resources(
             link_health=serves_nics(selected) and pick(option_fields.LINK_HEALTH, values, defaults),
             hints=pick(option_fields.HINTS, values, defaults),
             by_name=not serves_nics(selected) or pick(option_fields.NAMED_IN_USE, values, defaults) is NamedInUse.OFFER,
+            sharing=sharing_of(values),
+            partitions=values[PARTITIONS] is PartitionsChoice.ON_DEMAND,
         )
         named = False
         if not devices.broken:
+            check_sharing(rule, values, problems)
             check_selection(rule.selector, devices, problems)
             named = schema.RESOURCE_NAME in values and check_name(rule, name, problems)
-        if named and not (values.broken or values.section(option_fields.IMEX).broken):
+        if named and not (values.broken or values.section(option_fields.IMEX).broken or has_broken_sharing(values)):
             stated = frozenset(option for option, field in _OF_DEVICES.items() if field in values)
             placed.append(PlacedRule(rule, values.origin, name, stated))
     return tuple(placed)
@@ -142,6 +146,7 @@ def differences(placed: PlacedRule, later: PlacedRule) -> str:
         ("uniform", one.uniform, other.uniform),
     )
     keys = [key for key, a, b in pairs if a is not b]
+    keys.extend(["sharing"] if one.sharing != other.sharing else [])
     names = [field.name for field in fields(EditOptions) if field.name not in placed.stated & later.stated]
     keys.extend(
         _OPTION_KEYS.get(name, name) for name in names if getattr(one.edits, name) != getattr(other.edits, name)

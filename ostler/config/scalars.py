@@ -321,3 +321,29 @@ class Text(ScalarType[str]):
     def schema(self) -> JsonObject:
         """See ``ValueType``."""
         return {"type": "string", "pattern": f"^({self.form}){'?' if self.optional else ''}$"}
+
+
+_SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_SIZE = r"[0-9]{1,15}(k|M|G|T|Ki|Mi|Gi|Ti)?"
+
+
+class Size(ScalarType[int | None]):
+    """An amount of memory in bytes, written as a Kubernetes quantity of whole numbers: ``8Gi``, ``512Mi``."""
+
+    example = "8Gi"
+    accepts = "a quantity of bytes, from 1Mi on"
+    takes_any = True
+
+    def from_text(self, text: str) -> int | None:
+        """See ``ValueType``."""
+        match = re.fullmatch(r"([0-9]{1,15})([a-zA-Z]*)", text)
+        if match is None or match[2] not in _SIZES:
+            raise BadValue(f"is {shown(text)}, not a quantity of bytes", f"write it as {self.example} or 512Mi")
+        size = int(match[1]) * _SIZES[match[2]]
+        if size < _SIZES["Mi"]:
+            raise BadValue(f"is {shown(text)}, less than 1Mi", f"give it a unit, such as {self.example}")
+        return size
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": ["string", "integer"], "pattern": f"^{_SIZE}$", "minimum": _SIZES["Mi"]}

@@ -33,6 +33,7 @@ from ostler.config.settings import (
     OnOff,
     RegistrationChoice,
 )
+from ostler.config.sharing import PARTITIONS, SHARING
 
 API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Config"
@@ -236,9 +237,15 @@ MIG_STRATEGY = ConfigField(
     MigStrategy.NONE,
     "Default rules: none offers whole GPUs, mixed also MIG profiles by name, single MIG devices as nvidia.com/gpu.",
 )
+MPS_ROOT = ConfigField(
+    "mpsRoot",
+    HostPath("/run/nvidia/mps"),
+    "/run/nvidia/mps",
+    "Host folder for the pipes, logs and shared memory of MPS; a folder in memory (tmpfs).",
+)
 NVIDIA = section(
     "nvidia",
-    Section(DRIVER_ROOT, DRIVER_ROOT_MOUNT, DEV_ROOT, DEV_ROOT_MOUNT, LIBRARY, MIG_STRATEGY),
+    Section(DRIVER_ROOT, DRIVER_ROOT_MOUNT, DEV_ROOT, DEV_ROOT_MOUNT, LIBRARY, MIG_STRATEGY, MPS_ROOT),
     "NVIDIA's driver, and the default rules.",
 )
 
@@ -278,7 +285,9 @@ UNIFORM = ConfigField(
 )
 RESOURCES = ConfigField(
     "resources",
-    ConfigList(Section(RESOURCE_NAME, DOOR, IDS, UNIFORM, DEVICES, *OPTIONS), fewest=1, unique=False),
+    ConfigList(
+        Section(RESOURCE_NAME, DOOR, IDS, UNIFORM, DEVICES, SHARING, PARTITIONS, *OPTIONS), fewest=1, unique=False
+    ),
     (),
     "Rules that say which devices are offered under which name; the first matching rule counts. Absent: see"
     " nvidia.migStrategy.",

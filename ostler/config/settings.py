@@ -86,7 +86,8 @@ class NvidiaSettings(Value):
 
     ``driver_root`` and ``dev_root`` are host paths and end up in answers; the ``..._mount`` paths are where the agent
     sees the same folders. ``library``: libnvidia-ml.so.1 itself, None to search for it. ``full``: a rule gives the
-    driver's files by CDI, so that they have to be listed.
+    driver's files by CDI, so that they have to be listed. ``mps_root``: folder for MPS, at the same path for the agent
+    and on the host.
     """
 
     driver_root: str = "/"
@@ -95,6 +96,7 @@ class NvidiaSettings(Value):
     dev_root_mount: Path = Path("/")
     library: Path | None = None
     full: bool = False
+    mps_root: str = "/run/nvidia/mps"
 
 
 @value
