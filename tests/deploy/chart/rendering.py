@@ -50,7 +50,7 @@ def render(values: Values | None = None, *options: str) -> list[Document]:
     """The objects that the chart makes of values; fails the test when it makes none."""
     answer = template(values, *options)
     assert answer.returncode == 0, answer.stderr
-    return [document for document in yaml.safe_load_all(answer.stdout) if document]
+    return [document for document in yaml.load_all(answer.stdout, yaml.CSafeLoader) if document]
 
 
 def refusal(values: Values) -> str:

@@ -60,8 +60,20 @@ async def test_the_second_agent_waits_and_says_for_whom_and_serves_when_the_firs
         )
 
 
+_made: list[Handover] = []
+
+
 def handover(state: Path, kubelet: Path) -> Handover:
-    return Handover(state, list, relieves=True, kubelet=FolderLock(kubelet))
+    _made.append(Handover(state, list, relieves=True, kubelet=FolderLock(kubelet)))
+    return _made[-1]
+
+
+@pytest.fixture(autouse=True)
+async def nothing_stays_locked() -> AsyncIterator[None]:
+    """Whoever asks which locks this process holds must not find those of another test."""
+    yield
+    while _made:
+        await _made.pop().leave()
 
 
 async def test_a_kubelets_folder_that_comes_later_belongs_to_who_locks_it_first_and_the_other_one_ends(
@@ -78,8 +90,6 @@ async def test_a_kubelets_folder_that_comes_later_belongs_to_who_locks_it_first_
     with pytest.raises(KubeletTaken, match=r"another agent serves this kubelet: process .* end one of the two"):
         await asyncio.wait_for(second.guard(), 5)
     guarding.cancel()
-    await first.leave()
-    await second.leave()
 
 
 async def test_a_folder_that_is_made_anew_is_locked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +103,6 @@ async def test_a_folder_that_is_made_anew_is_locked_anew(tmp_path: Path, monkeyp
     guarding = asyncio.create_task(first.guard())
     await eventually(lambda: not handover(tmp_path / "two", folder).try_acquire(), "the new folder is locked")
     guarding.cancel()
-    await first.leave()
 
 
 async def test_who_leaves_lets_both_locks_fall_free(tmp_path: Path) -> None:
@@ -105,4 +114,3 @@ async def test_who_leaves_lets_both_locks_fall_free(tmp_path: Path) -> None:
     await first.leave()
     await asyncio.wait_for(waiting, 5)
     assert not first.try_acquire()
-    await second.leave()
