@@ -130,6 +130,27 @@ def total(shares: Iterable[Amounts]) -> Mapping[str, int]:
     return sums
 
 
+def left_of(whole: Amounts, shares: Iterable[Amounts]) -> Mapping[str, int]:
+    """What these shares leave of the whole, by name; never less than nothing."""
+    taken = total(shares)
+    return {name: max(amount - taken.get(name, 0), 0) for name, amount in whole}
+
+
+def amount_words(amounts: Amounts) -> str:
+    """Amounts for people: ``25% of compute and 10 GiB of memory``; ``no counted amount`` for none."""
+    return " and ".join(f"{_words(name, amount)} of {name}" for name, amount in amounts) or "no counted amount"
+
+
+def _words(name: str, amount: int) -> str:
+    if name == COMPUTE:
+        return f"{amount * 100 / MILLION:.4g}%"
+    if name != MEMORY:
+        return str(amount)
+    units = ("bytes", "KiB", "MiB", "GiB")
+    power = next((power for power in (3, 2, 1) if amount >= 1024**power), 0)
+    return f"{amount / 1024**power:.4g} {units[power]}" if power else f"{amount} bytes"
+
+
 def fit_within(shares: Iterable[Amounts], whole: Amounts) -> bool:
     """Whether all of these shares together are no more than the whole has; an amount that it lacks fits not at all."""
     sizes = dict(whole)

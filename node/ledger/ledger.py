@@ -1,27 +1,36 @@
 """Who holds which device, through which door: the one place that gives devices out and takes them back.
 
 Every source of holds hands in plain ``Hold`` values: what Allocate has just given out, what the kubelet lists for pods,
-claims that are prepared or about to be, and devices that are pending release. Invariants: two holds that exclude each
-other are never both taken, and if both exist on the node all the same (``restore``), neither is forgotten; taking is
-all or nothing; a failed taking changes nothing. For the thread of the event loop alone: nothing here waits, so no lock
-is needed, and of two that want a device one comes first.
+claims that are prepared or about to be, and devices that are pending release. Invariants: holds that exclude each other
+are never both taken, and if both exist on the node all the same (``restore``), neither is forgotten; taking is all or
+nothing; a failed taking changes nothing. For the thread of the event loop alone: nothing here waits, so no lock is
+needed, and of two that want a device one comes first.
 
-A device that is part of another (a MIG device of its GPU, a virtual function or subfunction of its NIC) excludes the
-whole, not its siblings. A hold names the devices its device is part of, because the inventory forgets devices that are
-gone while somebody still holds them. They follow from the device alone (``wholes_of``), even if nobody offers or sees
-the whole. An AMD compute partition is not a part of the first one, which has the GPU's name: their device nodes differ.
+The rule of overlap (``conflict``):
+
+- A hold of a device as a whole excludes every other hold of it.
+- Shares of one device exclude each other if they are the same share, or if the sum of all shares, through both doors
+  and pending release alike, is more than the device has. Shares of different doors also exclude each other if the
+  amounts of one are unknown.
+- A device that is part of another (a MIG device of its GPU, a virtual function or subfunction of its NIC) excludes the
+  whole and the shares of the whole, not its siblings. Two partitions of one GPU exclude each other if they take the
+  same memory slices, as far as their slices are known.
+
+A hold names the devices its device is part of, because the inventory forgets devices that are gone while somebody still
+holds them. They follow from the device alone (``wholes_of``), even if nobody offers or sees the whole. An AMD compute
+partition is not a part of the first one, which has the GPU's name: their device nodes differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from node.events import EventBus
-from node.inventory.model import NIC_KINDS, Device, DeviceKind
+from node.inventory.model import NIC_KINDS, Device, DeviceKind, is_gone
 from node.inventory.pci import address_label
 from node.rules import Door
-from node.sharing import Amounts
+from node.sharing import Amounts, amount_words, fit_within, left_of
 from node.values import Value, quick, value
 
 
@@ -53,12 +62,14 @@ class Hold(Value):
 
     ``door``: None for a device that is pending release and at neither door. ``owner``: whose holds are entered and
     released together: a claim's UID, ``plugin/<device>`` for all that pods have of a device through the plugin door,
-    ``draining/<device>`` for a pending release. ``share``: the share id if several claims share the device, else empty.
-    ``admin``: admin access, which excludes nobody. ``within``: names of the devices it is a part of. ``amounts``: what
-    a share takes of the device, and ``whole`` the device's total, as ``node.sharing`` counts; empty for the device as a
-    whole. ``slices``: first and number of the GPU's memory slices that a partition takes, None if unknown.
-    ``resource``: the extended resource under which the plugin door gave it out; ``ids``: every resource and id that
-    mean it there. ``bound``: the API server has the pod on this node. ``pods``: UIDs of the known pods that have it.
+    ``plugin/<device>::<share>`` for one replica of it, ``draining/<device>`` and ``draining/<device>::<share>`` for a
+    pending release. ``share``: the share id if several claims share the device, the replica's number at the plugin
+    door, else empty. ``admin``: admin access, which excludes nobody. ``within``: names of the devices it is a part of.
+    ``amounts``: what a share takes of the device, and ``whole`` the device's total, as ``node.sharing`` counts; both
+    empty for the device as a whole and for shares that nobody counts. ``slices``: first and number of the GPU's memory
+    slices that a partition takes, None if unknown or if siblings use the same ones. ``resource``: the extended resource
+    under which the plugin door gave it out; ``ids``: every resource and id that mean it there. ``bound``: the API
+    server has the pod on this node. ``pods``: UIDs of the known pods that have it.
     """
 
     device: str
@@ -93,36 +104,67 @@ class Hold(Value):
         return f"held through the {self.door} door by {self.holder}{owner}{shared}"
 
 
-def plugin_owner(device: str) -> str:
-    """The owner of all that pods have of a device through the plugin door; the kubelet decides among them."""
-    return f"plugin/{device}"
+def plugin_owner(device: str, share: str = "") -> str:
+    """The owner of all that pods have of a device, or of one replica, through the plugin door."""
+    return f"plugin/{device}::{share}" if share else f"plugin/{device}"
 
 
-def pending_owner(device: str) -> str:
-    """The owner of the hold of a device that is pending release."""
-    return f"draining/{device}"
+def pending_owner(device: str, share: str = "") -> str:
+    """The owner of the hold of a device, or of one share, that is pending release."""
+    return f"draining/{device}::{share}" if share else f"draining/{device}"
+
+
+NAMED = 3
+"""Most holders of shares that a refusal names."""
 
 
 class HeldError(Exception):
     """A device cannot be taken: the hold ``by`` in the ledger excludes ``wanted``.
 
-    ``advice``: what to do.
+    ``advice``: what to do. ``shares``: all shares of the device, where ``by`` is in the way only together with them:
+    what they leave is less than what is wanted.
     """
 
-    def __init__(self, wanted: Hold, by: Hold, advice: str = "") -> None:
-        what = wanted.device
-        if by.device != wanted.device:
-            part = by.device in wanted.within
-            what = f"{what}, which is part of {by.device}," if part else f"{what}, whose part {by.device}"
-        super().__init__(f"device {what} is {by.words}" + (f"; {advice}" if advice else ""))
+    def __init__(self, wanted: Hold, by: Hold, advice: str = "", shares: Sequence[Hold] = ()) -> None:
+        super().__init__(wanted, by, advice)
         self.wanted = wanted
         self.by = by
+        self.advice = advice
+        self.shares = tuple(shares)
+
+    def __str__(self) -> str:
+        wanted, by = self.wanted, self.by
+        advice = f"; {self.advice}" if self.advice else ""
+        if self.shares:
+            return f"device {wanted.device} {self._too_little()}{advice}"
+        what = wanted.device
+        if by.device != wanted.device:
+            if by.device in wanted.within:
+                what = f"{what}, which is part of {by.device},"
+            elif wanted.device in by.within:
+                what = f"{what}, whose part {by.device}"
+            else:
+                what = f"{what} takes the same slices of {wanted.within[0]} as {by.device}, which"
+        return f"device {what} is {by.words}{advice}"
+
+    def _too_little(self) -> str:
+        wanted = self.wanted
+        others = [share for share in self.shares if share is not wanted]
+        left = left_of(wanted.whole, (share.amounts for share in others))
+        asked = tuple((name, left.get(name, 0)) for name, _ in wanted.amounts)
+        words = f"has too little left for share {wanted.share}, which takes {amount_words(wanted.amounts)}: "
+        words += f"{amount_words(asked)} are left"
+        if not others:
+            return words
+        named = [f"{share.words} ({amount_words(share.amounts)})" for share in others[:NAMED]]
+        more = f", and {len(others) - NAMED} more shares are held" if len(others) > NAMED else ""
+        return f"{words}; it is {', '.join(named)}{more}"
 
 
 def excludes(one: Hold, other: Hold) -> bool:
-    """Whether the two cannot be held at the same time: symmetric, and false among the holds of one owner.
+    """Whether the two cannot be held at the same time, whatever they take: symmetric, false for holds of one owner.
 
-    A device may have several holders if each has its own share.
+    ``conflict`` also adds up the shares of a device.
     """
     if one.admin or other.admin or (one.owner and one.owner == other.owner):
         return False
@@ -130,8 +172,54 @@ def excludes(one: Hold, other: Hold) -> bool:
         # While ostler checks a device that a pod gave back, the plugin door may give out it and what overlaps it.
         return False
     if one.device == other.device:
-        return one.door is not other.door or not one.share or not other.share or one.share == other.share
-    return one.device in other.within or other.device in one.within
+        if not one.share or not other.share or one.share == other.share:
+            return True
+        return one.door is not other.door and not (_is_counted(one) and _is_counted(other))
+    if one.device in other.within or other.device in one.within:
+        return True
+    return one.slices is not None and other.slices is not None and _share_slices(one, other)
+
+
+def conflict(wanted: Hold, others: Iterable[Hold]) -> HeldError | None:
+    """Why the wanted hold cannot be entered beside these, which are the holds of other owners; None if it can.
+
+    Shares of the same owner may be among the others: they count towards the sum and are nothing else in the way.
+    """
+    shares = []
+    for hold in others:
+        if excludes(hold, wanted):
+            return HeldError(wanted, hold)
+        if hold.share and hold.device == wanted.device and not hold.admin:
+            shares.append(hold)
+    if not wanted.share or wanted.admin or not _is_counted(wanted) or _fits(wanted, shares):
+        return None
+    return HeldError(wanted, _in_the_way(wanted, shares), shares=shares or (wanted,))
+
+
+def _in_the_way(wanted: Hold, shares: Sequence[Hold]) -> Hold:
+    """The share that a wanted one waits for: one that is about to be free, of its own door, or of the other door."""
+    pending = [share for share in shares if share.state is HoldState.PENDING_RELEASE]
+    lasting = [share for share in shares if share.state is not HoldState.PENDING_RELEASE]
+    if pending and _fits(wanted, lasting):
+        return pending[0]
+    own = [share for share in lasting if share.door is wanted.door]
+    if own and not _fits(wanted, own):
+        return own[0]
+    return next((share for share in lasting if share.door is not wanted.door), wanted)
+
+
+def _fits(wanted: Hold, shares: Iterable[Hold]) -> bool:
+    return fit_within((wanted.amounts, *(share.amounts for share in shares)), wanted.whole)
+
+
+def _is_counted(share: Hold) -> bool:
+    return bool(share.amounts and share.whole)
+
+
+def _share_slices(one: Hold, other: Hold) -> bool:
+    (start, size), (begin, count) = one.slices or (0, 0), other.slices or (0, 0)
+    overlap = start < begin + count and begin < start + size
+    return overlap and not set(one.within).isdisjoint(other.within)
 
 
 @quick
@@ -166,10 +254,9 @@ class Ledger:
     def take(self, owner: str, holds: Iterable[Hold]) -> None:
         """Enter an owner's holds in place of its earlier ones; raises HeldError, changing none, if one is excluded."""
         wanted = tuple(holds)
-        for hold in wanted:
-            by = self.obstacle(hold)
-            if by is not None:
-                raise HeldError(hold, by)
+        _, refused = self._judged(wanted, (owner,))
+        if refused:
+            raise refused[0]
         self._enter(owner, wanted)
 
     def take_each(self, holds: Iterable[Hold]) -> None:
@@ -178,16 +265,14 @@ class Ledger:
         Raises HeldError, also where two of them exclude each other.
         """
         holds = tuple(holds)
-        # Only parts can exclude another of these holds: each device has one owner.
-        parts = [hold for hold in holds if hold.within]
         wanted: dict[str, list[Hold]] = {}
         for hold in holds:
-            by = self.obstacle(hold)
-            if by is None and parts:
-                by = next((part for part in parts if part is not hold and excludes(part, hold)), None)
-            if by is not None:
-                raise HeldError(hold, by)
             wanted.setdefault(hold.owner, []).append(hold)
+        # What is neither a part nor a share is in nobody's way here: each device has one owner.
+        parts = [hold for hold in holds if hold.within or hold.share]
+        _, refused = self._judged(holds, wanted.keys(), parts)
+        if refused:
+            raise refused[0]
         before = [hold for owner, each in wanted.items() for hold in self._replace(owner, tuple(each))]
         self._announce(holds, before)
 
@@ -196,24 +281,17 @@ class Ledger:
 
         A claim that waits for one device keeps its other devices from being given away meanwhile.
         """
-        free: list[Hold] = []
-        refused: list[HeldError] = []
-        for hold in holds:
-            by = self.obstacle(hold)
-            if by is None:
-                free.append(hold)
-            else:
-                refused.append(HeldError(hold, by))
-        if tuple(free) != self.of(owner):
-            self._enter(owner, tuple(free))
-        return tuple(refused)
+        free, refused = self._judged(tuple(holds), (owner,))
+        if free != self.of(owner):
+            self._enter(owner, free)
+        return refused
 
     def restore(self, owner: str, holds: Iterable[Hold]) -> tuple[HeldError, ...]:
         """Enter holds that exist on the node, excluded or not: their holder may use them. Returns the conflicts."""
         wanted = tuple(holds)
-        conflicts = [HeldError(hold, by) for hold in wanted if (by := self.obstacle(hold)) is not None]
+        _, conflicts = self._judged(wanted, (owner,))
         self._enter(owner, wanted)
-        return tuple(conflicts)
+        return conflicts
 
     def release(self, owner: str) -> tuple[Hold, ...]:
         """Forget all holds of the owner, and return them."""
@@ -234,14 +312,49 @@ class Ledger:
                         del self._by_place[place]
         return released
 
+    def conflict(self, wanted: Hold) -> HeldError | None:
+        """Why this hold cannot be taken beside what other owners hold; None if it can."""
+        return conflict(wanted, self._around(wanted, (wanted.owner,)))
+
     def obstacle(self, wanted: Hold) -> Hold | None:
-        """The first hold in the ledger that excludes this one."""
-        for place in (wanted.device, *wanted.within):
-            for owner in self._by_place.get(place, ()):
-                for hold in self._by_owner[owner]:
-                    if excludes(hold, wanted):
-                        return hold
-        return None
+        """The first hold in the ledger that excludes this one, alone or with other shares of the device."""
+        error = self.conflict(wanted)
+        return None if error is None else error.by
+
+    def _judged(
+        self, wanted: tuple[Hold, ...], replaced: Collection[str], parts: Sequence[Hold] = ()
+    ) -> tuple[tuple[Hold, ...], tuple[HeldError, ...]]:
+        """Which of these can be held together beside what is there but for the ``replaced`` owners, and why not others.
+
+        ``parts``: those that others of them may exclude.
+        """
+        taken: list[Hold] = []
+        refused: list[HeldError] = []
+        shares: dict[str, list[Hold]] = {}
+        for hold in wanted:
+            others = self._around(hold, replaced)
+            if hold.share:
+                # Those before it of the same call count, whoever they are of.
+                others += shares.setdefault(hold.device, [])
+            error = conflict(hold, others)
+            if error is None and parts:
+                by = next((part for part in parts if part is not hold and excludes(part, hold)), None)
+                error = HeldError(hold, by) if by is not None else None
+            if error is not None:
+                refused.append(error)
+                continue
+            taken.append(hold)
+            if hold.share and not hold.admin:
+                shares[hold.device].append(hold)
+        return tuple(taken), tuple(refused)
+
+    def _around(self, wanted: Hold, replaced: Collection[str]) -> list[Hold]:
+        """Everything that could be in the way of a hold, but for what the ``replaced`` owners have."""
+        owners = self._by_place.get(wanted.device, {})
+        for place in wanted.within:
+            # Whoever holds a part is at the place of its whole, too.
+            owners = {**owners, **self._by_place.get(place, {})}
+        return [hold for owner in owners if owner not in replaced for hold in self._by_owner[owner]]
 
     def of(self, owner: str) -> tuple[Hold, ...]:
         """All holds of an owner."""
@@ -302,3 +415,15 @@ def wholes_of(device: Device) -> tuple[str, ...]:
         kinds = NIC_KINDS if device.kind in NIC_KINDS else (device.kind,)
         return tuple(f"{kind}-{address_label(address)}" for kind in kinds) if address else ()
     return ()
+
+
+def slices_of(device: Device) -> tuple[int, int] | None:
+    """The memory slices of its GPU that a MIG device has to itself: first and number, None where that is unknown.
+
+    Compute instances that share one GPU instance share its slices.
+    """
+    start, size = device.attribute("placementStart"), device.attribute("placementSize")
+    if device.kind is not DeviceKind.MIG or not isinstance(start, int) or not isinstance(size, int):
+        return None
+    shared = device.attribute("computeSlices") != device.attribute("gpuSlices")
+    return None if shared or is_gone(device) else (start, size)
