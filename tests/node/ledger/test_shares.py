@@ -36,8 +36,8 @@ def whole(owner: str, device: str = "gpu", door: Door = Door.DRA) -> Hold:
     return Hold(device, door, f"team/{owner}", 0.0, owner, within=within, slices=PARTS.get(device))
 
 
-def replica(number: int, **sizes: int) -> Hold:
-    return share(str(number), door=Door.PLUGIN, **sizes)
+def replica(number: int, compute: int = 1, memory: int = 2) -> Hold:
+    return share(str(number), door=Door.PLUGIN, compute=compute, memory=memory)
 
 
 def test_shares_of_both_doors_fit_while_their_sum_does() -> None:
