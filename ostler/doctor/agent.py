@@ -32,7 +32,7 @@ def judge_socket(agent: AgentAnswers) -> CheckFinding:
 
 
 def judge_readiness(agent: AgentAnswers) -> CheckFinding:
-    """Whether it serves, and what its sources say."""
+    """Whether the agent serves, and the state of its sources."""
     if agent.status is None:
         return skipped(NO_AGENT)
     reasons = several(list(agent.status.reasons), 3)
@@ -42,12 +42,12 @@ def judge_readiness(agent: AgentAnswers) -> CheckFinding:
         )
     unwell = [f"{source.name}: {source.detail}" for source in agent.status.sources if source.state == "failed"]
     if unwell:
-        return warning(f"ready, but a source failed: {several(unwell, 3)}", "do what the source's text says")
+        return warning(f"ready, but a source failed: {several(unwell, 3)}", "follow the source's message")
     return ok(f"ready{f': {reasons}' if reasons else ''}")
 
 
 def judge_quiesced(agent: AgentAnswers, reason: str | None) -> CheckFinding:
-    """Whether the driver is left alone; ``reason`` is the one in the state folder, which holds for every instance."""
+    """Whether the driver is quiesced; ``reason`` is from the state folder and holds for every instance."""
     if reason is not None or (agent.status is not None and agent.status.quiesced):
         found = f"quiesced ({reason or 'no reason given'}): devices are shown unhealthy, no new pod gets one"
         return warning(found, "run 'ostler resume' when the driver has been replaced")
@@ -65,19 +65,19 @@ def judge_version(agent: AgentAnswers) -> CheckFinding:
 
 
 def judge_http(answer: str | None, address: str | None, agent: AgentAnswers) -> CheckFinding:
-    """Whether probes are answered; ``answer`` is empty for a good one, None where nobody was asked."""
+    """Whether the agent answers probes; ``answer`` is empty for a good one, None if probes are off."""
     if address is None:
         return skipped("probes and metrics are switched off")
     if agent.status is None or answer is None:
         return skipped(NO_AGENT)
     if answer:
         found = f"{address} does not answer /healthz: {answer}"
-        return failed(found, "see who has the port ('ss -ltnp'), or give another address with --http")
+        return failed(found, "find the process that uses the port ('ss -ltnp'), or set another address with --http")
     return ok(f"{address} answers /healthz")
 
 
 def ask_http(address: str) -> str:
-    """What is wrong with the answer of ``/healthz``; empty for nothing."""
+    """The fault of ``/healthz``'s answer; empty for a good one."""
     host, _, port = address.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "": "127.0.0.1"}.get(host, host.strip("[]"))
     page = ask_page(host, int(port))
@@ -86,7 +86,7 @@ def ask_http(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """A folder: mode and owner, None where it is not there; ``writable`` by us, it or what is to be made above it."""
+    """A folder's mode and owner, None if it does not exist; ``writable``: this user can write it, or create it."""
 
     path: Path
     mode: int | None
@@ -95,13 +95,13 @@ class FolderFacts:
 
 
 def judge_state(facts: FolderFacts, *, root: bool = True) -> CheckFinding:
-    """Whether the agent can keep what it must remember. ``root``: it was looked at with root's rights."""
+    """Whether the agent can save its state. ``root``: the facts were read with root's rights."""
     if not root and not facts.writable:
         return skipped(f"{facts.path} is closed to this user; run this as root")
     if facts.mode is None and facts.writable:
-        return ok(f"{facts.path} is not there yet and can be made")
+        return ok(f"{facts.path} does not exist yet and can be created")
     if not facts.writable:
-        there = "cannot be made" if facts.mode is None else "is not writable"
+        there = "cannot be created" if facts.mode is None else "is not writable"
         fix = "check its permissions and whether it is mounted read-only, or give another folder with --state-dir"
         return failed(f"{facts.path} {there}", fix)
     mode = facts.mode or 0
@@ -111,7 +111,7 @@ def judge_state(facts: FolderFacts, *, root: bool = True) -> CheckFinding:
 
 
 def read_folder(path: Path) -> FolderFacts:
-    """The folder as we see it."""
+    """The folder as this process sees it."""
     try:
         status = path.stat()
     except OSError:
@@ -130,14 +130,14 @@ def _http(view: NodeView) -> CheckFinding:
 
 @dataclass(frozen=True, slots=True)
 class LockFacts:
-    """``exists``: whether there is a lock file; ``holder``: who holds it, None for nobody who can be seen."""
+    """``exists``: whether there is a lock file; ``holder``: the process that holds it, None if none is visible."""
 
     exists: bool
     holder: int | None = None
 
 
 def judge_lock(lock: LockFacts, agent: AgentAnswers, path: Path, *, agent_visible: bool) -> CheckFinding:
-    """Whether exactly one instance is active. ``agent_visible``: the agent's process can be seen from here."""
+    """Whether exactly one instance is active. ``agent_visible``: the agent's process is visible from here."""
     if lock.holder is not None and agent.status is None:
         return warning(
             f"process {lock.holder} holds {path}, but no agent answers at its socket",
@@ -146,10 +146,10 @@ def judge_lock(lock: LockFacts, agent: AgentAnswers, path: Path, *, agent_visibl
     if lock.holder is not None:
         return ok(f"held by process {lock.holder}")
     if agent.status is None:
-        return skipped(f"{NO_AGENT}, and no process that can be seen from here holds {path}")
+        return skipped(f"{NO_AGENT}, and no process visible from here holds {path}")
     if not agent_visible:
         return skipped("the agent's process cannot be seen from here")
-    gone = "is not held by anybody" if lock.exists else "is gone"
+    gone = "is not held by any process" if lock.exists else "is gone"
     return failed(
         f"an agent is active, but its lock file {path} {gone}: a second agent would serve the same devices",
         "restart the agent, and never remove or replace its lock file",
@@ -170,11 +170,11 @@ def read_lock(path: Path, proc: Path, agent: int | None = None) -> LockFacts:
 
 
 def _opener(proc: Path, pid: int | None, status: os.stat_result) -> int | None:
-    """The process if it has the file open: only a holder does, and some file systems show the table other numbers."""
+    """The process if it has the file open, as only a holder has; the lock table's numbers differ on some systems."""
     try:
         opened = list((proc / str(pid) / "fd").iterdir()) if pid is not None else []
     except OSError:
-        return None  # Not to be seen; then nothing is said of it.
+        return None  # Invisible, so nothing is known of it.
     return pid if any(_same(link, status) for link in opened) else None
 
 
@@ -191,11 +191,11 @@ def judge_kubelet_lock(folder: FolderLock, agent: AgentAnswers, *, active: bool)
         return skipped(NO_AGENT)
     holder = folder.holder()
     if not holder:
-        return skipped(f"no process that can be seen from here holds {folder.path}")
+        return skipped(f"no process visible from here holds {folder.path}")
     if active:
         return ok(f"held by {holder}")
     return warning(
-        f"{holder} serves the kubelet of {folder.path}; the agent that answers here waits for its end",
+        f"{holder} serves the kubelet of {folder.path}; the agent that answers here waits for it to end",
         "if that is not the active instance of the same installation, end one of the two, "
         "or give both the same state folder",
     )
@@ -212,7 +212,7 @@ def judge_instances(others: tuple[RunningProcess, ...], agent: AgentAnswers) -> 
     if len(others) > 1:
         return warning(
             f"{len(others)} more instances run (processes {shown}); one standby is enough",
-            "end those that no DaemonSet and no unit has started",
+            "end those that neither a DaemonSet nor a systemd unit has started",
         )
     return ok(f"one standby (process {shown})" if others else "no standby")
 
@@ -255,7 +255,7 @@ def _instances(view: NodeView) -> CheckFinding:
 LOCK_CHECKS = (
     Check(
         "agent-lock",
-        "The lock of the active instance is held, by a process that answers",
+        "The process that holds the lock of the active instance answers",
         "End a process that hangs; never remove the lock file",
         _lock,
     ),
@@ -275,7 +275,7 @@ LOCK_CHECKS = (
 
 
 def judge_configuration(loaded: Loaded, problems: tuple[str, ...]) -> CheckFinding:
-    """What the configuration is like."""
+    """Whether the configuration is usable and has effect."""
     if problems:
         found = f"the configuration is not usable: {several(problems, 3)}"
         return failed(found, "correct it and try 'ostler config check FILE'; the other checks use the defaults")
@@ -315,12 +315,12 @@ SUBJECT = CheckSubject(
         Check(
             "agent-ready",
             "The agent is ready, and none of its sources has failed",
-            "Do what the reason says; `ostler status` has all of them",
+            "Follow the reason; `ostler status` lists all of them",
             lambda view: judge_readiness(view.agent()),
         ),
         Check(
             "agent-quiesced",
-            "The driver is not left alone any more",
+            "The agent uses the driver: it is not quiesced",
             "Run `ostler resume` when the driver has been replaced",
             lambda view: judge_quiesced(view.agent(), view.quiesced),
         ),
@@ -333,13 +333,13 @@ SUBJECT = CheckSubject(
         *LOCK_CHECKS,
         Check(
             "agent-http",
-            "Probes are answered at the address of the configuration",
-            "See who has the port, or give another address",
+            "The agent answers probes at the configured address",
+            "Find the process that uses the port, or set another address",
             _http,
         ),
         Check(
             "state-folder",
-            "The state folder can be written, and by nobody else",
+            "The agent can write its state folder, and nobody else can",
             "Correct its permissions, or give another folder",
             lambda view: judge_state(read_folder(view.settings.state_dir), root=view.uid == 0),
         ),

@@ -36,10 +36,10 @@ from protos.agent.v1alpha1 import agent_pb2
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 
 NO_AGENT = "no agent answers"
-"""What every check says that needs one."""
+"""The finding of every check that needs an agent."""
 
 AGENT_TIMEOUT = 5.0
-"""Seconds for each question; all are answered from memory."""
+"""Seconds for each call; all are answered from memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class AgentAnswers:
 
     @property
     def pid(self) -> int | None:
-        """Its process id as it sees it."""
+        """The agent's process id in its own PID namespace."""
         return self.status.pid if self.status is not None else None
 
     def healthy_ids(self) -> dict[str, frozenset[str]]:
-        """Ids that it shows the kubelet as healthy, by resource; a resource without any is there, too.
+        """Ids that the agent lists to the kubelet as healthy, by resource; including resources without any.
 
         What is offered by claims alone is not the kubelet's.
         """
@@ -86,7 +86,7 @@ def ask_agent(socket: Path) -> AgentAnswers:
     try:
         holds = call(socket, lambda stub: stub.ListHolds(agent_pb2.ListHoldsRequest(), timeout=AGENT_TIMEOUT))
     except CommandFailed:
-        holds = None  # A standby, or an agent before 1.0 that does not know the question: its status has been told.
+        holds = None  # A standby, or an agent before 1.0, which lacks this call; its status is known.
     return AgentAnswers(status, devices, holds)
 
 
@@ -114,12 +114,12 @@ def socket_state(socket: Path) -> str:
     if not is_socket(socket):
         return MISSING
     if not os.access(socket, os.W_OK):
-        return HIDDEN  # Whoever may not write cannot connect.
+        return HIDDEN  # A user without write permission cannot connect.
     return LISTENING if is_answered(socket) else DEAD
 
 
 def ask_kubelet(socket: Path, timeout: float = TIMEOUT) -> KubeletAnswers:
-    """Ask the pod resources API at ``socket``, each question for at most so many seconds."""
+    """Ask the pod resources API at ``socket``, each call for at most ``seconds``."""
     state = socket_state(socket)
     if state != LISTENING:
         return KubeletAnswers(state)
@@ -139,7 +139,7 @@ def _kubelet_fault(question: Callable[[], object]) -> str:
     try:
         question()
     except grpc.RpcError as error:
-        call = cast("grpc.Call", error)  # What a call raises is always the call itself, too.
+        call = cast("grpc.Call", error)  # The error that a call raises is also the call itself.
         return f"{call.code().name}: {call.details() or ''}"
     return ANSWERED
 
@@ -147,7 +147,7 @@ def _kubelet_fault(question: Callable[[], object]) -> str:
 PAGE_TIMEOUT = 3.0
 """Seconds for each step."""
 _MOST = 2000
-"""Bytes of a page that are read; what is bad stands in its first lines."""
+"""Bytes of a page to read; its first lines name what is unhealthy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class HealthPage:
 
 
 def ask_page(host: str, port: int) -> HealthPage:
-    """The page at an address; whatever goes wrong is told in it."""
+    """The page at an address, with the fault if there is none."""
     connection = http.client.HTTPConnection(host, port, timeout=PAGE_TIMEOUT)
     try:
         connection.request("GET", "/healthz")
@@ -194,7 +194,7 @@ class NodeAnswer:
 
 
 def ask_node(settings: Settings, surroundings: ApiEnvironment) -> NodeAnswer:
-    """Read our Node, with one attempt and short limits."""
+    """Read this machine's Node, with one attempt and short limits."""
     if not (events_wanted(settings, surroundings) or settings.kubernetes.patch_allocatable or _serves_claims(settings)):
         return NodeAnswer(off=True)
     if not settings.node_name:
@@ -232,7 +232,7 @@ def ask_node(settings: Settings, surroundings: ApiEnvironment) -> NodeAnswer:
 
 
 def _serves_claims(settings: Settings) -> bool:
-    """Whether the DRA door needs the API server; a recorded node is nobody's."""
+    """Whether the DRA door needs the API server; a recorded node has no Node object."""
     if settings.inventory.recorded is not None:
         return False
     return settings.kubernetes.door_by_node or any(rule.door.has(Door.DRA) for rule in settings.rules)
@@ -243,7 +243,7 @@ _FIXES = {
     403: "let the account get nodes (the chart's ClusterRole does)",
     404: "give the name of the Node as --node-name (in a pod spec.nodeName)",
 }
-_OTHERWISE = "see whether the API server can be reached from this node"
+_OTHERWISE = "check whether this node can reach the API server"
 
 
 NVML_TIMEOUT = 10.0
@@ -254,7 +254,7 @@ NVML_HANGS = "HANGS"
 
 @dataclass(frozen=True, slots=True)
 class NvmlAnswer:
-    """``status`` as in NvmlFacts or NVML_HANGS; ``gpus``: how many; ``lost``: which of them do not answer, in words."""
+    """``status`` as in NvmlFacts or NVML_HANGS; ``gpus``: how many; ``lost``: those that do not answer, for people."""
 
     status: str
     detail: str = ""
@@ -282,7 +282,7 @@ def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float
             command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment, text=True
         )
     except OSError as error:
-        return NvmlAnswer("CRASHED", f"no process to ask it can be started: {error}")
+        return NvmlAnswer("CRASHED", f"cannot start a process that calls NVML: {error}")
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -290,7 +290,7 @@ def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float
         return NvmlAnswer(NVML_HANGS, f"no answer within {timeout:g} s")
     if process.returncode != 0:
         last = err.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
-        return NvmlAnswer("CRASHED", f"the process that asked ended: {last[0]}")
+        return NvmlAnswer("CRASHED", f"the process that called NVML ended: {last[0]}")
     answer = json.loads(out)
     return NvmlAnswer(
         answer["status"], answer["detail"], answer["driver_version"] or "", answer["gpus"], tuple(answer["lost"])
@@ -298,7 +298,7 @@ def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float
 
 
 def _leave(process: subprocess.Popen[str]) -> None:
-    """Kill it and wait for a moment only: in the kernel it may never end."""
+    """Kill it and wait only a moment: a process stuck in the kernel may never end."""
     process.kill()
     for stream in (process.stdout, process.stderr):
         if stream is not None:

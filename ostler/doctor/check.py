@@ -46,17 +46,17 @@ class CheckSubject:
 
 
 class CheckVerdict(StrEnum):
-    """How it is; in rising order of weight."""
+    """The outcome of a check, in rising severity."""
 
     SKIPPED = "skipped"
-    """Not looked at: it does not concern this node, or cannot be seen from here."""
+    """Not checked: it does not apply to this node, or cannot be seen from here."""
     OK = "ok"
     WARNING = "warning"
-    """Devices are served, but something is missing, or will go wrong some day."""
+    """Devices are served, but something is missing or may fail later."""
     ERROR = "error"
-    """The check itself went wrong or did not end in time: nothing is known."""
+    """The check itself failed or did not end in time: the result is unknown."""
     FAILED = "failed"
-    """Devices are not served, or not as they should be."""
+    """Devices are not served, or not correctly."""
 
     @property
     def weight(self) -> int:
@@ -65,13 +65,13 @@ class CheckVerdict(StrEnum):
 
     @property
     def bad(self) -> bool:
-        """Whether ``ostler doctor`` ends with exit code 1 for it."""
+        """Whether this outcome makes ``ostler doctor`` exit with code 1."""
         return self in (CheckVerdict.ERROR, CheckVerdict.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """One conclusion; ``found`` is one line, ``fix`` one sentence and empty only where nothing is to be done."""
+    """One conclusion; ``found`` is one line, ``fix`` one sentence, empty only if there is nothing to do."""
 
     verdict: CheckVerdict
     found: str
@@ -80,7 +80,7 @@ class CheckFinding:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finding with the check that it is of, and the seconds that it took."""
+    """A check's finding, and the seconds it took."""
 
     check: str
     subject: str
@@ -109,7 +109,7 @@ def skipped(why: str) -> CheckFinding:
 
 
 def joined(findings: Sequence[CheckFinding], well: str) -> CheckFinding:
-    """One finding out of several: the worst verdict, with all that is as bad; ``well`` where there are none."""
+    """Join findings into one: the worst verdict with every finding of it; ``well`` if there are none."""
     if not findings:
         return ok(well)
     worst = max(findings, key=lambda finding: finding.verdict.weight).verdict

@@ -30,7 +30,7 @@ CONTAINERD_FILES = (
     "var/snap/microk8s/current/args/containerd.toml",
     "etc/containerd/config.toml",
 )
-"""Distributions' own come first: beside them the plain one belongs to a containerd of others, such as Docker's."""
+"""Distributions' files come first: beside them the plain file belongs to another containerd, such as Docker's."""
 CRIO_FILE, CRIO_FOLDER = "etc/crio/crio.conf", "etc/crio/crio.conf.d"
 DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 """Where both runtimes look for CDI specs unless told otherwise."""
@@ -44,7 +44,7 @@ Table = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """``cdi``: whether CDI is on, None where the version decides. ``directories``: where specs are looked for.
+    """``cdi``: whether CDI is on, None where the version decides. ``directories``: where the runtime reads specs.
 
     ``runtimes``: names of OCI runtimes with the program of each (may be empty); ``default_runtime``: the one of pods
     without a runtime class. ``fault``: why the file cannot be used.
@@ -59,12 +59,12 @@ class Runtime:
     fault: str = ""
 
     def runtimes_with(self, word: str) -> tuple[str, ...]:
-        """Runtimes that have the word in their name or in that of their program."""
+        """Runtimes whose name, or whose program's name, contains the word."""
         return tuple(name for name, program in self.runtimes if word in name or word in program.rpartition("/")[2])
 
 
 def find_runtime(host: Path) -> Runtime | None:
-    """The runtime whose configuration lies below ``host``; None where there is none to be seen."""
+    """The runtime whose configuration is below ``host``; None if none is visible."""
     for place in CONTAINERD_FILES:
         if os.path.exists(host / place):  # noqa: PTH110 - False for what this user may not see
             found = _containerd(host, host / place)
@@ -76,7 +76,7 @@ def find_runtime(host: Path) -> Runtime | None:
 
 
 def _containerd(host: Path, file: Path) -> Runtime | None:
-    """None where it has nothing to do with pods."""
+    """None if this containerd runs no pods."""
     try:
         tables = _with_imports(host, file)
     except (OSError, ValueError) as error:
@@ -113,7 +113,7 @@ def _runtime_of(file: Path, version: int, section: Table) -> Runtime:
 
 
 def _with_imports(host: Path, file: Path) -> list[Table]:
-    """The file and what it imports, in the order in which later ones win. Raises OSError, ValueError."""
+    """The file and its imports; later ones override earlier ones. Raises OSError, ValueError."""
     found: list[Table] = []
     seen, waiting = {file}, [file]
     while waiting:
@@ -177,11 +177,11 @@ def _texts(values: list[object]) -> tuple[str, ...]:
     return tuple(str(value) for value in values)
 
 
-_UNUSED = "no rule gives devices by CDI"
+_UNUSED = "no rule passes devices by CDI"
 
 
 def judge_runtime(runtime: Runtime | None, directory: str, *, used: bool) -> CheckFinding:
-    """Whether the runtime reads the folder that we write specs to. ``used``: a rule gives devices by CDI."""
+    """Whether the runtime reads the folder of ostler's specs. ``used``: a rule passes devices by CDI."""
     if not used:
         return skipped(_UNUSED)
     if runtime is None:
@@ -198,36 +198,36 @@ def judge_runtime(runtime: Runtime | None, directory: str, *, used: bool) -> Che
             f"add it to cdi_spec_dirs in {runtime.file}, or set cdi.directory to one of those",
         )
     if runtime.cdi is None:
-        found = f"{runtime.file} does not say enable_cdi, which containerd before 2.0 takes for off"
+        found = f"{runtime.file} does not set enable_cdi, so that CDI is off in containerd before 2.0"
         return warning(found, "set enable_cdi = true in the section of the CRI plugin and restart containerd")
     return ok(f"{runtime.name} looks for CDI specs in {directory}")
 
 
 def _plain(directory: str) -> str:
-    """The folder as it really is: /var/run is /run."""
+    """The folder with links resolved: /var/run is /run."""
     path = os.path.normpath(directory)
     return path.removeprefix("/var") if path.startswith("/var/run/") else path
 
 
 def judge_specs(facts: CdiFacts) -> CheckFinding:
-    """Whether every spec in the folders can be used; a bad file costs all of its devices."""
+    """Whether every spec in the folders is usable; a bad file loses all of its devices."""
     if facts.errors:
-        fix = "correct or remove the file that is named; until then its devices are allocated to no pod"
+        fix = "correct or remove the named file; until then no pod gets its devices"
         return warning(several(list(facts.errors), 3), fix)
     return ok(f"{len(facts.devices)} devices in CDI specs, none defined twice")
 
 
 def judge_hooks(edits: Iterable[EditOptions], present: frozenset[str], *, host_visible: bool) -> CheckFinding:
-    """Whether the hook that specs name is there. ``present``: those hooks that are."""
+    """Whether the hooks that specs name exist. ``present``: those that do."""
     hooks = sorted({each.hook for each in edits if each.uses_cdi and each.cdi_mode is CdiMode.FULL and each.hook})
     if not hooks:
-        return skipped("no CDI spec of ours has a hook")
+        return skipped("no CDI spec of ostler has a hook")
     if not host_visible:
         return skipped("the node's file system cannot be seen from here")
     missing = [hook for hook in hooks if hook not in present]
     if missing:
         return failed(
-            f"{several(missing)} is not there: containers with a GPU do not start",
+            f"{several(missing)} does not exist: containers with a GPU do not start",
             "install nvidia-container-toolkit-base",
         )
     return ok(several(hooks))
@@ -253,7 +253,7 @@ def _hooks(view: NodeView) -> CheckFinding:
 
 
 def _ways(rules: Iterable[Rule]) -> Iterator[EditOptions]:
-    """How the rules give devices, door by door: through the DRA door all is by CDI."""
+    """How the rules pass devices, by door: the DRA door always uses CDI."""
     for rule in rules:
         if rule.door.has(Door.PLUGIN):
             yield rule.edits
@@ -270,19 +270,19 @@ SUBJECT = CheckSubject(
     (
         Check(
             "cdi-runtime",
-            "containerd or CRI-O has CDI on and looks into our folder, where a rule gives devices by CDI",
+            "If a rule passes devices by CDI, containerd or CRI-O has CDI on and reads ostler's folder",
             "Set `enable_cdi` and `cdi_spec_dirs` of the runtime, or `cdi.directory`",
             _runtime,
         ),
         Check(
             "cdi-specs",
             "Specs in the CDI folders can be read, and no device is defined twice",
-            "Correct or remove the file that is named",
+            "Correct or remove the named file",
             _specs,
         ),
         Check(
             "cdi-hook",
-            "The hook that our specs name (`--cdi-hook`) is there and can be run",
+            "The hook that ostler's CDI specs name (`--cdi-hook`) exists and is executable",
             "Install nvidia-container-toolkit-base, or correct the path",
             _hooks,
         ),

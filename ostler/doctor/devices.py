@@ -19,7 +19,7 @@ from ostler.doctor.node import NodeView
 
 
 def judge_driver(vendor: Vendor, gpus: Sequence[PciFunction], sysfs: SysfsFacts) -> CheckFinding:
-    """Whether a vendor's GPUs can compute: bound to its driver, with the device files that it makes."""
+    """Whether a vendor's GPUs can compute: bound to its driver, with the driver's device files."""
     title, drivers, check = vendor.title, " or ".join(vendor.drivers), vendor.check
     assert check is not None
     if not gpus:
@@ -77,7 +77,7 @@ _NO_RULE = "no rule offers NICs"
 
 
 def judge_namespace(*, wanted: bool, host_network: bool, in_pod: bool) -> CheckFinding:
-    """Whether the node's interfaces can be seen. ``wanted``: a rule offers NICs."""
+    """Whether the node's interfaces are visible. ``wanted``: a rule offers NICs."""
     if not wanted:
         return skipped(_NO_RULE)
     if host_network:
@@ -94,10 +94,10 @@ def judge_host_use(devices: Iterable[Device], shown: Offer) -> CheckFinding:
         f"{device.name} ({device.host_use}) as {offered[device.name]}" for device in used if device.name in offered
     ]
     if given:
-        fix = "take its name, address or interface out of the rule, unless a pod is really to have it"
-        return warning(f"the node's own NIC is offered, as a rule names it: {several(given, 3)}", fix)
+        fix = "remove its name, address or interface from the rule, unless a pod should get it"
+        return warning(f"the node's own NIC is offered, because a rule names it: {several(given, 3)}", fix)
     return ok(
-        f"kept back: {several([f'{device.name} ({device.host_use})' for device in used], 3)}"
+        f"withheld: {several([f'{device.name} ({device.host_use})' for device in used], 3)}"
         if used
         else "none in use by the node"
     )
@@ -117,12 +117,12 @@ def judge_firmware(devices: Iterable[Device]) -> CheckFinding:
             f"{model}: " + ", ".join(f"{version} ({several(names, 2)})" for version, names in sorted(versions.items()))
             for model, versions in sorted(mixed.items())
         ]
-        return warning(f"NICs of one model have different firmware: {several(said, 2)}", "bring them to one version")
+        return warning(f"NICs of one model have different firmware: {several(said, 2)}", "update them to one version")
     count = sum(len(names) for versions in models.values() for names in versions.values())
     return (
-        ok(f"{count} NICs tell their firmware, one version for each model")
+        ok(f"{count} NICs report their firmware, one version for each model")
         if count
-        else skipped("no NIC tells its firmware")
+        else skipped("no NIC reports its firmware")
     )
 
 
@@ -143,20 +143,20 @@ NICS = CheckSubject(
     (
         Check(
             "network-namespace",
-            "The host's network namespace, where rules offer NICs",
-            "`hostNetwork: true` in the pod's spec",
+            "If rules offer NICs, the agent is in the host's network namespace",
+            "Set `hostNetwork: true` in the pod's spec",
             _namespace,
         ),
         Check(
             "nic-host-use",
             "No NIC that the node itself uses is offered to pods",
-            "Take its name out of the rule",
+            "Remove its name from the rule",
             _host_use,
         ),
         Check(
             "nic-firmware",
             "NICs of one model have one firmware version",
-            "Bring them to one version",
+            "Update them to one version",
             lambda view: judge_firmware(view.devices()),
         ),
     ),

@@ -32,7 +32,7 @@ from ostler.doctor.check import Check, CheckFinding, CheckSubject, CheckVerdict,
 from ostler.doctor.node import NodeView
 from ostler.drawing.text import plain
 
-_REPORT = "run it again; if it stays, report it with the output of 'ostler doctor -o json'"
+_REPORT = "run it again; if it persists, report it with the output of 'ostler doctor -o json'"
 
 
 class _Run:
@@ -57,7 +57,7 @@ class _Run:
         self._done = (finding, self._clock() - self._began)
 
     def result(self) -> Result:
-        """Wait for it until its deadline."""
+        """Wait for the check until its deadline."""
         self._thread.join(max(0.0, self._began + self.check.deadline - self._clock()))
         finding, seconds = self._done or (
             CheckFinding(CheckVerdict.ERROR, f"failed to check: no result within {self.check.deadline:g} s", _REPORT),
@@ -90,7 +90,7 @@ SUBJECTS: tuple[CheckSubject, ...] = (
 )
 
 NAMES = tuple(check.name for subject in SUBJECTS for check in subject.checks)
-"""Names of all checks; each is there once."""
+"""Names of all checks, each once."""
 
 
 def chosen(names: Iterable[str]) -> tuple[CheckSubject, ...]:
@@ -106,7 +106,7 @@ def chosen(names: Iterable[str]) -> tuple[CheckSubject, ...]:
 
 
 SCHEMA = "ostler.dev/doctor/v1"
-"""Name of the form of the data; a member that changes its meaning gets a new number."""
+"""Name of the data format; its number grows when a member changes its meaning."""
 
 _COLOURS = {
     CheckVerdict.OK: "32",
@@ -119,7 +119,7 @@ _WIDEST_VERDICT = max(len(verdict) for verdict in CheckVerdict)
 
 
 def worst(results: Iterable[Result]) -> CheckVerdict:
-    """The gravest verdict; ``skipped`` where nothing was looked at."""
+    """The most severe verdict; ``skipped`` if nothing was checked."""
     return max(
         (result.finding.verdict for result in results), key=lambda each: each.weight, default=CheckVerdict.SKIPPED
     )
@@ -160,7 +160,7 @@ def text(results: Sequence[Result], *, colour: bool) -> str:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """One line: how many of each verdict, and the names of what is bad."""
+    """One line: the number of each verdict, and the names of failed checks."""
     counts = Counter(result.finding.verdict for result in results)
     parts = [f"{counts[verdict]} {verdict}" for verdict in reversed(CheckVerdict) if counts[verdict]]
     bad = [result.check for result in results if result.finding.verdict.bad]

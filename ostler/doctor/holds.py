@@ -1,4 +1,4 @@
-"""Checks of who has what: whether it is known, whether both doors are served, and what is not given back."""
+"""Checks of holds: whether they are known, whether both doors are served, and which devices are not released."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _RIGHTS = "give the agent's account the rights of the chart (rbac.create), and s
 
 
 def _untold(agent: AgentAnswers) -> str:
-    """Why nothing can be said of holds where they are not told."""
+    """Why the checks of holds are skipped if the agent does not report them."""
     return NO_AGENT if agent.status is None else NOT_TOLD
 
 
 def judge_known(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
-    """Whether all that pods and claims have is known; ``claims``: a rule offers devices through DRA."""
+    """Whether all holds of pods and claims are known; ``claims``: a rule offers devices through DRA."""
     if agent.holds is None:
         return skipped(_untold(agent))
     status = agent.holds.status
@@ -37,7 +37,7 @@ def judge_known(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
 
 
 def judge_both(agent: AgentAnswers, rules: Iterable[Rule]) -> CheckFinding:
-    """Whether rules with door both are served at both doors, also where the Node and not the rule says so."""
+    """Whether devices with door both, by rule or by the Node's label, are served at both doors."""
     acts_otherwise = agent.holds is not None and agent.holds.status.both
     if not acts_otherwise and not any(rule.door is Doors.BOTH for rule in rules):
         return skipped("no rule of the configuration has door both")
@@ -46,7 +46,7 @@ def judge_both(agent: AgentAnswers, rules: Iterable[Rule]) -> CheckFinding:
     if agent.holds.status.both:
         return warning(
             f"door both acts as plugin: {agent.holds.status.both}",
-            "turn the feature gate DRADeviceTaints on in API server, scheduler and controllers (on from 1.36), "
+            "turn on the feature gate DRADeviceTaints in the API server, scheduler and controllers (on since 1.36), "
             "or give the resource door plugin or dra",
         )
     return ok("the API server keeps the taints of devices")
@@ -72,7 +72,7 @@ def judge_draining(agent: AgentAnswers) -> CheckFinding:
 
 
 def judge_processes(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
-    """Whether processes that are left on a device can be seen; ``claims``: a rule offers devices through DRA."""
+    """Whether the agent sees processes left on a device; ``claims``: a rule offers devices through DRA."""
     if not claims:
         return skipped(NO_CLAIMS)
     if agent.holds is None:
@@ -80,13 +80,13 @@ def judge_processes(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
     if agent.holds.status.processes:
         return warning(
             agent.holds.status.processes,
-            "give the agent the node's process ids (hostPID: true in the pod's spec, in the chart hostPID)",
+            "let the agent see the node's processes (hostPID: true in the pod's spec, in the chart hostPID)",
         )
     return ok("the agent sees processes that still use devices")
 
 
 def judge_containers(agent: AgentAnswers) -> CheckFinding:
-    """Whether it can be seen that the containers of a deleted pod have ended."""
+    """Whether the agent sees that the containers of a deleted pod have ended."""
     if agent.holds is None:
         return skipped(_untold(agent))
     if agent.holds.status.containers:
@@ -147,13 +147,13 @@ SUBJECT = CheckSubject(
         Check(
             "holds-processes",
             "The agent sees the processes that still use devices, where claims are served",
-            "`hostPID: true` in the pod's spec",
+            "Set `hostPID: true` in the pod's spec",
             lambda view: judge_processes(view.agent(), claims=_by_claims(view)),
         ),
         Check(
             "holds-containers",
             "The agent sees whether containers of deleted pods still run before it allocates their devices again",
-            "A read-only hostPath volume of `/sys/fs/cgroup`, or `hostPID: true`",
+            "Mount `/sys/fs/cgroup` as a read-only hostPath volume, or set `hostPID: true`",
             lambda view: judge_containers(view.agent()),
         ),
         Check(

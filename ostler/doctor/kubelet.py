@@ -1,4 +1,4 @@
-"""Checks of the way to the kubelet: its folders and sockets, which kubelet it is, and whether it is well."""
+"""Checks of the kubelet: its folders and sockets, which kubelet it is, and whether it is healthy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ostler.doctor.reading import RunningProcess, on_this_node
 
 DEFAULT_ROOT = "/var/lib/kubelet"
 _NAMES = ("kubelet", "kubelite")
-"""Programs that are a kubelet: the plain one, and that of microk8s."""
+"""Names of the kubelet's program: the plain one, and that of microk8s."""
 _SAMPLE = f"{PREFIX}nvidia.com-gpu-00000000.sock"
-"""A socket name as long as ours usually are."""
+"""A socket name of the usual length."""
 _START_KUBELET = "start the kubelet; for another root folder set kubelet.devicePluginDir and kubelet.pluginsRegistryDir"
 
 
@@ -36,7 +36,7 @@ def judge_place(
     if choice is other_way:
         return warning(f"{found} (not used: registration is {choice})", fix)
     if registry and choice is RegistrationChoice.AUTO:
-        return warning(f"{found}; Register is used, and a restarted kubelet must be told again", fix)
+        return warning(f"{found}; the agent calls Register instead, again after each restart of the kubelet", fix)
     return failed(found, fix)
 
 
@@ -48,13 +48,14 @@ def judge_socket(state: str, path: Path) -> CheckFinding:
         return ok(f"{path} answers")
     if state == DEAD:
         return failed(
-            f"no process listens at {path}: the kubelet that made it is gone", "start the kubelet, or look at its log"
+            f"no process listens at {path}: the kubelet that created it is gone",
+            "start the kubelet, or look at its log",
         )
-    return failed(f"there is no socket {path}: no kubelet is here", _START_KUBELET)
+    return failed(f"{path} does not exist: no kubelet runs here", _START_KUBELET)
 
 
 def judge_pod_resources(answers: KubeletAnswers, path: Path, *, needed: bool = False) -> CheckFinding:
-    """What the kubelet says of pods and devices, and how old it is by that.
+    """Whether the pod resources API answers, and the age of the kubelet by its methods.
 
     ``needed``: a rule offers devices through DRA, where none is given as long as it is not known what pods have.
     """
@@ -63,7 +64,7 @@ def judge_pod_resources(answers: KubeletAnswers, path: Path, *, needed: bool = F
         return skipped(f"{path} is closed to this user; run this as root")
     if answers.state == MISSING:
         return lacking(
-            f"there is no socket {path}: who holds devices cannot be told",
+            f"{path} does not exist: the agent cannot know who holds devices",
             "mount the kubelet's pod-resources folder; it exists since 1.15",
         )
     if answers.state == DEAD:
@@ -71,7 +72,7 @@ def judge_pod_resources(answers: KubeletAnswers, path: Path, *, needed: bool = F
     fault = answers.faults.get("GetAllocatableResources", ANSWERED)
     if fault.startswith("UNIMPLEMENTED"):
         return lacking(
-            f"{path} answers, GetAllocatableResources does not: the kubelet is older than 1.23", "update the kubelet"
+            f"{path} answers, but not GetAllocatableResources: the kubelet is older than 1.23", "update the kubelet"
         )
     if fault:
         return failed(
@@ -81,7 +82,7 @@ def judge_pod_resources(answers: KubeletAnswers, path: Path, *, needed: bool = F
 
 
 def _age(fault: str) -> str:
-    """What the answer of ``Get`` for a pod that cannot exist tells of the kubelet's version."""
+    """The kubelet's version, as its answer to ``Get`` for a pod that cannot exist shows."""
     if fault.startswith("UNIMPLEMENTED"):
         return "the kubelet is older than 1.27"
     if "disabled" in fault:
@@ -90,7 +91,7 @@ def _age(fault: str) -> str:
 
 
 def judge_root(kubelets: tuple[RunningProcess, ...], registry: Path, device_plugins: Path) -> CheckFinding:
-    """Whether the kubelet that runs here is the one of the settings."""
+    """Whether the running kubelet is the configured one."""
     if not kubelets:
         return skipped("no kubelet process can be seen from here")
     findings = []
@@ -105,27 +106,27 @@ def judge_root(kubelets: tuple[RunningProcess, ...], registry: Path, device_plug
         found = f"kubelet.devicePluginDir is {device_plugins}, but kubelets have it in {DEFAULT_ROOT}/device-plugins"
         findings.append(warning(f"{found} whatever their root folder is", "leave kubelet.devicePluginDir out"))
     shown = several([f"process {kubelet.pid}" for kubelet in kubelets])
-    return joined(findings, f"{shown}, root folder as in the settings")
+    return joined(findings, f"{shown}, root folder as configured")
 
 
 def judge_health(answer: str | None, address: str) -> CheckFinding:
-    """What the kubelet says of itself; None where nobody answers at its usual address."""
+    """The kubelet's report on its own health; None if nothing answers at its usual address."""
     if answer is None:
-        return skipped(f"nobody answers at {address}; the kubelet reports its health on its own machine alone")
+        return skipped(f"nobody answers at {address}; the kubelet reports its health only on its own machine")
     if answer:
         return failed(
             f"the kubelet is not healthy: {answer}",
-            "look at the kubelet's log; a health check named device-plugin means restart it",
+            "look at the kubelet's log; if its health check device-plugin fails, restart it",
         )
     return ok(f"{address} says ok")
 
 
 def ask_health(address: str) -> str | None:
-    """The kubelet's own words where it is not well, empty where it is, None where nobody answers."""
+    """The kubelet's message if it is unhealthy, empty if it is healthy, None if nothing answers."""
     host, _, port = address.rpartition(":")
     page = ask_page(host, int(port))
     if page.fault:
-        return None  # Not here, or not HTTP: the reader sees that nobody answers.
+        return None  # Not here, or not HTTP: the finding says that nothing answers.
     if page.well:
         return ""
     bad = [line for line in page.text.splitlines() if line.startswith("[-]")]
@@ -172,13 +173,13 @@ SUBJECT = CheckSubject(
     (
         Check(
             "kubelet-device-plugins",
-            "The kubelet's `device-plugins` folder takes our sockets: it is there, writable, and closed to others",
+            "The agent can serve sockets in the kubelet's `device-plugins` folder, which is closed to others",
             "Mount the folder writable, or correct `kubelet.devicePluginDir`",
             lambda view: _place(view, view.settings.kubelet.device_plugin_dir, registry=False),
         ),
         Check(
             "kubelet-registry",
-            "The kubelet's `plugins_registry` folder takes our sockets",
+            "The agent can serve sockets in the kubelet's `plugins_registry` folder",
             "Mount the folder writable, or correct `kubelet.pluginsRegistryDir`",
             lambda view: _place(view, view.settings.kubelet.registry_dir, registry=True),
         ),
@@ -191,13 +192,13 @@ SUBJECT = CheckSubject(
         ),
         Check(
             "kubelet-root",
-            "The kubelet process has the root folder of the settings (`--root-dir`)",
+            "The kubelet's root folder (`--root-dir`) is the configured one",
             "Set `kubelet.pluginsRegistryDir`, in the chart `kubeletRoot`",
             _root,
         ),
         Check(
             "kubelet-health",
-            "The kubelet's own `/healthz`",
+            "The kubelet reports at `/healthz` that it is healthy",
             "Look at the kubelet's log",
             lambda view: judge_health(ask_health(view.kubelet_health), view.kubelet_health),
         ),

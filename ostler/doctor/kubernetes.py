@@ -1,4 +1,4 @@
-"""Checks of what Kubernetes knows of this node, where the settings and the surroundings say that it may be asked.
+"""Checks of what Kubernetes knows about this node, if the API server is used.
 
 The kubelet publishes the numbers there some seconds after it has them, so a difference is
 a warning.
@@ -15,11 +15,11 @@ from ostler.doctor.node import NodeView
 
 _OFF = "the API server is not used (kubernetes.events, node name)"
 _OLDEST = (1, 26)
-"""Where the device plugin API became stable; ostler is tested from 1.34 on."""
+"""The version in which the device plugin API became stable; ostler is tested since 1.34."""
 
 
 def judge_api(answer: NodeAnswer, name: str) -> CheckFinding:
-    """Whether the API server lets us read our Node."""
+    """Whether the API server lets the agent read its Node."""
     if answer.off:
         return skipped(_OFF)
     if answer.node is None:
@@ -28,7 +28,7 @@ def judge_api(answer: NodeAnswer, name: str) -> CheckFinding:
 
 
 def judge_node(answer: NodeAnswer) -> CheckFinding:
-    """Whether the Node is this machine, ready, and of a kubelet that we know."""
+    """Whether the Node is this machine, is ready, and has a supported kubelet."""
     if answer.node is None:
         return skipped(_OFF if answer.off else "the Node could not be read")
     if answer.identity:
@@ -47,7 +47,7 @@ def judge_node(answer: NodeAnswer) -> CheckFinding:
 
 def judge_allocatable(allocatable: Mapping[str, str], agent: Mapping[str, int]) -> CheckFinding:
     """Whether the Node shows as many devices as the agent. ``allocatable``: the Node's quantities."""
-    fix = "wait some seconds; if it stays, see the checks registration and kubelet-devices"
+    fix = "wait a few seconds; if it persists, see the checks registration and kubelet-devices"
     findings = [
         warning(f"{name}: {allocatable.get(name, '0')} allocatable on the Node, the agent shows {count}", fix)
         for name, count in sorted(agent.items())
@@ -58,7 +58,7 @@ def judge_allocatable(allocatable: Mapping[str, str], agent: Mapping[str, int]) 
 
 
 def judge_right(reasons: Iterable[str]) -> CheckFinding | None:
-    """That the agent cannot write the Node's allocatable, by the reasons of its status; None where it can."""
+    """Why the agent cannot write the Node's allocatable, from its status; None if it can."""
     from ostler.agent.node_status import LEFT
 
     fix = "let the agent patch nodes/status of its Node, or set kubernetes.patchAllocatable to off"
@@ -97,20 +97,20 @@ SUBJECT = CheckSubject(
     (
         Check(
             "kubernetes-api",
-            "The API server answers and lets us read our Node, where it is used",
+            "If the API server is used, it answers and lets the agent read its Node",
             "Give a service account that may get nodes, or a kubeconfig",
             lambda view: judge_api(view.node(), view.settings.node_name),
         ),
         Check(
             "kubernetes-node",
-            "The Node of our name is this machine, ready, and its kubelet is new enough",
+            "The Node with the configured name is this machine and ready, and its kubelet is new enough",
             "Give this node's own name with `--node-name`",
             lambda view: judge_node(view.node()),
         ),
         Check(
             "kubernetes-allocatable",
-            "The Node's allocatable has as many devices as the agent shows healthy",
-            "Wait some seconds; then see the checks of the registration",
+            "The Node's allocatable has as many devices as the agent shows as healthy",
+            "Wait a few seconds; then see the checks of registration",
             _allocatable,
         ),
     ),

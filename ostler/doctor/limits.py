@@ -1,4 +1,4 @@
-"""Checks of limits that are met silently: inotify, open files, room on disk."""
+"""Checks of limits that are exhausted silently: inotify, open files, disk space."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ostler.doctor.node import NodeView
 from ostler.doctor.reading import number_of, pids, text_of
 
 _SCARCE = 8
-"""Inotify instances that should be left: kubelet, runtime and other agents need some, too."""
+"""Inotify instances that should be left: kubelet, runtime and other agents need some too."""
 _FEW_FILES = 1024
-"""Open files that an agent may well need: a stream per resource, sockets, libraries of drivers."""
+"""Open files that an agent may need: a stream per resource, sockets, libraries of drivers."""
 _FULL = 0.9
 _LITTLE = 64 << 20
-"""Bytes free on a disk below which somebody should be told; a state folder needs some 100 KiB."""
+"""Free bytes on a disk below which the check warns; a state folder needs some 100 KiB."""
 _NOTHING = 1 << 20
 _FEW_INODES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class InotifyUse:
-    """Limits of one user, None where unknown, and what the processes that can be seen use of them."""
+    """Limits of one user, None where unknown, and what the visible processes use of them."""
 
     uid: int
     max_instances: int | None
@@ -37,14 +37,14 @@ class InotifyUse:
 
 
 def judge_instances(use: InotifyUse, refusal: str = "") -> CheckFinding:
-    """Whether inotify can still be had; ``refusal``: why the kernel gave none when it was asked, empty if it did.
+    """Whether inotify instances are left; ``refusal``: why the kernel refused one, empty if it did not.
 
     Asked besides counting, because a pod sees its own processes alone and the limit holds for all of the user's.
     """
     if refusal:
         most = "" if use.max_instances is None else f" (the limit is {use.max_instances})"
         return warning(
-            f"user {use.uid} gets no inotify instance any more: {refusal}{most}; the agent looks at folders instead",
+            f"user {use.uid} cannot get another inotify instance: {refusal}{most}; the agent polls folders instead",
             f"sysctl fs.inotify.max_user_instances={max(8192, 2 * (use.max_instances or 0))}",
         )
     if use.max_instances is None:
@@ -52,7 +52,7 @@ def judge_instances(use: InotifyUse, refusal: str = "") -> CheckFinding:
     found = f"user {use.uid} has {use.instances} of {use.max_instances} inotify instances in use"
     if use.max_instances - use.instances < _SCARCE:
         return warning(
-            f"{found}: the agent looks at folders four times a second instead when none is left",
+            f"{found}: when none is left, the agent checks folders four times a second instead",
             f"sysctl fs.inotify.max_user_instances={max(8192, 2 * use.max_instances)}",
         )
     return ok(found)
@@ -69,7 +69,7 @@ def judge_watches(use: InotifyUse) -> CheckFinding:
 
 
 def read_inotify(proc: Path, uid: int) -> InotifyUse:
-    """Limits and use of a user; processes that cannot be seen or looked into are not counted."""
+    """A user's limits and use; processes that are invisible or unreadable are not counted."""
     instances = watches = 0
     for pid in pids(proc):
         for descriptor in _inotify_descriptors(proc / str(pid), uid):
@@ -87,7 +87,7 @@ def read_inotify(proc: Path, uid: int) -> InotifyUse:
 
 
 def refused_inotify(open_watch: Callable[[], Inotify] = open_inotify) -> str:
-    """Why the kernel gives no inotify instance, empty where it does; it is given back at once."""
+    """Why the kernel refuses an inotify instance, empty if it grants one, which is closed at once."""
     try:
         open_watch().close()
     except OSError as error:
@@ -154,7 +154,7 @@ def read_files(proc: Path, pid: int | str) -> FileUse:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is free in the file system of a folder; ``inodes`` None where the file system has no such limit."""
+    """Free space in a folder's file system; ``inodes`` is None if the file system has no such limit."""
 
     folder: Path
     bytes: int
@@ -170,18 +170,18 @@ def judge_room(rooms: Iterable[Room]) -> CheckFinding:
 
 
 def _judge_one(room: Room) -> CheckFinding | None:
-    fix = f"make room on the file system of {room.folder}"
+    fix = f"free space on the file system of {room.folder}"
     if room.bytes < _NOTHING:
-        return failed(f"{room.folder} has {_size(room.bytes)} free: state and CDI specs cannot be written", fix)
+        return failed(f"{room.folder} has {_size(room.bytes)} free: ostler cannot write state and CDI specs", fix)
     if room.inodes is not None and room.inodes < _FEW_INODES:
-        return failed(f"{room.folder} has {room.inodes} inodes free: no file can be added soon", fix)
+        return failed(f"{room.folder} has {room.inodes} inodes free: soon no file can be created", fix)
     if room.bytes < _LITTLE:
         return warning(f"{room.folder} has only {_size(room.bytes)} free", fix)
     return None
 
 
 def read_room(folder: Path) -> Room | None:
-    """What is free where ``folder`` is or would be; None where that cannot be seen."""
+    """Free space where ``folder`` is or would be; None if that cannot be read."""
     for place in (folder, *folder.parents):
         try:
             status = os.statvfs(place)
@@ -218,26 +218,26 @@ SUBJECT = CheckSubject(
     (
         Check(
             "inotify-instances",
-            "Inotify instances left for our user (`fs.inotify.max_user_instances`)",
-            "Raise `fs.inotify.max_user_instances`; until then folders are looked at four times a second",
+            "The agent's user has inotify instances left (`fs.inotify.max_user_instances`)",
+            "Raise `fs.inotify.max_user_instances`; until then the agent checks folders four times a second",
             lambda view: judge_instances(read_inotify(view.proc, os.geteuid()), refused_inotify()),
         ),
         Check(
             "inotify-watches",
-            "Inotify watches left for our user (`fs.inotify.max_user_watches`)",
+            "The agent's user has inotify watches left (`fs.inotify.max_user_watches`)",
             "Raise `fs.inotify.max_user_watches`",
             lambda view: judge_watches(read_inotify(view.proc, os.geteuid())),
         ),
         Check(
             "open-files",
-            "Open files of the agent against its limit, and of the machine against `fs.file-max`",
+            "The agent's open files are below its limit, and the machine's below `fs.file-max`",
             "Raise `LimitNOFILE` of the unit, or the runtime's limit",
             _files,
         ),
         Check(
             "disk-space",
-            "Bytes and inodes left for the state folder, the kubelet's folder and the CDI folder",
-            "Make room on the file system that is named",
+            "The state folder, the kubelet's folder and the CDI folder have bytes and inodes left",
+            "Free space on the named file system",
             _room,
         ),
     ),

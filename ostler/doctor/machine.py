@@ -1,4 +1,4 @@
-"""Checks of the machine: which one it is, its clock, the rights that it gives us, and how it reports hardware events.
+"""Checks of the machine: its id, its clock, the rights of this process, and how it reports hardware events.
 
 Nothing fails without hardware events; changes of hardware are only seen later.
 """
@@ -18,31 +18,31 @@ from ostler.doctor.node import NodeView
 from ostler.doctor.reading import text_of
 
 _EARLIEST = 1_735_689_600.0
-"""Unix seconds of 2025-01-01: a clock before that is wrong, this program is younger."""
+"""Unix seconds of 2025-01-01: an earlier clock is wrong, because this program is younger."""
 _UNSYNCHRONISED = 0x40
 """STA_UNSYNC of adjtimex(2)."""
 _STATUS_OFFSET = 40
 """Bytes before ``status`` in ``struct timex`` where a long has 8."""
 _RUNTIMES_PROFILES = ("cri-containerd.apparmor.d", "crio-default", "docker-default")
-"""AppArmor profiles that container runtimes give every container: they let it do all that an agent does."""
+"""AppArmor profiles that container runtimes give every container: they allow all that an agent does."""
 _ALL_CAPABILITIES = "cap_last_cap"
 
 
 def judge_machine_id(text: str | None) -> CheckFinding:
-    """Whether the machine says who it is; ``text`` is the content of /etc/machine-id."""
+    """Whether the machine has an id; ``text`` is the content of /etc/machine-id."""
     fix = "run 'systemd-machine-id-setup'; in a pod mount the host's /etc/machine-id read-only"
     if text is None:
-        return warning("/etc/machine-id cannot be read: a Node object cannot be compared with this machine", fix)
+        return warning("cannot read /etc/machine-id: ostler cannot tell whether a Node object is this machine's", fix)
     if len(text) != 32 or not all(letter in "0123456789abcdef" for letter in text):
         shown = repr(text[:40]) if text else "empty"
         return warning(f"/etc/machine-id is {shown}, not 32 hexadecimal digits", fix)
     # Not shown: reports are sent to others, and the id is not meant for them.
-    return ok("there, 32 hexadecimal digits")
+    return ok("present, 32 hexadecimal digits")
 
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
-    """``now`` and ``booted`` in Unix seconds; ``synchronised`` None where the kernel does not tell."""
+    """``now`` and ``booted`` in Unix seconds; ``synchronised`` is None if the kernel does not say."""
 
     now: float
     booted: float | None
@@ -50,12 +50,12 @@ class ClockFacts:
 
 
 def judge_clock(clock: ClockFacts) -> CheckFinding:
-    """Whether the time can be right."""
+    """Whether the clock is plausible."""
     fix = "set the clock and run a time service (chrony, systemd-timesyncd)"
     if clock.now < _EARLIEST:
         return failed(f"the clock is at {clock.now:.0f} s after 1970, which is years ago", fix)
     if clock.booted is not None and clock.booted > clock.now + 1:
-        return failed(f"the machine was started {clock.booted - clock.now:.0f} s in the future", fix)
+        return failed(f"the boot time is {clock.booted - clock.now:.0f} s in the future", fix)
     if clock.synchronised is None:
         return skipped("the kernel does not say whether the clock is synchronised")
     if not clock.synchronised:
@@ -64,14 +64,14 @@ def judge_clock(clock: ClockFacts) -> CheckFinding:
 
 
 def read_synchronised() -> bool | None:
-    """Whether the kernel's clock is disciplined by a time service; only asks, nothing is set."""
+    """Whether the kernel's clock is disciplined by a time service; only reads, sets nothing."""
     if ctypes.sizeof(ctypes.c_long) != 8:
         return None
     buffer = ctypes.create_string_buffer(512)
     try:
         state = ctypes.CDLL(None).adjtimex(buffer)
     except (OSError, AttributeError):
-        return None  # Another C library, or a filter of system calls: the reader sees that it is not known.
+        return None  # Another C library, or a filter of system calls: the finding says that it is unknown.
     if state < 0:
         return None
     (status,) = struct.unpack_from("=i", buffer, _STATUS_OFFSET)
@@ -88,7 +88,7 @@ def _booted(proc: Path) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RightsFacts:
-    """Of a process: effective user, effective capabilities and the highest one that the kernel has."""
+    """A process's effective user and capabilities, and the kernel's highest capability."""
 
     pid: int | str
     uid: int
@@ -103,14 +103,14 @@ def judge_rights(facts: RightsFacts | None, whose: str) -> CheckFinding:
         return skipped(f"the rights of {whose} cannot be seen from here")
     if facts.uid != 0:
         found = f"{whose} runs as user {facts.uid}; the kubelet's folders and the agent's socket are root's"
-        return warning(found, "run it as root; as another user some checks see less than there is")
+        return warning(found, "run it as root; as another user some checks do not see everything")
     count = facts.capabilities.bit_count()
     seccomp = ", system calls filtered" if facts.filtered else ""
     return ok(f"{whose} runs as root with {count} of {facts.last_capability + 1} capabilities{seccomp}")
 
 
 def read_rights(proc: Path, pid: int | str) -> RightsFacts | None:
-    """The rights of a process; None where it cannot be seen."""
+    """The rights of a process; None if it is invisible."""
     text = text_of(proc / str(pid) / "status")
     if text is None:
         return None
@@ -134,11 +134,11 @@ class SecurityFacts:
 
 
 def judge_security(facts: SecurityFacts) -> CheckFinding:
-    """What a security module may forbid us."""
+    """Whether a security module may block the agent."""
     if facts.selinux == "enforcing" and ":container_t:" in facts.context:
         return failed(
             f"SELinux is enforcing and the context is {facts.context}: the kubelet's sockets cannot be reached",
-            "give the pod seLinuxOptions with a type that may, such as spc_t",
+            "give the pod seLinuxOptions with a type that may reach them, such as spc_t",
         )
     if facts.selinux:
         return ok(f"SELinux is {facts.selinux}, the context is {facts.context or 'unknown'}")
@@ -165,7 +165,7 @@ def read_security(sys: Path, proc: Path, pid: int | str) -> SecurityFacts:
 
 
 def whose(view: NodeView) -> tuple[int | str, str]:
-    """The process that matters: the agent's where it answers and can be seen, else our own; and its name."""
+    """The process to examine, and its name: the agent's if it answers and is visible, else this one."""
     pid = view.agent().pid
     if pid is not None and any(process.pid == pid and process.runs_agent for process in view.processes()):
         return pid, "the agent"
@@ -182,19 +182,19 @@ SUBJECT = CheckSubject(
     (
         Check(
             "machine-id",
-            "`/etc/machine-id` is readable, by which the agent tells whether a Node object is this machine's",
+            "`/etc/machine-id` is readable; it tells the agent whether a Node object is this machine's",
             "Run `systemd-machine-id-setup`; in a pod mount the host's file read-only",
             lambda view: judge_machine_id(text_of(view.host / "etc/machine-id")),
         ),
         Check(
             "clock",
-            "The clock is synchronised, not years off, and the boot is not in the future",
+            "The clock is synchronised and plausible",
             "Run a time service (chrony, systemd-timesyncd)",
             lambda view: judge_clock(ClockFacts(view.clock(), _booted(view.proc), read_synchronised())),
         ),
         Check(
             "rights",
-            "The user and capabilities of the agent, or of the command where no agent answers",
+            "The agent, or this command if no agent answers, runs as root; its capabilities",
             "Run it as root",
             _rights,
         ),
@@ -209,28 +209,28 @@ SUBJECT = CheckSubject(
 
 
 def judge_uevents(reach: Reach, fault: str, fix: str, *, interfaces: bool = True) -> CheckFinding:
-    """Who tells of devices. ``fault``: why no uevents can be had in that way, with its fix; empty for nothing.
+    """Where events of devices come from. ``fault``: why uevents are unavailable, with its fix; empty for none.
 
     ``interfaces``: whether a rule is about NICs; from the kernel only events of network interfaces are ever missed.
     """
     if reach.state is EventState.POLLING:
-        return warning(f"folders are compared instead of uevents: {reach.missed}", reach.hint)
+        return warning(f"the agent polls folders instead of receiving uevents: {reach.missed}", reach.hint)
     if fault:
-        return warning(f"folders are compared instead of uevents: {fault}", fix)
+        return warning(f"the agent polls folders instead of receiving uevents: {fault}", fix)
     if reach.missed and not interfaces:
-        return ok("uevents of the kernel, but for network interfaces, which no rule is about")
+        return ok("uevents of the kernel, except for network interfaces, which no rule concerns")
     if reach.missed:
         return warning(f"uevents of the kernel; {reach.missed}", reach.hint)
     if reach.state is EventState.UDEV:
         return ok("uevents of udevd")
-    return ok(f"uevents of the kernel, no udevd in sight ({reach.hint})" if reach.hint else "uevents of the kernel")
+    return ok(f"uevents of the kernel; found no udevd ({reach.hint})" if reach.hint else "uevents of the kernel")
 
 
 def judge_rtnetlink(links: int | None, fault: str) -> CheckFinding:
-    """Whether changes of interfaces are told; ``links`` None where it failed."""
+    """Whether the kernel reports changes of interfaces; ``links`` is None if listing failed."""
     if links is None:
         return warning(
-            f"links cannot be listed: {fault}", "allow netlink sockets (AF_NETLINK) in the unit or the seccomp profile"
+            f"cannot list links: {fault}", "allow netlink sockets (AF_NETLINK) in the unit or the seccomp profile"
         )
     return ok(f"answers, {links} links")
 
@@ -267,8 +267,8 @@ EVENTS = CheckSubject(
     (
         Check(
             "uevents",
-            "libudev, `/run/udev` and the network namespace: from where the agent hears of devices",
-            "`hostNetwork: true`, a read-only mount of `/run/udev`, libudev.so.1 in the image",
+            "The agent can receive udev's events: libudev, `/run/udev` and the network namespace",
+            "Set `hostNetwork: true`, mount `/run/udev` read-only, and have libudev.so.1 in the image",
             _uevents,
             hardware=True,
         ),

@@ -39,7 +39,7 @@ _DISPLAY_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 
 
 class NodeView:
-    """One node, looked at once.
+    """One node, read once.
 
     ``loaded``: the settings with their notes; ``problems``: what is wrong with the configuration, and then ``loaded``
     has the defaults. ``host``: where the node's /etc, /run and /var are. ``clock``: Unix seconds; ``pause``: waits for
@@ -71,19 +71,19 @@ class NodeView:
         self.uid = os.geteuid() if uid is None else uid
         self.kubelet_health = kubelet_health
         self.agent: Once[AgentAnswers] = Once(lambda: ask_agent(self.settings.socket))
-        """What the running agent says."""
+        """The running agent's answers."""
         self.kubelet: Once[KubeletAnswers] = Once(lambda: ask_kubelet(self.pod_resources))
-        """What the kubelet says of devices and pods."""
+        """The kubelet's answers about devices and pods."""
         self.processes: Once[tuple[RunningProcess, ...]] = Once(lambda: processes(self.proc))
-        """Processes that can be seen from here."""
+        """Visible processes."""
         self.facts: Once[NodeFacts] = Once(self._read_facts)
-        """What the kernel shows of devices; NVIDIA's driver is not asked."""
+        """What the kernel shows of devices, without NVIDIA's driver."""
         self.devices: Once[tuple[Device, ...]] = Once(self._make_devices)
-        """Devices by those facts."""
+        """Devices derived from ``pci``."""
         self.node: Once[NodeAnswer] = Once(self._ask_node)
-        """Our Node object, where the API server may be asked."""
+        """This machine's Node object, if the API server is used."""
         self.nvml: Once[NvmlAnswer] = Once(self._ask_nvml)
-        """What NVIDIA's management library says, asked in a process of its own."""
+        """The answer of NVIDIA's management library, called in a separate process."""
 
     @property
     def proc(self) -> Path:
@@ -107,7 +107,7 @@ class NodeView:
 
     @property
     def kubelet_root(self) -> Path:
-        """The kubelet's root folder as the settings have it: the plugin registry follows it."""
+        """The configured root folder of the kubelet, above its plugin registry."""
         return self.settings.kubelet.registry_dir.parent
 
     @property
@@ -127,7 +127,7 @@ class NodeView:
 
     @property
     def quiesced(self) -> str | None:
-        """Why the driver must be left alone now; None when it need not be."""
+        """Why the driver is quiesced; None if it is not."""
         return Quiesce(self.settings.state_dir / "quiesce.json", self.proc).reason
 
     def gpu_functions(self, vendor: str) -> tuple[PciFunction, ...]:
@@ -165,7 +165,7 @@ Fact = TypeVar("Fact")
 
 
 class Once(Generic[Fact]):
-    """Calls ``read`` at most once; what it raised is raised again for every asker."""
+    """Calls ``read`` at most once; an exception is raised again for every caller."""
 
     def __init__(self, read: Callable[[], Fact]) -> None:
         self._read = read

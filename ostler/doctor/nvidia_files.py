@@ -26,7 +26,7 @@ from ostler.doctor.reading import read_toml, text_of
 _MAJOR = 195
 _CONTROL_MINOR = 255
 _NO_DRIVER = "NVIDIA's kernel module is not loaded"
-_MAKE = "run 'nvidia-modprobe -c 0 -u' (once per boot; nvidia-persistenced does it, too)"
+_MAKE = "run 'nvidia-modprobe -c 0 -u' (once per boot; nvidia-persistenced does it too)"
 _LINKS = "run 'nvidia-ctk system create-dev-char-symlinks --create-all' at every boot"
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 _ALL_RW = 0o666
@@ -47,7 +47,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What lies at a path: numbers, None for something that is no character device; and its permission bits."""
+    """A path's device numbers, None if it is not a character device, and its permission bits."""
 
     numbers: tuple[int, int] | None
     mode: int
@@ -68,10 +68,10 @@ def expected_files(
 
 
 def judge_files(expected: Iterable[Expected], found: Mapping[str, Found]) -> CheckFinding:
-    """Whether every file is there and right. ``found``: by name; what is missing is left out."""
+    """Whether every file exists and is right. ``found``: by name, without missing ones."""
     expected = list(expected)
     findings = [finding for each in expected if (finding := _judge_file(each, found.get(each.name))) is not None]
-    return joined(findings, f"{len(expected)} files are there, with the driver's numbers")
+    return joined(findings, f"{len(expected)} files exist, with the driver's numbers")
 
 
 def _judge_file(expected: Expected, found: Found | None) -> CheckFinding | None:
@@ -81,7 +81,7 @@ def _judge_file(expected: Expected, found: Found | None) -> CheckFinding | None:
             return failed(f"{path} is missing", _MAKE)
         return warning(f"{path} is missing", _MAKE)
     if found.numbers is None:
-        return failed(f"{path} is no device file", f"remove what lies there, then {_MAKE}")
+        return failed(f"{path} is not a device file", f"remove it, then {_MAKE}")
     if found.numbers[1] != expected.minor or (expected.major is not None and found.numbers[0] != expected.major):
         major = "?" if expected.major is None else expected.major
         wrong = (
@@ -103,9 +103,9 @@ def judge_links(files: Mapping[str, tuple[int, int]], targets: Mapping[tuple[int
         name for name, numbers in sorted(files.items()) if numbers in targets and targets[numbers] != f"/dev/{name}"
     ]
     if missing or wrong:
-        found = f"/dev/char has no right link for {several(missing + wrong, 3)}: with systemd's cgroup driver"
+        found = f"/dev/char has no correct link for {several(missing + wrong, 3)}: with systemd's cgroup driver"
         return warning(f"{found} containers lose their GPUs at 'systemctl daemon-reload'", _LINKS)
-    return ok(f"{len(files)} links are there")
+    return ok(f"{len(files)} links exist")
 
 
 def read_majors(proc: Path) -> dict[str, int]:
@@ -123,7 +123,7 @@ def read_gpu_minors(proc: Path) -> tuple[int, ...]:
 
 
 def read_files(dev: Path, names: Iterable[str], stat: StatDevice) -> dict[str, Found]:
-    """What lies below ``dev`` under these names."""
+    """The files below ``dev`` with these names."""
     found = {}
     for name in names:
         path = str(dev / name)
@@ -131,7 +131,7 @@ def read_files(dev: Path, names: Iterable[str], stat: StatDevice) -> dict[str, F
             numbers = stat(path)
             mode = os.lstat(path).st_mode & 0o7777
         except OSError:
-            continue  # Missing, or hidden; the reader sees that it is not there.
+            continue  # Missing or hidden; the finding says that it is missing.
         found[name] = Found(numbers[1:] if numbers is not None and numbers[0] == "c" else None, mode)
     return found
 
@@ -144,7 +144,7 @@ def read_links(dev: Path, numbers: Iterable[tuple[int, int]]) -> dict[tuple[int,
         try:
             target = os.path.normpath(link.parent / link.readlink())
         except OSError:
-            continue  # Missing, which is what is looked for.
+            continue  # Missing, which the check looks for.
         found[major, minor] = f"/dev{target.removeprefix(str(dev))}" if target.startswith(str(dev)) else target
     return found
 
@@ -180,14 +180,14 @@ def _links(view: NodeView) -> CheckFinding:
 CHECKS = (
     Check(
         "nvidia-device-files",
-        "NVIDIA's device files (control, GPUs, UVM, MIG) are there, with the driver's numbers and open to all",
+        "NVIDIA's device files (control, GPUs, UVM, MIG) exist, have the driver's numbers and are open to all",
         "Run `nvidia-modprobe -c 0 -u`; set `NVreg_DeviceFileMode=0666`",
         _files,
         hardware=True,
     ),
     Check(
         "nvidia-char-links",
-        "`/dev/char/MAJOR:MINOR` links to each of them, or containers lose their GPUs at `systemctl daemon-reload`",
+        "`/dev/char/MAJOR:MINOR` links to each; otherwise containers lose their GPUs at `systemctl daemon-reload`",
         "Run `nvidia-ctk system create-dev-char-symlinks --create-all` at every boot",
         _links,
         hardware=True,
@@ -201,7 +201,7 @@ _INSTALL = "install nvidia-container-toolkit and run 'nvidia-ctk runtime configu
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """What NVIDIA's runtime lets a container ask for: ``variable`` also without privilege, ``mounts``."""
+    """How NVIDIA's runtime lets a container request GPUs: ``variable`` without privilege, ``mounts``."""
 
     variable: bool = True
     mounts: bool = False
@@ -210,12 +210,12 @@ class RuntimeOptions:
 def judge_runtime_options(
     strategies: frozenset[ListStrategy], runtime: Runtime | None, options: RuntimeOptions | None, *, specs: bool
 ) -> CheckFinding:
-    """Whether devices that are named reach containers, and only those of the pods that have them.
+    """Whether named devices reach the containers of the pods that have them, and no others.
 
     ``specs``: device nodes are part of the answers as well, so that containers have those in any case.
     """
     if not strategies:
-        return skipped("no rule names NVIDIA GPUs by variable or mount")
+        return skipped("no rule passes NVIDIA GPUs by variable or mount")
     if runtime is None or runtime.fault:
         return skipped("no configuration of containerd or CRI-O can be seen from here")
     named = runtime.runtimes_with("nvidia")
@@ -231,7 +231,7 @@ def judge_runtime_options(
         )
     if options is not None and options.variable:
         return warning(
-            f"/{FILE} lets every image ask for all GPUs by a variable of its own",
+            f"/{FILE} lets every image request all GPUs by an environment variable",
             "set accept-nvidia-visible-devices-envvar-when-unprivileged = false there and use another strategy:"
             " volume-mounts or cdi-cri",
         )
@@ -247,7 +247,7 @@ def _words(strategies: frozenset[ListStrategy]) -> str:
 
 
 def strategies_of(rules: Iterable[Rule]) -> tuple[frozenset[ListStrategy], bool]:
-    """Strategies of rules for GPUs which need NVIDIA's runtime; whether those rules give device nodes, too."""
+    """Strategies of GPU rules that need NVIDIA's runtime; whether those rules also pass device nodes."""
     kinds = (DeviceKind.GPU, DeviceKind.MIG)
     given = [
         rule.edits
@@ -262,7 +262,7 @@ def strategies_of(rules: Iterable[Rule]) -> tuple[frozenset[ListStrategy], bool]
 
 
 def read_options(host: Path) -> RuntimeOptions | None:
-    """The options of NVIDIA's runtime; None where its file is missing. Raises OSError, ValueError."""
+    """The options of NVIDIA's runtime; None if its file is missing. Raises OSError, ValueError."""
     try:
         table = read_toml(host / FILE)
     except FileNotFoundError:
@@ -282,7 +282,7 @@ def _runtime(view: NodeView) -> CheckFinding:
 
 RUNTIME_CHECK = Check(
     "nvidia-runtime",
-    "The runtime has NVIDIA's runtime where rules name GPUs by variable or mount, and it gives pods only their own",
+    "If rules pass GPUs by variable or mount, the node has NVIDIA's runtime, and it gives pods only their own",
     "Run `nvidia-ctk runtime configure`, or use the strategy `cdi-cri`",
     _runtime,
     hardware=True,

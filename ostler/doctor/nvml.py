@@ -44,7 +44,7 @@ def judge_answer(answer: NvmlAnswer, functions: Sequence[PciFunction]) -> CheckF
 
 
 _FIXES = {
-    NVML_HANGS: "see 'dmesg' for Xid messages; restart the node, as a driver that hangs does not come back",
+    NVML_HANGS: "see 'dmesg' for Xid messages; restart the node, because a driver that hangs does not recover",
     LIBRARY_NOT_FOUND: "install the driver, or set nvidia.driverRoot (with driver containers /run/nvidia/driver)",
     LIBRARY_NOT_LOADABLE: "install the driver for this machine's architecture and C library",
     "DRIVER_NOT_LOADED": "run 'modprobe nvidia'",
@@ -56,7 +56,7 @@ _OTHERWISE = "run 'nvidia-smi' and see 'dmesg'; install the driver again if both
 
 
 def judge_versions(module: str | None, library: str | None, status: str) -> CheckFinding:
-    """Whether the library belongs to the loaded module; each None where it is not known."""
+    """Whether the library belongs to the loaded module; each is None if unknown."""
     fix = "unload the old module ('ostler quiesce', rmmod) and load the new one, or restart the node"
     if module is None:
         return skipped("the kernel module is not loaded")
@@ -65,12 +65,12 @@ def judge_versions(module: str | None, library: str | None, status: str) -> Chec
     if status == _MISMATCH:
         return failed(f"NVML says that it does not belong to the loaded kernel module {module}", fix)
     if library is None:
-        return skipped("the library's version cannot be told from its file")
+        return skipped("the name of the library's file has no version")
     return ok(f"library and module are {module}")
 
 
 def library_version(driver_root: Path, library: Path | None) -> str | None:
-    """The version in the name of the library's file; None where there is no file or no version in its name."""
+    """The version in the name of the library's file; None if there is no file, or no version in its name."""
     candidates = [library] if library is not None else [driver_root / folder / SONAME for folder in FOLDERS]
     for candidate in candidates:
         if os.path.isfile(candidate):  # noqa: PTH113 - False for what this user may not see
@@ -80,9 +80,9 @@ def library_version(driver_root: Path, library: Path | None) -> str | None:
 
 
 def _quiet(view: NodeView) -> CheckFinding | None:
-    """Why NVML is not asked; None when it is."""
+    """Why NVML is not called; None if it is."""
     reason = view.quiesced
-    return None if reason is None else skipped(f"quiesced ({reason}): the driver is left alone")
+    return None if reason is None else skipped(f"quiesced ({reason}): ostler does not use the driver")
 
 
 def _versions(view: NodeView) -> CheckFinding:
@@ -111,8 +111,8 @@ def judge_module(gpus: Sequence[PciFunction], version: str | None, reason: str |
     if all(gpu.driver == "vfio-pci" for gpu in gpus):
         return skipped("every NVIDIA GPU is bound to vfio-pci")
     return failed(
-        f"{len(gpus)} NVIDIA GPUs are on the PCI bus and the kernel module nvidia is not loaded",
-        "install the driver and run 'modprobe nvidia'; with the driver in a container wait for it",
+        f"{len(gpus)} NVIDIA GPUs are on the PCI bus, but the kernel module nvidia is not loaded",
+        "install the driver and run 'modprobe nvidia'; if a container installs the driver, wait for it",
     )
 
 
@@ -135,7 +135,7 @@ def judge_binding(gpus: Sequence[PciFunction]) -> CheckFinding:
 
 
 def judge_nouveau(gpus: Sequence[PciFunction], *, loaded: bool) -> CheckFinding:
-    """Whether the open driver for displays has taken GPUs that are to compute."""
+    """Whether the open display driver has taken GPUs meant for computing."""
     fix = "write 'blacklist nouveau' to /etc/modprobe.d/nouveau.conf, rebuild the initramfs, and restart the node"
     taken = [gpu.address for gpu in gpus if gpu.driver == "nouveau"]
     if taken:
@@ -156,7 +156,7 @@ def _module(view: NodeView) -> CheckFinding:
 DRIVER_CHECKS = (
     Check(
         "nvidia-module",
-        "NVIDIA's kernel module is loaded where there are GPUs of theirs",
+        "On a node with NVIDIA GPUs, NVIDIA's kernel module is loaded",
         "Install the driver and run `modprobe nvidia`",
         _module,
         hardware=True,
@@ -181,7 +181,7 @@ DRIVER_CHECKS = (
 CHECKS = (
     Check(
         "nvml",
-        "NVML can be loaded and answers for every GPU (asked in a process of its own, which may hang)",
+        "NVML can be loaded and answers for every GPU (called in a separate process, which may hang)",
         "Install the driver, or set `nvidia.driverRoot`; see `dmesg` for Xid messages",
         lambda view: _quiet(view) or judge_answer(view.nvml(), view.gpu_functions(VENDOR)),
         hardware=True,

@@ -1,4 +1,4 @@
-"""The process that asks NVML for the checks: prints one line of JSON and ends.
+"""The process that calls NVML for the checks: prints one line of JSON and ends.
 
 Arguments: the driver root, the library (empty to search), the proc file system.
 """
@@ -15,7 +15,7 @@ from node.inventory.nvidia.nvml import NvmlSource
 
 
 def main(driver_root: str, library: str, proc: str) -> None:
-    """Read NVML once and print what it says."""
+    """Read NVML once and print the result."""
     source = NvmlSource(Path(driver_root), Path(library) if library else None, proc=Path(proc))
     facts = source.read().nvml or NvmlFacts()
     lost = [f"GPU {gpu.index} ({gpu.uuid or gpu.bus_id or 'unknown'}): {gpu.error}" for gpu in facts.gpus if gpu.error]

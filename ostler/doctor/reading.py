@@ -1,4 +1,4 @@
-"""Small files and processes as they can be seen from here; nothing where there is none, or this user may not look.
+"""Reads small files and processes; nothing for what does not exist or this user may not read.
 
 On the node all processes can be seen, in a pod without hostPID only the pod's own.
 """
@@ -20,7 +20,7 @@ MAX_SETTINGS = 1 << 20
 
 
 def text_of(path: Path) -> str | None:
-    """The file's text without surrounding white space; None where it is missing or refused."""
+    """The file's text without surrounding white space; None if it is missing or unreadable."""
     try:
         return read_now(str(path))
     except OSError:
@@ -33,7 +33,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def hidden(path: Path) -> bool:
-    """Whether this user may not even see whether there is something at the path."""
+    """Whether this user may not even see whether the path exists."""
     try:
         path.lstat()
     except PermissionError:
@@ -44,7 +44,7 @@ def hidden(path: Path) -> bool:
 
 
 def number_of(path: Path) -> int | None:
-    """The whole number in the file; None where there is none."""
+    """The whole number in the file; None if there is none."""
     text = text_of(path)
     try:
         return int(text) if text is not None else None
@@ -61,7 +61,7 @@ class RunningProcess:
 
     @property
     def name(self) -> str:
-        """File name of what was started."""
+        """File name of the program."""
         return self.words[0].rpartition("/")[2]
 
     @property
@@ -73,7 +73,7 @@ class RunningProcess:
         return False
 
     def flag(self, name: str) -> str | None:
-        """The value of ``--name=value`` or ``--name value``, None where it is not given; of several the last one."""
+        """The value of ``--name=value`` or ``--name value``, None if it is absent; the last of several."""
         found = None
         for place, word in enumerate(self.words):
             if word.startswith(f"{name}="):
@@ -90,7 +90,7 @@ def processes(proc: Path) -> tuple[RunningProcess, ...]:
         try:
             raw = read_regular(proc / str(pid) / "cmdline", KERNEL_FILE, links=True)
         except OSError:
-            continue  # Ended meanwhile, or hidden from us; then it cannot be looked at.
+            continue  # Ended meanwhile, or hidden from this user.
         words = tuple(word.decode(errors="backslashreplace") for word in raw.rstrip(b"\0").split(b"\0"))
         if words[0]:
             found.append(RunningProcess(pid, words))
@@ -98,13 +98,13 @@ def processes(proc: Path) -> tuple[RunningProcess, ...]:
 
 
 def on_this_node(proc: Path, found: tuple[RunningProcess, ...]) -> tuple[RunningProcess, ...]:
-    """Those that see the same file systems as we or as the first process do; others are in containers of their own."""
+    """Those that see the file systems of this process or of process 1; others run in their own containers."""
     ours = {_mounts(proc / "self"), _mounts(proc / "1")} - {""}
     return tuple(process for process in found if _mounts(proc / str(process.pid)) in (*ours, ""))
 
 
 def _mounts(process: Path) -> str:
-    """The mount namespace; empty where it cannot be told."""
+    """The mount namespace; empty if unknown."""
     try:
         return str((process / "ns/mnt").readlink())
     except OSError:
@@ -116,5 +116,5 @@ def pids(proc: Path) -> Iterator[int]:
     try:
         names = [entry.name for entry in proc.iterdir()]
     except OSError:
-        return  # Not a proc file system, or hidden: no process can be seen.
+        return  # Not a proc file system, or hidden: no process is visible.
     yield from sorted(int(name) for name in names if name.isdigit())

@@ -37,13 +37,13 @@ from plugin.kubelet import KUBELET_SOCKET
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
 AGAIN = 1.0
-"""Seconds until both sides are asked once more when they differ: a list may have been on its way."""
+"""Seconds until both sides are asked again if they differ: a list may have been under way."""
 
 Ids = Mapping[str, frozenset[str]]
 
 
 def judge_states(agent: AgentAnswers) -> CheckFinding:
-    """What the agent says of each registration."""
+    """The agent's report on each registration."""
     if agent.status is None:
         return skipped(NO_AGENT)
     findings = []
@@ -55,12 +55,12 @@ def judge_states(agent: AgentAnswers) -> CheckFinding:
             case "contested":
                 findings.append(failed(found, "remove the other plugin; see the check foreign-plugins"))
             case "failed":
-                findings.append(failed(found, "do what the text says; the agent tries again by itself"))
+                findings.append(failed(found, "follow the message; the agent tries again by itself"))
             case "waiting":
                 findings.append(warning(found, "start the kubelet; the agent registers by itself"))
             case _:
                 findings.append(
-                    warning(found, "wait some seconds; if it stays, look at the kubelet's log for the socket")
+                    warning(found, "wait a few seconds; if it persists, look at the kubelet's log for the socket")
                 )
     names = [item.name for item in agent.status.resources]
     return joined(findings, f"registered: {several(names)}" if names else "nothing is offered")
@@ -68,7 +68,7 @@ def judge_states(agent: AgentAnswers) -> CheckFinding:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFacts:
-    """The kubelet's record; ``fault``: why there is none; ``absent``: there is no file; ``hidden``: it is closed."""
+    """The kubelet's record; ``fault``: why it is unusable; ``absent``: no file exists; ``hidden``: it is unreadable."""
 
     checkpoint: Checkpoint | None = None
     fault: str = ""
@@ -83,9 +83,9 @@ class CheckpointFacts:
 
 
 def judge_checkpoint(facts: CheckpointFacts, path: Path) -> CheckFinding:
-    """Whether the kubelet will know after a restart who holds what."""
+    """Whether a restarted kubelet will know who holds which device."""
     if facts.absent:
-        return skipped(f"there is no {path}: no plugin has registered yet, or there is no kubelet")
+        return skipped(f"{path} does not exist: no plugin has registered yet, or no kubelet runs here")
     if facts.hidden:
         return skipped(f"{path} is closed to this user; run this as root")
     if facts.checkpoint is None:
@@ -111,14 +111,14 @@ def read_checkpoint(path: Path) -> CheckpointFacts:
 
 
 def judge_devices(agent: Ids, allocatable: Ids | None, recorded: Ids | None) -> CheckFinding:
-    """Whether the kubelet has the devices that the agent shows as healthy.
+    """Whether the kubelet has the devices that the agent lists as healthy.
 
     ``allocatable``: what the pod resources API says, ``recorded``: what the checkpoint says; None where unknown.
     """
     seen, source = (allocatable, "the kubelet has") if allocatable is not None else (recorded, "its checkpoint has")
     if seen is None:
         return skipped("neither the pod resources API nor the checkpoint can be read")
-    fix = "restart the agent, then the kubelet; if it stays, report it with the output of 'ostler doctor -o json'"
+    fix = "restart the agent, then the kubelet; if it persists, report it with the output of 'ostler doctor -o json'"
     findings = [
         failed(
             f"{name}: the agent shows {len(ids)} healthy devices, {source} {len(seen.get(name, ids - ids))} ({said})",
@@ -131,7 +131,7 @@ def judge_devices(agent: Ids, allocatable: Ids | None, recorded: Ids | None) -> 
         findings += [
             warning(
                 f"{name}: the checkpoint does not have what the kubelet shows ({said})",
-                "see whether the disk of the kubelet's folder is full or read-only",
+                "check whether the disk of the kubelet's folder is full or read-only",
             )
             for name, ids in sorted(agent.items())
             if (said := difference(ids, recorded.get(name, frozenset())))
@@ -143,7 +143,7 @@ def judge_devices(agent: Ids, allocatable: Ids | None, recorded: Ids | None) -> 
 
 
 def difference(ours: frozenset[str], theirs: frozenset[str]) -> str:
-    """What only one side has, in words; empty for nothing."""
+    """What only one side has, for people; empty for nothing."""
     missing, extra = sorted(ours - theirs), sorted(theirs - ours)
     parts = [f"missing: {several(missing, 2)}"] if missing else []
     return "; ".join(parts + ([f"not ours: {several(extra, 2)}"] if extra else []))
@@ -176,12 +176,12 @@ TIMEOUT = 2.0
 """Seconds that every plugin gets, all at the same time."""
 
 _DRIVERS = {vendor.dra_driver: tuple({resource.domain for resource in vendor.resources}) for vendor in VENDORS}
-"""DRA drivers of the makers of GPUs, and how the resources begin under which we offer the same GPUs."""
+"""GPU vendors' DRA drivers, and the prefixes of resources under which ostler offers the same GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginSocket:
-    """A plugin's socket: whether anybody listens, and what GetInfo says (empty where it says nothing)."""
+    """A plugin's socket: whether a process listens, and its answer to GetInfo (empty for none)."""
 
     path: Path
     answered: bool
@@ -192,7 +192,7 @@ class PluginSocket:
 def judge_plugins(
     sockets: Iterable[PluginSocket], own: frozenset[Path], wanted: tuple[str, ...], registry: Path, driver: str = ""
 ) -> CheckFinding:
-    """Whether somebody else serves one of ``wanted`` (resource names, in which ``{profile}`` stands for anything).
+    """Whether another plugin serves one of ``wanted`` (resource names, in which ``{profile}`` matches anything).
 
     ``driver``: name of our DRA driver, empty where we serve none.
     """
@@ -208,14 +208,14 @@ def judge_plugins(
         elif socket.type == "DevicePlugin" and _is_wanted(socket.name, wanted):
             found = f"{socket.path} serves {socket.name}, too: the newest one wins, and devices are given out twice"
             findings.append(
-                failed(found, "remove the other plugin (its DaemonSet), or give ours another resource name")
+                failed(found, "remove the other plugin (its DaemonSet), or give the agent's resource another name")
             )
         elif socket.type == "DRAPlugin" and any(name.startswith(_DRIVERS.get(socket.name, ())) for name in wanted):
             found = f"{socket.path} offers the same devices through DRA ({socket.name}): they are given out twice"
-            findings.append(failed(found, "let only one of both offer them: remove the driver, or our rule"))
+            findings.append(failed(found, "let only one of the two offer them: remove the driver, or the agent's rule"))
         elif not socket.type and (guess := _guessed(file, wanted)):
-            found = f"{socket.path} does not say what it serves; by its name it may be {guess}"
-            findings.append(warning(found, "see whether an older plugin is still installed, and remove it"))
+            found = f"{socket.path} does not say what it serves; its name suggests {guess}"
+            findings.append(warning(found, "check whether an older plugin is still installed, and remove it"))
         elif not file.startswith(PREFIX):
             others.append(socket.name or file)
     return joined(findings, f"other plugins: {several(sorted(set(others)))}" if others else "no other plugin")
@@ -226,7 +226,7 @@ def _is_wanted(name: str, wanted: tuple[str, ...]) -> bool:
 
 
 def _guessed(file: str, wanted: tuple[str, ...]) -> str:
-    """The resource after which a socket seems to be named: ``nvidia-gpu.sock``, ``amd.com_gpu``; empty for none."""
+    """The resource that a socket's name suggests: ``nvidia-gpu.sock``, ``amd.com_gpu``; empty for none."""
     words = re.split(r"[^a-z0-9]+", file.removesuffix(".sock").lower())
     for resource in wanted:
         domain, _, name = resource.replace(PROFILE, "").lower().rstrip("-.").partition("/")
@@ -273,7 +273,7 @@ def _ask(paths: list[Path]) -> dict[Path, api_pb2.PluginInfo]:
             try:
                 infos[path] = call.result()
             except grpc.RpcError:
-                continue  # Not in the watcher's protocol, which is what the reader sees.
+                continue  # Does not speak the watcher's protocol.
     return infos
 
 
@@ -294,8 +294,8 @@ def _foreign(view: NodeView) -> CheckFinding:
 
 FOREIGN = Check(
     "foreign-plugins",
-    "No other plugin serves our resources: every socket beside ours is asked for its name (GetInfo)",
-    "Remove the other plugin, or give ours another resource name",
+    "No other plugin serves the agent's resources; the check asks every other socket for its name (GetInfo)",
+    "Remove the other plugin, or give the agent's resource another name",
     _foreign,
 )
 
@@ -306,7 +306,7 @@ SUBJECT = CheckSubject(
         Check(
             "registration",
             "Every resource of the agent is registered and has its device stream",
-            "Do what the text of the resource says",
+            "Follow the message of the resource",
             lambda view: judge_states(view.agent()),
         ),
         Check(
@@ -317,7 +317,7 @@ SUBJECT = CheckSubject(
         ),
         Check(
             "kubelet-checkpoint",
-            "The kubelet's record of allocations is whole (`kubelet_internal_checkpoint`)",
+            "The kubelet's record of allocations is intact (`kubelet_internal_checkpoint`)",
             "Drain the node, stop the kubelet, remove the file",
             _checkpoint,
         ),

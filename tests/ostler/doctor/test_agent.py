@@ -80,7 +80,7 @@ def test_readiness_is_told_with_its_reasons() -> None:
         judge_readiness(agent(sources=sources)),
         CheckVerdict.WARNING,
         "nvml: GPU 0 is lost",
-        "do what the source's text says",
+        "follow the source's message",
     )
 
 
@@ -115,7 +115,7 @@ def test_a_lock_without_an_answer_and_an_answer_without_a_lock_are_told() -> Non
         "never remove or replace",
     )
     free = judge_lock(LockFacts(True), agent(), LOCK, agent_visible=True)
-    says(free, CheckVerdict.FAILED, "is not held by anybody", "restart the agent")
+    says(free, CheckVerdict.FAILED, "is not held by any process", "restart the agent")
     says(
         judge_lock(LockFacts(True), agent(), LOCK, agent_visible=False),
         CheckVerdict.SKIPPED,
@@ -129,7 +129,7 @@ def test_an_agent_that_waits_for_one_with_another_state_folder_is_told(tmp_path:
     says(
         judge_kubelet_lock(folder, agent(), active=True),
         CheckVerdict.SKIPPED,
-        "no process that can be seen from here holds",
+        "no process visible from here holds",
     )
     assert folder.try_acquire()
     mine = f"process {os.getpid()}"
@@ -180,7 +180,7 @@ def test_instances_are_told_by_their_command_line_and_state_folder() -> None:
     says(judge_instances(found, agent()), CheckVerdict.OK, "one standby (process 8)")
     says(judge_instances((), agent()), CheckVerdict.OK, "no standby")
     two = judge_instances((seen[1], seen[2]), agent())
-    says(two, CheckVerdict.WARNING, "2 more instances run (processes 8, 9)", "end those that no DaemonSet")
+    says(two, CheckVerdict.WARNING, "2 more instances run (processes 8, 9)", "end those that neither a DaemonSet")
     silent = judge_instances(found, NOBODY)
     says(silent, CheckVerdict.WARNING, "'ostler run' runs (process 8) and does not answer", "--socket")
 
@@ -199,14 +199,14 @@ def test_probes_are_asked() -> None:
 
 def test_a_state_folder_is_judged_by_its_rights(tmp_path: Path) -> None:
     node = view(tmp_path)
-    says(examined(node, "state-folder"), CheckVerdict.OK, "can be made")
+    says(examined(node, "state-folder"), CheckVerdict.OK, "can be created")
     (tmp_path / "state").mkdir(mode=0o700)
     says(examined(node, "state-folder"), CheckVerdict.OK, "is writable, mode 0700")
     (tmp_path / "state").chmod(0o777)
     says(examined(node, "state-folder"), CheckVerdict.FAILED, "others may write", f"chmod 0700 {tmp_path}/state")
     closed = FolderFacts(Path("/var/lib/ostler"), 0o700, 0, writable=False)
     says(judge_state(closed), CheckVerdict.FAILED, "/var/lib/ostler is not writable", "--state-dir")
-    says(judge_state(replace_mode(closed)), CheckVerdict.FAILED, "cannot be made", "mounted read-only")
+    says(judge_state(replace_mode(closed)), CheckVerdict.FAILED, "cannot be created", "mounted read-only")
 
 
 def replace_mode(facts: FolderFacts) -> FolderFacts:

@@ -18,7 +18,7 @@ def test_a_host_without_udevd_has_the_kernels_events() -> None:
     says(
         judge_uevents(Reach(EventState.KERNEL, hint="mount it"), "", ""),
         CheckVerdict.OK,
-        "no udevd in sight (mount it)",
+        "found no udevd (mount it)",
     )
 
 
@@ -31,7 +31,7 @@ def test_a_pod_without_the_hosts_network_misses_interfaces(tmp_path: Path) -> No
 
 def test_interfaces_that_no_rule_is_about_are_not_missed(tmp_path: Path) -> None:
     write(tmp_path, {"proc/self/uid_map": "0 0 4294967295\n"})
-    says(examined(view(tmp_path), "uevents"), CheckVerdict.OK, "but for network interfaces, which no rule is about")
+    says(examined(view(tmp_path), "uevents"), CheckVerdict.OK, "except for network interfaces, which no rule concerns")
 
 
 def test_another_user_namespace_hears_nothing(tmp_path: Path) -> None:
@@ -44,7 +44,12 @@ def test_a_missing_libudev_is_told_with_its_fix() -> None:
     finding = judge_uevents(
         Reach(EventState.KERNEL), "libudev cannot be used (no file)", "add libudev.so.1 to the image"
     )
-    says(finding, CheckVerdict.WARNING, "folders are compared instead of uevents: libudev", "add libudev.so.1")
+    says(
+        finding,
+        CheckVerdict.WARNING,
+        "the agent polls folders instead of receiving uevents: libudev",
+        "add libudev.so.1",
+    )
 
 
 def test_rtnetlink_answers_here_and_is_told_where_it_does_not(tmp_path: Path) -> None:

@@ -136,4 +136,4 @@ def test_the_way_to_a_container_is_judged_door_by_door(short_dir: Path, tmp_path
         loaded = configured(body % door, tmp_path)
         assert bool(strategies_of(loaded.settings.rules)[0]) is by_runtime
         found = examined(view(short_dir, loaded), "cdi-runtime")
-        assert ("no rule gives devices by CDI" in found.found) is not by_cdi
+        assert ("no rule passes devices by CDI" in found.found) is not by_cdi

@@ -42,8 +42,8 @@ def test_no_kubelet_is_told(short_dir: Path) -> None:
         "does not exist",
         "create it or correct the setting",
     )
-    says(examined(node, "kubelet-registry"), CheckVerdict.WARNING, "Register is used", "create it")
-    says(examined(node, "kubelet-socket"), CheckVerdict.FAILED, "no kubelet is here", "kubelet.devicePluginDir")
+    says(examined(node, "kubelet-registry"), CheckVerdict.WARNING, "the agent calls Register instead", "create it")
+    says(examined(node, "kubelet-socket"), CheckVerdict.FAILED, "no kubelet runs here", "kubelet.devicePluginDir")
     says(
         examined(node, "kubelet-pod-resources"),
         CheckVerdict.WARNING,
@@ -52,7 +52,7 @@ def test_no_kubelet_is_told(short_dir: Path) -> None:
     )
     says(examined(node, "kubelet-root"), CheckVerdict.SKIPPED, "no kubelet process")
     says(examined(node, "kubelet-health"), CheckVerdict.SKIPPED, "nobody answers at 127.0.0.1:1")
-    says(examined(node, "kubelet-checkpoint"), CheckVerdict.SKIPPED, "there is no ")
+    says(examined(node, "kubelet-checkpoint"), CheckVerdict.SKIPPED, "does not exist: no plugin has registered")
 
 
 def test_sockets_that_a_dead_kubelet_left_are_told(short_dir: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_kubelet_of_the_settings_is_well_in_every_spelling() -> None:
         says(
             judge_root(kubelets((RunningProcess(3, words),)), REGISTRY, PLUGINS),
             CheckVerdict.OK,
-            "process 3, root folder as in the settings",
+            "process 3, root folder as configured",
         )
 
 

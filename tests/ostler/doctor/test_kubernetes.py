@@ -75,7 +75,7 @@ def test_claims_and_the_allocatable_need_the_api_server_though_no_events_are_pos
 
 @pytest.mark.parametrize(
     ("status", "fix"),
-    [(401, "valid token"), (403, "let the account get nodes"), (404, "--node-name"), (500, "can be reached")],
+    [(401, "valid token"), (403, "let the account get nodes"), (404, "--node-name"), (500, "can reach the API server")],
 )
 def test_a_refusal_has_its_fix(tmp_path: Path, status: int, fix: str) -> None:
     with ApiServer() as server:
@@ -129,5 +129,8 @@ def test_numbers_of_node_and_agent_are_compared() -> None:
     says(judge_allocatable({"a.b/vf": "half"}, {"a.b/vf": 1}), CheckVerdict.WARNING, "a.b/vf: half allocatable", "wait")
     fewer = judge_allocatable({"nvidia.com/gpu": "7"}, {"nvidia.com/gpu": 8})
     says(
-        fewer, CheckVerdict.WARNING, "nvidia.com/gpu: 7 allocatable on the Node, the agent shows 8", "wait some seconds"
+        fewer,
+        CheckVerdict.WARNING,
+        "nvidia.com/gpu: 7 allocatable on the Node, the agent shows 8",
+        "wait a few seconds",
     )

@@ -62,8 +62,13 @@ def test_an_instance_that_the_kernel_refuses_is_a_warning_however_few_are_seen()
 
     refusal = refused_inotify(refusing)
     finding = judge_instances(InotifyUse(0, 128, 2, None, 0), refusal)
-    says(finding, CheckVerdict.WARNING, "no inotify instance any more: Too many open files (the limit is 128)", "=8192")
-    says(judge_instances(InotifyUse(0, None, 0, None, 0), refusal), CheckVerdict.WARNING, "any more", "=8192")
+    says(
+        finding,
+        CheckVerdict.WARNING,
+        "cannot get another inotify instance: Too many open files (the limit is 128)",
+        "=8192",
+    )
+    says(judge_instances(InotifyUse(0, None, 0, None, 0), refusal), CheckVerdict.WARNING, "cannot get another", "=8192")
 
 
 def test_an_instance_that_is_asked_for_is_given_back() -> None:
@@ -113,10 +118,13 @@ def test_room_on_disk_is_well_and_named(tmp_path: Path) -> None:
 def test_a_full_disk_has_failed_and_a_nearly_full_one_is_a_warning() -> None:
     folder, good = Path("/var/lib/ostler"), Room(Path("/run/cdi"), 1 << 40, 10**6)
     says(
-        judge_room([good, Room(folder, 4096, None)]), CheckVerdict.FAILED, "/var/lib/ostler has 4 KiB free", "make room"
+        judge_room([good, Room(folder, 4096, None)]),
+        CheckVerdict.FAILED,
+        "/var/lib/ostler has 4 KiB free",
+        "free space",
     )
-    says(judge_room([good, Room(folder, 1 << 30, 5)]), CheckVerdict.FAILED, "5 inodes free", "make room")
-    says(judge_room([good, Room(folder, 30 << 20, None)]), CheckVerdict.WARNING, "only 30 MiB free", "make room")
+    says(judge_room([good, Room(folder, 1 << 30, 5)]), CheckVerdict.FAILED, "5 inodes free", "free space")
+    says(judge_room([good, Room(folder, 30 << 20, None)]), CheckVerdict.WARNING, "only 30 MiB free", "free space")
     says(judge_room([good]), CheckVerdict.OK, "/run/cdi has 1 TiB free")
 
 

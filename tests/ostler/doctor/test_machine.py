@@ -34,7 +34,7 @@ def test_a_machine_id_is_there_and_is_not_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [(None, "cannot be read"), ("", "is empty, not 32"), ("uninitialized", "'uninitialized', not 32")],
+    [(None, "cannot read /etc/machine-id"), ("", "is empty, not 32"), ("uninitialized", "'uninitialized', not 32")],
 )
 def test_a_machine_without_an_id_cannot_be_compared(text: str | None, found: str) -> None:
     says(judge_machine_id(text), CheckVerdict.WARNING, found, "systemd-machine-id-setup")

@@ -57,7 +57,7 @@ def test_a_nic_that_the_node_uses_is_kept_back(tmp_path: Path) -> None:
     devices = (nic(0, use="carries the node's default route"), nic(1))
     rules = configured(RULE.format(more=""), tmp_path).settings.rules
     finding = judge_host_use(devices, offer(Snapshot(1, devices), rules, NOTHING_HELD, Door.PLUGIN))
-    says(finding, CheckVerdict.OK, "kept back: nic-0000-86-00-0 (carries the node's default route)")
+    says(finding, CheckVerdict.OK, "withheld: nic-0000-86-00-0 (carries the node's default route)")
 
 
 def test_a_rule_that_names_the_nodes_own_nic_is_a_warning(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_rule_that_names_the_nodes_own_nic_is_a_warning(tmp_path: Path) -> Non
         finding,
         CheckVerdict.WARNING,
         "nic-0000-86-00-0 (carries the node's default route) as example.com/nic",
-        "take its name",
+        "remove its name",
     )
 
 
@@ -77,11 +77,11 @@ def test_nics_are_found_without_an_agent(tmp_path: Path) -> None:
     node = view(tmp_path, configured(RULE.format(more=""), tmp_path))
     assert [device.pci_address for device in node.devices()] == ["0000:86:00.0"]
     says(examined(node, "nic-host-use"), CheckVerdict.OK, "none in use by the node")
-    says(examined(node, "nic-firmware"), CheckVerdict.SKIPPED, "no NIC tells its firmware")
+    says(examined(node, "nic-firmware"), CheckVerdict.SKIPPED, "no NIC reports its firmware")
 
 
 def test_one_model_has_one_firmware() -> None:
-    says(judge_firmware([nic(0), nic(1)]), CheckVerdict.OK, "2 NICs tell their firmware")
+    says(judge_firmware([nic(0), nic(1)]), CheckVerdict.OK, "2 NICs report their firmware")
     mixed = judge_firmware([nic(0), nic(1, "28.2")])
     says(mixed, CheckVerdict.WARNING, "15b3:1021: 28.1 (nic-0000-86-00-0), 28.2 (nic-0000-86-00-1)", "one version")
     other = replace(nic(1, "16.9"), attributes=(*nic(1, "16.9").attributes[:1], Attribute("pciDeviceId", "1017")))

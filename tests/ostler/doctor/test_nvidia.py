@@ -104,7 +104,7 @@ def test_device_files_with_the_drivers_numbers_are_well(tmp_path: Path) -> None:
     tree.capability("mig/config", "DeviceFileMinor: 1\n")
     add_files(tree)
     tree.device("/dev/nvidia-caps/nvidia-cap12", 506, 12)
-    says(examined(node, "nvidia-device-files"), CheckVerdict.OK, "5 files are there")
+    says(examined(node, "nvidia-device-files"), CheckVerdict.OK, "5 files exist")
 
 
 def test_missing_device_files_fail_where_nothing_works_without_them(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_wrong_numbers_no_device_and_a_closed_mode_are_told() -> None:
     says(
         judge_files([control], {"nvidiactl": Found(None, 0o644)}),
         CheckVerdict.FAILED,
-        "is no device file",
-        "remove what lies",
+        "is not a device file",
+        "remove it, then",
     )
     closed = judge_files([control], {"nvidiactl": Found((195, 255), 0o600)})
     says(closed, CheckVerdict.WARNING, "mode 0600: containers that do not run as root", "NVreg_DeviceFileMode=0666")
@@ -150,7 +150,7 @@ def test_links_by_number_are_looked_for(tmp_path: Path) -> None:
     says(
         finding,
         CheckVerdict.WARNING,
-        "no right link for nvidia-uvm, nvidia-uvm-tools, nvidia0 and 1 more",
+        "no correct link for nvidia-uvm, nvidia-uvm-tools, nvidia0 and 1 more",
         "create-dev-char-symlinks",
     )
     assert "systemctl daemon-reload" in finding.found
@@ -163,12 +163,12 @@ def test_links_by_number_are_looked_for(tmp_path: Path) -> None:
         ("nvidia-uvm-tools", "507:1"),
     ):
         (links / numbers).symlink_to(f"../{name}")
-    says(examined(node, "nvidia-char-links"), CheckVerdict.OK, "4 links are there")
+    says(examined(node, "nvidia-char-links"), CheckVerdict.OK, "4 links exist")
 
 
 def test_a_link_to_another_file_is_wrong() -> None:
     finding = judge_links({"nvidia0": (195, 0)}, {(195, 0): "/dev/nvidia1"})
-    says(finding, CheckVerdict.WARNING, "no right link for nvidia0", "nvidia-ctk")
+    says(finding, CheckVerdict.WARNING, "no correct link for nvidia0", "nvidia-ctk")
     says(judge_links({}, {}), CheckVerdict.SKIPPED, "no NVIDIA device file")
 
 
@@ -223,7 +223,7 @@ def test_a_runtime_that_gives_all_gpus_to_everybody_is_a_warning(tmp_path: Path)
         },
     )
     finding = examined(node, "nvidia-runtime")
-    says(finding, CheckVerdict.WARNING, "lets every image ask for all GPUs", "envvar-when-unprivileged = false")
+    says(finding, CheckVerdict.WARNING, "lets every image request all GPUs", "envvar-when-unprivileged = false")
 
 
 def test_volume_mounts_that_the_runtime_does_not_accept_have_failed() -> None:
@@ -234,7 +234,7 @@ def test_volume_mounts_that_the_runtime_does_not_accept_have_failed() -> None:
 def test_rules_with_cdi_need_no_nvidia_runtime(tmp_path: Path) -> None:
     Tree(tmp_path).pci("pci0000:15/0000:15:01.0/0000:1b:00.0", H100, driver="nvidia")
     node = view(tmp_path, configured("defaults: {deviceListStrategy: [cdi-cri]}\n", tmp_path))
-    says(examined(node, "nvidia-runtime"), CheckVerdict.SKIPPED, "no rule names NVIDIA GPUs by variable or mount")
+    says(examined(node, "nvidia-runtime"), CheckVerdict.SKIPPED, "no rule passes NVIDIA GPUs by variable or mount")
 
 
 AMD = PciFunction(

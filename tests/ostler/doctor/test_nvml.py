@@ -70,7 +70,7 @@ def test_versions_are_compared_by_the_librarys_file(tmp_path: Path) -> None:
     old = judge_versions("550.54.15", library, "LIB_RM_VERSION_MISMATCH")
     says(old, CheckVerdict.FAILED, "the library is 560.28.03, the loaded kernel module 550.54.15", "ostler quiesce")
     says(judge_versions(None, library, ""), CheckVerdict.SKIPPED, "not loaded")
-    says(judge_versions("550.1", None, "ok"), CheckVerdict.SKIPPED, "cannot be told from its file")
+    says(judge_versions("550.1", None, "ok"), CheckVerdict.SKIPPED, "the library's file has no version")
     told = judge_versions("550.1", None, "LIB_RM_VERSION_MISMATCH")
     says(told, CheckVerdict.FAILED, "does not belong to the loaded kernel module 550.1", "restart the node")
     assert library_version(tmp_path / "nowhere", None) is None
@@ -82,7 +82,7 @@ def test_a_quiesced_driver_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("this-boot")
     Quiesce(tmp_path / "state/quiesce.json", tmp_path / "proc").begin("driver 580")
     for name in ("nvml", "nvidia-versions"):
-        says(examined(node, name), CheckVerdict.SKIPPED, "quiesced (driver 580): the driver is left alone")
+        says(examined(node, name), CheckVerdict.SKIPPED, "quiesced (driver 580): ostler does not use the driver")
     says(examined(node, "agent-quiesced"), CheckVerdict.WARNING, "quiesced (driver 580)", "ostler resume")
 
 
@@ -128,5 +128,8 @@ class TestAgainstTheStubLibrary:
         subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "bad.so", tmp_path / "bad.c"], check=True)
         answer = ask_nvml(tmp_path, tmp_path / "bad.so", tmp_path)
         says(
-            judge_answer(answer, [GPU]), CheckVerdict.FAILED, "the process that asked ended: exit code -6", "nvidia-smi"
+            judge_answer(answer, [GPU]),
+            CheckVerdict.FAILED,
+            "the process that called NVML ended: exit code -6",
+            "nvidia-smi",
         )

@@ -41,9 +41,9 @@ def state(registration: str, detail: str = "") -> AgentAnswers:
     ("registration", "verdict", "fix"),
     [
         ("contested", CheckVerdict.FAILED, "see the check foreign-plugins"),
-        ("failed", CheckVerdict.FAILED, "do what the text says"),
+        ("failed", CheckVerdict.FAILED, "follow the message"),
         ("waiting", CheckVerdict.WARNING, "start the kubelet"),
-        ("offered", CheckVerdict.WARNING, "wait some seconds"),
+        ("offered", CheckVerdict.WARNING, "wait a few seconds"),
     ],
 )
 def test_a_registration_that_is_not_there_is_told(registration: str, verdict: CheckVerdict, fix: str) -> None:
@@ -199,7 +199,7 @@ def test_a_socket_of_another_agent_of_ours_is_no_other_plugin() -> None:
 def test_a_plugin_that_does_not_say_its_name_is_guessed_by_its_socket(file: str, resource: str, guessed: bool) -> None:
     finding = judge_plugins([PluginSocket(Path("/p") / file, answered=True)], frozenset(), (resource,), REGISTRY)
     if guessed:
-        says(finding, CheckVerdict.WARNING, f"by its name it may be {resource}", "an older plugin is still installed")
+        says(finding, CheckVerdict.WARNING, f"its name suggests {resource}", "an older plugin is still installed")
     else:
         says(finding, CheckVerdict.OK, f"other plugins: {file}")
 
@@ -211,11 +211,11 @@ def test_a_dra_driver_for_the_same_gpus_has_failed() -> None:
         finding,
         CheckVerdict.FAILED,
         "offers the same devices through DRA (gpu.nvidia.com)",
-        "let only one of both offer them",
+        "let only one of the two offer them",
     )
     gaudi = PluginSocket(Path("/r/gaudi.intel.com-reg.sock"), answered=True, type="DRAPlugin", name="gaudi.intel.com")
     found = judge_plugins([gaudi], frozenset(), ("habana.ai/gaudi",), REGISTRY)
-    says(found, CheckVerdict.FAILED, "through DRA (gaudi.intel.com)", "remove the driver, or our rule")
+    says(found, CheckVerdict.FAILED, "through DRA (gaudi.intel.com)", "remove the driver, or the agent's rule")
     says(
         judge_plugins([driver], frozenset(), ("amd.com/gpu",), REGISTRY),
         CheckVerdict.OK,
@@ -241,5 +241,5 @@ def test_our_own_sockets_are_nobody_elses() -> None:
         judge_plugins([profile], frozenset(), ("nvidia.com/mig-{profile}",), REGISTRY),
         CheckVerdict.FAILED,
         "mig-1g.5gb, too",
-        "another resource name",
+        "resource another name",
     )

@@ -140,7 +140,7 @@ def test_a_file_that_does_not_parse_is_a_fault_and_a_warning(tmp_path: Path, pla
 def test_no_runtime_is_seen_where_there_is_none(tmp_path: Path) -> None:
     assert find_runtime(tmp_path) is None
     says(judge_runtime(None, "/var/run/cdi", used=True), CheckVerdict.SKIPPED, "can be seen from here")
-    says(judge_runtime(None, "/var/run/cdi", used=False), CheckVerdict.SKIPPED, "no rule gives devices by CDI")
+    says(judge_runtime(None, "/var/run/cdi", used=False), CheckVerdict.SKIPPED, "no rule passes devices by CDI")
 
 
 def test_odd_types_in_a_file_are_no_crash(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_our_folder_is_known_to_the_runtime() -> None:
     off = judge_runtime(Runtime("containerd", file, cdi=False), "/run/cdi", used=True)
     says(off, CheckVerdict.FAILED, "CDI is off in", "set enable_cdi = true in /etc/containerd/config.toml")
     unsaid = judge_runtime(Runtime("containerd", file, cdi=None), "/run/cdi", used=True)
-    says(unsaid, CheckVerdict.WARNING, "does not say enable_cdi", "set enable_cdi = true")
+    says(unsaid, CheckVerdict.WARNING, "does not set enable_cdi", "set enable_cdi = true")
     elsewhere = judge_runtime(Runtime("CRI-O", file, cdi=True, directories=("/opt/cdi",)), "/run/cdi", used=True)
     says(
         elsewhere,
@@ -170,7 +170,7 @@ def test_our_folder_is_known_to_the_runtime() -> None:
 
 def test_the_check_asks_only_where_a_rule_uses_cdi(tmp_path: Path) -> None:
     write(tmp_path, {"host/etc/containerd/config.toml": V3})
-    says(examined(view(tmp_path), "cdi-runtime"), CheckVerdict.SKIPPED, "no rule gives devices by CDI")
+    says(examined(view(tmp_path), "cdi-runtime"), CheckVerdict.SKIPPED, "no rule passes devices by CDI")
     node = view(tmp_path, configured("defaults: {deviceListStrategy: [cdi-cri]}\n", tmp_path))
     says(
         examined(node, "cdi-runtime"),
@@ -186,7 +186,7 @@ def test_bad_and_doubled_specs_are_told(tmp_path: Path) -> None:
     says(examined(view(tmp_path), "cdi-specs"), CheckVerdict.OK, "1 devices in CDI specs")
     write(tmp_path, {"cdi/two.json": spec, "cdi/three.json": "{"})
     finding = examined(view(tmp_path), "cdi-specs")
-    says(finding, CheckVerdict.WARNING, "two.json: a.b/c=x also defined in", "correct or remove the file")
+    says(finding, CheckVerdict.WARNING, "two.json: a.b/c=x also defined in", "correct or remove the named file")
     assert "three.json: not valid" in finding.found
     says(judge_specs(CdiFacts()), CheckVerdict.OK, "0 devices")
 
@@ -198,7 +198,7 @@ def test_a_hook_that_is_missing_has_failed(tmp_path: Path) -> None:
     says(
         judge_hooks([FULL], frozenset(), host_visible=True),
         CheckVerdict.FAILED,
-        "nvidia-cdi-hook is not there",
+        "nvidia-cdi-hook does not exist",
         "toolkit-base",
     )
     says(
@@ -216,7 +216,7 @@ def test_the_hook_is_looked_for_in_the_nodes_file_system(tmp_path: Path) -> None
     says(
         examined(node, "cdi-hook"),
         CheckVerdict.FAILED,
-        "/opt/hook is not there",
+        "/opt/hook does not exist",
         "install nvidia-container-toolkit-base",
     )
     write(tmp_path, {"host/opt/hook": ""})
