@@ -188,6 +188,11 @@ def offers_nics(rules: Iterable[Rule]) -> bool:
     )
 
 
+def makes_partitions(rules: Iterable[Rule]) -> bool:
+    """Whether any rule has partitions made, so that what can be made of a GPU has to be read."""
+    return any(rule.partitions for rule in rules)
+
+
 def rule_for(device: Device, rules: Iterable[Rule]) -> Rule | None:
     """The first rule that selects the device."""
     return next((rule for rule in rules if rule.selector.matches(device)), None)

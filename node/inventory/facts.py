@@ -88,6 +88,39 @@ class MigFacts(Value):
 
 
 @value
+class MigProfile(Value):
+    """A GPU instance profile: what an instance gets, and the memory slices that it can take.
+
+    ``index`` is NVML's constant for the profile (NVML_GPU_INSTANCE_PROFILE_*), ``profile_id`` the GPU's own id of it;
+    ``name`` as newer drivers tell it (``MIG 1g.5gb+me``). An instance takes ``size`` memory slices from one of
+    ``starts`` on. A profile whose placements have different sizes is several of these.
+    """
+
+    index: int
+    profile_id: int
+    slices: int
+    instances: int
+    multiprocessors: int
+    copy_engines: int
+    decoders: int
+    encoders: int
+    jpeg_engines: int
+    ofa_engines: int
+    memory_mib: int
+    size: int
+    starts: tuple[int, ...]
+    name: str | None = None
+
+
+@value
+class MigTable(Value):
+    """The profiles of all GPUs with these indices: GPUs of one model have the same ones."""
+
+    gpus: tuple[int, ...]
+    profiles: tuple[MigProfile, ...]
+
+
+@value
 class GpuFacts(Value):
     """One GPU as NVML shows it; ``error`` is set when the GPU is lost or not even a handle could be had.
 
@@ -130,7 +163,7 @@ class NvmlFacts(Value):
     """NVML's facts; ``status`` is ``ok`` or the name of the error that keeps it silent (LIBRARY_NOT_FOUND, ...).
 
     With a status other than ``ok`` the GPUs are those of the last good read of the same process.
-    ``cuda_driver_version`` is NVML's number, 12040 for 12.4.
+    ``cuda_driver_version`` is NVML's number, 12040 for 12.4. ``mig_tables`` are read only where somebody wants them.
     """
 
     status: str = "ok"
@@ -139,7 +172,12 @@ class NvmlFacts(Value):
     nvml_version: str | None = None
     cuda_driver_version: int | None = None
     gpus: tuple[GpuFacts, ...] = ()
+    mig_tables: tuple[MigTable, ...] = ()
     errors: tuple[CallError, ...] = ()
+
+    def mig_profiles(self, gpu: int) -> tuple[MigProfile, ...]:
+        """The profiles of the GPU with this index; nothing where it has no MIG, or they were not read."""
+        return next((table.profiles for table in self.mig_tables if gpu in table.gpus), ())
 
 
 @value

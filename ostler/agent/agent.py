@@ -28,6 +28,7 @@ from node.lock import FolderLock
 from node.offer import Offer
 from node.opening import boot_id
 from node.quiesce import Quiesce
+from node.rules import makes_partitions
 from node.sockets import PREFIX, is_socket, remove_dead
 from node.values import replace
 from ostler import __version__
@@ -40,6 +41,7 @@ from ostler.agent.handover import Handover
 from ostler.agent.health_watch import Edge, HealthWatch
 from ostler.agent.loading import load, tidy
 from ostler.agent.quiescence import Quiescence
+from ostler.agent.sources import read_profiles
 from ostler.config.errors import ReloadFailed
 from ostler.config.settings import EventsChoice, LogLevel, RegistrationChoice, Settings, changes, kept
 from ostler.metrics.counters import AgentMetrics
@@ -75,6 +77,7 @@ class Agent:
         edges: Edges | None = None,
     ) -> None:
         self._settings = settings
+        self._hardware = sources
         self._load = load
         self._edges = edges or Edges()
         self._events = EventLog(self._edges.clock)
@@ -285,6 +288,8 @@ class Agent:
             from ostler.logs import configure
 
             configure(new.log)
+        if makes_partitions(new.rules):
+            read_profiles(self._hardware)
         self._doors.use(self._settings)
         self._health.use(self._settings)
         self._publisher.submit(self._health.judged)

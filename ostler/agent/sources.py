@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from node.inventory.source import Source
+from node.rules import makes_partitions
 from ostler.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from node.ledger.processes import ComputeProcesses, Process
 
 
-def make_sources(settings: Settings) -> tuple[Source, ...]:
+def make_sources(settings: Settings, *, profiles: bool = False) -> tuple[Source, ...]:
     """The sources of this node, or of the recorded one; raises ``RecordingError`` for a file that cannot be replayed.
 
-    Modules are imported where they are needed: a recorded node needs no NVML, a real one no YAML.
+    ``profiles``: read what MIG can make of the GPUs, also where no rule makes partitions. Modules are imported where
+    they are needed: a recorded node needs no NVML, a real one no YAML.
     """
     if settings.inventory.recorded is not None:
         from node.inventory.recordings.source import RecordedSource
@@ -34,7 +36,12 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
     from node.inventory.sysfs.source import SysfsSource
 
     nvidia = settings.nvidia
-    nvml = NvmlSource(nvidia.driver_root_mount, nvidia.library, proc=settings.roots.proc)
+    nvml = NvmlSource(
+        nvidia.driver_root_mount,
+        nvidia.library,
+        proc=settings.roots.proc,
+        profiles=profiles or makes_partitions(settings.rules),
+    )
     sources: list[Source] = [
         nvml,
         SysfsSource(settings.roots.sys, nvidia.dev_root_mount, settings.roots.proc),
@@ -46,6 +53,16 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
 
         sources.append(DriverFilesSource(nvidia.driver_root_mount, lambda: nvml.driver_version))
     return tuple(sources)
+
+
+def read_profiles(sources: Iterable[Source]) -> None:
+    """From the next scan on, read what MIG can make of the GPUs."""
+    for source in sources:
+        if source.name == "nvml":
+            from node.inventory.nvidia.nvml import NvmlSource
+
+            if isinstance(source, NvmlSource):
+                source.read_profiles()
 
 
 def nvml_sessions(sources: Iterable[Source]) -> NvmlSessions | None:

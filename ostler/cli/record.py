@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Scan once and write the recording."""
     settings = read_settings(arguments).settings
     sys.stderr.write("reading the hardware ...\n")
-    with open_sources(settings) as sources:
+    with open_sources(settings, profiles=True) as sources:
         facts = merge(tuple(source.read() for source in sources))
     if arguments.anonymize:
         facts = anonymize(facts, salt=secrets.token_hex(8))

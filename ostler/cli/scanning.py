@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from node.inventory.scan import ScanResult
 
 
-def sources_of(settings: Settings) -> tuple[Source, ...]:
-    """The sources that the settings ask for; a recording that cannot be replayed is a message."""
+def sources_of(settings: Settings, *, profiles: bool = False) -> tuple[Source, ...]:
+    """The sources that the settings ask for; a recording that cannot be replayed is a message.
+
+    ``profiles``: read what MIG can make of the GPUs in any case.
+    """
     if settings.inventory.recorded is None:
-        return make_sources(settings)
+        return make_sources(settings, profiles=profiles)
     # Here and not above: an agent on a real node never needs it.
     from node.inventory.recordings.source import RecordingError
 
@@ -29,9 +32,9 @@ def sources_of(settings: Settings) -> tuple[Source, ...]:
 
 
 @contextmanager
-def open_sources(settings: Settings) -> Iterator[tuple[Source, ...]]:
-    """The sources that the settings ask for, closed afterwards."""
-    sources = sources_of(settings)
+def open_sources(settings: Settings, *, profiles: bool = False) -> Iterator[tuple[Source, ...]]:
+    """The sources that the settings ask for, closed afterwards; ``profiles`` as for ``sources_of``."""
+    sources = sources_of(settings, profiles=profiles)
     try:
         yield sources
     finally:

@@ -123,7 +123,7 @@ def mig_attributes(mig: MigFacts, gpu: LocatedGpu, profile: str | None) -> Pairs
 def mig_capacity(mig: MigFacts) -> list[tuple[str, int | None]]:
     """Memory in bytes and counts of units."""
     return [
-        ("memory", mig.memory_mib * _MIB if mig.memory_mib is not None else None),
+        ("memory", mig.memory_mib * MIB if mig.memory_mib is not None else None),
         ("multiprocessors", mig.multiprocessors),
         ("copyEngines", mig.copy_engines),
         ("decoders", mig.decoders),
@@ -136,7 +136,7 @@ def mig_capacity(mig: MigFacts) -> list[tuple[str, int | None]]:
 _NAMED_PROFILE = r"MIG\s+((?:\d+c\.)?\d+g\.\d+gb\S*)"
 _PART = r"\d+c\."
 _GIB = 1 << 30
-_MIB = 1 << 20
+MIB = 1 << 20
 
 
 def mig_profile(mig: MigFacts, gpu_memory: int | None) -> str | None:
@@ -150,7 +150,7 @@ def mig_profile(mig: MigFacts, gpu_memory: int | None) -> str | None:
     if mig.gpu_slices is None or mig.memory_mib is None or not gpu_memory:
         return None
     part = f"{mig.compute_slices}c." if _is_part(mig) else ""
-    return f"{part}{mig.gpu_slices}g.{_nominal_gigabytes(mig.memory_mib * _MIB, gpu_memory)}gb"
+    return f"{part}{mig.gpu_slices}g.{nominal_gigabytes(mig.memory_mib * MIB, gpu_memory)}gb"
 
 
 def fills_instance(mig: MigFacts, profile: str | None) -> bool:
@@ -178,7 +178,7 @@ def _is_part(mig: MigFacts) -> bool:
     return mig.compute_slices is not None and mig.gpu_slices is not None and mig.compute_slices != mig.gpu_slices
 
 
-def _nominal_gigabytes(part: int, whole: int) -> int:
+def nominal_gigabytes(part: int, whole: int) -> int:
     """The memory in a profile's name: eighths of the GPU, rounded up, of its size in whole GiB; halves round up.
 
     NVIDIA's own rule (go-nvlib), in integers.

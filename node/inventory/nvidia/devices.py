@@ -17,9 +17,27 @@ from collections.abc import Iterable
 
 from node.inventory.assembly import AttributePool, DeviceNames, Pairs
 from node.inventory.device_nodes import DeviceFiles
-from node.inventory.facts import DeviceFile, MigFacts, NodeFacts, NvLink, PciFunction, SysfsFacts
+from node.inventory.facts import (
+    DeviceFile,
+    GpuFacts,
+    MigFacts,
+    NodeFacts,
+    NvLink,
+    NvmlFacts,
+    PciFunction,
+    SysfsFacts,
+)
 from node.inventory.identity import Identities
-from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole, PeerLink, SourceState, SourceStatus
+from node.inventory.model import (
+    Device,
+    DeviceKind,
+    DeviceNode,
+    NodeRole,
+    PartitionShape,
+    PeerLink,
+    SourceState,
+    SourceStatus,
+)
 from node.inventory.nvidia.attributes import (
     common_attributes,
     driver_attributes,
@@ -44,7 +62,9 @@ def nvidia_devices(facts: NodeFacts, identities: Identities) -> list[Device]:
         return []
     silent = silence(nvml)
     gpus = locate(nvml, not silent, nvidia_functions(facts.sysfs), identities)
-    assembly = _Assembly(silent, driver_attributes(nvml), NvidiaNodes(facts.sysfs), AttributePool(), DeviceNames())
+    assembly = _Assembly(
+        nvml, silent, driver_attributes(nvml), NvidiaNodes(facts.sysfs), AttributePool(), DeviceNames()
+    )
     return [device for gpu in gpus for device in assembly.devices(gpu)]
 
 
@@ -75,6 +95,7 @@ def _on_the_bus(facts: NodeFacts) -> str:
 class _Assembly(Value):
     """What the devices of one scan share."""
 
+    nvml: NvmlFacts
     silent: str
     driver: Pairs
     nodes: NvidiaNodes
@@ -108,7 +129,17 @@ class _Assembly(Value):
             nodes=own + self.nodes.of_display(gpu.function) + self.nodes.shared,
             location=gpu.function.path if gpu.function is not None else "",
             links=peer_links(facts.nvlinks),
+            partitions=self._partitions(facts),
         )
+
+    def _partitions(self, gpu: GpuFacts) -> tuple[PartitionShape, ...]:
+        profiles = self.nvml.mig_profiles(gpu.index)
+        if not profiles:
+            return ()
+        # Here and not above: few nodes have profiles read.
+        from node.inventory.nvidia.layouts import shapes_of
+
+        return shapes_of(profiles, gpu.memory_bytes)
 
     def _mig(self, mig: MigFacts, gpu: LocatedGpu, whole: Device) -> Device:
         profile = mig_profile(mig, gpu.facts.memory_bytes)

@@ -47,17 +47,24 @@ class NvmlSource:
     """Reads NVML.
 
     ``driver_root``: where the driver's files lie, as this process sees them. ``library``: a file to load instead of
-    searching. ``proc``: the proc file system that shows the loaded kernel module.
+    searching. ``proc``: the proc file system that shows the loaded kernel module. ``profiles``: whether to read what
+    MIG can make of the GPUs.
     """
 
     holds_driver: Literal[True] = True
 
     def __init__(
-        self, driver_root: Path = Path("/"), library: Path | None = None, *, proc: Path = Path("/proc")
+        self,
+        driver_root: Path = Path("/"),
+        library: Path | None = None,
+        *,
+        proc: Path = Path("/proc"),
+        profiles: bool = False,
     ) -> None:
         self._driver_root = driver_root
         self._library_path = library
         self._proc = proc
+        self._profiles = profiles
         self._library: NvmlLibrary | None = None
         self._session: NvmlSession | None = None
         self._last = NvmlFacts()
@@ -79,6 +86,10 @@ class NvmlSource:
         """Version of the driver as last seen."""
         return self._last.driver_version
 
+    def read_profiles(self) -> None:
+        """From the next read on, read what MIG can make of the GPUs; from any thread."""
+        self._profiles = True
+
     def read(self) -> NodeFacts:
         """The NVML section; blocks as long as the driver does. Never raises for faults of driver or hardware."""
         with _BINDING:
@@ -98,7 +109,7 @@ class NvmlSource:
 
     def _read(self) -> NvmlFacts:
         try:
-            facts = self._current_session().read(self._last.gpus)
+            facts = self._current_session().read(self._last.gpus, profiles=self._profiles)
         except (LibraryUnavailableError, SessionLost) as fault:
             self._end_session()
             loaded = fault.status == "DRIVER_NOT_LOADED" and driver_mark(self._proc) != ()

@@ -2,7 +2,8 @@
 
 It turns the binding's calls into typed values and its faults into ``CallFailed`` with names that stay: the call is the
 binding's function name, the error NVML's without ``NVML_ERROR_``. A function that the library or the binding lacks is
-FUNCTION_NOT_FOUND, so every call may be asked on any driver.
+FUNCTION_NOT_FOUND, so every call may be asked on any driver. What only MIG profiles and partitions need is asked
+through ``ask``, in modules that are loaded with them.
 
 Invariant: the binding keeps its library and its function pointers in module globals, hence at most one ``Binding`` of
 the process is attached; attaching another detaches the one before, whose calls then fail with UNINITIALIZED. Threads
@@ -13,15 +14,17 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from node.inventory.facts import Fabric, SramErrors
 from node.inventory.nvidia.nvml_fields import FieldQuery
 from node.inventory.nvidia.nvml_library import Gate
 from node.libraries import found_by_soname
 from node.values import Value, value
+
+T = TypeVar("T")
 
 UNREADABLE_TEXT = "UNREADABLE_TEXT"
 """Not an error of NVML: the driver returned text that is not UTF-8."""
@@ -122,6 +125,11 @@ class Binding:
         return int(self._module.NVML_NVLINK_MAX_LINKS)
 
     @property
+    def mig_profiles(self) -> int:
+        """The number of GPU instance profiles that the binding knows."""
+        return int(self._module.NVML_GPU_INSTANCE_PROFILE_COUNT)
+
+    @property
     def attached(self) -> bool:
         """Whether calls can be made; ends with ``detach`` or when another binding is made."""
         return Binding._attached is self
@@ -196,6 +204,10 @@ class Binding:
             raise CallFailed(call, self._errors.get(error.value, f"ERROR_{error.value}")) from error
         except UnicodeDecodeError as error:
             raise CallFailed(call, UNREADABLE_TEXT) from error
+
+    def ask(self, call: str, ask: Callable[[Any], T]) -> T:
+        """What ``ask`` makes of the binding's module, for calls whose arguments or answers are structures."""
+        return cast("T", self._run(call, ask, self._module))
 
     def do(self, call: str, *arguments: object) -> None:
         """A call that returns nothing."""

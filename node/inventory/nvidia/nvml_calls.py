@@ -24,7 +24,8 @@ SESSION_ENDED = frozenset({"UNINITIALIZED", "DRIVER_NOT_LOADED", "LIB_RM_VERSION
 GPU_GONE = frozenset({"GPU_IS_LOST", "RESET_REQUIRED"})
 """Errors after which a GPU is not asked any more: each further call may wait for a dead device."""
 
-_PERMANENT = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND"})
+PERMANENT = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND"})
+"""Errors that a call gives for as long as the driver is loaded."""
 _IDENTITY = ("nvmlDeviceGetPciInfo", "nvmlDeviceGetUUID")
 
 Identity = tuple[str, str]
@@ -55,13 +56,17 @@ class NvmlCalls:
         try:
             return read(call, *arguments)
         except CallFailed as failed:
-            if failed.error in SESSION_ENDED:
-                raise
-            if failed.error in GPU_GONE:
-                self.gone = failed.error
-            if failed.error not in expected:
-                self._errors.add((call, failed.error))
+            self.note(call, failed, expected)
             return None
+
+    def note(self, call: str, failed: CallFailed, expected: Collection[str] = ()) -> None:
+        """Take note that a call failed; raises the failure again if the session has ended."""
+        if failed.error in SESSION_ENDED:
+            raise failed
+        if failed.error in GPU_GONE:
+            self.gone = failed.error
+        if failed.error not in expected:
+            self._errors.add((call, failed.error))
 
     def failed(self, call: str) -> bool:
         """Whether the call has failed with an error that was noted."""
@@ -107,7 +112,7 @@ def _read_static(calls: NvmlCalls, facts: GpuFacts, gpu: Handle, known: dict[Ide
         errors=static.errors,
     )
     calls.gone = static.gone
-    settled = static.gone is None and all(error.error in _PERMANENT for error in static.errors)
+    settled = static.gone is None and all(error.error in PERMANENT for error in static.errors)
     if identity is not None and settled:
         known[identity] = facts
     return facts
@@ -126,7 +131,7 @@ def _read_changing(calls: NvmlCalls, facts: GpuFacts, gpu: Handle) -> GpuFacts:
         remapped_rows_pending=None if rows is None else bool(rows[2]),
         remapped_rows_failed=None if rows is None else bool(rows[3]),
         fabric=calls(binding.fabric, "nvmlDeviceGetGpuFabricInfoV", gpu),
-        sram=calls(binding.sram, "nvmlDeviceGetSramEccErrorStatus", gpu, expected=_PERMANENT),
+        sram=calls(binding.sram, "nvmlDeviceGetSramEccErrorStatus", gpu, expected=PERMANENT),
         mig_mode=None if mig is None else mig[0],
         mig_pending=None if mig is None else mig[1],
         mig_max_devices=None if mig is None else calls(binding.number, "nvmlDeviceGetMaxMigDeviceCount", gpu),

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from node.inventory.facts import CallError, GpuFacts, NvmlFacts
+from node.inventory.facts import CallError, GpuFacts, MigProfile, MigTable, NvmlFacts
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.inventory.nvidia.nvml_calls import SESSION_ENDED, Identity, NvmlCalls, identity_of, read_gpu, with_errors
 from node.inventory.nvidia.nvml_library import NvmlLibrary
@@ -56,6 +56,7 @@ class NvmlSession:
         except CallFailed as failed:
             raise SessionLost(failed.error, f"nvmlInit of {library.path} says {failed.error}") from failed
         self._known: dict[Identity, GpuFacts] = {}
+        self._profiles: dict[Identity, tuple[MigProfile, ...]] = {}
         self._links = KnownLinks()
 
     @property
@@ -72,14 +73,17 @@ class NvmlSession:
         """Shut NVML down; the library stays loaded. False when somebody is in a call after so many seconds."""
         return self._binding.detach(within)
 
-    def read(self, previous: tuple[GpuFacts, ...]) -> NvmlFacts:
-        """Everything NVML says now; a GPU that does not answer keeps what ``previous`` knew of it."""
+    def read(self, previous: tuple[GpuFacts, ...], *, profiles: bool = False) -> NvmlFacts:
+        """Everything NVML says now; a GPU that does not answer keeps what ``previous`` knew of it.
+
+        ``profiles``: also what MIG can make of the GPUs.
+        """
         try:
-            return self._read(previous)
+            return self._read(previous, profiles=profiles)
         except CallFailed as failed:
             raise SessionLost(failed.error, f"{failed.call} of {self.library.path} says {failed.error}") from failed
 
-    def _read(self, previous: tuple[GpuFacts, ...]) -> NvmlFacts:
+    def _read(self, previous: tuple[GpuFacts, ...], *, profiles: bool) -> NvmlFacts:
         binding = self._binding
         # Without the count nothing can be said about any GPU, whatever the error is.
         count = binding.number("nvmlDeviceGetCount")
@@ -91,7 +95,7 @@ class NvmlSession:
         handles: list[Handle | None] = []
         gpus: list[GpuFacts] = []
         for index in range(count):
-            gpu, handle = self._read_gpu(index)
+            gpu, handle = self._read_gpu(index, profiles=profiles)
             gpus.append(gpu)
             handles.append(handle)
         # Remembered first: the pairs of a lost GPU are known by its identity, and so stay as they were at the others.
@@ -101,10 +105,11 @@ class NvmlSession:
             nvml_version=nvml_version,
             cuda_driver_version=cuda_version,
             gpus=tuple(gpus),
+            mig_tables=self._mig_tables(gpus) if profiles else (),
             errors=calls.errors,
         )
 
-    def _read_gpu(self, index: int) -> tuple[GpuFacts, Handle | None]:
+    def _read_gpu(self, index: int, *, profiles: bool) -> tuple[GpuFacts, Handle | None]:
         """The GPU, and its handle if it has one."""
         call = "nvmlDeviceGetHandleByIndex"
         try:
@@ -119,7 +124,24 @@ class NvmlSession:
             return with_errors(gpu, calls), handle
         migs = read_mig_devices(calls, handle, gpu.mig_max_devices or 0) if gpu.mig_mode else ()
         links = read_nvlinks(calls, handle, gpu, self._links)
+        if profiles:
+            self._read_profiles(calls, handle, gpu)
         return with_errors(replace(gpu, mig_devices=migs, nvlinks=links), calls), handle
+
+    def _read_profiles(self, calls: NvmlCalls, handle: Handle, gpu: GpuFacts) -> None:
+        from node.inventory.nvidia.nvml_profiles import read_profiles
+
+        identity = identity_of(gpu)
+        if gpu.mig_mode is None or identity is None or identity in self._profiles or calls.gone is not None:
+            return
+        found = read_profiles(calls, handle)
+        if found is not None:
+            self._profiles[identity] = found
+
+    def _mig_tables(self, gpus: list[GpuFacts]) -> tuple[MigTable, ...]:
+        from node.inventory.nvidia.nvml_profiles import mig_tables
+
+        return mig_tables(gpus, self._profiles)
 
 
 def remembered(gpus: list[GpuFacts], previous: tuple[GpuFacts, ...]) -> list[GpuFacts]:

@@ -32,9 +32,9 @@ class ServedNode:
         """Change the hardware to these facts, with more lines of description."""
         stub.write(self.description, stub.describe(facts) + more)
 
-    def source(self, library: Path | None = None) -> NvmlSource:
+    def source(self, library: Path | None = None, *, profiles: bool = False) -> NvmlSource:
         """A new source on the driver root."""
-        self.sources.append(NvmlSource(self.root, library, proc=self.proc))
+        self.sources.append(NvmlSource(self.root, library, proc=self.proc, profiles=profiles))
         return self.sources[-1]
 
     def show_module(self, version: str, gpus: Sequence[str] = ()) -> None:

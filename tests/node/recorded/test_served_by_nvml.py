@@ -24,7 +24,7 @@ def test_nvml_tells_the_recorded_facts(name: str, tmp_path: Path, monkeypatch: p
     description = tmp_path / "node.txt"
     stub.write(description, stub.describe(recorded))
     monkeypatch.setenv(stub.VARIABLE, str(description))
-    source = NvmlSource(tmp_path, stub.build(tmp_path / "usr/lib64"), proc=tmp_path / "proc")
+    source = NvmlSource(tmp_path, stub.build(tmp_path / "usr/lib64"), proc=tmp_path / "proc", profiles=True)
     try:
         assert source.read().nvml == recorded
     finally:

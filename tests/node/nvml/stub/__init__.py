@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from node.inventory.facts import CallError, GpuFacts, MigFacts, NvLink, NvmlFacts
+from node.inventory.facts import CallError, GpuFacts, MigFacts, MigProfile, NvLink, NvmlFacts
 
 VARIABLE = "NVML_STUB_HARDWARE"
 """Not a name of ours, which the agent would take for a misspelt setting, and compare with all that there are."""
@@ -82,10 +82,10 @@ def _lines(facts: NvmlFacts) -> Iterator[Line]:
     )
     yield from _errors("", facts.errors)
     for gpu in facts.gpus:
-        yield from _gpu(f"gpu{gpu.index}.", gpu)
+        yield from _gpu(f"gpu{gpu.index}.", gpu, facts.mig_profiles(gpu.index))
 
 
-def _gpu(prefix: str, gpu: GpuFacts) -> Iterator[Line]:
+def _gpu(prefix: str, gpu: GpuFacts, profiles: Sequence[MigProfile]) -> Iterator[Line]:
     capability = (gpu.compute_capability or "").split(".")
     addressing = None if gpu.addressing_mode is None else _ADDRESSING_MODES.get(gpu.addressing_mode)
     yield from _known(
@@ -111,6 +111,7 @@ def _gpu(prefix: str, gpu: GpuFacts) -> Iterator[Line]:
         yield from _nvlink(f"{prefix}nvlink{link.link}.", link)
     for ancestor in gpu.ancestors:
         yield f"{prefix}ancestor.{ancestor.gpu}", ancestor.level
+    yield from _profiles(prefix, profiles)
     for mig in gpu.mig_devices:
         yield from _mig(f"{prefix}mig{mig.index}.", mig)
     yield from _errors(prefix, gpu.errors)
@@ -148,6 +149,18 @@ def _nvlink(prefix: str, link: NvLink) -> Iterator[Line]:
     yield from _known(prefix, remote_bus_id=link.remote_bus_id)
     if link.active:
         yield f"{prefix}remote_type", _REMOTE_TYPES.get(link.remote_type or "", 255)
+
+
+def _profiles(prefix: str, profiles: Sequence[MigProfile]) -> Iterator[Line]:
+    placements: dict[int, list[str]] = {}
+    for profile in profiles:
+        key = f"{prefix}profile{profile.index}."
+        names = (name for name in MigProfile.__dataclass_fields__ if name not in ("index", "size", "starts"))
+        yield from _known(key, **{name: getattr(profile, name) for name in names})
+        # A profile with placements of two sizes is two facts and one profile of the driver.
+        placements.setdefault(profile.index, []).extend(f"{start}:{profile.size}" for start in profile.starts)
+    for index, each in placements.items():
+        yield f"{prefix}profile{index}.placements", ",".join(each)
 
 
 def _mig(prefix: str, mig: MigFacts) -> Iterator[Line]:

@@ -18,6 +18,8 @@
  *   fabric_versions 3              the newest layout of nvmlDeviceGetGpuFabricInfoV that the driver knows (2 or 3)
  *   gpu0.sram.threshold_exceeded 0 also .volatile_parity, .volatile_secded, .aggregate_parity, .aggregate_secded
  *   gpu0.mig2.KEY                  a MIG device; indices without one are holes
+ *   gpu0.profile9.KEY              a GPU instance profile by NVML's constant: profile_id, name, slices, instances,
+ *                                  multiprocessors, ..., memory_mib, placements 0:2,2:2 (start:size)
  *   gpu0.ecc.volatile 3            uncorrectable errors; also .aggregate
  *   gpu0.field.230 1               a field value; gpu0.field.161.4: of scope 4. A word is that value's own error
  *   gpu0.processes 12:4096:1:0,..  pid, bytes, GPU instance, compute instance ("-" for all); also of a MIG device
@@ -700,5 +702,6 @@ nvml_return nvmlDeviceGetAttributes_v2(struct device *device, struct attributes 
     return leave(OK);
 }
 
+#include "nvml_mig.c"
 #include "nvml_signs.c"
 #include "nvml_events.c"
