@@ -13,6 +13,7 @@ the new one only when the old one's scheduler cannot give it any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from enum import StrEnum
 
 from node.edits.allocation import unfit
@@ -115,14 +116,36 @@ class Offer(Value):
         return next((resource for resource in self.resources if resource.resource == name), None)
 
 
-def offer(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext, door: Door) -> Offer:
+@value
+class OfferedParts(Value):
+    """What an offer has to know of GPUs that claims are given in parts (``node.partitions``); all by device name.
+
+    ``rules``: the rule of a partition, which no selector decides. ``unmade``: partitions that do not exist yet, with
+    their GPU, by which it is judged whether containers can be given them. ``wholes``: GPUs that can be given whole
+    although they may be in MIG mode, because it is turned off for that. ``kept``: why a GPU cannot be given whole.
+    ``notes``: what people are told of a GPU that is offered.
+    """
+
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    unmade: Mapping[str, Device] = field(default_factory=dict)
+    wholes: frozenset[str] = frozenset()
+    kept: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_PARTS = OfferedParts()
+
+
+def offer(
+    snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext, door: Door, parts: OfferedParts = NO_PARTS
+) -> Offer:
     """Decide for every device what ``door`` shows of it."""
     rules = tuple(rules)
     groups: dict[str, list[tuple[Device, Rule]]] = {}
     withheld: list[Withheld] = []
     for device in snapshot.devices:
-        rule = rule_for(device, rules)
-        why = _unruled(device, snapshot, rules) if rule is None else _not_shown(device, rule, context, door)
+        rule = parts.rules.get(device.name) or rule_for(device, rules)
+        why = _unruled(device, snapshot, rules) if rule is None else _not_shown(device, rule, context, door, parts)
         if rule is not None and why is None:
             why = _bad_resource(rule, rule.resource_of(device), groups)
         if rule is not None and why is None and not _is_held(device, context):
@@ -134,12 +157,12 @@ def offer(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext, door
     resources = []
     for name, members in sorted(groups.items()):
         devices, rule = [device for device, _ in members], members[0][1]
-        fault = _not_uniform(devices, snapshot) if rule.uniform else ""
+        fault = _not_uniform(devices, snapshot) if rule.uniform and not rule.partitions else ""
         if fault:
             reason = f"resource {name}: {fault}"
             withheld.extend(Withheld(device, reason, Cause.NOT_UNIFORM) for device in devices)
         else:
-            offered = tuple(_offered(device, own, snapshot, context, door) for device, own in members)
+            offered = tuple(_offered(device, own, snapshot, context, door, parts=parts) for device, own in members)
             edits = (None if own.edits == rule.edits else own.edits for _, own in members)
             shown = tuple(
                 each if own is None else replace(each, edits=own) for each, own in zip(offered, edits, strict=True)
@@ -165,12 +188,15 @@ def _is_empty(device: Device, snapshot: Snapshot) -> bool:
     return not any(part.parent == device.name and not is_gone(part) for part in snapshot.devices)
 
 
-def _not_shown(device: Device, rule: Rule, context: OfferContext, door: Door) -> _Why:
+def _not_shown(device: Device, rule: Rule, context: OfferContext, door: Door, parts: OfferedParts) -> _Why:
     if not rule.door.has(door) and not _lingers(device, rule, context, door):
         return f"its rule offers it through the {rule.door} door", Cause.OTHER_DOOR
-    if door is Door.DRA and device.kind is DeviceKind.GPU and device.attribute("migEnabled") is True:
+    if door is Door.DRA and device.name in parts.kept:
+        return parts.kept[device.name], Cause.MIG_MODE
+    is_in_mode = device.kind is DeviceKind.GPU and device.attribute("migEnabled") is True
+    if door is Door.DRA and is_in_mode and device.name not in parts.wholes:
         # The plugin door offers it where a rule says so, as NVIDIA's plugin does; a scheduler that sees the whole
-        # beside its parts would give both away.
+        # beside its parts would give both away, unless counters tell it that they are the same.
         return "it is in MIG mode, so that only its MIG devices can be given to claims", Cause.MIG_MODE
     return None
 
@@ -223,21 +249,26 @@ def _some(names: Iterable[str]) -> str:
     return f"{', '.join(found[:_MOST_NAMED])}{more}"
 
 
-def _offered(device: Device, rule: Rule, snapshot: Snapshot, context: OfferContext, door: Door) -> OfferedDevice:
-    why = _not_given(device, rule, snapshot, context, door)
+def _offered(
+    device: Device, rule: Rule, snapshot: Snapshot, context: OfferContext, door: Door, *, parts: OfferedParts
+) -> OfferedDevice:
+    why = _not_given(device, rule, snapshot, context, door, parts=parts)
     if why is not None:
         return OfferedDevice(offered_id(rule, device), device, False, *why)
-    note = device.health.reason if device.health.state is HealthState.DEGRADED else ""
+    note = device.health.reason if device.health.state is HealthState.DEGRADED else parts.notes.get(device.name, "")
     return OfferedDevice(offered_id(rule, device), device, healthy=True, reason=note)
 
 
-def _not_given(device: Device, rule: Rule, snapshot: Snapshot, context: OfferContext, door: Door) -> _Why:
+def _not_given(
+    device: Device, rule: Rule, snapshot: Snapshot, context: OfferContext, door: Door, *, parts: OfferedParts
+) -> _Why:
     if not device.health.usable:
         return device.health.reason or device.health.state.value, _cause_of(device)
     why = _AT_DOOR[door](device, rule, context) or _kept_for_node(device, rule) or _link_down(device, rule)
     if why is not None:
         return why
-    missing = unfit(offered_id(rule, device), device, rule.edits, snapshot.host)
+    judged = parts.unmade.get(device.name, device)
+    missing = unfit(offered_id(rule, judged), judged, rule.edits, snapshot.host)
     return (missing, Cause.UNFIT) if missing else None
 
 
@@ -259,7 +290,7 @@ def _at_plugin_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
         # The kubelet knows of an id that it is taken, and would count it as ill; of another id it knows nothing.
         own = not hold.ids or (rule.resource_of(device), offered_id(rule, device)) in hold.ids
         return None if own else (f"{hold.words} as {hold.ids[0][1]} of {hold.ids[0][0]}", Cause.OVERLAP)
-    why = _obstructed(device, context, Door.PLUGIN)
+    why = _obstructed(device, rule, context, Door.PLUGIN)
     if why is not None:
         return why
     if not context.known:
@@ -275,7 +306,7 @@ def _at_plugin_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
 
 def _at_dra_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
     """What of both doors keeps the device from new claims."""
-    why, still_there = _obstructed(device, context, Door.DRA), _still_at_plugin_door(device, rule, context)
+    why, still_there = _obstructed(device, rule, context, Door.DRA), _still_at_plugin_door(device, rule, context)
     if why is not None:
         # Of the steps that are to come the first one is told: a look at what has just begun to move is soon over.
         return still_there if still_there is not None and why[1] is Cause.PENDING_RELEASE else why
@@ -300,8 +331,9 @@ _AT_DOOR: Mapping[Door, Callable[[Device, Rule, OfferContext], _Why]] = {
 }
 
 
-def _obstructed(device: Device, context: OfferContext, door: Door) -> _Why:
-    hold = context.obstacle(device, door)
+def _obstructed(device: Device, rule: Rule, context: OfferContext, door: Door) -> _Why:
+    # What claims have of a GPU that is given in parts, counters tell the scheduler.
+    hold = context.obstacle(device, door, counted=door is Door.DRA and rule.partitions)
     if hold is None:
         return None
     if hold.device != device.name:

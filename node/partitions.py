@@ -27,6 +27,11 @@ class Partition(Value):
     uuid: str = ""
 
 
+def partition_name(gpu: Device, shape: PartitionShape) -> str:
+    """The device name of a partition of this shape: ``mig-<pci>-<start>-<size>-p<profile id>``, a DNS label."""
+    return f"mig-{gpu.name.removeprefix('gpu-')}-{shape.start}-{shape.size}-p{shape.profile_id}"
+
+
 class PartitionError(Exception):
     """A partition cannot be made or removed: ``device`` is the GPU's name, ``reason`` what the driver or policy says.
 

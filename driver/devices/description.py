@@ -20,26 +20,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from driver.devices.partitions import CounterSet
 from driver.devices.view import DraDevice, taints
 from driver.names import Peer
 from kube.bodies import Json, JsonObject
 from node.inventory.model import NIC_KINDS, AttributeValue, Device, Version
 from node.inventory.nvidia.vendor import NVIDIA
 from node.inventory.vendors import vendor_of
-from node.values import Value, value
+from node.values import Value, replace, value
 
 
 def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject:
-    """The device as resource.k8s.io/v1 has it in a slice."""
+    """The device as resource.k8s.io/v1 has it in a slice.
+
+    A partition is described by its shape, so that nothing is written when it is made and removed.
+    """
+    tainted = taints(offered)
+    if offered.part is not None:
+        offered = replace(offered, device=offered.part.described)
     first, rest = own_facts(offered)
     facts = [*first, *(fact for peer in peers for fact in peer_facts(peer, offered)), *rest]
     attributes, capacity = sections(facts)
     device: JsonObject = {"name": offered.device.name, "attributes": attributes}
     if capacity:
         device["capacity"] = capacity
-    if tainted := taints(offered):
+    if offered.uses is not None:
+        device["consumesCounters"] = [{"counterSet": offered.uses.name, "counters": _counters(offered.uses)}]
+    if tainted:
         device["taints"] = tainted
     return device
+
+
+def counter_set(counters: CounterSet) -> JsonObject:
+    """A counter set as resource.k8s.io/v1 has it in a slice of its own."""
+    return {"name": counters.name, "counters": _counters(counters)}
+
+
+def _counters(counters: CounterSet) -> JsonObject:
+    return {
+        name: {"value": quantity(Fact(name, amount, amount=True, bytes=name == "memory"))}
+        for name, amount in counters.counters
+    }
 
 
 LIMIT = 32

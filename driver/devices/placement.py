@@ -55,8 +55,16 @@ class DevicePlacement(Value):
     back: Mapping[str, Key]
 
 
-def placement(snapshot: Snapshot, devices: Iterable[Device]) -> DevicePlacement:
-    """The placement of these devices of the snapshot."""
+_UNNUMBERED: Mapping[str, int] = {}
+
+
+def placement(
+    snapshot: Snapshot, devices: Iterable[Device], numbers: Mapping[str, int] = _UNNUMBERED
+) -> DevicePlacement:
+    """The placement of these devices of the snapshot.
+
+    ``numbers``: where parts are among the parts of their device, for those that do not tell it themselves.
+    """
     chosen = tuple(devices)
     topology = snapshot.topology
     hosts = _hosts(snapshot, chosen)
@@ -73,7 +81,7 @@ def placement(snapshot: Snapshot, devices: Iterable[Device]) -> DevicePlacement:
         host = hosts[device.name]
         switch = (Attribute("switch", common[host]),) if host in common else ()
         attributes[device.name] = (*cells.get(device.name, ()), *switch)
-        kind, number = _KINDS.get(device.kind, _NICS), _number(device)
+        kind, number = _KINDS.get(device.kind, _NICS), numbers.get(device.name, _number(device))
         keys[device.name] = kind, order.get(host, _NOWHERE), number
         back[device.name] = kind, back_order.get(host, _NOWHERE), -number
     return DevicePlacement(attributes, keys, back)

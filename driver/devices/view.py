@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from driver.devices.partitions import CounterSet, GpuPart, Partitioned
 from driver.devices.placement import DevicePlacement, placement
 from driver.names import TaintEffect
 from kube.bodies import Json
@@ -25,7 +26,7 @@ from node.edits.options import EditOptions, ListStrategy
 from node.health.state import HealthState
 from node.inventory.model import Attribute, Device, Host, Snapshot
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
-from node.offer import Cause, Offer, OfferedDevice, offer
+from node.offer import Cause, Offer, OfferedDevice, OfferedParts, offer
 from node.rules import Door, Doors, Rule, rule_for
 from node.values import Value, replace, value
 
@@ -34,25 +35,26 @@ OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Ca
 
 
 def door_view(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> DoorView:
-    """What the DRA door shows of the snapshot."""
-    rules = tuple(rules)
-    return view_of(snapshot, door_offer(snapshot, rules, context), context, rules)
+    """What the DRA door shows of the snapshot, without partitions."""
+    rules, whole = tuple(rules), Partitioned(snapshot)
+    return view_of(whole, door_offer(whole, rules, context), context, rules)
 
 
-def door_offer(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> Offer:
+def door_offer(parted: Partitioned, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> Offer:
     """The offer behind it, which also tells what is withheld."""
-    return offer(snapshot, map(_for_this_door, rules), context, Door.DRA)
+    return offer(parted.snapshot, map(_for_this_door, rules), context, Door.DRA, parted.offered)
 
 
-def view_of(snapshot: Snapshot, shown: Offer, context: OfferContext, rules: Iterable[Rule]) -> DoorView:
+def view_of(parted: Partitioned, shown: Offer, context: OfferContext, rules: Iterable[Rule]) -> DoorView:
     """The view of that offer, which was made by ``rules``: those of one resource may be for different doors."""
-    ours = tuple(map(_for_this_door, rules))
+    snapshot, ours = parted.snapshot, tuple(map(_for_this_door, rules))
+    part_rules = {name: _for_this_door(rule) for name, rule in parted.offered.rules.items()}
     found = [
-        (rule_for(item.device, ours) or resource.rule, item)
+        (part_rules.get(item.device.name) or rule_for(item.device, ours) or resource.rule, item)
         for resource in shown.resources
         for item in resource.devices
     ]
-    placed = placement(snapshot, (item.device for _, item in found))
+    placed = placement(snapshot, (item.device for _, item in found), parted.order)
     devices = tuple(
         DraDevice(
             item.device,
@@ -62,10 +64,13 @@ def view_of(snapshot: Snapshot, shown: Offer, context: OfferContext, rules: Iter
             item.cause,
             placed.attributes[item.device.name],
             contested=item.device.name in context.contested,
+            part=parted.parts.get(item.device.name),
+            uses=parted.uses.get(item.device.name),
         )
         for rule, item in _sorted(found, placed)
     )
-    return DoorView(devices, snapshot.host, snapshot.generation, tuple(_others(shown, ours)))
+    others = tuple(_others(shown, ours))
+    return DoorView(devices, snapshot.host, snapshot.generation, others, parted.sets)
 
 
 def _others(shown: Offer, rules: tuple[Rule, ...]) -> Iterator[DraDevice]:
@@ -77,8 +82,10 @@ def _others(shown: Offer, rules: tuple[Rule, ...]) -> Iterator[DraDevice]:
 
 def without_holds(offered: DraDevice, host: Host) -> DraDevice:
     """The device as this door would show it if nobody held anything, and if its rule were for this door."""
-    rule = replace(offered.rule, door=Doors.DRA, uniform=False)
-    shown = offer(Snapshot(devices=(offered.device,), host=host), (rule,), NOTHING_HELD, Door.DRA)
+    rule, name = replace(offered.rule, door=Doors.DRA, uniform=False), offered.device.name
+    unmade = {name: offered.part.gpu} if offered.part is not None and not offered.part.made else {}
+    parts = OfferedParts({name: rule}, unmade, frozenset((name,)) if offered.uses is not None else frozenset())
+    shown = offer(Snapshot(devices=(offered.device,), host=host), (rule,), NOTHING_HELD, Door.DRA, parts)
     for resource in shown.resources:
         (item,) = resource.devices
         return replace(offered, healthy=item.healthy, reason=item.reason, cause=item.cause, contested=False)
@@ -108,7 +115,8 @@ class DraDevice(Value):
 
     ``rule``: as it was configured, but for its edits, whose only strategy is CDI. ``placement``: attributes that the
     device has from its place on the node and its neighbours (``cell4``, ``switch``). ``contested``: a live pod has it
-    through the plugin door, and a claim of a pod on this node was allocated it.
+    through the plugin door, and a claim of a pod on this node was allocated it. ``part``: set for a partition of a GPU,
+    whether it exists or not. ``uses``: what it consumes of the counters of a GPU that is given in parts.
     """
 
     device: Device
@@ -118,6 +126,8 @@ class DraDevice(Value):
     cause: Cause | None = None
     placement: tuple[Attribute, ...] = ()
     contested: bool = False
+    part: GpuPart | None = None
+    uses: CounterSet | None = None
 
 
 @value
@@ -126,12 +136,14 @@ class DoorView(Value):
 
     ``generation``: of the snapshot it was made from. ``others``: what rules offer through the plugin door alone. No
     slice has them, but a claim that only looks on may have been allocated one in the moment in which its rule changed.
+    ``counters``: of the GPUs that are given in parts.
     """
 
     devices: tuple[DraDevice, ...] = ()
     host: Host = Host()
     generation: int = 0
     others: tuple[DraDevice, ...] = ()
+    counters: tuple[CounterSet, ...] = ()
 
     def device(self, name: str) -> DraDevice | None:
         """The device of that name, which is its name in the slices, too."""

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from driver.devices.description import slice_device
+from driver.devices.description import counter_set, slice_device
 from driver.devices.view import OF_DOORS, DoorView, DraDevice
 from driver.names import Peer
 from driver.publishing.publication import DroppedTaints, ErrorHandler, Publication, PublishingFaults, SliceController
@@ -159,7 +159,7 @@ class SlicePublisher:
         controller = self._controller
         with self._changed:
             view, handed = self._view, self._handed
-        if controller is None or view is None or handed is None or handed.devices != view.devices:
+        if controller is None or view is None or handed is None or not _is_same(handed, view):
             return None
         return controller.free(self._pool)
 
@@ -229,7 +229,7 @@ class SlicePublisher:
                 if self._stopped:
                     return None
                 view, published = self._view, self._published
-                if view is not None and (published is None or view.devices != published.devices):
+                if view is not None and (published is None or not _is_same(view, published)):
                     return view
                 if view is not None and (self._is_due() or self._leaves_out(view) or self._taints.sends_again()):
                     return view
@@ -263,9 +263,14 @@ class SlicePublisher:
         before = tuple(tuple(text_at(device, "name") for device in group) for group in self._desired)
         before = before or controller.stored(self._pool)
         allowed = self._remembered(view, {name for group in before for name in group})
-        devices = [self._device(offered) for offered in view.devices if offered.device.name in allowed]
+        offered = [each for each in view.devices if each.device.name in allowed]
         self._described = {name: known for name, known in self._described.items() if name in allowed}
-        slices = pack(devices, before)
+        slices = pack(
+            [self._device(each) for each in offered],
+            before,
+            counters=[counter_set(each) for each in view.counters],
+            groups={each.device.name: gpu for each in offered if (gpu := _parted(each))},
+        )
         self._desired = tuple(each.devices for each in slices)
         afresh = self._taints.sends_again()
         if afresh:
@@ -306,6 +311,18 @@ class SlicePublisher:
     def _pause(self, seconds: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._stopped, seconds)
+
+
+def _is_same(view: DoorView, other: DoorView) -> bool:
+    """Whether both have the same slices."""
+    return view.devices == other.devices and view.counters == other.counters
+
+
+def _parted(offered: DraDevice) -> str:
+    """The GPU that is given in parts of which this is one, or which this is; empty for another device."""
+    if offered.part is not None:
+        return offered.part.gpu.name
+    return offered.uses.name if offered.uses is not None else ""
 
 
 def _ours(view: DoorView) -> list[str]:

@@ -8,8 +8,9 @@ dicts in them are not: the controller takes a copy, so that a caller may go on c
 and their number, so a device that moves, or a slice more or less, is a write to every slice. So a device stays in its
 slice; one that goes leaves a hole, which the next new one fills; and only slices that run empty at the end are given
 up. The limit is 64 from the start, not 128, because that is all that a slice may hold once a single device of it is
-tainted, uses counters or has a list as attribute. The price: slices may be less than full, and across slices the order
-is the one in which devices came (within a slice it is always the given one).
+tainted, uses counters or has a list as attribute. Devices that share counters come into one slice, since they become
+unhealthy together. The price: slices may be less than full, and across slices the order is the one in which devices
+came (within a slice it is always the given one).
 """
 
 from __future__ import annotations
@@ -133,26 +134,50 @@ DEFAULT_LIMIT: Final = 64
 """Devices of a slice that may have taints, counters or lists (1.36)."""
 
 
+COUNTER_SETS: Final = 8
+"""Counter sets of a slice (1.36), which has no devices then."""
+_APART: Mapping[str, str] = {}
+
+
 def pack(
-    devices: Sequence[JsonObject], previous: Sequence[Sequence[str]] = (), limit: int = DEFAULT_LIMIT
+    devices: Sequence[JsonObject],
+    previous: Sequence[Sequence[str]] = (),
+    limit: int = DEFAULT_LIMIT,
+    *,
+    counters: Sequence[JsonObject] = (),
+    groups: Mapping[str, str] = _APART,
 ) -> tuple[Slice, ...]:
     """Spread devices over slices, at least one, where they were ``previous``-ly as far as there is room.
 
+    ``counters``: counter sets, which have slices of their own before those of the devices. ``groups``: by name of a
+    device the group of which it is one: new devices of a group come into one slice, if they fit into one.
     Raises ValueError for a limit below 1 and for two devices of one name.
     """
+    first = [
+        Slice(shared_counters=tuple(counters[start : start + COUNTER_SETS]))
+        for start in range(0, len(counters), COUNTER_SETS)
+    ]
+    # Slices of counters look empty in ``previous``: they have no devices.
+    empty = next((number for number, names in enumerate(previous) if names), 0)
+    return (*first, *_spread(devices, previous[min(empty, len(first)) :], limit, groups))
+
+
+def _spread(
+    devices: Sequence[JsonObject], previous: Sequence[Sequence[str]], limit: int, groups: Mapping[str, str]
+) -> tuple[Slice, ...]:
     names = [text_at(device, "name") for device in devices]
     if limit < 1:
         raise ValueError(f"limit: {limit} devices in a slice; it must be 1 or more")
     if len(set(names)) < len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
         raise ValueError(f"devices: {twice!r} is the name of two devices; names must be unique in a pool")
-    groups = _kept(names, previous, limit)
-    placed = set().union(*groups)
-    _place([name for name in names if name not in placed], groups, limit)
-    while len(groups) > 1 and not groups[-1]:
-        groups.pop()
-    place = {name: number for number, group in enumerate(groups) for name in group}
-    slices: list[list[JsonObject]] = [[] for _ in groups]
+    kept = _kept(names, previous, limit)
+    placed = set().union(*kept)
+    _place([name for name in names if name not in placed], kept, limit, groups)
+    while len(kept) > 1 and not kept[-1]:
+        kept.pop()
+    place = {name: number for number, group in enumerate(kept) for name in group}
+    slices: list[list[JsonObject]] = [[] for _ in kept]
     for device, name in zip(devices, names, strict=True):
         slices[place[name]].append(device)
     return tuple([Slice(devices=tuple(group)) for group in slices])
@@ -174,15 +199,27 @@ def _kept(names: Sequence[str], previous: Sequence[Sequence[str]], limit: int) -
     return groups or [set()]
 
 
-def _place(names: Sequence[str], groups: list[set[str]], limit: int) -> None:
-    """New devices fill the holes from the front, then new slices."""
-    number = 0
+def _place(names: Sequence[str], slices: list[set[str]], limit: int, groups: Mapping[str, str]) -> None:
+    """New devices fill the holes from the front, then new slices; those of a group a hole that takes them all."""
+    homes = {groups[name]: number for number, there in enumerate(slices) for name in there if name in groups}
+    first = 0
+    gathered: dict[str, list[str]] = {}
     for name in names:
-        while number < len(groups) and len(groups[number]) >= limit:
-            number += 1
-        if number == len(groups):
-            groups.append(set())
-        groups[number].add(name)
+        gathered.setdefault(groups.get(name) or name, []).append(name)
+    for group, together in gathered.items():
+        if 1 < len(together) <= limit or group in homes:
+            number = homes.get(group, 0)
+            if group not in homes or len(slices[number]) + len(together) > limit:
+                fits = (number for number, there in enumerate(slices) if len(there) + len(together) <= limit)
+                number = next(fits, len(slices))
+            slices += [set()] if number == len(slices) else []
+            slices[number].update(together)
+            continue
+        for name in together:
+            while first < len(slices) and len(slices[first]) >= limit:
+                first += 1
+            slices += [set()] if first == len(slices) else []
+            slices[first].add(name)
 
 
 Layout = tuple[tuple[str, ...], ...]

@@ -52,12 +52,15 @@ class OfferContext(Value):
             None,
         )
 
-    def obstacle(self, device: Device, door: Door) -> Hold | None:
-        """The hold that excludes giving the device out through this door, apart from holds of that door itself."""
+    def obstacle(self, device: Device, door: Door, *, counted: bool = False) -> Hold | None:
+        """What keeps the device from being given out through this door to anybody new, were it not held there.
+
+        ``counted``: the door's scheduler knows by itself which devices exclude each other.
+        """
         wanted = Hold(device.name, door, "", 0.0, within=wholes_of(device))
         for place in (device.name, *wanted.within):
             for hold in self.holds.get(place, ()):
-                if hold.device == device.name and hold.door is door:
+                if hold.door is door and (counted or hold.device == device.name):
                     continue
                 if door is Door.PLUGIN and not self.known and hold.state is HoldState.RESERVED:
                     # A pod may have it, so that the claim has lost: a reservation must not make it look unhealthy.

@@ -17,6 +17,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from driver.devices.partitions import partitioned
 from driver.devices.view import DoorView, door_offer, view_of
 from driver.door.registration import DoorStatus
 from node.door_policy import Acting, Taints, effective
@@ -119,8 +120,9 @@ class DraService:
         acting = self.acting(rules)
         self._parts.doors.announce(acting)
         self._held_back = "; ".join(each.reason for each in acting.held_back)
-        self.offer = door_offer(snapshot, acting.rules, context)
-        self._view = view = view_of(snapshot, self.offer, context, acting.rules)
+        parted = partitioned(snapshot, acting.rules)
+        self.offer = door_offer(parted, acting.rules, context)
+        self._view = view = view_of(parted, self.offer, context, acting.rules)
         self._parts.claims.apply(view)
         self._parts.door.apply(view)
         self._parts.status.apply(view)

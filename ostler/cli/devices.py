@@ -48,6 +48,7 @@ def _ask(settings: Settings) -> agent_pb2.ListDevicesResponse:
 
 def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
     # Here and not above: with a running agent none of this is needed.
+    from driver.devices.partitions import partitioned
     from driver.devices.view import door_offer
     from node.inventory.model import Snapshot
     from node.ledger.offer_context import NOTHING_HELD
@@ -58,7 +59,7 @@ def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
     reading = scan_once(settings)
     snapshot = Snapshot(1, reading.devices, reading.sources, reading.host)
     plugin = offer(snapshot, settings.rules, NOTHING_HELD, Door.PLUGIN)
-    return devices_message(snapshot, plugin, door_offer(snapshot, settings.rules))
+    return devices_message(snapshot, plugin, door_offer(partitioned(snapshot, settings.rules), settings.rules))
 
 
 def _print_table(answer: agent_pb2.ListDevicesResponse) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from driver.devices.partitions import Partitioned
 from driver.devices.view import door_offer
 from node.inventory.model import Device, Host, Snapshot
 from node.ledger.ledger import Hold, HoldState, pending_owner, plugin_owner
@@ -39,7 +40,7 @@ def report(
     known = replace(OfferContext(by_place(holds)), **context)
     offers = {
         Door.PLUGIN: offer(snapshot, (rule,), known, Door.PLUGIN),
-        Door.DRA: door_offer(snapshot, (rule,), known),
+        Door.DRA: door_offer(Partitioned(snapshot), (rule,), known),
     }
     return holds_report(snapshot, (rule,), known, offers, losers=losers or {}, leaving=leaving or {})
 

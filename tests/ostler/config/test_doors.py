@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from driver.devices.partitions import Partitioned
 from driver.devices.view import door_offer
 from driver.door.registration import DoorOptions, claim_socket, registration_socket, unique
 from node.edits.options import CdiMode, EditOptions, ListStrategy
@@ -57,7 +58,7 @@ def test_a_rule_for_both_doors_keeps_the_plugin_doors_options_and_gives_claims_b
     assert rule.edits == EditOptions((ListStrategy.ENVVAR,))
     snapshot = Snapshot(1, (gpu(0),), (), Host())
     (plugin,) = offer(snapshot, (rule,), NOTHING_HELD, Door.PLUGIN).resources
-    (claims,) = door_offer(snapshot, (rule,)).resources
+    (claims,) = door_offer(Partitioned(snapshot), (rule,)).resources
     assert plugin.rule.edits.strategies == (ListStrategy.ENVVAR,)
     assert claims.rule.edits.strategies == (ListStrategy.CDI_CRI,)
     assert [item.device.name for item in plugin.devices] == [item.device.name for item in claims.devices]
