@@ -19,10 +19,12 @@ Claims with adminAccess are in nobody's way and never lose a device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from driver.claims.book import ClaimBook
 from driver.claims.record import ClaimRecord
+from node.events import EventBus
+from node.ledger.events import OfferChanged
 from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, excludes
 from node.rules import Door
 from node.values import Value, value
@@ -53,12 +55,12 @@ class AdmissionRefusal(Value):
         return f"{self.text}; {self.advice}"
 
 
-def take(book: ClaimBook, record: ClaimRecord, known: Callable[[], bool]) -> AdmissionRefusal | None:
+def take(book: ClaimBook, record: ClaimRecord, *, known: bool) -> AdmissionRefusal | None:
     """Take the record's devices, or change nothing and say why not.
 
     ``known``: whether everything that the plugin door has given out is in the ledger.
     """
-    if not known() and any(not device.admin_access for device in record.devices):
+    if not known and any(not device.admin_access for device in record.devices):
         return AdmissionRefusal(_UNKNOWN, _UNKNOWN_ADVICE)
     try:
         book.take(record)
@@ -105,12 +107,23 @@ def lost_to_pod(error: HeldError) -> bool:
     return error.by.door is Door.PLUGIN and error.by.state is not HoldState.PENDING_RELEASE
 
 
-class Losers:
-    """Claims by UID, each with the devices that it lost. ``on_lost`` is called once for every conflict."""
+@value
+class DeviceLost(Value):
+    """A claim, by UID and ``namespace/name``, was allocated a device that it cannot have: a pod has it."""
 
-    def __init__(self, on_lost: Callable[[str, str, HeldError], None]) -> None:
-        """``on_lost``: the claim's UID and name, and why it cannot have the device."""
-        self._on_lost = on_lost
+    uid: str
+    claim: str
+    error: HeldError
+
+
+class Losers:
+    """Claims by UID, each with the devices that it lost.
+
+    Publishes ``DeviceLost`` once for every conflict, and ``OfferChanged`` when one begins or a claim is settled.
+    """
+
+    def __init__(self, bus: EventBus) -> None:
+        self._publish = bus.publish
         self._lost: dict[str, dict[str, LostDevice]] = {}
 
     def lost(self, uid: str, claim: str, error: HeldError) -> bool:
@@ -121,12 +134,14 @@ class Losers:
         if error.wanted.device in conflicts:
             return False
         conflicts[error.wanted.device] = LostDevice(claim, error.wanted)
-        self._on_lost(uid, claim, error)
+        self._publish(DeviceLost(uid, claim, error))
+        self._publish(OfferChanged())
         return True
 
-    def settled(self, uid: str) -> bool:
-        """The claim is prepared, is being released, or its pod is gone; whether it had lost anything."""
-        return self._lost.pop(uid, None) is not None
+    def settled(self, uid: str) -> None:
+        """The claim is prepared, is being released, or its pod is gone."""
+        if self._lost.pop(uid, None) is not None:
+            self._publish(OfferChanged())
 
     def contested(self, ledger: Ledger) -> frozenset[str]:
         """Devices whose claims are to be evicted."""

@@ -22,23 +22,50 @@ from driver.claims.disk import ClaimSpecs, RecordStore
 from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader, ClaimStep, StepObserver
 from driver.claims.kubelet import KubeletFile, read_kubelet_claims
 from driver.claims.locks import ClaimLocks, Tombstones
-from driver.claims.model import ClaimError, ClaimReference, RecordState, Unavailable
+from driver.claims.model import ClaimError, ClaimReference, ClaimState, ClaimStatus, RecordState, Unavailable
 from driver.claims.record import ClaimRecord
 from node.clocks import Clocks
 from node.events import EventSink, EventType
 from node.files import FileError
+from node.ledger.events import OfferChanged
 from node.ledger.ledger import Hold, Ledger
 from node.values import replace
 
 T = TypeVar("T")
 log = logging.getLogger("ostler.claims")
 
+MOST_FAILURES = 256
+"""Claims that could not be prepared and are remembered; the oldest go first."""
+
+
+class Failures:
+    """The last problem of every claim that could not be prepared."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.by_uid: dict[str, ClaimStatus] = {}
+
+    def add(self, claim: ClaimReference, problem: str) -> None:
+        """Remember why the claim could not be prepared."""
+        self.forget(claim.uid)
+        self.by_uid[claim.uid] = ClaimStatus(claim, ClaimState.REFUSED, since=self._clock(), problem=problem)
+        if len(self.by_uid) > MOST_FAILURES:
+            del self.by_uid[next(iter(self.by_uid))]
+
+    def problem(self, uid: str) -> str:
+        """What is remembered of the claim, empty for nothing."""
+        return self.by_uid[uid].problem if uid in self.by_uid else ""
+
+    def forget(self, uid: str) -> None:
+        """The claim is prepared, or released."""
+        self.by_uid.pop(uid, None)
+
 
 class ClaimBook:
     """``records`` by UID: every claim that has taken its devices; ``kubelet``: what it has on record.
 
-    Preparation, recovery and collection share it, and with it the locks, the tombstones and the clocks. For the event
-    loop alone.
+    Preparation, recovery and collection share it, and with it the locks, the tombstones, the failures and the clocks.
+    Publishes ``OfferChanged`` on the ledger's bus. For the event loop alone.
     """
 
     def __init__(
@@ -52,9 +79,8 @@ class ClaimBook:
         steps: StepObserver,
         boot: str,
         clocks: Clocks,
-        on_changed: Callable[[], None],
     ) -> None:
-        """``boot``: this boot's id. ``on_changed``: called when the ledger changes."""
+        """``boot``: this boot's id."""
         self.options = options
         self.reader = reader
         self.observer = observer
@@ -64,6 +90,7 @@ class ClaimBook:
         self.random = clocks.random
         self.locks = ClaimLocks()
         self.tombstones = Tombstones(options.tombstone_age, clocks.monotonic)
+        self.failures = Failures(clocks.clock)
         self.records: dict[str, ClaimRecord] = {}
         self.ledger = ledger
         self.store = RecordStore(options.state_dir / "claims")
@@ -73,7 +100,6 @@ class ClaimBook:
         self.events = events
         self.remains: set[str] = set()
         """Released claims of which something could not be removed from the disk."""
-        self._on_changed = on_changed
         self._freed = asyncio.Event()
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="claims")
 
@@ -89,14 +115,14 @@ class ClaimBook:
         """Take the record's devices in the ledger; raises ``HeldError`` and changes nothing."""
         self.ledger.take(record.claim.uid, record.holds)
         self.records[record.claim.uid] = record
-        self._on_changed()
+        self.ledger.bus.publish(OfferChanged())
 
     def restore(self, record: ClaimRecord) -> None:
         """Enter what the claim held before, even if another holds it now."""
         for conflict in self.ledger.restore(record.claim.uid, record.holds):
             self.tell("ClaimsOverlap", f"claim {record.claim} ({record.claim.uid}): {conflict}; both keep it")
         self.records[record.claim.uid] = record
-        self._on_changed()
+        self.ledger.bus.publish(OfferChanged())
 
     def give_up(self, uid: str) -> tuple[Hold, ...]:
         """Forget the claim in the ledger and in memory, and let those who wait try again. In the claim's turn."""
@@ -104,7 +130,7 @@ class ClaimBook:
         self.records.pop(uid, None)
         released = self.ledger.release(uid)
         self.wake()
-        self._on_changed()
+        self.ledger.bus.publish(OfferChanged())
         return released
 
     def wake(self) -> None:

@@ -157,3 +157,19 @@ class ClaimReadForbidden(Unavailable):
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(text)
         self.reason = reason
+
+
+@value
+class ClaimStatus(Value):
+    """A claim that holds devices of this node, or was refused them lately.
+
+    ``users``: UIDs of the pods it was reserved for. ``since``: Unix seconds at which its devices were taken or it was
+    refused. ``problem``: why the last attempt to prepare it failed, empty if it succeeded.
+    """
+
+    claim: ClaimReference
+    state: ClaimState
+    devices: tuple[PreparedDevice, ...] = ()
+    users: tuple[str, ...] = ()
+    since: float = 0.0
+    problem: str = ""

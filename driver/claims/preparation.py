@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from driver.claims.admission import AdmissionRefusal, take
+from driver.claims.admission import AdmissionRefusal, Losers, take
 from driver.claims.allocation import allocation_of, name_in_pod
 from driver.claims.book import ClaimBook
+from driver.claims.collection import Collector
 from driver.claims.interfaces import ClaimStep
 from driver.claims.locks import Waits
 from driver.claims.model import Allocation, ClaimError, ClaimReference, PreparedDevice, RecordState, Unavailable
@@ -21,33 +22,30 @@ from driver.claims.record import ClaimRecord, check_size
 from driver.devices.view import DoorView
 from driver.parameters.decoding import UnservedParameter
 from kube.bodies import JsonObject
-from node.ledger.ledger import HeldError
 from node.values import replace
 
 
 class Preparation:
     """Prepares one claim at a call, from the view that ``use`` was given last.
 
-    ``is_known``: whether everything that the plugin door has given out is in the ledger. ``on_blocked``: called with
-    the claim that has to wait, the UID of the one that it waits for (empty for none), and why. ``on_lost``: called with
-    the claim and a device that a pod has through the plugin door.
+    ``is_known``: whether everything that the plugin door has given out is in the ledger.
     """
 
     def __init__(
         self,
         book: ClaimBook,
         waits: Waits,
+        losers: Losers,
+        collector: Collector,
         *,
         is_known: Callable[[], bool],
-        on_blocked: Callable[[ClaimReference, str, str], None],
-        on_lost: Callable[[ClaimReference, HeldError], None],
     ) -> None:
         self._view: DoorView | None = None
         self._book = book
         self._waits = waits
+        self._losers = losers
+        self._collector = collector
         self._is_known = is_known
-        self._on_blocked = on_blocked
-        self._on_lost = on_lost
 
     @property
     def view(self) -> DoorView | None:
@@ -104,7 +102,7 @@ class Preparation:
         view = self._known_view()
         wanted = self._wanted(allocation, body, view, record)
         while not self._stands(record, wanted):
-            refusal = take(self._book, replace(wanted, state=RecordState.STARTED), self._is_known)
+            refusal = take(self._book, replace(wanted, state=RecordState.STARTED), known=self._is_known())
             if refusal is None:
                 await self._write(wanted, record)
                 break
@@ -189,14 +187,23 @@ class Preparation:
         if (self._book.tombstones.serial_of(claim.uid) or 0) > began:
             raise _overtaken(claim) from refusal.cause
         for error in refusal.lost:
-            self._on_lost(claim, error)
+            self._losers.lost(claim.uid, str(claim), error)
         left = until - self._book.monotonic()
         if refusal.lost or left <= 0:
             raise Unavailable(str(refusal)) from refusal.cause
-        self._on_blocked(claim, refusal.holder, f"waiting: {refusal.text}")
+        self._note_wait(claim, refusal)
         await self._book.freed(left)
         if (self._book.tombstones.serial_of(claim.uid) or 0) > began:
             raise _overtaken(claim) from refusal.cause
+
+    def _note_wait(self, claim: ClaimReference, refusal: AdmissionRefusal) -> None:
+        """Say once in the claim's status what it waits for, and look whether anybody still has the claim in the way."""
+        problem = f"waiting: {refusal.text}"
+        if self._book.failures.problem(claim.uid) == problem:
+            return  # Whatever woke it was another's.
+        self._book.failures.add(claim, problem)
+        if refusal.holder:
+            self._collector.poke(refusal.holder)
 
 
 def _overtaken(claim: ClaimReference) -> ClaimError:

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TypeVar
 
-from driver.claims.admission import Losers
+from driver.claims.admission import DeviceLost, Losers
 from driver.claims.allocation import check_reference
 from driver.claims.book import ClaimBook
 from driver.claims.collection import Collector
@@ -26,7 +26,7 @@ from driver.claims.interfaces import (
     StepObserver,
 )
 from driver.claims.locks import Waits
-from driver.claims.model import ClaimError, ClaimReference, ClaimState, PreparedDevice, Unavailable
+from driver.claims.model import ClaimError, ClaimReference, ClaimStatus, PreparedDevice, Unavailable
 from driver.claims.preparation import Preparation
 from driver.claims.record import ClaimRecord
 from driver.claims.recovery import recover
@@ -35,52 +35,9 @@ from node.clocks import SYSTEM, Clocks
 from node.events import EventSink
 from node.ledger.ledger import HeldError, Ledger, wholes_of
 from node.rules import Door
-from node.values import Value, replace, value
+from node.values import replace
 
 T = TypeVar("T")
-
-
-MOST_FAILURES = 256
-"""Claims that could not be prepared and are remembered; the oldest go first."""
-
-
-@value
-class ClaimStatus(Value):
-    """A claim that holds devices of this node, or was refused them lately.
-
-    ``users``: UIDs of the pods it was reserved for. ``since``: Unix seconds at which its devices were taken or it was
-    refused. ``problem``: why the last attempt to prepare it failed, empty if it succeeded.
-    """
-
-    claim: ClaimReference
-    state: ClaimState
-    devices: tuple[PreparedDevice, ...] = ()
-    users: tuple[str, ...] = ()
-    since: float = 0.0
-    problem: str = ""
-
-
-class Failures:
-    """The last problem of every claim that could not be prepared."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self.by_uid: dict[str, ClaimStatus] = {}
-
-    def add(self, claim: ClaimReference, problem: str) -> None:
-        """Remember why the claim could not be prepared."""
-        self.forget(claim.uid)
-        self.by_uid[claim.uid] = ClaimStatus(claim, ClaimState.REFUSED, since=self._clock(), problem=problem)
-        if len(self.by_uid) > MOST_FAILURES:
-            del self.by_uid[next(iter(self.by_uid))]
-
-    def problem(self, uid: str) -> str:
-        """What is remembered of the claim, empty for nothing."""
-        return self.by_uid[uid].problem if uid in self.by_uid else ""
-
-    def forget(self, uid: str) -> None:
-        """The claim is prepared, or released."""
-        self.by_uid.pop(uid, None)
 
 
 class ClaimService:
@@ -97,21 +54,19 @@ class ClaimService:
         boot: str = "",
         clocks: Clocks = SYSTEM,
         steps: StepObserver | None = None,
-        on_changed: Callable[[], None] = lambda: None,
         is_known: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``boot``: this boot's id. ``on_changed``: called, on the loop, when the ledger or ``contested`` changes.
+        """``boot``: this boot's id. The bus of ``ledger`` has ``OfferChanged`` when that or ``contested`` changes.
 
         ``is_known``: whether everything that the plugin door has given out is in the ledger; ``freed`` says that it may
         have become so.
         """
         self.ledger = ledger if ledger is not None else Ledger()
-        self._on_changed = on_changed
         self._viewed = asyncio.Event()
         self._recovered = asyncio.Event()
         self._tasks: set[asyncio.Task[object]] = set()
-        self._failures = Failures(clocks.clock)
-        self._losers = Losers(self._tell_lost)
+        self._losers = Losers(self.ledger.bus)
+        self.ledger.bus.subscribe(DeviceLost, self._tell_lost)
         self._waits = Waits()
         self._book = ClaimBook(
             options,
@@ -122,12 +77,9 @@ class ClaimService:
             steps=steps or StepObserver(),
             boot=boot,
             clocks=clocks,
-            on_changed=on_changed,
-        )
-        self._preparation = Preparation(
-            self._book, self._waits, is_known=is_known, on_blocked=self._blocked, on_lost=self._lose
         )
         self._collector = Collector(self._book, self.prepare)
+        self._preparation = Preparation(self._book, self._waits, self._losers, self._collector, is_known=is_known)
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Prepare the claim's devices; a repeated call gets the same answer.
@@ -141,9 +93,9 @@ class ClaimService:
         except ClaimError as error:
             # One that was released meanwhile is nobody's, and waits for nothing.
             if (tombstones.serial_of(claim.uid) or 0) <= began:
-                self._failures.add(claim, str(error))
+                self._book.failures.add(claim, str(error))
             raise
-        self._failures.forget(claim.uid)
+        self._book.failures.forget(claim.uid)
         self.settled(claim.uid)
         return answer
 
@@ -153,7 +105,7 @@ class ClaimService:
         Raises Unavailable, or ClaimError for a UID that is none.
         """
         await self._counted(self._unprepare(claim), self._book.observer.unprepared)
-        self._failures.forget(claim.uid)
+        self._book.failures.forget(claim.uid)
 
     def freed(self) -> None:
         """Wake every call that waits for a device: a hold of the plugin door has ended, or is known now."""
@@ -165,12 +117,11 @@ class ClaimService:
         To be called whenever that is found; it is reported once. A claim that is being released has lost nothing.
         """
         if self._book.tombstones.serial_of(uid) is None and uid not in self._book.records:
-            self._enter_loser(uid, error.wanted.holder, error)
+            self._losers.lost(uid, error.wanted.holder, error)
 
     def settled(self, uid: str) -> None:
         """The claim waits for nothing any more: no pod of this node names it."""
-        if self._losers.settled(uid):
-            self._on_changed()
+        self._losers.settled(uid)
 
     def contested(self) -> frozenset[str]:
         """Devices that a live pod has through the plugin door while a claim waits for them here, see ``Losers``."""
@@ -237,11 +188,11 @@ class ClaimService:
                 record.answer,
                 record.users,
                 record.since,
-                self._failures.problem(record.claim.uid),
+                self._book.failures.problem(record.claim.uid),
             )
             for record in self.records()
         }
-        found = {**self._failures.by_uid, **holding}.values()
+        found = {**self._book.failures.by_uid, **holding}.values()
         return tuple(sorted(found, key=lambda status: (str(status.claim), status.claim.uid)))
 
     async def _prepare(self, claim: ClaimReference, began: int) -> tuple[PreparedDevice, ...]:
@@ -287,23 +238,12 @@ class ClaimService:
         if not task.cancelled():
             task.exception()  # Asked for here, so that one whose caller went away is not reported as lost.
 
-    def _blocked(self, claim: ClaimReference, holder: str, problem: str) -> None:
-        if self._failures.problem(claim.uid) == problem:
-            return  # Whatever woke it was another's.
-        self._failures.add(claim, problem)
-        if holder:
-            self._collector.poke(holder)
-
-    def _lose(self, claim: ClaimReference, error: HeldError) -> None:
-        self._enter_loser(claim.uid, str(claim), error)
-
-    def _enter_loser(self, uid: str, claim: str, error: HeldError) -> None:
-        if self._losers.lost(uid, claim, error):
-            self._on_changed()
-
-    def _tell_lost(self, uid: str, claim: str, error: HeldError) -> None:
+    def _tell_lost(self, lost: DeviceLost) -> None:
         self._book.observer.lost()
-        self._book.tell("ClaimLostDevice", f"claim {claim} ({uid}) was allocated a device that it cannot have: {error}")
+        self._book.tell(
+            "ClaimLostDevice",
+            f"claim {lost.claim} ({lost.uid}) was allocated a device that it cannot have: {lost.error}",
+        )
 
     def _place(self, uid: str, view: DoorView) -> None:
         """Tell the ledger what the devices of a claim without a usable record are parts of: the view knows."""

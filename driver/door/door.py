@@ -27,6 +27,7 @@ from driver.door.registration import (
     DoorOptions,
     DoorStatus,
     DraDoorObserver,
+    RegistrationChanged,
     RegistrationState,
     claim_sockets,
     registration_sockets,
@@ -36,7 +37,7 @@ from driver.door.serving import DoorSockets
 from driver.door.successor import Successor
 from node.clocks import SYSTEM, Clocks
 from node.directories import DirectoryWatcher
-from node.events import EventSink, EventType
+from node.events import EventBus, EventSink, EventType
 from node.sockets import SocketError, is_answered
 
 log = logging.getLogger("ostler.driver")
@@ -64,11 +65,11 @@ class DraDoor:
         events: EventSink,
         observer: DraDoorObserver,
         clocks: Clocks = SYSTEM,
-        on_ready_changed: Callable[[], None] = lambda: None,
+        bus: EventBus,
         is_alive: Callable[[], bool] = lambda: True,
         reporter: ClaimReporter | None = None,
     ) -> None:
-        """``on_ready_changed``: called when readiness may have changed.
+        """``bus``: has ``RegistrationChanged``.
 
         ``is_alive``: whether the inventory still looks at its devices; while it does not, their health is not repeated
         and decays to unknown at the kubelet. ``reporter``: hears of prepared claims.
@@ -78,7 +79,7 @@ class DraDoor:
         self._observer = observer
         self._monotonic = clocks.monotonic
         self._random = clocks.random
-        self._on_ready_changed = on_ready_changed
+        self._bus = bus
         self._calls = ClaimCalls(claims, observer, monotonic=clocks.monotonic, reporter=reporter)
         self._reports = HealthReports(options.pool, clock=clocks.clock, is_alive=is_alive, observer=observer)
         self._serving: DoorSockets | None = None
@@ -270,7 +271,7 @@ class DraDoor:
     def _say(self, state: RegistrationState, detail: str = "") -> None:
         if (state, detail) != (self._state, self._detail):
             self._state, self._detail = state, detail
-            self._on_ready_changed()
+            self._bus.publish(RegistrationChanged())
 
     async def _end(self) -> None:
         """Without a successor: calls under way get a moment, new ones are refused."""

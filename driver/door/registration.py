@@ -86,6 +86,11 @@ class DoorOptions(Value):
         return str(self.plugins_dir_on_host / socket.relative_to(self.plugins_dir))
 
 
+@value
+class RegistrationChanged(Value):
+    """The state of the registration, and with it the door's readiness, has changed."""
+
+
 class DraDoorObserver:
     """Takes no figures; subclasses do. Every call must return at once and must not raise."""
 

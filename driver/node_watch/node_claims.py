@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from driver.claims.allocation import allocated_devices
 from driver.claims.model import ClaimError, ClaimReference, Unavailable
 from driver.node_watch.following import RETRY, NodeCheck
-from driver.node_watch.node_pods import LIST_EVERY, NodePods
+from driver.node_watch.node_pods import LIST_EVERY, NodePods, PodsChanged
 from driver.node_watch.reading import ReadPace
 from driver.node_watch.reservations import Reservations
 from kube.backoff import BackoffPolicy
@@ -29,6 +29,7 @@ from kube.bodies import JsonObject, object_at, text_at
 from kube.errors import Forbidden, KubeError
 from kube.json_stream import Fields
 from node.clocks import SYSTEM, Clocks
+from node.events import EventBus
 from node.inventory.model import Device
 from node.ledger.ledger import Hold
 from node.values import Value, value
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 class NodeClaims:
     """Follows while ``run`` runs; for the event loop alone.
 
-    ``on_changed``: called, on the loop, when reservations or what is known of pods change. ``check`` raises
-    ``KubeError`` for a Node object that is another machine's.
+    ``bus``: has ``PodsChanged`` and ``ReservationsChanged``. Who subscribes to the first after this was made finds the
+    reservations of the new pods.
     """
 
     def __init__(
@@ -53,18 +54,17 @@ class NodeClaims:
         *,
         clocks: Clocks = SYSTEM,
         check: NodeCheck | None = None,
-        on_changed: Callable[[], None] = lambda: None,
+        bus: EventBus,
         policy: BackoffPolicy = RETRY,
         pace: ReadPace = ReadPace(),  # noqa: B008 - frozen
         list_every: float = LIST_EVERY,
     ) -> None:
-        self._on_changed = on_changed
         self._reservations = Reservations(
             api,
             driver,
             node_name,
             clocks=clocks,
-            on_changed=on_changed,
+            bus=bus,
             pace=pace,
         )
         self._pods = NodePods(
@@ -72,11 +72,12 @@ class NodeClaims:
             node_name,
             clocks=clocks,
             check=check,
-            on_changed=self._pods_changed,
+            bus=bus,
             policy=policy,
             list_every=list_every,
         )
         self._names = ClaimNames(api, driver, node_name)
+        bus.subscribe(PodsChanged, self._pods_changed)
 
     @property
     def synced(self) -> bool:
@@ -123,9 +124,8 @@ class NodeClaims:
             group.create_task(self._pods.run(), name="pods of the node")
             group.create_task(self._reservations.run(), name="claims of pods")
 
-    def _pods_changed(self) -> None:
+    def _pods_changed(self, _: PodsChanged) -> None:
         self._reservations.apply(self._pods.pods)
-        self._on_changed()
 
 
 _PATIENCE = 120.0

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -41,8 +41,9 @@ from node.door_policy import (
     load,
     save,
 )
-from node.events import EventSink, EventType
+from node.events import EventBus, EventSink, EventType
 from node.files import WriteFailed
+from node.ledger.events import OfferChanged
 from node.rules import Rule
 from node.values import Value, replace, value
 
@@ -73,8 +74,7 @@ class NodeDoorsKeeper:
     """Knows the last record of ``state_dir`` at once, and what is new while ``run`` runs; for the event loop alone.
 
     ``by_node``: the Node's label and annotation count; otherwise the Node is not asked for, and only the server is.
-    ``check`` raises ``KubeError`` for a Node object that is another machine's. ``on_changed``: called, on the loop,
-    when ``acting`` may have another answer.
+    Publishes ``OfferChanged`` when ``acting`` may have another answer.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class NodeDoorsKeeper:
         clocks: Clocks = SYSTEM,
         by_node: bool = True,
         check: NodeCheck | None = None,
-        on_changed: Callable[[], None] = lambda: None,
+        bus: EventBus,
         policy: BackoffPolicy = RETRY,
         look_every: float = LOOK_EVERY,
     ) -> None:
@@ -99,7 +99,7 @@ class NodeDoorsKeeper:
         self._events = events
         self._random = clocks.random
         self._check = check
-        self._on_changed = on_changed
+        self._bus = bus
         self._policy = policy
         self._look_every = look_every
         self._known, problem = load(state_dir)
@@ -187,7 +187,7 @@ class NodeDoorsKeeper:
         self._set(replace(self._known, words=each.words))
         log.info("the doors of the node", extra={"label": each.words.label, "annotation": each.words.annotation})
         self._tell_problems()
-        self._on_changed()
+        self._bus.publish(OfferChanged())
 
     def deleted(self, each: SeenNode) -> None:
         """See ``Follower``: what it said counts until there is another one."""
@@ -263,7 +263,7 @@ class NodeDoorsKeeper:
             return
         log.info("device taints", extra={"answer": support.taints.value, "text": support.text})
         self._set(replace(self._known, support=support))
-        self._on_changed()
+        self._bus.publish(OfferChanged())
 
     async def _support(self) -> TaintSupport | None:
         """What the server says; None: it is the one that has said it already."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from driver.claims.model import Unavailable
@@ -20,6 +20,8 @@ from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject
 from kube.errors import KubeError
 from node.clocks import SYSTEM, Clocks
+from node.events import EventBus
+from node.values import Value, value
 
 if TYPE_CHECKING:
     from driver.resource_api.async_client import AsyncResourceApi
@@ -32,12 +34,16 @@ LIST_EVERY = 10.0
 """Seconds between two lists that answer questions."""
 
 
+@value
+class PodsChanged(Value):
+    """What is known of the pods of this node, or an answer of ``gone``, has changed."""
+
+
 class NodePods:
     """Knows the node's pods while ``run`` runs; for the event loop alone.
 
-    ``check`` raises ``KubeError`` for a Node object that is another machine's. ``on_changed`` is called on the loop
-    when ``pods`` or an answer of ``gone`` have changed, once for all that one step of the loop has heard: its callee
-    looks at all pods, of which there may be any number.
+    Publishes ``PodsChanged`` once for all that one step of the loop has heard: subscribers look at all pods, of which
+    there may be any number.
     """
 
     def __init__(
@@ -47,14 +53,14 @@ class NodePods:
         *,
         clocks: Clocks = SYSTEM,
         check: NodeCheck | None = None,
-        on_changed: Callable[[], None] = lambda: None,
+        bus: EventBus,
         policy: BackoffPolicy = RETRY,
         list_every: float = LIST_EVERY,
     ) -> None:
         self._api = api
         self._node_name = node_name
         self._check = check
-        self._on_changed = on_changed
+        self._bus = bus
         self._monotonic = clocks.monotonic
         self._list_every = list_every
         self._presence = Presence(clocks.monotonic)
@@ -129,7 +135,7 @@ class NodePods:
 
     def _tell_once(self) -> None:
         self._is_to_tell = False
-        self._on_changed()
+        self._bus.publish(PodsChanged())
 
     async def _answer(self) -> None:
         """List where a question waits for it."""
@@ -164,7 +170,7 @@ class NodePods:
         # Of a pod that cannot be read the name is enough: it is there.
         unread = [pod_of({"metadata": each.metadata}) for each in listing.unread]
         if self._presence.listed(began, [*map(pod_of, listing.objects), *unread]):
-            self._on_changed()
+            self._bus.publish(PodsChanged())
 
     def source(self, api: ResourceApi) -> CollectionSource:
         """See ``Follower``; a wrong node name would have other pods followed."""

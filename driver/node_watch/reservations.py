@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from driver.claims.allocation import allocated_devices
@@ -27,6 +27,7 @@ from driver.node_watch.reading import Key, ReadingOrder, ReadPace, ReadResult, R
 from kube.bodies import JsonObject, object_at, one_line, text_at
 from kube.errors import KubeError, RequestError
 from node.clocks import SYSTEM, Clocks
+from node.events import EventBus
 from node.inventory.model import Device
 from node.ledger.ledger import Hold, HoldState, wholes_of
 from node.rules import Door
@@ -54,10 +55,15 @@ class _Found(Value):
     since: float
 
 
+@value
+class ReservationsChanged(Value):
+    """What claims of this node's pods were allocated here, or which pods may use it, has changed."""
+
+
 class Reservations:
     """Reads what pods name while ``run`` runs; for the event loop alone.
 
-    ``driver``, ``pool``: whose devices count. ``on_changed``: called, on the loop, when ``holds`` change.
+    ``driver``, ``pool``: whose devices count. Publishes ``ReservationsChanged``.
     """
 
     def __init__(
@@ -67,7 +73,7 @@ class Reservations:
         pool: str,
         *,
         clocks: Clocks = SYSTEM,
-        on_changed: Callable[[], None] = lambda: None,
+        bus: EventBus,
         pace: ReadPace = ReadPace(),  # noqa: B008 - frozen
     ) -> None:
         self._api = api
@@ -75,7 +81,7 @@ class Reservations:
         self._pool = pool
         self._wholes: dict[str, tuple[str, ...]] = {}
         """By name of a device that is part of others: their names."""
-        self._on_changed = on_changed
+        self._bus = bus
         self._clock = clocks.clock
         self._monotonic = clocks.monotonic
         self._order = ReadingOrder(pace, clocks.random)
@@ -118,7 +124,7 @@ class Reservations:
             self._found.pop(key, None)
         self._woken.set()
         if self._users() != before:
-            self._on_changed()
+            self._bus.publish(ReservationsChanged())
 
     def _users(self) -> dict[Key, frozenset[str]]:
         """Who may come to use what is reserved."""
@@ -187,7 +193,7 @@ class Reservations:
             since = known.since if known is not None and known.reservation.uid == found.uid else self._clock()
             self._found[key] = _Found(found, since)
         if self._holds_of(key) != before:
-            self._on_changed()
+            self._bus.publish(ReservationsChanged())
         if found is not None and found.usable_by(self._order.users(key)):
             return ReadResult.SETTLED
         return ReadResult.LATER if key in self._found else ReadResult.ABSENT

@@ -28,8 +28,9 @@ from driver.node_watch.node_claims import NamedDevice
 from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from node.clocks import SYSTEM, Clocks
-from node.events import EventSink, EventType
+from node.events import EventBus, EventSink, EventType
 from node.inventory.model import Device
+from node.ledger.events import OfferChanged
 from node.rules import Door, Rule, rule_for
 
 log = logging.getLogger("ostler.dra")
@@ -60,21 +61,22 @@ class Withdrawal:
         free: Callable[[], frozenset[str] | None],
         taken: Callable[[], Mapping[str, str]],
         events: EventSink,
-        on_changed: Callable[[], None],
+        bus: EventBus,
         quiet: float = QUIET,
         policy: BackoffPolicy = AGAIN,
         clocks: Clocks = SYSTEM,
     ) -> None:
         """``free``: devices that some slice in the API offers, None while that may change (``SlicePublisher.free``).
 
-        ``taken``: devices that claims hold here, and in words who. ``on_changed``: called when a device was forgotten.
+        ``taken``: devices that claims hold here, and in words who. ``bus``: has ``OfferChanged`` when a device was
+        forgotten.
         """
         self._shown = shown
         self._claims_naming = claims_naming
         self._free = free
         self._taken = taken
         self._events = events
-        self._on_changed = on_changed
+        self._bus = bus
         self._quiet = quiet
         self._monotonic = clocks.monotonic
         self._backoff = Backoff(policy, clocks.random)
@@ -196,7 +198,7 @@ class Withdrawal:
             text = f"{problem}; {given}, which a restart confirms once more; check the state folder and its disk"
             self._events.emit(EventType.WARNING, "WithdrawalNotRemembered", text)
         log.info("devices withdrawn from claims", extra={"devices": sorted(forgotten)})
-        self._on_changed()
+        self._bus.publish(OfferChanged())
 
     def _unanswered(self, devices: frozenset[str], error: Unavailable) -> float:
         """It is unknown whether claims name them: report that once; seconds after which to ask again."""

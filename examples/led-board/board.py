@@ -27,7 +27,7 @@ from kube.client import Client
 from kube.kubeconfig import from_kubeconfig
 from node.cdi.spec import CdiDevice, Spec, encode
 from node.edits.model import ContainerEdits
-from node.events import EventType
+from node.events import EventBus, EventType
 from node.files import write_whole
 
 DRIVER = "led.example.com"
@@ -119,7 +119,7 @@ async def main(arguments: argparse.Namespace) -> None:
     controller = Controller(Options(api, DRIVER, owner, wait_for_update=True)).start()
     options = DoorOptions(DRIVER, arguments.node, arguments.plugins, arguments.registry, health=False)
     claims = LedClaims(board, AsyncResourceApi(lambda: api), arguments.cdi)
-    door = DraDoor(options, claims, events=LoggedEvents(), observer=DraDoorObserver())
+    door = DraDoor(options, claims, events=LoggedEvents(), observer=DraDoorObserver(), bus=EventBus())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(door.run())
         tasks.create_task(publish(board, controller, arguments.node))

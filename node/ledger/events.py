@@ -15,6 +15,14 @@ class HoldsChanged(Value):
 
 
 @value
+class OfferChanged(Value):
+    """What claims hold, contest or no longer name, or how rules act, has changed: both doors must compute offers again.
+
+    Unlike ``HoldsChanged``, this frees no device that a claim waits for.
+    """
+
+
+@value
 class ClaimRefused(Value):
     """The claim with this UID cannot have a device, because the plugin door has given it out."""
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Protocol
 
-from driver.claims.model import ClaimState
-from driver.claims.service import ClaimStatus
+from driver.claims.model import ClaimState, ClaimStatus
 from driver.door.registration import DoorStatus
 from driver.publishing.publication import Publication
 from kube.bodies import JsonObject, text_at

@@ -182,12 +182,13 @@ class BothDoors:
     def _opened_books(self) -> Bookkeeping:
         """Who has what; made when it is first needed, which is after the kubelet was registered with."""
         if self._books is None:
-            from node.ledger.events import AllocatableRead, HoldsChanged
+            from node.ledger.events import AllocatableRead, HoldsChanged, OfferChanged
 
             around = self._around
             processes = compute_processes(self._sources, self._settings.roots.proc)
             self._books = open_books(self._settings, around.edges, processes, around.events, around.metrics.holds)
             self._books.bus.subscribe(HoldsChanged, self.publisher.held)
+            self._books.bus.subscribe(OfferChanged, self.publisher.held)
             self._books.bus.subscribe(AllocatableRead, self._plugin.heard)
             self._books.begin(relieves=self._relieves)
             # Before the Allocate that may have asked for them: what overlaps has to be known.
@@ -210,6 +211,7 @@ class BothDoors:
         if self._group is None or self.second is not None or not self._opens_second:
             return
         # Here and not above: a node without claims does not pay for it.
+        from driver.door.registration import RegistrationChanged
         from ostler.agent.dra_service import DraService
 
         around, books = self._around, self._opened_books()
@@ -220,9 +222,8 @@ class BothDoors:
             books,
             around.events,
             is_alive=around.alive,
-            on_ready_changed=around.changed,
-            on_offer_changed=self.publisher.held,
         )
+        books.bus.subscribe(RegistrationChanged, lambda _: around.changed())
         self.publisher.submit(around.judged())
         self._group.create_task(self.second.run(around.settled), name="DRA door")
 

@@ -49,9 +49,8 @@ CONNECT, WHOLE = 3.0, 10.0
 class DraParts:
     """Every part of the DRA door, complete but not running.
 
-    ``is_alive``: whether the inventory still looks at its devices. ``on_ready_changed``: called when readiness may have
-    changed. ``on_offer_changed``: called when the ledger or the effective rules change and both doors must recompute
-    their offers. ``on_pods_changed``: called when pods of this node, or the reservations of their claims, change.
+    ``is_alive``: whether the inventory still looks at its devices. What happens in the parts is published on the bus of
+    ``books``: ``OfferChanged``, ``PodsChanged``, ``ReservationsChanged``, ``RegistrationChanged``.
     """
 
     def __init__(
@@ -62,9 +61,6 @@ class DraParts:
         events: EventSink,
         *,
         is_alive: Callable[[], bool],
-        on_ready_changed: Callable[[], None],
-        on_offer_changed: Callable[[], None],
-        on_pods_changed: Callable[[], None],
     ) -> None:
         driver, node_name = settings.dra.driver_name, settings.node_name
         loop, check = asyncio.get_running_loop(), node_check(settings)
@@ -81,7 +77,6 @@ class DraParts:
             clocks=edges,
             ledger=books.ledger,
             is_known=lambda: books.keeper.known,
-            on_changed=on_offer_changed,
         )
         self.node_claims = NodeClaims(
             self.api,
@@ -89,7 +84,7 @@ class DraParts:
             node_name,
             clocks=edges,
             check=check,
-            on_changed=on_pods_changed,
+            bus=books.bus,
         )
         self.doors = NodeDoorsKeeper(
             self.api,
@@ -100,7 +95,7 @@ class DraParts:
             clocks=edges,
             by_node=settings.kubernetes.door_by_node,
             check=check,
-            on_changed=on_offer_changed,
+            bus=books.bus,
         )
         self.door = DraDoor(
             DoorOptions(driver, node_name, settings.dra.plugins_dir, settings.kubelet.registry_dir),
@@ -108,7 +103,7 @@ class DraParts:
             events=events,
             observer=self.metrics.door,
             clocks=edges,
-            on_ready_changed=on_ready_changed,
+            bus=books.bus,
             is_alive=is_alive,
             reporter=self.status,
         )
@@ -127,7 +122,7 @@ class DraParts:
             free=self.slices.free,
             taken=self.claims.taken,
             events=events,
-            on_changed=on_offer_changed,
+            bus=books.bus,
             clocks=edges,
         )
 

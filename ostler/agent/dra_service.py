@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from driver.devices.partitions import partitioned
 from driver.devices.view import DoorView, door_offer, view_of
 from driver.door.registration import DoorStatus
+from driver.node_watch.node_pods import PodsChanged
+from driver.node_watch.reservations import ReservationsChanged
 from node.door_policy import Acting, Taints, effective
 from node.events import EventSink
 from node.inventory.model import Device, Snapshot
@@ -47,7 +49,7 @@ _NOT_ITS_OWN = (Cause.NO_RULE, Cause.OTHER_DOOR)
 
 
 class DraService:
-    """Serves claims of this node's devices for as long as ``run`` runs; the callbacks are those of ``DraParts``."""
+    """Serves claims of this node's devices for as long as ``run`` runs; ``is_alive`` as for ``DraParts``."""
 
     def __init__(
         self,
@@ -57,8 +59,6 @@ class DraService:
         events: EventSink,
         *,
         is_alive: Callable[[], bool],
-        on_ready_changed: Callable[[], None],
-        on_offer_changed: Callable[[], None],
     ) -> None:
         self._driver_name = settings.dra.driver_name
         self._books = books
@@ -73,17 +73,10 @@ class DraService:
         self._view = DoorView()
         self.offer = Offer()
         """What the door makes of the snapshot that is shown."""
-        self._parts = parts = DraParts(
-            settings,
-            edges,
-            books,
-            events,
-            is_alive=is_alive,
-            on_ready_changed=on_ready_changed,
-            on_offer_changed=on_offer_changed,
-            on_pods_changed=self._pods_changed,
-        )
+        self._parts = parts = DraParts(settings, edges, books, events, is_alive=is_alive)
         books.know(parts.node_claims)
+        books.bus.subscribe(PodsChanged, self._pods_changed)
+        books.bus.subscribe(ReservationsChanged, self._pods_changed)
         books.bus.subscribe(ClaimRefused, lambda refused: parts.claims.lost(refused.uid, refused.error))
         books.bus.subscribe(HoldsChanged, lambda _: parts.claims.freed())
 
@@ -251,7 +244,7 @@ class DraService:
             )
         self._contested = contested
 
-    def _pods_changed(self) -> None:
+    def _pods_changed(self, _: PodsChanged | ReservationsChanged) -> None:
         claims = self._parts.node_claims.reservations()
         before, self._named = self._named, frozenset(claims)
         for uid in sorted(before - self._named):

@@ -25,7 +25,7 @@ from plugin.door import PluginDoor
 if TYPE_CHECKING:
     from node.cdi.directory import CdiDirectory
     from node.ledger.bookkeeping import Bookkeeping
-    from node.ledger.events import HoldsChanged
+    from node.ledger.events import HoldsChanged, OfferChanged
     from ostler.agent.dra_service import DraService
 
 log = logging.getLogger("ostler.publisher")
@@ -82,7 +82,7 @@ class Publisher:
         self._snapshot = snapshot
         self._wanted.set()
 
-    def held(self, _: HoldsChanged | None = None) -> None:
+    def held(self, _: HoldsChanged | OfferChanged | None = None) -> None:
         """Have what is shown follow what is held, soon; for the event loop."""
         if self._looking is None:
             seconds = ALONE if self._second() is None else HOLDS

@@ -18,7 +18,7 @@ from driver.door.registration import DraDoorObserver as SilentDriver
 from driver.door.serving import DraPlugin
 from node.door_policy import KnownDoors, Taints, TaintSupport
 from node.inventory.model import Snapshot
-from node.ledger.events import HoldsChanged
+from node.ledger.events import HoldsChanged, OfferChanged
 from node.ledger.offer_context import OfferContext
 from node.offer import Offer, OfferedDevice
 from node.rules import Rule
@@ -87,6 +87,7 @@ class Agent:
             self.settings, edges, processes, self.events, counters, reader=kubelet, containers=kubelet
         )
         self.books.bus.subscribe(HoldsChanged, lambda _: self._changed())
+        self.books.bus.subscribe(OfferChanged, lambda _: self._changed())
         self.states = StatesWatch(self.books)
         self.books.pending_release.off = ""
         self.keeper = self.books.keeper
@@ -96,8 +97,6 @@ class Agent:
             self.books,
             self.events,
             is_alive=lambda: True,
-            on_ready_changed=lambda: None,
-            on_offer_changed=self._changed,
         )
         self.second.meet(loop, cluster, self._applied)
         self.claims = self.second._parts.claims

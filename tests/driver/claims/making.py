@@ -14,6 +14,7 @@ from driver.devices.view import DoorView, DraDevice
 from kube.bodies import Json, JsonObject
 from node.inventory.model import Device, Host
 from node.kubelet.dra_state import ClaimInfo, DeviceState, DraState, encode
+from node.ledger.events import OfferChanged
 from node.rules import Doors, Rule
 from node.values import replace
 from tests.making.devices import gpu
@@ -137,15 +138,16 @@ class Node:
         **more: Any,
     ) -> ClaimService:
         """A process that has just been started."""
-        return ClaimService(
+        service = ClaimService(
             options or self.options,
             reader or self.reader,
             events=self.events,
             boot=self.boot,
             steps=steps or StepObserver(),
-            on_changed=self._changed,
             **more,
         )
+        service.ledger.bus.subscribe(OfferChanged, self._changed)
+        return service
 
     async def started(self, **more: Any) -> ClaimService:
         """A process that has recovered and knows its devices."""
@@ -196,7 +198,7 @@ class Node:
         self.with_options(kubelet_root=root)
         return mounted
 
-    def _changed(self) -> None:
+    def _changed(self, _: OfferChanged) -> None:
         self.changes += 1
 
 

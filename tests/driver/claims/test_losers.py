@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims.admission import Losers
+from driver.claims.admission import DeviceLost, Losers
 from driver.claims.interfaces import ClaimObserver
 from driver.claims.model import ClaimError, Unavailable
 from driver.claims.service import ClaimService
+from node.events import EventBus
 from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, plugin_owner
 from node.rules import Door
 from node.values import replace
@@ -29,13 +30,15 @@ def claims(device: str, uid: str = "uid-1", state: HoldState = HoldState.RESERVE
 
 
 class Heard:
-    """What was told of conflicts, by claim and device."""
+    """What was told of conflicts on ``bus``, by claim and device."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
+        self.bus = EventBus()
+        self.bus.subscribe(DeviceLost, self._lost)
 
-    def __call__(self, uid: str, claim: str, error: HeldError) -> None:
-        self.told.append((uid, error.wanted.device))
+    def _lost(self, lost: DeviceLost) -> None:
+        self.told.append((lost.uid, lost.error.wanted.device))
 
 
 def taken_by(*holds: Hold) -> Ledger:
@@ -50,7 +53,7 @@ def lose(losers: Losers, wanted: Hold, by: Hold) -> bool:
 
 
 def test_a_device_is_contested_while_a_live_pod_has_it_and_a_claim_waits() -> None:
-    losers, ledger = Losers(Heard()), taken_by(pods(GPU0))
+    losers, ledger = Losers(EventBus()), taken_by(pods(GPU0))
     assert losers.contested(ledger) == frozenset()
     lose(losers, claims(GPU0), pods(GPU0))
     assert losers.contested(ledger) == {GPU0}
@@ -61,7 +64,7 @@ def test_a_device_is_contested_while_a_live_pod_has_it_and_a_claim_waits() -> No
 
 
 def test_whoever_asks_which_claims_wait_changes_nothing() -> None:
-    losers, ledger = Losers(Heard()), taken_by(pods(GPU0))
+    losers, ledger = Losers(EventBus()), taken_by(pods(GPU0))
     lose(losers, claims(GPU0), pods(GPU0))
     assert losers.by_device(Ledger()) == {}
     assert losers.by_device(ledger) == {GPU0: ("team/claim",)}
@@ -69,7 +72,7 @@ def test_whoever_asks_which_claims_wait_changes_nothing() -> None:
 
 @pytest.mark.parametrize("state", [HoldState.ALLOCATED, HoldState.RECORDED])
 def test_no_claim_is_evicted_before_the_pod_is_proved_to_live(state: HoldState) -> None:
-    losers, ledger = Losers(Heard()), taken_by(pods(GPU0, state))
+    losers, ledger = Losers(EventBus()), taken_by(pods(GPU0, state))
     lose(losers, claims(GPU0), pods(GPU0, state))
     assert losers.contested(ledger) == frozenset()
     ledger.restore(plugin_owner(GPU0), [pods(GPU0)])
@@ -77,7 +80,7 @@ def test_no_claim_is_evicted_before_the_pod_is_proved_to_live(state: HoldState) 
 
 
 def test_nobody_loses_a_device_that_is_about_to_be_free() -> None:
-    losers = Losers(Heard())
+    losers = Losers(EventBus())
     drains = Hold(GPU0, None, "process 7", 1.0, "draining/x", state=HoldState.PENDING_RELEASE)
     for by in (drains, pods(GPU0, HoldState.PENDING_RELEASE), claims(GPU0, "uid-2", HoldState.PREPARED)):
         assert not lose(losers, claims(GPU0), by)
@@ -85,14 +88,14 @@ def test_nobody_loses_a_device_that_is_about_to_be_free() -> None:
 
 
 def test_who_only_looks_never_loses() -> None:
-    losers, ledger = Losers(Heard()), taken_by(pods(GPU0))
+    losers, ledger = Losers(EventBus()), taken_by(pods(GPU0))
     assert not lose(losers, claims(GPU0, admin=True), pods(GPU0))
     assert losers.contested(ledger) == frozenset()
 
 
 def test_a_conflict_ends_with_the_pods_hold_and_the_next_one_is_another() -> None:
     heard = Heard()
-    losers, ledger = Losers(heard), taken_by(pods(GPU0))
+    losers, ledger = Losers(heard.bus), taken_by(pods(GPU0))
     assert lose(losers, claims(GPU0), pods(GPU0))
     assert not lose(losers, claims(GPU0), pods(GPU0))
     ledger.release(plugin_owner(GPU0))
@@ -104,7 +107,7 @@ def test_a_conflict_ends_with_the_pods_hold_and_the_next_one_is_another() -> Non
 
 def test_no_pod_with_a_prepared_claim_is_evicted_with_the_one_that_waits() -> None:
     prepared = claims(GPU0, "uid-2", HoldState.PREPARED)
-    losers, ledger = Losers(Heard()), taken_by(prepared, pods(GPU0))
+    losers, ledger = Losers(EventBus()), taken_by(prepared, pods(GPU0))
     lose(losers, claims(GPU0), pods(GPU0))
     assert losers.contested(ledger) == frozenset()
     ledger.release("uid-2")
@@ -123,14 +126,14 @@ def test_no_pod_with_a_prepared_claim_is_evicted_with_the_one_that_waits() -> No
 def test_only_a_prepared_claim_that_uses_the_device_keeps_the_one_that_waits_from_being_evicted(
     prepared: Hold, contested: set[str]
 ) -> None:
-    losers, ledger = Losers(Heard()), taken_by(prepared, pods(GPU0))
+    losers, ledger = Losers(EventBus()), taken_by(prepared, pods(GPU0))
     lose(losers, claims(GPU0), pods(GPU0))
     assert losers.contested(ledger) == contested
 
 
 def test_a_claim_for_a_gpu_loses_to_a_pod_that_has_a_part_of_it() -> None:
     part = pods("mig-0", within=(GPU0,))
-    losers, ledger = Losers(Heard()), taken_by(part)
+    losers, ledger = Losers(EventBus()), taken_by(part)
     lose(losers, claims(GPU0), part)
     assert losers.contested(ledger) == {GPU0}, "the device that the claim names is the one to be tainted"
 
@@ -151,7 +154,7 @@ STEPS = st.lists(
 def test_contested_is_what_a_listed_pod_has_and_a_claim_that_is_not_settled_waits_for(
     steps: list[tuple[str, ...]],
 ) -> None:
-    losers, ledger = Losers(Heard()), Ledger()
+    losers, ledger = Losers(EventBus()), Ledger()
     waiting: set[tuple[str, str]] = set()
     for step in steps:
         if step[0] == "hold":

@@ -11,8 +11,9 @@ from pathlib import Path
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.devices.view import DoorView, DraDevice
 from driver.door.door import DraDoor
-from driver.door.registration import DoorOptions, DraDoorObserver
+from driver.door.registration import DoorOptions, DraDoorObserver, RegistrationChanged
 from node.clocks import SystemClocks
+from node.events import EventBus
 from node.health.state import Health
 from node.inventory.model import Device, DeviceKind
 from node.offer import Cause
@@ -110,19 +111,21 @@ class Side:
         self.counted = Counted()
         self.reported = Reported()
         self.changes = 0
+        self.bus = EventBus()
+        self.bus.subscribe(RegistrationChanged, self._changed)
         self.door = DraDoor(
             door_options,
             self.claims,
             events=self.told,
             observer=self.counted,
             clocks=SystemClocks(clock=lambda: 1_000_000.0, random=random.random),
-            on_ready_changed=self._changed,
+            bus=self.bus,
             is_alive=alive,
             reporter=self.reported,
         )
         self.task: asyncio.Task[None] | None = None
 
-    def _changed(self) -> None:
+    def _changed(self, _: RegistrationChanged) -> None:
         self.changes += 1
 
     async def end(self) -> None:

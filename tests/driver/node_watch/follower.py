@@ -18,6 +18,7 @@ from driver.node_watch.node_claims import NodeClaims
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from node.clocks import SystemClocks
+from node.events import EventBus
 from tests.driver.node_watch.making import DRIVER, NODE
 from tests.making.resource_api import client_of
 from tests.waiting import background
@@ -25,7 +26,7 @@ from tests.waiting import background
 
 async def followed(url: str, count: int) -> dict[str, object]:
     api = AsyncResourceApi(lambda: ResourceApi(client_of(url, whole=60.0)))
-    holders = NodeClaims(api, DRIVER, NODE, clocks=SystemClocks(random=Random(7).random))
+    holders = NodeClaims(api, DRIVER, NODE, clocks=SystemClocks(random=Random(7).random), bus=EventBus())
     stall = 0.0
     uids = [f"uid-{number}" for number in range(count)]
     async with background(holders.run()):

@@ -17,7 +17,8 @@ from kube.bodies import JsonObject
 from kube.errors import NodeNotOurs
 from node.clocks import SystemClocks
 from node.door_policy import ANNOTATION, LABEL, NAME, KnownDoors, NodeDoors, NodeWords, Taints, TaintSupport, load, save
-from node.events import EventType
+from node.events import EventBus, EventType
+from node.ledger.events import OfferChanged
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import GATES_OFF, ApiServer
 from tests.driver.node_watch.making import DRIVER, NODE, SOON
@@ -77,6 +78,8 @@ async def keeping(
     look_every: float = 3600.0,
     by_node: bool = True,
 ) -> AsyncIterator[NodeDoorsKeeper]:
+    bus = EventBus()
+    bus.subscribe(OfferChanged, lambda _: changed())
     keeper = NodeDoorsKeeper(
         api,
         DRIVER,
@@ -85,7 +88,7 @@ async def keeping(
         events=told,
         clocks=SystemClocks(random=lambda: 0.5),
         check=check,
-        on_changed=changed,
+        bus=bus,
         policy=SOON,
         look_every=look_every,
         by_node=by_node,
@@ -315,7 +318,14 @@ async def test_a_node_whose_words_do_not_count_is_not_asked_for(
 ) -> None:
     save(tmp_path, KnownDoors(NodeWords("dra"), TaintSupport()))
     keeper = NodeDoorsKeeper(
-        api, DRIVER, NODE, tmp_path, events=Told(), clocks=SystemClocks(random=lambda: 0.5), by_node=False
+        api,
+        DRIVER,
+        NODE,
+        tmp_path,
+        events=Told(),
+        clocks=SystemClocks(random=lambda: 0.5),
+        by_node=False,
+        bus=EventBus(),
     )
     async with background(keeper.run()):
         await eventually(lambda: keeper.support.kept)

@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from driver.node_watch.pods import NodePod
 from driver.node_watch.reading import ReadPace
-from driver.node_watch.reservations import Reservations
+from driver.node_watch.reservations import Reservations, ReservationsChanged
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.backoff import BackoffPolicy
 from node.clocks import SystemClocks
+from node.events import EventBus
 from sandbox.apiserver.server import ApiServer
 from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World
 from tests.making.resource_api import async_api_of, client_of
@@ -40,7 +41,12 @@ async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more
     world.claim("c", "gpu-0", users=("uid-1",))
     api, seldom = Slow(server), BackoffPolicy(first=3600.0, most=3600.0)
     found = Reservations(
-        api, DRIVER, NODE, clocks=SystemClocks(random=lambda: 0.0), pace=ReadPace(later=seldom, pod=seldom)
+        api,
+        DRIVER,
+        NODE,
+        clocks=SystemClocks(random=lambda: 0.0),
+        bus=EventBus(),
+        pace=ReadPace(later=seldom, pod=seldom),
     )
     one, two = (NodePod(f"uid-{n}", TEAM, f"p{n}", claims=("c",)) for n in (1, 2))
     async with background(found.run()):
@@ -59,9 +65,9 @@ async def test_a_pod_that_comes_to_name_a_reserved_claim_is_told_at_once(server:
     world.claim("c", "gpu-0", users=("uid-1",))
     told: list[list[str]] = []
     api = async_api_of(server)
-    found = Reservations(
-        api, DRIVER, NODE, clocks=SystemClocks(random=lambda: 0.0), on_changed=lambda: told.append(pods())
-    )
+    bus = EventBus()
+    bus.subscribe(ReservationsChanged, lambda _: told.append(pods()))
+    found = Reservations(api, DRIVER, NODE, clocks=SystemClocks(random=lambda: 0.0), bus=bus)
 
     def pods() -> list[str]:
         return [pod for holds in found.holds().values() for hold in holds for pod in hold.pods]

@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from driver.node_watch.node_claims import NodeClaims
+from driver.node_watch.node_pods import PodsChanged
 from driver.node_watch.reading import ReadPace
-from driver.node_watch.reservations import READS, reservation_of
+from driver.node_watch.reservations import READS, ReservationsChanged, reservation_of
 from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import JsonObject
 from kube.errors import NodeNotOurs
 from node.clocks import SystemClocks
+from node.events import EventBus
 from node.inventory.model import Device, DeviceKind
 from node.ledger.ledger import Hold, HoldState
 from node.rules import Door
@@ -34,17 +36,20 @@ async def following(
     check: Callable[[JsonObject], None] | None = None,
     list_every: float = 0.01,
 ) -> AsyncIterator[NodeClaims]:
+    bus = EventBus()
     holders = NodeClaims(
         api,
         DRIVER,
         NODE,
         clocks=SystemClocks(clock=lambda: 1000.0, random=lambda: 0.5),
         check=check,
-        on_changed=changed,
+        bus=bus,
         policy=SOON,
         pace=QUICK,
         list_every=list_every,
     )
+    bus.subscribe(PodsChanged, lambda _: changed())
+    bus.subscribe(ReservationsChanged, lambda _: changed())
     async with background(holders.run()):
         yield holders
 

@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 import pytest
 
 from driver.node_watch.node_claims import NodeClaims
-from driver.node_watch.node_pods import NodePods
+from driver.node_watch.node_pods import NodePods, PodsChanged
 from driver.node_watch.pods import MOST_CLAIMS, NodePod, pod_of
-from driver.node_watch.reservations import SHOWN, Reservations
+from driver.node_watch.reservations import SHOWN, Reservations, ReservationsChanged
 from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import Json, JsonObject, object_at, text_at
 from kube.errors import Forbidden, ServerFault
 from node.clocks import SystemClocks
+from node.events import EventBus
 from sandbox.apiserver.server import ApiServer
 from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World
 from tests.making.virtual_time import beside, now
@@ -84,18 +85,20 @@ class Story:
         loop = asyncio.get_running_loop()
         self.api = Claims()
         self.known: dict[str, float] = {}
+        bus = EventBus()
+        bus.subscribe(ReservationsChanged, self._changed)
         self.reservations = Reservations(
             self.api,
             DRIVER,
             NODE,
             clocks=SystemClocks(loop.time, loop.time, Random(7).random),
-            on_changed=self._changed,
+            bus=bus,
         )
 
     async def run(self) -> None:
         await self.reservations.run()
 
-    def _changed(self) -> None:
+    def _changed(self, _: ReservationsChanged) -> None:
         for holds in self.reservations.holds().values():
             for hold in holds:
                 self.known.setdefault(hold.device, now())
@@ -237,9 +240,9 @@ def test_applying_many_pods_costs_the_loop_little() -> None:
 def test_pods_that_only_their_author_bound_here_are_no_news_and_others_are_told_together() -> None:
     async def story(_: Story) -> None:
         news: list[int] = []
-        pods = NodePods(
-            Claims(), NODE, clocks=SystemClocks(random=Random(7).random), on_changed=lambda: news.append(len(pods.pods))
-        )
+        bus = EventBus()
+        pods = NodePods(Claims(), NODE, clocks=SystemClocks(random=Random(7).random), bus=bus)
+        bus.subscribe(PodsChanged, lambda _: news.append(len(pods.pods)))
         pods.replaced([])
         await asyncio.sleep(1.0)
         for number in range(12_000):
@@ -261,7 +264,7 @@ async def test_over_http_the_attack_gets_few_answers_and_the_honest_pod_its_rese
     for number in range(ATTACKERS):
         body = attack_body(number)
         world.made({"name": text_at(body, "metadata", "name")}, object_at(body, "spec"))
-    holders = NodeClaims(api, DRIVER, NODE, clocks=SystemClocks(random=Random(7).random))
+    holders = NodeClaims(api, DRIVER, NODE, clocks=SystemClocks(random=Random(7).random), bus=EventBus())
     async with background(holders.run()):
         await eventually(lambda: world.asked("get", "resourceclaims") >= ATTACKERS)
         began = time.monotonic()

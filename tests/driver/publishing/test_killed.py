@@ -24,6 +24,8 @@ from driver.node_watch.node_claims import NamedDevice
 from driver.publishing.publisher import SlicePublisher, controller_maker
 from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal
+from node.events import EventBus
+from node.ledger.events import OfferChanged
 from node.offer import Cause
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import ApiServer
@@ -80,13 +82,15 @@ class Process:
             interval=0.0,
             shown=self.shown,
         )
+        bus = EventBus()
+        bus.subscribe(OfferChanged, lambda _: self.apply())
         self.withdrawal = Withdrawal(
             self.shown,
             self._naming,
             free=self.slices.free,
             taken=dict,
             events=RecordedEvents(),
-            on_changed=self.apply,
+            bus=bus,
             quiet=0.01,
         )
 

@@ -17,6 +17,8 @@ from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal
 from kube.backoff import BackoffPolicy
 from node.clocks import SystemClocks
+from node.events import EventBus
+from node.ledger.events import OfferChanged
 from node.offer import Cause
 from node.rules import Doors, Rule, Selector
 from tests.making.devices import gpu
@@ -56,13 +58,15 @@ class Rig:
         return shown
 
     def withdrawal(self, quiet: float = 0.0, again: float = 0.02) -> Withdrawal:
+        bus = EventBus()
+        bus.subscribe(OfferChanged, self._changed)
         self.made = Withdrawal(
             self.shown,
             self._claims_naming,
             free=self._free,
             taken=lambda: self.taken,
             events=self.events,
-            on_changed=self._changed,
+            bus=bus,
             quiet=quiet,
             policy=BackoffPolicy(first=again, most=again),
             clocks=SystemClocks(random=lambda: 0.0),
@@ -135,7 +139,7 @@ class Rig:
             raise Unavailable(self.fault)
         return [each for each in self.named if each.device in devices]
 
-    def _changed(self) -> None:
+    def _changed(self, _: OfferChanged) -> None:
         self.changes += 1
         self.apply()
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from driver.claims.model import ClaimReference, ClaimState, PreparedDevice
-from driver.claims.service import ClaimStatus
+from driver.claims.model import ClaimReference, ClaimState, ClaimStatus, PreparedDevice
 from ostler.admin.dra import claims_message
 from ostler.cli.main import main
 from protos.agent.v1alpha1.agent_pb2 import Claim, ClaimDevice, ListClaimsResponse

@@ -11,7 +11,7 @@ from typing import Any
 
 from driver.publishing.withdrawal import Withdrawal
 from node.inventory.model import Device, Snapshot
-from node.ledger.events import HoldsChanged
+from node.ledger.events import HoldsChanged, OfferChanged
 from node.ledger.processes import Process
 from node.ledger.reader import Holding, Reading
 from node.rules import Door, Doors, Rule
@@ -127,14 +127,13 @@ class Both:
         self.metrics = HoldsMetrics(edges.clock)
         self.books = open_books(self.settings, edges, Nothing(), self.events, self.metrics, reader=self.kubelet)
         self.books.bus.subscribe(HoldsChanged, self.publisher.held)
+        self.books.bus.subscribe(OfferChanged, self.publisher.held)
         self.second = DraService(
             self.settings,
             edges,
             self.books,
             self.events,
             is_alive=lambda: True,
-            on_ready_changed=lambda: None,
-            on_offer_changed=self.publisher.held,
         )
         self.withdrawal: Withdrawal = self.second._parts.withdrawal
         self.withdrawal._quiet = quiet
