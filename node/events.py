@@ -6,6 +6,7 @@ calls another that it does not know: nobody assigns a callback to an attribute.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -44,11 +45,13 @@ class EventBus:
     """Delivers events by their type, in the step that publishes them and in the order of subscription.
 
     A subscriber may publish in turn: that event is delivered before the publisher of the first one goes on, so that
-    nobody acts on a state in which half of the consequences are missing. A subscriber must not block; what it raises
-    reaches the publisher. For one thread, usually that of the event loop.
+    nobody acts on a state in which half of the consequences are missing. A subscriber must not block. What it raises
+    reaches the publisher, or with ``log`` is logged there and keeps nobody else from the event. For one thread, usually
+    that of the event loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log: logging.Logger | None = None) -> None:
+        self._log = log
         self._subscribers: dict[type, tuple[Callable[[Any], None], ...]] = {}
 
     def subscribe(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
@@ -58,4 +61,9 @@ class EventBus:
     def publish(self, event: object) -> None:
         """Deliver the event to everybody who subscribed to its type."""
         for subscriber in self._subscribers.get(type(event), ()):
-            subscriber(event)
+            try:
+                subscriber(event)
+            except Exception:  # A bug of one subscriber; the log tells, the others still hear.
+                if self._log is None:
+                    raise
+                self._log.exception("a subscriber failed", extra={"published": type(event).__name__})

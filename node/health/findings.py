@@ -75,6 +75,10 @@ class Findings:
         self._known: dict[str, float] = {}
         """When a scan knew a device last against which something is held, or when that was recalled."""
 
+    def use(self, policy: Policy) -> None:
+        """Follow another policy; what happened before was judged by the former one."""
+        self.policy = policy
+
     def concerns(self, name: str) -> bool:
         """Whether anything is or was lately held against a device."""
         return name in self._tracks or name in self._scans or name in self.overrides

@@ -1,10 +1,10 @@
 """Keeps the health of this node's devices: sources report what they see, and subscribers hear how the devices are.
 
 The one place with time and an audience; the pure values below it decide. It never waits and never writes: it is given a
-way to be called later (the loop's ``call_later``) and a way to have its memory written. Everything here belongs to the
+way to be called later (the loop's ``call_later``), and publishes what must be written. Everything here belongs to the
 thread of the event loop, but for ``entries``, ``eviction_limits`` and ``policy``, which metrics read in theirs. A call
-returns when subscribers have heard what it changed. What a subscriber raises is logged and keeps nobody else from
-hearing.
+returns when subscribers have heard what it changed. The bus should log what a subscriber raises: it must keep nobody
+else from hearing.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Protocol
 
-from node.events import EventSink, EventType
+from node.events import EventBus, EventSink, EventType
 from node.files import JsonValue
 from node.health.eviction_limits import EvictionLimit
 from node.health.finding import Verdict
@@ -27,7 +26,7 @@ from node.health.state import Action, HealthState
 from node.health.telling import LIMIT_ON, LIMIT_RELEASED, HealthChange, named, stories
 from node.health.tracker import HealthTracker, Judgement
 from node.health.xids import is_known
-from node.inventory.model import Device, DeviceKind, Snapshot
+from node.inventory.model import Device, DeviceKind, Snapshot, SnapshotJudged
 from node.metrics import Counter
 from node.values import Value, value
 
@@ -43,7 +42,12 @@ _JUMP = 2.0
 _SOONEST = 0.01
 """Seconds; what is due now is done with the next turn of the loop, whatever the clocks' resolution is."""
 
-Subscriber = Callable[[Snapshot], None]
+
+@value
+class HealthDataChanged(Value):
+    """What must be remembered over a restart has changed."""
+
+    data: JsonValue
 
 
 class Timer(Protocol):
@@ -104,37 +108,39 @@ class HealthMetrics:
 
 
 class HealthKeeper:
-    """See the module. ``clock`` gives Unix seconds, ``boot`` tells boots apart (empty: they cannot be).
+    """See the module. Hears ``HealthEvent`` and ``Look`` on ``bus``; publishes ``SnapshotJudged``.
 
-    ``steady`` gives seconds that only grow: a clock that is set neither ends a quiet time nor makes it longer.
-    ``save`` is given what must be remembered whenever that changes; ``recall`` takes it back after a restart.
+    ``clock`` gives Unix seconds, ``steady`` seconds that only grow: a clock that is set neither ends a quiet time nor
+    makes it longer. ``boot`` tells boots apart (empty: they cannot be). What must be remembered is published as
+    ``HealthDataChanged``; ``recall`` takes it back after a restart.
     """
 
     def __init__(
         self,
         policy: Policy,
+        bus: EventBus,
         *,
         clock: Callable[[], float],
         later: Later,
         steady: Callable[[], float],
         events: EventSink,
         boot: str = "",
-        save: Callable[[JsonValue], None] = lambda _: None,
     ) -> None:
         self._tracker = HealthTracker(policy)
+        self._bus = bus
         self._clock = clock
         self._steady = steady
         self._ahead = clock() - steady()
         self._later = later
         self._events = events
         self._boot = boot
-        self._save = save
-        self._subscribers: list[Subscriber] = []
         self._timer: Timer | None = None
         self._due = math.inf
         self._closed = False
         self.metrics = HealthMetrics()
         self._saved = self._data()
+        bus.subscribe(HealthEvent, self.event)
+        bus.subscribe(Look, self.looked)
 
     @property
     def policy(self) -> Policy:
@@ -169,16 +175,6 @@ class HealthKeeper:
         self._tracker.eviction_limits.restore(memory.eviction_limits, memory.excused, memory.ailing, now)
         names |= {name for name, _ in (*memory.tracks, *memory.overrides)} | self._tracker.advance(now)
         self._done(self._tracker.touched(names, now))
-
-    def subscribe(self, callback: Subscriber) -> Callable[[], None]:
-        """Have every judged snapshot handed over when it changes; returns how to end that. It must not block."""
-        self._subscribers.append(callback)
-
-        def unsubscribe() -> None:
-            with suppress(ValueError):
-                self._subscribers.remove(callback)
-
-        return unsubscribe
 
     def observe(self, snapshot: Snapshot) -> None:
         """A scan was published; what it says of each device is one more source."""
@@ -293,9 +289,9 @@ class HealthKeeper:
         data = self._data()
         if data != self._saved:
             self._saved = data
-            self._save(data)
+            self._bus.publish(HealthDataChanged(data))
         if outcome.changed:
-            self._publish()
+            self._bus.publish(SnapshotJudged(self.judged))
         self._arm()
         # What cannot be said keeps nobody from the verdict.
         self._tell(outcome.changes, outcome.eviction_limits)
@@ -316,14 +312,6 @@ class HealthKeeper:
             who = named(self._tracker.may_evict(limit.kind))
             text = f"{limit.reason}: none of them costs a pod until 'ostler health release-eviction-limit {limit.kind}'"
             self._events.emit(EventType.WARNING, LIMIT_ON, f"{text}; {who}" if who else text)
-
-    def _publish(self) -> None:
-        snapshot = self.judged
-        for subscriber in tuple(self._subscribers):
-            try:
-                subscriber(snapshot)
-            except Exception:  # A bug of one subscriber; the log tells, the others still hear.
-                log.exception("a subscriber failed", extra={"generation": snapshot.generation})
 
     def _arm(self) -> None:
         now, due = self._now(), self._tracker.next_due()

@@ -177,7 +177,7 @@ class HealthTracker:
 
     def use(self, policy: Policy, now: float) -> Judgement:
         """Follow another policy; what happened before was judged by the former one."""
-        self.findings.policy = policy
+        self.findings.use(policy)
         self.eviction_limits.use(policy)
         return self._settle({*self._devices}, now)
 

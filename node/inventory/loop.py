@@ -9,24 +9,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from node.clocks import chance
+from node.clocks import Clocks
+from node.events import EventBus
 from node.inventory.diff import Diff, diff
 from node.inventory.identity import IdentityStore
 from node.inventory.model import Snapshot, SourceState, SourceStatus
 from node.inventory.scan import Scanner, ScanResult
-from node.inventory.source import Source
+from node.inventory.source import ScanWanted, Source
+from node.quiesce import Quiesce
 from node.topology.model import PlaceOverride
+from node.values import Value, value
 
 log = logging.getLogger("ostler.inventory")
 
-Subscriber = Callable[[Snapshot, Diff], None]
-
 _CLOSE_WITHIN = 0.5
 _LOGGED_LINES = 32
+
+
+@value
+class ScanDone(Value):
+    """A scan ended, whether it found anything new or not: the seconds that it took, and how each source fared."""
+
+    seconds: float
+    sources: tuple[SourceStatus, ...]
+
+
+@value
+class SnapshotPublished(Value):
+    """A scan found something new, or was the first one."""
+
+    snapshot: Snapshot
+    changes: Diff
 
 
 class InventoryStopped(Exception):
@@ -39,31 +56,28 @@ class InventoryStopped(Exception):
 class Inventory:
     """Owns the sources and the current snapshot.
 
-    ``clock`` gives Unix seconds; ``max_interval`` and ``min_interval`` are seconds between the starts of two scans;
-    ``jitter`` gives numbers in [0, 1). ``first`` is set once the first scan was published. ``quiesced`` is asked at
-    every scan why the driver must be left alone. ``scanned`` is told of every scan how many seconds it took and how
-    each source fared; it must not raise. All methods belong to the thread of the event loop.
+    Publishes ``ScanDone`` and ``SnapshotPublished`` on ``bus``, and is woken by ``ScanWanted``. ``max_interval`` and
+    ``min_interval`` are seconds between the starts of two scans. ``first`` is set once the first scan was published.
+    All methods belong to the thread of the event loop.
     """
 
     def __init__(
         self,
         sources: Sequence[Source],
         identities: IdentityStore,
+        bus: EventBus,
         *,
-        clock: Callable[[], float],
+        clocks: Clocks,
         max_interval: float = 60.0,
         min_interval: float = 0.5,
-        jitter: Callable[[], float] = chance,
-        quiesced: Callable[[], str | None] = lambda: None,
-        scanned: Callable[[float, tuple[SourceStatus, ...]], None] = lambda *_: None,
+        quiesce: Quiesce | None = None,
     ) -> None:
-        self._scanner = Scanner(tuple(sources), identities, clock, quiesced)
+        self._scanner = Scanner(tuple(sources), identities, clocks.clock, quiesce)
+        self._bus = bus
         self.max_interval = max_interval
         self._min_interval = min_interval
-        self._jitter = jitter
-        self._scanned = scanned
+        self._jitter = clocks.random
         self._snapshot = Snapshot()
-        self._subscribers: list[Subscriber] = []
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inventory")
         self._woken = asyncio.Event()
         self._waiting: list[asyncio.Future[Diff]] = []
@@ -72,6 +86,7 @@ class Inventory:
         self._closed = False
         self._scanning: float | None = None
         self.first = asyncio.Event()
+        bus.subscribe(ScanWanted, self._scan_wanted)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -82,19 +97,6 @@ class Inventory:
         """Whether the scan that is under way has taken longer than so many seconds; on the loop."""
         return self._scanning is not None and asyncio.get_running_loop().time() - self._scanning > seconds
 
-    def subscribe(self, callback: Subscriber) -> Callable[[], None]:
-        """Call back on the loop with every published snapshot and its changes; returns a function that ends this.
-
-        The callback must not block. An exception from it is logged and keeps nobody else from the snapshot.
-        """
-        self._subscribers.append(callback)
-
-        def unsubscribe() -> None:
-            with suppress(ValueError):
-                self._subscribers.remove(callback)
-
-        return unsubscribe
-
     def wake(self) -> None:
         """Say that something may have changed: a scan begins at once, or ``min_interval`` after the last one began."""
         self._retries = 0
@@ -102,7 +104,10 @@ class Inventory:
 
     def override(self, overrides: tuple[PlaceOverride, ...]) -> None:
         """Apply these place overrides from the next scan on, which begins soon."""
-        self._scanner.overrides = overrides
+        self._scanner.override(overrides)
+        self.wake()
+
+    def _scan_wanted(self, _: ScanWanted) -> None:
         self.wake()
 
     @property
@@ -170,7 +175,7 @@ class Inventory:
         began = self._scanning = loop.time()
         reading = await loop.run_in_executor(self._worker, self._scanner.scan, old)
         self._scanning = None
-        self._scanned(loop.time() - began, reading.sources)
+        self._bus.publish(ScanDone(loop.time() - began, reading.sources))
         if self.first.is_set() and reading == ScanResult(old.devices, old.sources, old.host, old.topology, old.former):
             return Diff()
         known = reading.devices, reading.sources, reading.host, reading.topology, reading.former
@@ -186,11 +191,7 @@ class Inventory:
             log.info("%s", line, extra={"generation": new.generation})
         if len(lines) > _LOGGED_LINES:
             log.info("and %d more changes", len(lines) - _LOGGED_LINES, extra={"generation": new.generation})
-        for subscriber in tuple(self._subscribers):
-            try:
-                subscriber(new, found)
-            except Exception:  # A bug of one subscriber; the log tells, the others still hear.
-                log.exception("a subscriber failed", extra={"generation": new.generation})
+        self._bus.publish(SnapshotPublished(new, found))
         self.first.set()
         return found
 

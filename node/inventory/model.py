@@ -250,6 +250,13 @@ class Snapshot(Value):
         return found
 
 
+@value
+class SnapshotJudged(Value):
+    """The newest snapshot, with the verdicts in its devices' health, is another one."""
+
+    snapshot: Snapshot
+
+
 class UnknownDevice(Exception):
     """No device of this node has that name or UUID."""
 

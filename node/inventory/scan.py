@@ -22,6 +22,7 @@ from node.inventory.nvidia.health import QUIESCED
 from node.inventory.places import places_of
 from node.inventory.retention import retained
 from node.inventory.source import DriverHeld, DriverHolder, Source
+from node.quiesce import Quiesce
 from node.topology.cells import topology_of
 from node.topology.model import PlaceOverride, Topology
 from node.values import Value, replace, value
@@ -56,8 +57,7 @@ class Scanner:
     """Reads sources; ``reading`` names the one that is being read or closed, empty in between.
 
     ``held``: why a quiesced driver is still in use, according to the last scan; empty where it is free.
-    ``quiesced`` says why the driver must be left alone, None when it need not be. ``overrides``: where devices are on a
-    machine whose PCIe tree does not tell.
+    ``quiesce`` says why the driver must be left alone; without it that never has to be.
     """
 
     def __init__(
@@ -65,24 +65,28 @@ class Scanner:
         sources: tuple[Source, ...],
         identities: IdentityStore,
         clock: Callable[[], float],
-        quiesced: Callable[[], str | None] = lambda: None,
+        quiesce: Quiesce | None = None,
     ) -> None:
         self._sources = sources
         self._identities = identities
         self._clock = clock
-        self._quiesced = quiesced
+        self._quiesce = quiesce
         self._uses = LingeringUses()
-        self.overrides: tuple[PlaceOverride, ...] = ()
+        self._overrides: tuple[PlaceOverride, ...] = ()
         self._facts: dict[str, NodeFacts] = {}
         self._faults: dict[str, str] = {}
         self._settled: tuple[_Settled, ScanResult] | None = None
         self.reading = ""
         self.held = ""
 
+    def override(self, overrides: tuple[PlaceOverride, ...]) -> None:
+        """Place devices as these say, from the next scan on: the machine's PCIe tree does not tell where they are."""
+        self._overrides = overrides
+
     def scan(self, previous: Snapshot) -> ScanResult:
         """Read everything; unchanged devices are the very objects of ``previous``, so that memory does not grow."""
         faults: dict[str, str] = {}
-        reason = self._quiesced()
+        reason = None if self._quiesce is None else self._quiesce.reason
         facts = merge(tuple(self._read(source, faults, reason is not None) for source in self._sources))
         self.held = ""
         if reason is not None:
@@ -138,7 +142,7 @@ class Scanner:
     def _assembled(self, facts: NodeFacts, previous: Snapshot) -> ScanResult:
         identities = self._identities.load()
         now = self._clock()
-        asked = _Settled(facts, identities, self.overrides, previous.devices)
+        asked = _Settled(facts, identities, self._overrides, previous.devices)
         if self._settled is not None and self._settled[0] == asked:
             # Nearly always so: hardware hardly changes. Only those that count the time, or try again, are told.
             self._uses.applied(previous.devices, now)
@@ -156,7 +160,7 @@ class Scanner:
             devices=carried,
             sources=statuses_of(facts, identities),
             host=host_of(facts),
-            topology=topology_of(places_of(carried), self.overrides, previous.topology),
+            topology=topology_of(places_of(carried), self._overrides, previous.topology),
             former=learned.former,
         )
         # What is kept for a while ends by the clock.

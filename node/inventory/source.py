@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import Literal, Protocol, runtime_checkable
 
 from node.inventory.facts import NodeFacts
+from node.values import Value, value
 
 
 class DriverHeld(Exception):
     """A source cannot let go of the driver; the text says why, and what to do."""
+
+
+@value
+class ScanWanted(Value):
+    """The last scan may be out of date: another one should follow soon."""
+
+
+@value
+class HardwareHint(Value):
+    """Hardware may have changed; hints that come close together lead to one ``ScanWanted``."""
 
 
 class Source(Protocol):

@@ -18,11 +18,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from node.events import EventType
-from node.inventory.diff import Diff
+from node.events import EventBus, EventType
 from node.inventory.identity import IdentityStore
-from node.inventory.loop import Inventory
-from node.inventory.model import Snapshot, SourceStatus
+from node.inventory.loop import Inventory, ScanDone, SnapshotPublished
+from node.inventory.model import Snapshot, SnapshotJudged, SourceStatus
 from node.inventory.source import Source
 from node.lock import FolderLock
 from node.offer import Offer
@@ -38,7 +37,7 @@ from ostler.agent.doors import remove_dead_driver_sockets
 from ostler.agent.edges import STUCK, Edges, Heartbeat
 from ostler.agent.eventlog import EventLog
 from ostler.agent.handover import Handover
-from ostler.agent.health_watch import Edge, HealthWatch
+from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import load, tidy
 from ostler.agent.quiescence import Quiescence
 from ostler.agent.sources import read_profiles
@@ -82,17 +81,19 @@ class Agent:
         self._edges = edges or Edges()
         self._events = EventLog(self._edges.clock)
         self._metrics = AgentMetrics(self._edges.clock)
+        bus = EventBus(log)
+        bus.subscribe(ScanDone, self._metrics.scans.scanned)
+        bus.subscribe(SnapshotPublished, self._metrics.scans.published)
         quiesce = Quiesce(settings.state_dir / "quiesce.json", settings.roots.proc)
         self._inventory = Inventory(
             sources,
             IdentityStore(settings.state_dir / "identities.json", boot_id(settings.roots.proc)),
-            clock=self._edges.clock,
+            bus,
+            clocks=self._edges,
             max_interval=settings.inventory.max_interval,
-            quiesced=lambda: quiesce.reason,
-            scanned=self._metrics.scans.scanned,
+            quiesce=quiesce,
         )
         self._quiescence = Quiescence(quiesce, self._inventory, self._events)
-        self._inventory.subscribe(self._metrics.scans.published)
         self._inventory.override(settings.topology_overrides)
         around = AgentServices(
             events=self._events,
@@ -112,11 +113,11 @@ class Agent:
             relieves=registers_by_registry,
             kubelet=FolderLock(settings.kubelet.device_plugin_dir, settings.roots.proc),
         )
-        edge = Edge(self._events, self._edges.clock, self._inventory.wake, self._publisher.submit)
-        self._health = HealthWatch(settings, sources, edge)
+        self._health = HealthWatch(settings, sources, bus, self._edges, self._events)
+        bus.subscribe(SnapshotJudged, self._judged)
         self.node_events: NodeEvents | None = None
         self._node_status: NodeStatus | None = None
-        self._active = False
+        self._active = asyncio.Event()
         self._settled = asyncio.Event()
         self._turns = asyncio.Lock()
         """Held by the part that may begin next."""
@@ -138,13 +139,12 @@ class Agent:
                 ledger = group.create_task(load(*FOR_ALLOCATE), name="load the ledger")
                 group.create_task(self._heartbeat.run(), name="heartbeat")
                 group.create_task(tidy(self._wait_until_settled), name="tidy memory")
-                group.create_task(self._quiescence.follow(lambda: self._active), name="quiesce")
+                group.create_task(self._quiescence.follow(self._active), name="quiesce")
                 group.create_task(self._health.run(self._wait_until_settled, self._serving), name="health")
                 if self._settings.log.level is LogLevel.DEBUG:
                     group.create_task(self._monitor_loop(), name="loop monitor")
                 if self._settings.http is not None or self._settings.instance:
                     group.create_task(self._serve_http(), name="http")
-                self._inventory.subscribe(self._publish)
                 relieves = await self._become_active()
                 group.create_task(self.handover.guard(), name="lock of the kubelet's folder")
                 group.create_task(self._serve_admin(), name="admin")
@@ -178,9 +178,10 @@ class Agent:
 
     def readiness(self) -> Readiness:
         """Whether the agent is ready, and why (not)."""
-        role = "active" if self._active else "standby"
+        active = self._active.is_set()
+        role = "active" if active else "standby"
         ready, reasons = readiness(
-            self._inventory.first.is_set() and (not self._active or self._publisher.published.is_set()),
+            self._inventory.first.is_set() and (not active or self._publisher.published.is_set()),
             role,
             len(self._health.judged.devices),
             self._sources(),
@@ -342,7 +343,7 @@ class Agent:
             self._settled.set()
             self._tell_systemd()
             await self.handover.wait()
-        self._active = True
+        self._active.set()
         log.info("active", extra={"lock": str(lock.path), "version": __version__})
         folders = self._settings.kubelet.device_plugin_dir, self._settings.kubelet.registry_dir
         dead = [path for folder in folders for path in remove_dead(folder)]
@@ -351,8 +352,8 @@ class Agent:
         # Whoever left the lock to a standby that was killed still answers, and was not waited for.
         return relieves or any(is_socket(path) for folder in folders for path in folder.glob(f"{PREFIX}*.sock"))
 
-    def _publish(self, snapshot: Snapshot, found: Diff) -> None:
-        self._health.observe(snapshot)
+    def _judged(self, judged: SnapshotJudged) -> None:
+        self._publisher.submit(judged.snapshot)
 
     async def _serve_admin(self) -> None:
         await self._wait_until_settled()

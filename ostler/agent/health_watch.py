@@ -11,17 +11,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from node.events import EventSink
-from node.inventory.model import Snapshot, SourceStatus
+from node.clocks import Clocks
+from node.events import EventBus, EventSink
+from node.inventory.loop import SnapshotPublished
+from node.inventory.model import Snapshot, SnapshotJudged, SourceStatus
 from node.inventory.source import Source
 from node.opening import boot_id
 from node.rules import offers_nics
-from node.values import Value, value
 from ostler.agent.loading import load
 from ostler.config.settings import Settings
 
 if TYPE_CHECKING:
-    from node.health.keeper import HealthKeeper
+    from node.health.keeper import HealthDataChanged, HealthKeeper
     from node.inventory.live.hardware import LiveHardware
     from node.inventory.nvidia.signals.source import NvmlSignals
     from ostler.admin.health import HealthView
@@ -32,29 +33,24 @@ if TYPE_CHECKING:
 FILE = "health.json"
 
 
-@value
-class Edge(Value):
-    """What the watch is given of the process: ``wake`` begins a scan, ``publish`` shows a judged snapshot."""
-
-    events: EventSink
-    clock: Callable[[], float]
-    wake: Callable[[], None]
-    publish: Callable[[Snapshot], None]
-
-
 class HealthWatch:
-    """Judges snapshots; for the event loop alone."""
+    """Judges every published snapshot, and publishes ``SnapshotJudged`` on ``bus``; for the event loop alone."""
 
-    def __init__(self, settings: Settings, sources: Sequence[Source], edge: Edge) -> None:
+    def __init__(
+        self, settings: Settings, sources: Sequence[Source], bus: EventBus, clocks: Clocks, events: EventSink
+    ) -> None:
         self._settings = settings
         self._rules = settings.rules
         self._sources = sources
-        self._edge = edge
+        self._bus = bus
+        self._clocks = clocks
+        self._events = events
         self._scanned = Snapshot()
         self._keeper: HealthKeeper | None = None
         self._record: HealthRecord | None = None
         self._nvml: NvmlSignals | None = None
         self.live: LiveHardware | None = None
+        bus.subscribe(SnapshotPublished, self._scanned_anew)
 
     @property
     def judged(self) -> Snapshot:
@@ -72,12 +68,19 @@ class HealthWatch:
         if self.live is not None:
             self.live.observe(snapshot, self._rules)
         if self._keeper is None:
-            self._edge.publish(snapshot)
+            self._bus.publish(SnapshotJudged(snapshot))
         else:
             self._keeper.observe(snapshot)
         if self._nvml is not None:
             # After the keeper, which is told then of what happened to a device before it was known.
             self._nvml.observe(snapshot)
+
+    def _save(self, changed: HealthDataChanged) -> None:
+        if self._record is not None:
+            self._record.save(changed.data)
+
+    def _scanned_anew(self, published: SnapshotPublished) -> None:
+        self.observe(published.snapshot)
 
     def look(self) -> None:
         """Have what only getters tell looked at soon."""
@@ -151,12 +154,11 @@ class HealthWatch:
 
         settings = self._settings
         self.live = LiveHardware(
-            self._edge.wake,
+            self._bus,
             sys=settings.roots.sys,
             proc=settings.roots.proc,
             dev_root=settings.nvidia.dev_root_mount,
-            on_look=lambda look: None if self._keeper is None else self._keeper.looked(look),
-            clock=self._edge.clock,
+            clock=self._clocks.clock,
         )
         self.live.observe(self._scanned, self._rules)
         await self.live.run()
@@ -169,32 +171,29 @@ class HealthWatch:
             return None
         from node.inventory.nvidia.signals.source import NvmlSignals
 
-        keeper = self._loaded()
-        self._nvml = NvmlSignals(
-            sessions, on_event=keeper.event, on_look=keeper.looked, wake=self._edge.wake, clock=self._edge.clock
-        )
+        self._nvml = NvmlSignals(sessions, self._bus, clock=self._clocks.clock)
         self._nvml.observe(self._scanned)
         return self._nvml
 
     def _loaded(self) -> HealthKeeper:
         if self._keeper is None:
-            from node.health.keeper import HealthKeeper
+            from node.health.keeper import HealthDataChanged, HealthKeeper
             from ostler.agent.health_record import HealthRecord
 
-            settings, edge = self._settings, self._edge
+            settings = self._settings
             boot = boot_id(settings.roots.proc)
-            self._record = HealthRecord(settings.state_dir / FILE, boot, edge.events)
+            self._record = HealthRecord(settings.state_dir / FILE, boot, self._events)
+            self._bus.subscribe(HealthDataChanged, self._save)
             loop = asyncio.get_running_loop()
             self._keeper = HealthKeeper(
                 settings.health,
-                clock=edge.clock,
+                self._bus,
+                clock=self._clocks.clock,
                 later=loop.call_later,
                 steady=loop.time,
-                events=edge.events,
+                events=self._events,
                 boot=boot,
-                save=self._record.save,
             )
-            self._keeper.subscribe(edge.publish)
             self._keeper.recall(self._record.load())
             if self._scanned.generation:
                 self._keeper.observe(self._scanned)

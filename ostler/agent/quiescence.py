@@ -7,7 +7,6 @@ at until it is the active one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from node.events import EventSink, EventType
 from node.inventory.loop import Inventory
@@ -82,10 +81,10 @@ class Quiescence:
         found = await self._inventory.rescan()
         return self._inventory.snapshot.generation, tuple(found.lines())
 
-    async def follow(self, until: Callable[[], bool]) -> None:
-        """Scan when it begins or ends, until this instance is the one that is told."""
+    async def follow(self, active: asyncio.Event) -> None:
+        """Scan when it begins or ends, until this instance is the ``active`` one, which people tell."""
         known = self._quiesce.reason
-        while not until():
+        while not active.is_set():
             await asyncio.sleep(CHECK)
             if self._quiesce.reason != known:
                 known = self._quiesce.reason

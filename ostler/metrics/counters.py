@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from node.health.state import HealthState
-from node.inventory.diff import Diff
-from node.inventory.model import Snapshot, SourceState, SourceStatus
+from node.inventory.loop import ScanDone, SnapshotPublished
+from node.inventory.model import SourceState
 from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.metrics import Counter, Gauge, Histogram
 from node.rules import Door
@@ -65,16 +65,17 @@ class ScanMetrics:
             per=("kind",),
         )
 
-    def scanned(self, seconds: float, sources: tuple[SourceStatus, ...]) -> None:
+    def scanned(self, done: ScanDone) -> None:
         """A scan ended, whether it found anything new or not."""
-        self.durations.observe(seconds)
+        self.durations.observe(done.seconds)
         self.last.set(self._clock())
-        for source in sources:
+        for source in done.sources:
             self.failures.add(source.name, by=source.state is SourceState.FAILED)
 
-    def published(self, snapshot: Snapshot, found: Diff) -> None:
+    def published(self, published: SnapshotPublished) -> None:
         """A snapshot was published; what the first scan finds is no change."""
-        if snapshot.generation <= 1:
+        found = published.changes
+        if published.snapshot.generation <= 1:
             return
         for device in found.added:
             self.changes.add(device.kind.value, "added")

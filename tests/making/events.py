@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from node.events import EventType
+from typing import TypeVar
+
+from node.events import EventBus, EventType
+
+E = TypeVar("E")
+
+
+def heard(bus: EventBus, kind: type[E]) -> list[E]:
+    """The events of this type that are published from now on."""
+    found: list[E] = []
+    bus.subscribe(kind, found.append)
+    return found
 
 
 class RecordedEvents:

@@ -20,16 +20,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from node.health.signal import Look
+from node.events import EventBus
 from node.inventory.live import signatures
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.live.kernel_health import KernelHealth
 from node.inventory.live.links import LinkMonitor
-from node.inventory.live.polls import Polls
-from node.inventory.live.sweeps import Sweeps
+from node.inventory.live.polls import PolledChange, Polls
+from node.inventory.live.sweeps import Sweeps, Swept
 from node.inventory.live.udev import EventState, Reach, UdevStream, Uevent, UeventStream, UeventsUnavailable, look
 from node.inventory.live.uevents import Relevance, UeventMonitor
 from node.inventory.model import NIC_KINDS, Snapshot, SourceState, SourceStatus
+from node.inventory.source import HardwareHint, ScanWanted
 from node.rules import Rule, rule_for
 from node.values import Value, value
 
@@ -65,40 +66,44 @@ class LivePart(Protocol):
 
 
 class LiveHardware:
-    """Calls ``wake`` (on the loop) soon after hardware may have changed.
+    """Publishes ``ScanWanted`` on ``bus`` soon after hardware may have changed, and every ``Look`` at devices' health.
 
     ``sys``, ``proc`` and ``dev_root`` are the inventory's roots. ``reach`` and ``open_stream`` decide where uevents
-    come from. pyudev is loaded and sockets are opened by ``run``, which may be started late: it wakes once when it
-    begins to listen. ``on_look`` is called (on the loop) with what is seen of devices' health; then ``observe`` has to
-    be called. ``clock`` gives Unix seconds. All methods belong to the thread of the loop.
+    come from. pyudev is loaded and sockets are opened by ``run``, which may be started late: it asks for a scan when it
+    begins to listen. ``sweeps``: look at what has no event, too, for whoever judges health. ``clock`` gives Unix
+    seconds. All methods belong to the thread of the loop.
     """
 
     name = "events"
 
     def __init__(
         self,
-        wake: Callable[[], None],
+        bus: EventBus,
         *,
         sys: Path = Path("/sys"),
         proc: Path = Path("/proc"),
         dev_root: Path = Path("/"),
-        on_look: Callable[[Look], None] | None = None,
+        sweeps: bool = True,
         clock: Callable[[], float] = time.time,
         reach: Callable[[], Reach] = look,
         open_stream: Callable[[EventState], UeventStream] = UdevStream,
     ) -> None:
-        self._wakeups = Wakeups(wake)
-        hint = self._wakeups.hint
-        self._health = KernelHealth(on_look or _nobody, clock)
+        self._wakeups = Wakeups(bus)
+        self._health = KernelHealth(bus, clock)
+        # What the parts find is nobody else's matter.
+        parts = EventBus()
+        parts.subscribe(HardwareHint, self._hinted)
+        parts.subscribe(PolledChange, self._polled)
+        parts.subscribe(Uevent, self._on_uevent)
+        parts.subscribe(Swept, self._health.swept)
         files = FunctionFiles(str(sys), str(dev_root).rstrip("/"), time.monotonic)
-        self._sweeps = Sweeps(files, self._health.swept)
-        relevant = Relevance(str(sys))
-        self._uevents = UeventMonitor(hint, relevant, on_event=self._on_uevent, reach=reach, open_stream=open_stream)
-        self._links = LinkMonitor(hint, listener=self._health)
+        self._sweeps = Sweeps(files, parts)
+        self._uevents = UeventMonitor(parts, Relevance(str(sys)), reach=reach, open_stream=open_stream)
+        self._links = LinkMonitor(parts, listener=self._health)
         self._ports_matter = True
         """Until devices are known. A question may be a command to firmware, so it is asked where NICs are offered."""
         self._polls = Polls(
-            self._polled,
+            parts,
             (
                 signatures.mig_instances(str(proc)),
                 signatures.nvidia_module(str(sys), str(proc)),
@@ -114,7 +119,7 @@ class LiveHardware:
             news=self._news,
         )
         self._parts: tuple[LivePart, ...] = (self._uevents, self._links, self._polls)
-        if on_look is not None:
+        if sweeps:
             self._parts = (*self._parts, self._sweeps)
         self._faults: dict[str, str] = {}
         self._running = False
@@ -191,7 +196,10 @@ class LiveHardware:
         if self._health.uevent(event):
             self._sweeps.hint()
 
-    def _polled(self) -> None:
+    def _hinted(self, _: HardwareHint) -> None:
+        self._wakeups.hint()
+
+    def _polled(self, _: PolledChange) -> None:
         self._wakeups.hint()
         self._sweeps.hint()
 
@@ -230,10 +238,6 @@ def _nics_are_offered(snapshot: Snapshot, rules: tuple[Rule, ...]) -> bool:
     return any(device.kind in NIC_KINDS and rule_for(device, rules) is not None for device in snapshot.devices)
 
 
-def _nobody(look: Look) -> None:
-    """Nobody judges health."""
-
-
 QUIET = 0.05
 """Seconds without a hint after which a burst is over."""
 LONGEST = 0.25
@@ -241,13 +245,13 @@ LONGEST = 0.25
 
 
 class Wakeups:
-    """Calls ``wake`` once for hints that come close together; belongs to the thread of the loop.
+    """Publishes ``ScanWanted`` on ``bus`` once for hints that come close together; belongs to the thread of the loop.
 
     Invariants: every hint is followed by a wake-up within ``longest`` seconds; a single hint by one after ``quiet``.
     """
 
-    def __init__(self, wake: Callable[[], None], *, quiet: float = QUIET, longest: float = LONGEST) -> None:
-        self._wake = wake
+    def __init__(self, bus: EventBus, *, quiet: float = QUIET, longest: float = LONGEST) -> None:
+        self._bus = bus
         self._quiet = quiet
         self._longest = longest
         self._first = 0.0
@@ -278,4 +282,4 @@ class Wakeups:
             return
         self._timer = None
         self.count += 1
-        self._wake()
+        self._bus.publish(ScanWanted())

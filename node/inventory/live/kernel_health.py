@@ -17,9 +17,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from node.events import EventBus
 from node.health.kernel.functions import concerns_devices, is_made, names_of, trouble_of
 from node.health.kernel.links import LiveLink, NicLink, by_interface, link_troubles, nic_link
 from node.health.signal import Condition, Look
+from node.inventory.live.sweeps import Swept
 from node.inventory.live.udev import Uevent
 from node.inventory.model import Device, Snapshot
 from node.inventory.network.host import POD_KINDS
@@ -31,14 +33,14 @@ KERNEL, SYSFS = "kernel", "sysfs"
 
 
 class KernelHealth:
-    """Calls ``on_look`` on the loop; ``clock`` gives Unix seconds.
+    """Publishes every ``Look`` on ``bus``; ``clock`` gives Unix seconds.
 
     ``observe`` has to be told every snapshot, before listening begins and whenever one is published or the rules
     change. ``looks`` counts. All methods belong to the thread of the loop.
     """
 
-    def __init__(self, on_look: Callable[[Look], None], clock: Callable[[], float]) -> None:
-        self._on_look = on_look
+    def __init__(self, bus: EventBus, clock: Callable[[], float]) -> None:
+        self._bus = bus
         self._clock = clock
         self._rules: tuple[Rule, ...] = ()
         self._links: dict[int, Link] = {}
@@ -119,16 +121,16 @@ class KernelHealth:
         self.settle()
         return bool(devices)
 
-    def swept(self, began: float, found: Mapping[str, tuple[Condition, ...]]) -> None:
-        """What a sweep found that began at this time by the loop's clock; older words of uevents are over with it."""
+    def swept(self, swept: Swept) -> None:
+        """What a sweep found; older words of uevents are over with it."""
         # A device that is not there any more is nobody's matter.
-        known = {name: troubles for name, troubles in found.items() if name in self._devices}
+        known = {name: troubles for name, troubles in swept.found.items() if name in self._devices}
         if known:
             self._look(SYSFS, known)
         for name, said in list(self._events.items()):
             if name not in known:
                 continue
-            left = {what: (trouble, at) for what, (trouble, at) in said.items() if at >= began}
+            left = {what: (trouble, at) for what, (trouble, at) in said.items() if at >= swept.began}
             if left != said:
                 self._events[name] = left
                 self._dirty.add(name)
@@ -155,7 +157,7 @@ class KernelHealth:
 
     def _look(self, source: str, found: Mapping[str, tuple[Condition, ...]]) -> None:
         self.looks += 1
-        self._on_look(Look(source, self._clock(), found))
+        self._bus.publish(Look(source, self._clock(), found))
 
     def _see(self, link: Link) -> None:
         # Pods' links come by the hundred; one that bears the name of a NIC's interface is it.

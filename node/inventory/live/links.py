@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from node.events import EventBus
 from node.inventory.live.passing import in_passing
 from node.inventory.network.host import is_host_link
 from node.inventory.network.netlink import RouteSocket, group_mask
@@ -34,6 +35,7 @@ from node.inventory.network.rtnetlink import (
     parse_default_routes,
     parse_link,
 )
+from node.inventory.source import HardwareHint
 
 log = logging.getLogger("ostler.live")
 
@@ -127,7 +129,7 @@ class LinkTable:
 
 
 class LinkMonitor:
-    """Calls ``changed`` when a link that ``counts``, its addresses or a default route through it change.
+    """Publishes ``HardwareHint`` when a link that ``counts``, its addresses or a default route through it change.
 
     ``messages``, ``hints`` and ``overflows`` count; ``listening`` is False while notifications cannot be had.
     """
@@ -136,13 +138,13 @@ class LinkMonitor:
 
     def __init__(
         self,
-        changed: Callable[[], None],
+        bus: EventBus,
         *,
         counts: Callable[[Link], bool] = is_host_link,
         listener: LinkListener = _NOBODY,
         buffer: int = _BUFFER,
     ) -> None:
-        self._changed = changed
+        self._bus = bus
         self._table = LinkTable(counts, listener)
         self._listener = listener
         self._buffer = buffer
@@ -165,7 +167,7 @@ class LinkMonitor:
                 # Nobody tells of links until it listens again; meanwhile scans do, and the last one may be older
                 # than what was heard.
                 self._listener.relisted(())
-                self._changed()
+                self._bus.publish(HardwareHint())
                 raise
             finally:
                 self.listening = False
@@ -184,7 +186,7 @@ class LinkMonitor:
         self.listening = True
         try:
             # What happened before somebody listened is not known.
-            self._changed()
+            self._bus.publish(HardwareHint())
             await ended
         finally:
             loop.remove_reader(netlink.fileno())
@@ -214,7 +216,7 @@ class LinkMonitor:
             changes = [self._table.changes(kind, payload) for kind, payload in messages]
             if any(changes):
                 self.hints += 1
-                self._changed()
+                self._bus.publish(HardwareHint())
 
     def _overflowed(self) -> None:
         self.overflows += 1

@@ -13,7 +13,9 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 
 from node.clocks import until_tick
+from node.events import EventBus
 from node.inventory.live.signatures import Signature
+from node.values import Value, value
 
 INTERVAL = 0.9
 """Seconds between readings, at its ticks: a change is in a snapshot within a second, for some 0.04 % of a core."""
@@ -21,8 +23,13 @@ STALLED = 10.0
 """Seconds after which a reading counts as hanging."""
 
 
+@value
+class PolledChange(Value):
+    """A signature differs from the one before."""
+
+
 class Polls:
-    """Calls ``changed`` on the loop when a signature differs from the one before.
+    """Publishes ``PolledChange`` on ``bus``, on the loop.
 
     ``always`` are read each time; ``sometimes`` pairs a signature with whether it is needed at the moment. ``news`` is
     another value when hardware has come or gone, None where nobody would tell of it.
@@ -32,14 +39,14 @@ class Polls:
 
     def __init__(
         self,
-        changed: Callable[[], None],
+        bus: EventBus,
         always: Sequence[Signature],
         sometimes: Sequence[tuple[Callable[[], bool], Signature]] = (),
         *,
         news: Callable[[], Hashable] = lambda: None,
         interval: float = INTERVAL,
     ) -> None:
-        self._changed = changed
+        self._bus = bus
         self._news = news
         self._heard: Hashable = None
         self._always = tuple(always)
@@ -47,20 +54,19 @@ class Polls:
         self._interval = interval
         self._last: list[Hashable] = []
         self._reading_since: float | None = None
-        self._clock: Callable[[], float] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.changes = 0
         self.count = 0
 
     @property
     def stalled(self) -> bool:
         """Whether a reading has hung for ten seconds."""
-        since, clock = self._reading_since, self._clock
-        return since is not None and clock is not None and clock() - since > STALLED
+        since, loop = self._reading_since, self._loop
+        return since is not None and loop is not None and loop.time() - since > STALLED
 
     async def run(self) -> None:
         """Read and compare until cancelled; raises what a signature raises, which is a bug of it."""
-        loop = asyncio.get_running_loop()
-        self._clock = loop.time
+        loop = self._loop = asyncio.get_running_loop()
         # A lock and not an event, which costs more each time that the wait for it ends.
         stop = threading.Lock()
         stop.acquire()
@@ -73,7 +79,7 @@ class Polls:
         def work() -> None:
             try:
                 while True:
-                    if self._differs(loop.time):
+                    if self._differs(loop):
                         loop.call_soon_threadsafe(self._tell)
                     if stop.acquire(timeout=until_tick(self._interval, loop.time())):
                         return
@@ -90,8 +96,8 @@ class Polls:
         finally:
             stop.release()
 
-    def _differs(self, clock: Callable[[], float]) -> bool:
-        self._reading_since = clock()
+    def _differs(self, loop: asyncio.AbstractEventLoop) -> bool:
+        self._reading_since = loop.time()
         heard, self._heard = self._heard, self._news()
         fresh = self._heard is None or self._heard != heard
         now: list[Hashable] = [signature(fresh) for signature in self._always]
@@ -111,4 +117,4 @@ class Polls:
 
     def _tell(self) -> None:
         self.changes += 1
-        self._changed()
+        self._bus.publish(PolledChange())

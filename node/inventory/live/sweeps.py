@@ -11,15 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from node.clocks import SELDOM, until_tick
+from node.events import EventBus
 from node.health.kernel.links import Watched, watched
 from node.health.signal import Condition
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.model import Snapshot
 from node.rules import Rule
+from node.values import Value, value
 
 log = logging.getLogger("ostler.live")
 
@@ -29,12 +31,17 @@ HANGS = 2.0
 """Seconds after which a sweep that is not done is left behind."""
 _MOST_LEFT = 4
 
-Found = Mapping[str, tuple[Condition, ...]]
-Swept = Callable[[float, Found], None]
+
+@value
+class Swept(Value):
+    """What a sweep found that began at this time of the loop's clock, by the device's name."""
+
+    began: float
+    found: Mapping[str, tuple[Condition, ...]]
 
 
 class Sweeps:
-    """Calls ``swept`` on the loop with the time by its clock at which a sweep began, and with what it found.
+    """Publishes ``Swept`` on ``bus`` after every sweep.
 
     ``show`` says what there is to look at. ``hung``: functions whose reading hangs at the moment. All methods belong
     to the thread of the loop.
@@ -45,14 +52,14 @@ class Sweeps:
     def __init__(
         self,
         files: FunctionFiles,
-        swept: Swept,
+        bus: EventBus,
         *,
         interval: float = SELDOM,
         soon: float = SOON,
         hangs: float = HANGS,
     ) -> None:
         self._files = files
-        self._swept = swept
+        self._bus = bus
         self._interval = interval
         self._soon = soon
         self._hangs = hangs
@@ -112,7 +119,7 @@ class Sweeps:
             log.warning("reading a device's state hangs; it is left out", extra={"device": sweep.at})
             self._hinted.set()
         self.count += 1
-        self._swept(began, dict(sweep.found))
+        self._bus.publish(Swept(began, dict(sweep.found)))
 
 
 class _Sweep:

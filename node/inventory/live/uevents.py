@@ -14,8 +14,10 @@ import os
 import re
 from collections.abc import Callable
 
+from node.events import EventBus
 from node.inventory.live.passing import in_passing
 from node.inventory.live.udev import EventState, Reach, UdevStream, Uevent, UeventStream, UeventsUnavailable, look
+from node.inventory.source import HardwareHint
 from node.inventory.sysfs.files import inode_of
 from node.inventory.vendors import VENDORS
 from node.values import replace
@@ -27,9 +29,9 @@ _AT_A_TIME = 64
 
 
 class UeventMonitor:
-    """Calls ``changed`` for events that are ``relevant``.
+    """Publishes every ``Uevent`` that is ``relevant`` on ``bus``, and a ``HardwareHint`` after it.
 
-    ``open_stream`` is called in a worker thread. ``on_event`` gets those events first. ``state``, ``missed`` and
+    ``open_stream`` is called in a worker thread. ``state``, ``missed`` and
     ``hint`` say what is heard and what would better it; ``events``, ``hints`` and ``overflows`` count.
     """
 
@@ -37,16 +39,14 @@ class UeventMonitor:
 
     def __init__(
         self,
-        changed: Callable[[], None],
+        bus: EventBus,
         relevant: Callable[[Uevent], bool],
         *,
-        on_event: Callable[[Uevent], object] = lambda _: None,
         reach: Callable[[], Reach] = look,
         open_stream: Callable[[EventState], UeventStream] = UdevStream,
     ) -> None:
-        self._changed = changed
+        self._bus = bus
         self._relevant = relevant
-        self._on_event = on_event
         self._reach = reach
         self._open = open_stream
         self._stream: UeventStream | None = None
@@ -71,7 +71,7 @@ class UeventMonitor:
         self._tell(reach)
         try:
             # What happened before somebody listened is not known.
-            self._changed()
+            self._bus.publish(HardwareHint())
             await failed
         finally:
             self._close()
@@ -126,14 +126,14 @@ class UeventMonitor:
             self.events += 1
             if self._relevant(event):
                 self.hints += 1
-                self._on_event(event)
-                self._changed()
+                self._bus.publish(event)
+                self._bus.publish(HardwareHint())
 
     def _overflowed(self) -> None:
         self.overflows += 1
         level = logging.WARNING if self.overflows == 1 else logging.DEBUG
         log.log(level, "uevents were lost, everything is looked at again", extra={"overflows": self.overflows})
-        self._changed()
+        self._bus.publish(HardwareHint())
 
 
 _VIRTUAL = "/devices/virtual/"

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from node.events import EventBus
 from node.files import JsonValue
 from node.health.finding import Verdict
-from node.health.keeper import HealthKeeper
+from node.health.keeper import HealthDataChanged, HealthKeeper
 from node.health.memory import SavedHealth
 from node.health.policy import Policy
 from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.health.state import Health, HealthState
-from node.inventory.model import Attribute, Device, DeviceKind, Snapshot, SourceState, SourceStatus, sorted_attributes
+from node.inventory.model import (
+    Attribute,
+    Device,
+    DeviceKind,
+    Snapshot,
+    SnapshotJudged,
+    SourceState,
+    SourceStatus,
+    sorted_attributes,
+)
 from node.values import replace
 from tests.making.events import RecordedEvents
 
@@ -88,14 +99,16 @@ class Rig:
         self.time = Time()
         self.told = RecordedEvents()
         self.saved: list[JsonValue] = []
+        self.bus = EventBus(logging.getLogger("ostler.health"))
+        self.bus.subscribe(HealthDataChanged, lambda changed: self.saved.append(changed.data))
         self.keeper = HealthKeeper(
             policy or Policy(),
+            self.bus,
             clock=self.time.clock,
             later=self.time.later,
             steady=self.time.steady,
             events=self.told,
             boot=boot,
-            save=self.saved.append,
         )
         if memory is not None:
             self.keeper.recall(memory)
@@ -104,7 +117,7 @@ class Rig:
         self.sources: tuple[SourceStatus, ...] = ()
         self.shown: list[Snapshot] = []
         self.scan()
-        self.keeper.subscribe(self.shown.append)
+        self.bus.subscribe(SnapshotJudged, lambda judged: self.shown.append(judged.snapshot))
 
     def scan(self, *changed: Device, gone: Iterable[str] = ()) -> None:
         """A scan that finds these devices changed, if it finds anything new."""

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from node.events import EventBus
 from node.health.policy import Policy
 from node.health.signal import Condition, Look, Trouble
 from node.health.state import Action, HealthState
@@ -17,7 +18,8 @@ from node.inventory.live.hardware import LiveHardware
 from node.inventory.model import Snapshot
 from node.rules import Rule
 from node.values import replace
-from ostler.agent.health_watch import Edge, HealthWatch
+from ostler.agent.edges import Edges
+from ostler.agent.health_watch import HealthWatch
 from ostler.config.settings import Settings
 from tests.making.events import RecordedEvents
 from tests.node.health.rig import START, nic
@@ -42,8 +44,8 @@ class Live:
 
 @pytest.fixture
 async def watch(tmp_path: Path) -> AsyncIterator[HealthWatch]:
-    edge = Edge(RecordedEvents(), lambda: START, lambda: None, lambda _: None)
-    made = HealthWatch(Settings(state_dir=tmp_path), (), edge)
+    clocks = Edges(lambda: START)
+    made = HealthWatch(Settings(state_dir=tmp_path), (), EventBus(), clocks, RecordedEvents())
     made.live = cast("LiveHardware", Live(made))
     yield made
     made.close()

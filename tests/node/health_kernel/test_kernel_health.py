@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.events import EventBus
 from node.health.signal import Condition, Look, Trouble
 from node.inventory.live.kernel_health import KERNEL, SYSFS, KernelHealth
+from node.inventory.live.sweeps import Swept
 from node.inventory.live.udev import Uevent
 from node.inventory.model import Device
 from node.inventory.network.rtnetlink import Link
+from tests.making.events import heard
 from tests.node.health_kernel.making import CARELESS, CARING, gpu, nic, snapshot, vf
 from tests.node.live.virtual_time import run_in_virtual_time
 
@@ -24,8 +27,9 @@ class Told:
     """A KernelHealth and everything it told; the clock stands at 1000."""
 
     def __init__(self, *devices: Device) -> None:
-        self.looks: list[Look] = []
-        self.health = KernelHealth(self.looks.append, lambda: 1000.0)
+        bus = EventBus()
+        self.looks = heard(bus, Look)
+        self.health = KernelHealth(bus, lambda: 1000.0)
         self.observe(*devices)
 
     def observe(self, *devices: Device) -> None:
@@ -156,9 +160,9 @@ def test_a_uevent_is_believed_until_a_sweep_has_looked(action: str, kind: Troubl
         assert told.event(action)
         assert told.taken() == [(KERNEL, {GPU: [kind]})]
         # This sweep began before the event.
-        told.health.swept(-1.0, {GPU: (), NIC: ()})
+        told.health.swept(Swept(-1.0, {GPU: (), NIC: ()}))
         assert told.taken() == [(SYSFS, {GPU: [], NIC: []})]
-        told.health.swept(1.0, {GPU: (Condition(kind),), NIC: ()})
+        told.health.swept(Swept(1.0, {GPU: (Condition(kind),), NIC: ()}))
         assert told.taken() == [(SYSFS, {GPU: [kind], NIC: []}), (KERNEL, {GPU: []})]
 
     on_a_loop(steps)
@@ -179,7 +183,7 @@ def test_a_sweep_that_left_a_device_out_says_nothing_of_it() -> None:
         told = Told(gpu(), nic())
         told.event("remove")
         told.taken()
-        told.health.swept(1.0, {NIC: ()})
+        told.health.swept(Swept(1.0, {NIC: ()}))
         assert told.taken() == [(SYSFS, {NIC: []})]
 
     on_a_loop(steps)
@@ -213,7 +217,7 @@ def test_a_device_that_vanished_is_forgotten_and_is_well_when_it_is_back() -> No
         told.taken()
         told.observe(nic())
         assert told.taken() == [(KERNEL, {GPU: []})]
-        told.health.swept(1.0, {GPU: (Condition(Trouble.LOST),), NIC: ()})
+        told.health.swept(Swept(1.0, {GPU: (Condition(Trouble.LOST),), NIC: ()}))
         assert told.taken() == [(SYSFS, {NIC: []})]
         told.observe(gpu(), nic())
         assert told.taken() == []

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from node.events import EventBus
 from node.health.kernel.links import Watched
 from node.health.signal import Condition, Trouble
 from node.inventory.live.function_files import FunctionFiles
-from node.inventory.live.sweeps import Found, Sweeps
+from node.inventory.live.sweeps import Sweeps, Swept
 from node.inventory.sysfs.files import read_now
 from node.rules import Rule
 from tests.node.health_kernel.making import CARING, address_of, gpu, nic, snapshot
@@ -34,9 +35,11 @@ def function(root: Path, name: str, **attributes: str) -> Path:
 @asynccontextmanager
 async def sweeping(
     files: FunctionFiles, *, rules: tuple[Rule, ...] = CARING, interval: float = 0.0, hangs: float = 5.0
-) -> AsyncIterator[tuple[Sweeps, list[Found]]]:
-    found: list[Found] = []
-    sweeps = Sweeps(files, lambda _, troubles: found.append(troubles), interval=interval, hangs=hangs, soon=0.0)
+) -> AsyncIterator[tuple[Sweeps, list[Mapping[str, tuple[Condition, ...]]]]]:
+    found: list[Mapping[str, tuple[Condition, ...]]] = []
+    bus = EventBus()
+    bus.subscribe(Swept, lambda swept: found.append(swept.found))
+    sweeps = Sweeps(files, bus, interval=interval, hangs=hangs, soon=0.0)
     sweeps.show(snapshot(gpu(), nic()), rules)
     async with background(sweeps.run()):
         yield sweeps, found
@@ -99,7 +102,7 @@ async def test_a_bug_of_a_reading_is_raised_for_whoever_supervises() -> None:
         def function(self, device: Watched) -> tuple[Condition, ...]:
             raise ZeroDivisionError
 
-    sweeps = Sweeps(Broken("/nonexistent", "", lambda: 0.0), lambda *_: None)
+    sweeps = Sweeps(Broken("/nonexistent", "", lambda: 0.0), EventBus())
     sweeps.show(snapshot(gpu()), CARING)
     with pytest.raises(ZeroDivisionError):
         await sweeps.run()

@@ -14,17 +14,20 @@ from typing import Literal
 
 import pytest
 
+from node.events import EventBus
 from node.health.state import HealthState
 from node.inventory.devices import devices_of, host_of, statuses_of
-from node.inventory.diff import Diff
 from node.inventory.facts import CdiFacts, GpuFacts, NodeFacts, NvmlFacts
 from node.inventory.identity import Identities, IdentityStore
-from node.inventory.loop import Inventory, InventoryStopped
+from node.inventory.loop import Inventory, InventoryStopped, SnapshotPublished
 from node.inventory.model import Snapshot, SourceState
 from node.inventory.places import places_of
 from node.inventory.source import DriverHeld
+from node.quiesce import Quiesce
 from node.topology.cells import topology_of
+from ostler.agent.edges import Edges
 from tests.making.clock import ManualClock
+from tests.making.events import heard
 from tests.making.nvidia_facts import a100, gpu, mig, node, uuid
 from tests.waiting import background, eventually
 
@@ -66,16 +69,17 @@ async def running(
     min_interval: float = 0.0,
     store: IdentityStore | None = None,
     jitter: Callable[[], float] = lambda: 1.0,
-    quiesced: Callable[[], str | None] = lambda: None,
+    quiesce: Quiesce | None = None,
+    bus: EventBus | None = None,
 ) -> AsyncIterator[Inventory]:
     inventory = Inventory(
         sources,
         store or IdentityStore(None),
-        clock=clock or ManualClock(1000.0),
+        bus or EventBus(),
+        clocks=Edges(clock or ManualClock(1000.0), random=jitter),
         max_interval=max_interval,
         min_interval=min_interval,
-        jitter=jitter,
-        quiesced=quiesced,
+        quiesce=quiesce,
     )
     try:
         async with background(inventory.run()):
@@ -123,25 +127,18 @@ async def test_scan_that_finds_nothing_new_publishes_nothing() -> None:
 
 async def test_change_is_published_with_its_difference_and_old_objects_are_kept() -> None:
     source = Scripted(node(gpu(0), gpu(1)))
-    heard: list[tuple[int, tuple[str, ...]]] = []
-
-    def hear(snapshot: Snapshot, found: Diff) -> None:
-        heard.append((snapshot.generation, tuple(change.new.name for change in found.changed)))
-
-    async with running(source) as inventory:
-        unsubscribe = inventory.subscribe(hear)
+    bus = EventBus()
+    published = heard(bus, SnapshotPublished)
+    async with running(source, bus=bus) as inventory:
         await asyncio.wait_for(inventory.first.wait(), 5)
         before = inventory.snapshot
         source.facts = node(gpu(0), gpu(1, error="GPU_IS_LOST"))
         found = await inventory.rescan()
         assert [change.fields for change in found.changed] == [("health",)]
-        assert heard == [(1, ()), (2, ("gpu-0000-2b-00-0",))]
+        assert [each.snapshot.generation for each in published] == [1, 2]
+        changed = [[change.new.name for change in each.changes.changed] for each in published]
+        assert changed == [[], ["gpu-0000-2b-00-0"]]
         assert inventory.snapshot.devices[0] is before.devices[0]
-        unsubscribe()
-        unsubscribe()
-        source.facts = node(gpu(0))
-        await inventory.rescan()
-        assert len(heard) == 2
 
 
 async def test_change_of_host_or_source_alone_is_published() -> None:
@@ -255,7 +252,7 @@ async def test_waiting_source_is_asked_again_with_backoff() -> None:
 
 
 def test_backoff_doubles_up_to_the_interval_and_starts_again_when_woken() -> None:
-    inventory = Inventory([], IdentityStore(None), clock=ManualClock(1000.0), jitter=lambda: 1.0)
+    inventory = Inventory([], IdentityStore(None), EventBus(), clocks=Edges(ManualClock(1000.0), random=lambda: 1.0))
     assert inventory._interval() == 60.0
     inventory._snapshot = Snapshot(1, sources=statuses_of(WAITING))
     assert [inventory._interval() for _ in range(8)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
@@ -362,16 +359,15 @@ async def test_bug_of_the_assembly_keeps_the_devices() -> None:
 
 
 async def test_subscriber_that_raises_keeps_nobody_from_the_snapshot(caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[int] = []
-
-    def broken(snapshot: Snapshot, found: Diff) -> None:
+    def broken(_: SnapshotPublished) -> None:
         raise ValueError("a bug")
 
-    async with running(Scripted(node(gpu(0)))) as inventory:
-        inventory.subscribe(broken)
-        inventory.subscribe(lambda snapshot, _: heard.append(snapshot.generation))
+    bus = EventBus(logging.getLogger("ostler.inventory"))
+    bus.subscribe(SnapshotPublished, broken)
+    published = heard(bus, SnapshotPublished)
+    async with running(Scripted(node(gpu(0))), bus=bus) as inventory:
         await asyncio.wait_for(inventory.first.wait(), 5)
-        assert heard == [1]
+        assert [each.snapshot.generation for each in published] == [1]
         assert "a subscriber failed" in caplog.text
 
 
@@ -404,11 +400,13 @@ class Holding(Scripted):
     holds_driver: Literal[True] = True
 
 
-async def test_a_driver_that_cannot_be_let_go_of_is_told_until_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    source, reasons = Holding(node(gpu(0)), "nvml"), [""]
-    async with running(source, quiesced=lambda: reasons[0] or None) as inventory:
+async def test_a_driver_that_cannot_be_let_go_of_is_told_until_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, quiesce = Holding(node(gpu(0)), "nvml"), Quiesce(tmp_path / "quiesce.json")
+    async with running(source, quiesce=quiesce) as inventory:
         await inventory.rescan()
-        reasons[0] = "driver 580"
+        quiesce.begin("driver 580")
         source.fault = DriverHeld("a call does not return")
         await inventory.rescan()
         assert inventory.held == "a call does not return"
@@ -424,6 +422,6 @@ async def test_a_driver_that_cannot_be_let_go_of_is_told_until_it_is(caplog: pyt
         assert inventory.held == ""
         source.fault = DriverHeld("a call does not return")
         await inventory.rescan()
-        reasons[0] = ""
+        quiesce.end()
         await inventory.rescan()
         assert inventory.held == "", "nobody wants it to be let go of"

@@ -65,7 +65,7 @@ def test_overrides_count_from_the_next_scan_on_although_nothing_else_changed() -
     each = Node()
     for now in (1000.0, 1060.0, 1120.0):
         each.scan(node(gpu(0)), now)
-    each.scanner.overrides = (PlaceOverride("0000:1b:00.0", ("switch-7",)),)
+    each.scanner.override((PlaceOverride("0000:1b:00.0", ("switch-7",)),))
     assert each.scan(node(gpu(0)), 1180.0).topology.overridden == ("0000:1b:00.0",)
 
 
@@ -115,5 +115,5 @@ def test_what_stands_is_what_would_be_concluded_again(steps: list[tuple[NodeFact
         for time in range(times):
             now += seconds
             # Of a device that is not there, so it only makes this scanner conclude anew each time.
-            thorough.scanner.overrides = (PlaceOverride(f"ffff:0{time % 2}:00.0", ("nowhere",)),)
+            thorough.scanner.override((PlaceOverride(f"ffff:0{time % 2}:00.0", ("nowhere",)),))
             assert lazy.scan(facts, now) == thorough.scan(facts, now)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from node.events import EventBus
 from node.health.kernel.links import Watched
 from node.health.signal import Condition, Look, Trouble
 from node.inventory.live.function_files import FunctionFiles
@@ -19,6 +20,7 @@ from node.inventory.live.hardware import LiveHardware
 from node.inventory.live.sweeps import Sweeps
 from node.inventory.live.udev import EventState, Reach, Uevent, UeventsUnavailable
 from node.inventory.model import DeviceKind, SourceState
+from node.inventory.source import ScanWanted
 from node.rules import Rule, Selector
 from tests.node.health_kernel.making import CARING, gpu, nic, snapshot
 from tests.node.live.streams import FakeStream
@@ -30,11 +32,14 @@ async def live(
     root: Path, stream: FakeStream, reach: Reach | None = None
 ) -> AsyncIterator[tuple[LiveHardware, list[float]]]:
     woken: list[float] = []
+    bus = EventBus()
+    bus.subscribe(ScanWanted, lambda _: woken.append(asyncio.get_running_loop().time()))
     hardware = LiveHardware(
-        lambda: woken.append(asyncio.get_running_loop().time()),
+        bus,
         sys=root / "sys",
         proc=root / "proc",
         dev_root=root,
+        sweeps=False,
         reach=lambda: reach or Reach(EventState.UDEV),
         open_stream=stream.open,
     )
@@ -91,14 +96,15 @@ async def test_a_part_that_cannot_start_is_said_once_and_replaced_by_comparing(
 
 
 async def test_what_is_seen_of_health_is_told_before_anybody_is_woken(tmp_path: Path) -> None:
-    told: list[tuple[str, str, Look]] = []
-    stream = FakeStream()
+    told: list[Look | ScanWanted] = []
+    stream, bus = FakeStream(), EventBus()
+    bus.subscribe(ScanWanted, told.append)
+    bus.subscribe(Look, told.append)
     hardware = LiveHardware(
-        lambda: told.append(("woken", "", Look("", 0.0))),
+        bus,
         sys=tmp_path / "sys",
         proc=tmp_path / "proc",
         dev_root=tmp_path,
-        on_look=lambda look: told.append(("looked", look.source, look)),
         clock=lambda: 7.0,
         reach=lambda: Reach(EventState.UDEV),
         open_stream=stream.open,
@@ -107,12 +113,12 @@ async def test_what_is_seen_of_health_is_told_before_anybody_is_woken(tmp_path: 
     hardware.observe(snapshot(device), CARING)
     async with background(hardware.run()):
         await eventually(lambda: hardware.state is EventState.UDEV and hardware.counts.sweeps >= 1)
-        await eventually(lambda: ("looked", "sysfs", Look("sysfs", 7.0, {device.name: ()})) in told)
+        await eventually(lambda: Look("sysfs", 7.0, {device.name: ()}) in told)
         told.clear()
         stream.give(Uevent("unbind", "pci", f"/sys/devices/pci0000:80/{device.pci_address}"))
-        await eventually(lambda: ("woken", "", Look("", 0.0)) in told)
+        await eventually(lambda: ScanWanted() in told)
         unbound = Condition(Trouble.UNBOUND, "no driver is bound to it")
-        assert told[0] == ("looked", "kernel", Look("kernel", 7.0, {device.name: (unbound,)}))
+        assert told[0] == Look("kernel", 7.0, {device.name: (unbound,)})
 
 
 async def test_ports_are_asked_often_only_where_nics_are_offered(tmp_path: Path) -> None:
@@ -154,7 +160,7 @@ async def test_a_device_whose_state_cannot_be_read_is_named(tmp_path: Path) -> N
                 answers.wait(30)
                 return ()
 
-        hardware._sweeps = Sweeps(Hanging("", "", lambda: 0.0), lambda *_: None, hangs=0.01)
+        hardware._sweeps = Sweeps(Hanging("", "", lambda: 0.0), EventBus(), hangs=0.01)
         hardware._sweeps.show(snapshot(gpu()), CARING)
         sweeping = asyncio.create_task(hardware._sweeps.run())
         await eventually(lambda: hardware._sweeps.hung)
@@ -173,7 +179,7 @@ async def test_it_is_told_when_no_files_are_looked_at_any_more(tmp_path: Path) -
             hung = frozenset({"0000:83:00.0"})
             stopped = True
 
-        hardware._sweeps = Stopped(FunctionFiles("", "", lambda: 0.0), lambda *_: None)
+        hardware._sweeps = Stopped(FunctionFiles("", "", lambda: 0.0), EventBus())
         assert hardware.status().detail == (
             "hardware changes may be noticed late: 0000:83:00.0 does not answer when its state is read; "
             "no device's files are looked at until one of these answers"

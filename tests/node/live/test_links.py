@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from node.events import EventBus
 from node.inventory.live.links import LinkMonitor, LinkTable
 from node.inventory.network.rtnetlink import (
     DELADDR,
@@ -20,6 +21,8 @@ from node.inventory.network.rtnetlink import (
     parse_address,
     parse_link,
 )
+from node.inventory.source import HardwareHint
+from tests.making.events import heard
 from tests.node.netlink.making import address, link, route
 from tests.waiting import eventually
 
@@ -115,8 +118,9 @@ class Listener:
 
 
 async def test_while_nobody_tells_of_links_what_was_told_does_not_count_and_a_scan_is_asked_for() -> None:
-    listener, hints = Listener(), list[int]()
-    monitor = LinkMonitor(lambda: hints.append(1), listener=listener)
+    listener, bus = Listener(), EventBus()
+    hints = heard(bus, HardwareHint)
+    monitor = LinkMonitor(bus, listener=listener)
     listening = asyncio.create_task(monitor.run())
     await eventually(lambda: monitor.listening)
     assert listener.told[0]
@@ -131,7 +135,7 @@ async def test_while_nobody_tells_of_links_what_was_told_does_not_count_and_a_sc
 
 async def test_at_the_end_what_was_told_of_links_still_counts() -> None:
     listener = Listener()
-    monitor = LinkMonitor(lambda: None, listener=listener)
+    monitor = LinkMonitor(EventBus(), listener=listener)
     listening = asyncio.create_task(monitor.run())
     await eventually(lambda: monitor.listening)
     listening.cancel()

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from node.events import EventBus
 from node.inventory.live import signatures
-from node.inventory.live.polls import Polls
+from node.inventory.live.polls import PolledChange, Polls
 from node.inventory.live.signatures import Signature
+from tests.making.events import heard
 from tests.waiting import background, eventually
 
 
@@ -112,7 +114,7 @@ def test_a_file_that_a_vendor_has_watched_is_seen_once_its_function_is_known(tmp
 async def test_signatures_are_told_when_hardware_may_have_come() -> None:
     told: list[bool] = []
     news: int | None = 0
-    polls = Polls(lambda: None, [told.append], news=lambda: news, interval=0.001)
+    polls = Polls(EventBus(), [told.append], news=lambda: news, interval=0.001)
 
     async def next_ones() -> list[bool]:
         told.clear()
@@ -167,7 +169,9 @@ async def polling(polls: Polls) -> AsyncIterator[asyncio.Task[None]]:
 async def test_a_difference_is_a_hint_on_the_loop() -> None:
     value = 1
     hints: list[str] = []
-    polls = Polls(lambda: hints.append(threading.current_thread().name), [lambda _: value], interval=0.001)
+    bus = EventBus()
+    bus.subscribe(PolledChange, lambda _: hints.append(threading.current_thread().name))
+    polls = Polls(bus, [lambda _: value], interval=0.001)
     async with polling(polls):
         await eventually(lambda: polls.count >= 3)
         assert hints == []
@@ -179,14 +183,15 @@ async def test_a_difference_is_a_hint_on_the_loop() -> None:
 
 async def test_a_stand_in_is_read_only_while_it_is_needed() -> None:
     needed: list[int] = []
-    hints: list[int] = []
+    bus = EventBus()
+    hints = heard(bus, PolledChange)
     reads: list[int] = []
 
     def read(_: bool) -> int:
         reads.append(1)
         return len(reads)
 
-    polls = Polls(lambda: hints.append(1), [], [(lambda: bool(needed), read)], interval=0.001)
+    polls = Polls(bus, [], [(lambda: bool(needed), read)], interval=0.001)
     async with polling(polls):
         await eventually(lambda: polls.count >= 3)
         assert reads == []
@@ -204,7 +209,7 @@ async def test_one_that_is_needed_again_looks_at_everything(tmp_path: Path) -> N
         told.append(fresh)
         return 1
 
-    polls = Polls(lambda: None, [], [(lambda: bool(needed), read)], news=lambda: 1, interval=0.001)
+    polls = Polls(EventBus(), [], [(lambda: bool(needed), read)], news=lambda: 1, interval=0.001)
     async with polling(polls):
         await eventually(lambda: len(told) >= 3)
         assert not any(told[1:])
@@ -221,18 +226,18 @@ async def test_a_signature_with_a_bug_ends_the_part_with_its_error() -> None:
     def broken(_: bool) -> int:
         raise LookupError("a bug")
 
-    polls = Polls(lambda: None, [broken], interval=0.001)
+    polls = Polls(EventBus(), [broken], interval=0.001)
     with pytest.raises(LookupError, match="a bug"):
         await polls.run()
 
 
 async def test_a_reading_that_hangs_keeps_nobody_from_ending() -> None:
     hanging = threading.Event()
-    polls = Polls(lambda: None, [lambda _: hanging.wait(60)], interval=0.001)
+    polls = Polls(EventBus(), [lambda _: hanging.wait(60)], interval=0.001)
     async with polling(polls):
         await eventually(lambda: polls._reading_since is not None)
         stalled = [polls.stalled]
-        polls._clock = lambda: (polls._reading_since or 0.0) + 11.0
+        polls._reading_since = asyncio.get_running_loop().time() - 11.0
         stalled.append(polls.stalled)
         assert stalled == [False, True]
     hanging.set()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from node.events import EventBus
 from node.inventory.live.udev import (
     EventState,
     Reach,
@@ -23,6 +24,8 @@ from node.inventory.live.udev import (
     multicast_groups,
 )
 from node.inventory.live.uevents import Relevance, UeventMonitor
+from node.inventory.source import HardwareHint
+from tests.making.events import heard
 from tests.node.live.streams import FakeStream
 from tests.waiting import eventually
 
@@ -34,10 +37,11 @@ NETDEV = Uevent("move", "net", "/sys/devices/pci0000:80/0000:80:01.0/net/ens1np0
 @asynccontextmanager
 async def monitoring(
     stream: FakeStream, reach: Reach | None = None, relevant: Callable[[Uevent], bool] | None = None
-) -> AsyncIterator[tuple[UeventMonitor, list[int], asyncio.Task[None]]]:
-    hints: list[int] = []
+) -> AsyncIterator[tuple[UeventMonitor, list[HardwareHint], asyncio.Task[None]]]:
+    bus = EventBus()
+    hints = heard(bus, HardwareHint)
     monitor = UeventMonitor(
-        lambda: hints.append(1),
+        bus,
         relevant or Relevance("/nonexistent"),
         reach=lambda: reach or Reach(EventState.UDEV),
         open_stream=stream.open,

@@ -7,7 +7,10 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.events import EventBus
 from node.inventory.live.hardware import Wakeups
+from node.inventory.source import ScanWanted
+from tests.making.events import heard
 from tests.node.live.virtual_time import run_in_virtual_time
 
 
@@ -18,7 +21,9 @@ def wakeups_for(gaps: list[float], quiet: float = 0.05, longest: float = 0.25) -
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        wakeups = Wakeups(lambda: woken.append(loop.time()), quiet=quiet, longest=longest)
+        bus = EventBus()
+        bus.subscribe(ScanWanted, lambda _: woken.append(loop.time()))
+        wakeups = Wakeups(bus, quiet=quiet, longest=longest)
         for gap in gaps:
             await asyncio.sleep(gap)
             hinted.append(loop.time())
@@ -56,8 +61,9 @@ def test_every_hint_is_followed_by_a_wake_up_in_time(gaps: list[float]) -> None:
 
 
 async def test_nobody_is_woken_after_the_end() -> None:
-    woken: list[int] = []
-    wakeups = Wakeups(lambda: woken.append(1), quiet=0.0)
+    bus = EventBus()
+    woken = heard(bus, ScanWanted)
+    wakeups = Wakeups(bus, quiet=0.0)
     wakeups.hint()
     wakeups.close()
     for _ in range(5):

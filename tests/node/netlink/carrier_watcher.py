@@ -11,10 +11,12 @@ import asyncio
 import json
 import time
 
+from node.events import EventBus
 from node.health.signal import Look
 from node.inventory.live.kernel_health import KernelHealth
 from node.inventory.live.links import LinkMonitor
 from node.inventory.model import Device, DeviceKind, Snapshot, sorted_attributes
+from node.inventory.source import HardwareHint
 from node.rules import Rule
 
 NAME = "nic-0000-84-00-0"
@@ -34,9 +36,12 @@ async def watch(buffer: int, moved: bool) -> None:
         down = bool(look.found[NAME])
         show()
 
-    health = KernelHealth(looked, time.time)
+    bus = EventBus()
+    bus.subscribe(Look, looked)
+    bus.subscribe(HardwareHint, lambda _: show())
+    health = KernelHealth(bus, time.time)
     health.observe(Snapshot(1, (nic,)), (Rule("example.com/nic", link_health=True),))
-    monitor = LinkMonitor(show, listener=health, buffer=buffer)
+    monitor = LinkMonitor(bus, listener=health, buffer=buffer)
     await monitor.run()
 
 

@@ -10,10 +10,12 @@ import argparse
 import asyncio
 import json
 
+from node.events import EventBus
 from node.inventory.live.hardware import Wakeups
 from node.inventory.live.links import LinkMonitor
 from node.inventory.network.host import HostNetwork, is_host_link
 from node.inventory.network.rtnetlink import Link
+from node.inventory.source import HardwareHint, ScanWanted
 
 
 def _all_but_loopback(link: Link) -> bool:
@@ -24,8 +26,11 @@ async def watch(counts: bool, buffer: int) -> None:
     relevant = _all_but_loopback if counts else is_host_link
     source = HostNetwork(counts=relevant)
     woken = asyncio.Event()
-    wakeups = Wakeups(woken.set)
-    monitor = LinkMonitor(wakeups.hint, counts=relevant, buffer=buffer)
+    bus = EventBus()
+    wakeups = Wakeups(bus)
+    bus.subscribe(HardwareHint, lambda _: wakeups.hint())
+    bus.subscribe(ScanWanted, lambda _: woken.set())
+    monitor = LinkMonitor(bus, counts=relevant, buffer=buffer)
     running = asyncio.create_task(monitor.run())
     while not running.done():
         await woken.wait()

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from node.events import EventBus
 from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.inventory.devices import devices_of
 from node.inventory.facts import NodeFacts
@@ -16,6 +17,8 @@ from node.inventory.identity import Identities
 from node.inventory.model import Snapshot
 from node.inventory.nvidia.nvml import NvmlSource
 from node.inventory.nvidia.signals.source import NvmlSignals
+from node.inventory.source import ScanWanted
+from tests.making.events import heard
 from tests.node.nvml.stub.injected import InjectedNvml
 from tests.waiting import eventually
 
@@ -28,14 +31,13 @@ class Listening:
     def __init__(self, hardware: InjectedNvml, proc: Path, interval: float = 60.0, pulse: float = 60.0) -> None:
         self.hardware = hardware
         self.source = NvmlSource(Path("/"), hardware.library, proc=proc)
-        self.events: list[HealthEvent] = []
-        self.looks: list[Look] = []
-        self.wakes = 0
+        bus = EventBus()
+        self.events = heard(bus, HealthEvent)
+        self.looks = heard(bus, Look)
+        self._scans_wanted = heard(bus, ScanWanted)
         self.signals = NvmlSignals(
             self.source.sessions,
-            on_event=self.events.append,
-            on_look=self.looks.append,
-            wake=self._wake,
+            bus,
             clock=lambda: 1000.0,
             interval=interval,
             pulse=pulse,
@@ -116,8 +118,10 @@ class Listening:
         await eventually(lambda: len(self.events) >= number, f"{number} events, not {self.events}")
         return self.events[number - 1]
 
-    def _wake(self) -> None:
-        self.wakes += 1
+    @property
+    def wakes(self) -> int:
+        """How often a scan was wanted."""
+        return len(self._scans_wanted)
 
 
 def kinds_of(conditions: Iterable[Condition]) -> tuple[Trouble, ...]:

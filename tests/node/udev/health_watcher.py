@@ -10,35 +10,38 @@ import asyncio
 import json
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+from node.events import EventBus
 from node.health.signal import Look
-from node.inventory.diff import Diff
 from node.inventory.identity import IdentityStore
 from node.inventory.live.hardware import LiveHardware
 from node.inventory.live.udev import EventState, Reach
-from node.inventory.loop import Inventory
+from node.inventory.loop import Inventory, SnapshotPublished
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.sysfs.source import SysfsSource
 from node.rules import Rule
+from ostler.agent.edges import Edges
 
 RULES = (Rule("example.com/nic", link_health=True),)
 
 
 async def watch(address: str | None) -> None:
-    inventory = Inventory((SysfsSource(),), IdentityStore(Path(tempfile.mkdtemp()) / "ids.json"), clock=time.time)
+    bus = EventBus()
+    identities = IdentityStore(Path(tempfile.mkdtemp()) / "ids.json")
+    inventory = Inventory((SysfsSource(),), identities, bus, clocks=Edges())
 
     def looked(look: Look) -> None:
         found = {name: [each.kind for each in troubles] for name, troubles in look.found.items()}
         tell({"source": look.source, "found": found, "generation": inventory.snapshot.generation})
 
-    live = LiveHardware(inventory.wake, on_look=looked, reach=lambda: Reach(EventState.KERNEL))
+    bus.subscribe(Look, looked)
+    live = LiveHardware(bus, reach=lambda: Reach(EventState.KERNEL))
 
-    def published(snapshot: Snapshot, _: Diff) -> None:
-        live.observe(snapshot, RULES)
+    def published(published: SnapshotPublished) -> None:
+        live.observe(published.snapshot, RULES)
 
-    inventory.subscribe(published)
+    bus.subscribe(SnapshotPublished, published)
     if address is not None:
         device = Device("nic", DeviceKind.NIC, "some", pci_address=address)
         live.observe(Snapshot(1, (device,)), RULES)

@@ -17,12 +17,14 @@ import threading
 import time
 from pathlib import Path
 
+from node.events import EventBus
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import IdentityStore
 from node.inventory.live.hardware import LiveHardware
 from node.inventory.live.udev import EventState, Reach, UdevStream, Uevent
 from node.inventory.loop import Inventory
 from node.inventory.sysfs.source import SysfsSource
+from ostler.agent.edges import Edges
 
 _TELLING = threading.Lock()
 
@@ -81,9 +83,10 @@ def tell(shown: dict[str, object]) -> None:
 async def watch(stream: type[UdevStream]) -> None:
     source = PrintingSource()
     identities = IdentityStore(Path(tempfile.mkdtemp()) / "identities.json")
-    inventory = Inventory((source,), identities, clock=time.time)
+    bus = EventBus()
+    inventory = Inventory((source,), identities, bus, clocks=Edges())
     hardware = source.hardware = LiveHardware(
-        inventory.wake, reach=lambda: Reach(EventState.KERNEL), open_stream=stream
+        bus, sweeps=False, reach=lambda: Reach(EventState.KERNEL), open_stream=stream
     )
     async with asyncio.TaskGroup() as group:
         group.create_task(inventory.run())

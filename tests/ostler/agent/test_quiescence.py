@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from node.events import EventBus
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import IdentityStore
 from node.inventory.loop import Inventory
 from node.inventory.source import DriverHeld
 from node.quiesce import Quiesce
+from ostler.agent.edges import Edges
 from ostler.agent.quiescence import DriverNotFree, Quiescence
 from tests.making.events import RecordedEvents
 from tests.waiting import background
@@ -37,7 +38,7 @@ async def test_that_a_restart_forgets_it_is_said_also_where_the_driver_is_held(t
     if not kept:
         folder.write_text("no folder")
     quiesce = Quiesce(folder / "quiesce.json")
-    inventory = Inventory((HeldDriver(),), IdentityStore(None), clock=time.time, quiesced=lambda: quiesce.reason)
+    inventory = Inventory((HeldDriver(),), IdentityStore(None), EventBus(), clocks=Edges(), quiesce=quiesce)
     async with background(inventory.run()):
         with pytest.raises(DriverNotFree) as refused:
             await Quiescence(quiesce, inventory, RecordedEvents()).begin("a new driver")

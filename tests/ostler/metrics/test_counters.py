@@ -6,6 +6,7 @@ from pathlib import Path
 
 from node.health.state import Health, HealthState
 from node.inventory.diff import diff
+from node.inventory.loop import ScanDone, SnapshotPublished
 from node.inventory.model import Device, DeviceKind, Snapshot, SourceState, SourceStatus
 from node.metrics import Histogram
 from node.sockets import FileId
@@ -77,10 +78,10 @@ def test_what_the_first_scan_finds_is_no_change() -> None:
     scans = ScanMetrics()
     empty = Snapshot()
     first = Snapshot(1, (device("a"), device("b")))
-    scans.published(first, diff(empty, first))
+    scans.published(SnapshotPublished(first, diff(empty, first)))
     assert (scans.changes.counts, scans.transitions.counts) == ({}, {})
     second = Snapshot(2, (device("b", HealthState.UNHEALTHY), device("c")))
-    scans.published(second, diff(first, second))
+    scans.published(SnapshotPublished(second, diff(first, second)))
     assert scans.changes.counts == {("gpu", "added"): 1, ("gpu", "removed"): 1}
     assert scans.transitions.counts == {("gpu", "healthy", "unhealthy"): 1}
 
@@ -88,7 +89,7 @@ def test_what_the_first_scan_finds_is_no_change() -> None:
 def test_sources_that_fail_are_counted_and_those_that_wait_are_not() -> None:
     scans = ScanMetrics(lambda: 5.0)
     for state_ in (SourceState.OK, SourceState.WAITING, SourceState.FAILED, SourceState.FAILED):
-        scans.scanned(0.02, (SourceStatus("nvml", state_),))
+        scans.scanned(ScanDone(0.02, (SourceStatus("nvml", state_),)))
     assert scans.failures.counts == {("nvml",): 2}
     assert scans.last.values == {(): 5.0}
     assert sum(scans.durations.series[()].counts) == 4

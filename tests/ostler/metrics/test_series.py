@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from node.health.state import Health, HealthState
+from node.inventory.loop import ScanDone
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule, Selector
@@ -79,5 +80,5 @@ def test_a_resource_that_is_not_there_any_more_has_no_time_of_its_registration()
 def test_there_is_no_time_of_a_scan_before_the_first_has_ended() -> None:
     metrics = AgentMetrics()
     assert "ostler_last_scan_timestamp_seconds" not in scrape(metrics, devices=1).names()
-    metrics.scans.scanned(0.02, ())
+    metrics.scans.scanned(ScanDone(0.02, ()))
     assert scrape(metrics, devices=1)("ostler_last_scan_timestamp_seconds") == metrics.scans.last.values[()]

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from node.clocks import until_tick
@@ -66,7 +66,7 @@ class Heard(Protocol):
 class EventWatch:
     """Waits for the events of one session; ``watch`` runs in a thread of its own until the session ends."""
 
-    def __init__(self, binding: Binding, heard: Heard, ended: Callable[[], bool], wait: int = WAIT) -> None:
+    def __init__(self, binding: Binding, heard: Heard, ended: threading.Event, wait: int = WAIT) -> None:
         self._binding = binding
         self._heard = heard
         self._over = ended
@@ -80,7 +80,7 @@ class EventWatch:
 
     @property
     def _ended(self) -> bool:
-        return self._binding.ending or self._over()
+        return self._binding.ending or self._over.is_set()
 
     def watch(self) -> None:
         """Serve the session; never raises for what the driver does."""

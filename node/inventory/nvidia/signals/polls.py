@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from node.clocks import SELDOM, until_tick
@@ -74,7 +74,7 @@ class NvmlPolls:
         binding: Binding,
         saw: Saw,
         memory: LookMemory,
-        ended: Callable[[], bool],
+        ended: threading.Event,
         *,
         interval: float = SELDOM,
         pulse: float = PULSE,
@@ -98,7 +98,7 @@ class NvmlPolls:
 
     @property
     def _ended(self) -> bool:
-        return self._binding.ending or self._over()
+        return self._binding.ending or self._over.is_set()
 
     def look(self, gpus: Iterable[GpuId] = ()) -> None:
         """Have these looked at soon, or all; from any thread."""

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from node.clocks import SELDOM
+from node.events import EventBus
 from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.inventory.facts import Fabric
 from node.inventory.model import Device, DeviceKind, Snapshot, SourceState, SourceStatus
@@ -32,6 +33,7 @@ from node.inventory.nvidia.signals.events import DOUBLE_BIT, UNAVAILABLE, WAIT, 
 from node.inventory.nvidia.signals.gpus import GpuId
 from node.inventory.nvidia.signals.polls import PULSE, LookMemory, NvmlPolls
 from node.inventory.nvidia.signals.vitals import Vitals
+from node.inventory.source import ScanWanted
 
 log = logging.getLogger("ostler.nvml")
 
@@ -53,7 +55,7 @@ _VENDOR = "nvidia"
 
 
 class NvmlSignals:
-    """Calls ``on_event`` and ``on_look`` on the loop, and ``wake`` when a scan should follow.
+    """Publishes ``HealthEvent`` and ``Look`` on ``bus``, and ``ScanWanted`` when a scan should follow; on the loop.
 
     ``clock`` gives Unix seconds; ``interval`` seconds between looks, ``pulse`` between questions whether GPUs answer;
     ``wait`` milliseconds of one wait for events; ``hung`` seconds after which a call is told as one that does not
@@ -63,10 +65,8 @@ class NvmlSignals:
     def __init__(
         self,
         sessions: NvmlSessions,
+        bus: EventBus,
         *,
-        on_event: Callable[[HealthEvent], None],
-        on_look: Callable[[Look], None],
-        wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
         interval: float = SELDOM,
         pulse: float = PULSE,
@@ -74,9 +74,7 @@ class NvmlSignals:
         hung: float = HUNG,
     ) -> None:
         self._sessions = sessions
-        self._on_event = on_event
-        self._on_look = on_look
-        self._wake = wake
+        self._bus = bus
         self._clock = clock
         self._interval = interval
         self._pulse = pulse
@@ -94,7 +92,7 @@ class NvmlSignals:
         self.look_seconds = 0.0
         """How long the last look at all GPUs took."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ended = False
+        self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
         # Between the threads and the loop:
         self._lock = threading.Lock()
@@ -110,7 +108,7 @@ class NvmlSignals:
             await self._loop.create_future()
         finally:
             stop()
-            self._ended = True
+            self._ended.set()
             self._sessions.hurry()
             if self._polls is not None:
                 self._polls.wake()
@@ -170,17 +168,17 @@ class NvmlSignals:
 
     def _serve(self, binding: Binding) -> None:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        if self._ended:
+        if self._ended.is_set():
             return
         self._post(self._faults.clear)
         if len(self._threads) >= _MOST_HUNG:
             fault = f"{len(self._threads)} threads hang in the driver, so nothing more is heard of it but by scans"
             self._post(self._faults.add, fault)
             return
-        polls = NvmlPolls(binding, self, self._memory, lambda: self._ended, interval=self._interval, pulse=self._pulse)
+        polls = NvmlPolls(binding, self, self._memory, self._ended, interval=self._interval, pulse=self._pulse)
         with self._lock:
             self._polls = polls
-        self._watch = watch = EventWatch(binding, self, lambda: self._ended, self._wait)
+        self._watch = watch = EventWatch(binding, self, self._ended, self._wait)
         for name, target in (("nvml-events", watch.watch), ("nvml-polls", polls.poll)):
             thread = threading.Thread(target=self._guarded, args=(target,), name=name, daemon=True)
             self._threads.append(thread)
@@ -213,7 +211,7 @@ class NvmlSignals:
             polls = self._polls
         if polls is not None:
             polls.look()
-        self._post(self._wake)
+        self._post(self._bus.publish, ScanWanted())
 
     def unmonitored(self, gpus: dict[GpuId, str]) -> None:
         """Which GPUs tell no events."""
@@ -225,7 +223,7 @@ class NvmlSignals:
 
     def _post(self, call: Callable[..., object], *arguments: object) -> None:
         loop = self._loop
-        if loop is None or self._ended:
+        if loop is None or self._ended.is_set():
             return
         try:
             loop.call_soon_threadsafe(call, *arguments)
@@ -251,7 +249,7 @@ class NvmlSignals:
             return
         told = _health_event(event, device, at)
         if told is not None:
-            self._on_event(told)
+            self._bus.publish(told)
 
     def _see(
         self,
@@ -262,8 +260,8 @@ class NvmlSignals:
     ) -> None:
         if len(vitals) >= len(self.vitals):
             self.look_seconds = seconds
-        if self._rescans.follows(found, vitals, self._name):
-            self._wake()
+        if self._rescans.follows({gpu: (self._name(gpu), each) for gpu, each in found.items()}, vitals):
+            self._bus.publish(ScanWanted())
         self.vitals |= {name: now for gpu, now in vitals.items() if (name := self._name(gpu)) is not None}
         self._tell_look(at, found)
 
@@ -276,7 +274,7 @@ class NvmlSignals:
             else:
                 placed[name] = conditions
         if placed:
-            self._on_look(Look(SOURCE, at, placed))
+            self._bus.publish(Look(SOURCE, at, placed))
 
     def _note(self, gpus: dict[GpuId, str]) -> None:
         self._unmonitored = gpus
@@ -302,7 +300,8 @@ def _health_event(event: GpuEvent, device: str, at: float) -> HealthEvent | None
 _SEEN_BY_BOTH = frozenset({Trouble.LOST, Trouble.RECOVERY, Trouble.ROW_REMAP, Trouble.SRAM, Trouble.FABRIC})
 """What scans hold against a GPU as well as looks."""
 
-Found = Mapping[GpuId, tuple[Condition, ...]]
+Found = Mapping[GpuId, tuple[str | None, tuple[Condition, ...]]]
+"""The name of a GPU's device, where a snapshot has it, and what a look found."""
 
 
 class Rescans:
@@ -318,10 +317,10 @@ class Rescans:
         """A scan was published."""
         self._scanned = {device.name: device.health.cause for device in snapshot.devices if _is_comparable(device)}
 
-    def follows(self, found: Found, vitals: Mapping[GpuId, Vitals], name: Callable[[GpuId], str | None]) -> bool:
-        """Whether a scan should follow this look; ``name`` gives the name of a GPU's device."""
+    def follows(self, found: Found, vitals: Mapping[GpuId, Vitals]) -> bool:
+        """Whether a scan should follow this look."""
         differs = [self._has_another_fabric(gpu, now) for gpu, now in vitals.items()]
-        differs += [self._finds_less(gpu, name(gpu), conditions) for gpu, conditions in found.items()]
+        differs += [self._finds_less(gpu, name, conditions) for gpu, (name, conditions) in found.items()]
         return any(differs)
 
     def _has_another_fabric(self, gpu: GpuId, now: Vitals) -> bool:
