@@ -14,6 +14,7 @@ from sandbox.configuration import configuration
 from sandbox.nodes import names, path
 from sandbox.steps import MOST, WIDTH, TourStep, brief
 from tests.making.tours import tour_of
+from tests.sandbox.sessions import session
 
 
 @pytest.mark.parametrize("name", names())
@@ -38,29 +39,23 @@ TWO_SCREENS = 2 * 45
 """Lines of two terminals."""
 
 
-def shown(node: str, *options: str) -> list[str]:
-    """What the tour prints on a terminal, and the prompt after it."""
-    arguments = [sys.executable, "-m", "ostler", "sandbox", "--node", node, *options]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-@pytest.mark.parametrize("name", ["h100-sxm-8", "sriov-2", "a100-mig-4"])
-def test_the_story_is_on_two_screens_and_names_every_step(name: str, run_dir: Path) -> None:
-    lines = shown(name)
-    assert len(lines) <= TWO_SCREENS, lines
+@pytest.mark.parametrize(
+    ("name", "typed"), [("h100-sxm-8", "both doors"), ("sriov-2", "nics"), ("a100-mig-4", "nothing")]
+)
+def test_the_story_is_on_two_screens_and_names_every_step(name: str, typed: str, run_dir: Path) -> None:
+    lines = session(typed, run_dir).story.splitlines()
+    assert len(lines) < TWO_SCREENS, "with the prompt's line"
     assert max(map(len, lines)) <= WIDTH
     assert len([line for line in lines if line.startswith("== ")]) == len(tour_of(name, run_dir)) - 1, (
         "all but the node's name"
     )
     assert any("at both doors: as " in line for line in lines), "what is at both doors says so"
-    assert "'help' lists them" in lines[-2]
+    assert "'help' lists them" in lines[-1]
 
 
-def test_verbose_shows_all_of_a_step_and_the_commands() -> None:
-    lines = shown("h100-sxm-8", "--verbose")
-    text = "\n".join(lines)
+def test_verbose_shows_all_of_a_step_and_the_commands(run_dir: Path) -> None:
+    text = session("verbose", run_dir).story
+    lines = text.splitlines()
     assert len(lines) > 4 * TWO_SCREENS
     assert "host_path: /dev/nvidiactl" in text
     assert "  restart-kubelet          restart the embedded kubelet" in text

@@ -13,28 +13,15 @@ from typing import Any
 import pytest
 
 from sandbox.nodes import names
-from tests.making import tours
-
-
-def sandbox(*words: str, typed: str = "", code: int = 0) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "ostler", "sandbox", *words],
-        input=typed,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout, done.stderr
-
+from tests.making.tours import sandbox, tour_of
+from tests.sandbox.sessions import SESSIONS, session
 
 STEPS = ["node", "devices", "topology", "resources", "capacity", "allocations", "refused", "failure", "recovery"]
 CLAIM_STEPS = ["slices", "claim", "claim_failure", "claim_recovery", "released", "holds", "withdrawn", "offered_again"]
 
 
-def tour_of(name: str, run_dir: Path) -> dict[str, Any]:
-    tour = tours.tour_of(name, run_dir)
+def checked_tour(name: str, run_dir: Path) -> dict[str, Any]:
+    tour = tour_of(name, run_dir)
     assert tour["node"] == name
     assert all(each["admitted"] and each["container"]["envs"] for each in tour["allocations"])
     assert tour["refused"]["admitted"] is False
@@ -68,7 +55,7 @@ def check_claim(tour: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["a100-mig-4", "l4-2"])
 def test_once_prints_the_whole_tour_as_json_and_nothing_else(name: str, run_dir: Path) -> None:
-    tour = tour_of(name, run_dir)
+    tour = checked_tour(name, run_dir)
     assert [key for key in tour if key not in ("pairs", "health")] == STEPS + CLAIM_STEPS
     assert list(tour).index("health") == list(tour).index("claim_failure") + 1
     check_failure(tour, "nvidia.com/gpu")
@@ -79,7 +66,7 @@ def test_once_prints_the_whole_tour_as_json_and_nothing_else(name: str, run_dir:
 @pytest.mark.parametrize(("name", "proximity"), [("h100-sxm-8", "PXB"), ("vm-flat-8", "PIX")])
 def test_a_pod_gets_a_gpu_and_the_nic_that_is_near_it(name: str, proximity: str, run_dir: Path) -> None:
     """On the virtual machine only its override file tells what is near."""
-    tour = tour_of(name, run_dir)
+    tour = checked_tour(name, run_dir)
     steps = [key for key in tour if key != "health"]
     assert steps == [*STEPS, "pairs", *CLAIM_STEPS, "claim_pair", "islands"]
     check_claim(tour)
@@ -97,7 +84,7 @@ def test_a_pod_gets_a_gpu_and_the_nic_that_is_near_it(name: str, proximity: str,
 
 
 def test_a_node_without_gpus_offers_its_nics_and_a_port_goes_down(run_dir: Path) -> None:
-    tour = tour_of("sriov-2", run_dir)
+    tour = checked_tour("sriov-2", run_dir)
     assert list(tour) == STEPS + CLAIM_STEPS
     assert tour["capacity"] == {
         "ostler.dev/nic": {"capacity": 14, "allocatable": 11},
@@ -142,13 +129,8 @@ def test_the_prompt_takes_commands_until_quit() -> None:
     assert "killed and started again; every resource is registered again" in out
 
 
-def test_nics_break_at_the_prompt_too() -> None:
-    typed = "\n".join(
-        ["give ostler.dev/roce 1 ostler.dev/nic 2", "pods", "fail ens1f0np0", "heal 0000:17:00.0", "fail 0000:17:00.6",
-         "take ens1f0v0", "heal ens1f0v0", "unplug ens2", "slices", "heal ens2", "unplug ens1f0np0", "capacity", "quit"]
-    )  # fmt: skip
-    out, _ = sandbox("--node", "sriov-2", typed=typed + "\n")
-    said = out.partition("Commands:")[2]
+def test_nics_break_at_the_prompt_too(run_dir: Path) -> None:
+    said = session("nics", run_dir).said("nics")
     assert "1 ostler.dev/roce: 0000:17:00.2; 2 ostler.dev/nic: 0000:17:00.6, 0000:17:00.7" in said
     assert "nic-0000-17-00-6 changed: linkUp true -> false" in said
     assert "NIC 0000:17:00.6 has no link of its own; it goes down with its port 0000:17:00.0" in said
@@ -204,16 +186,10 @@ def test_an_agent_that_cannot_start_is_told_with_its_log(tmp_path: object) -> No
     assert "/nonexistent.yaml" in err
 
 
-@pytest.mark.parametrize("typed", ["", "capacity\n"])
-def test_the_prompt_reads_a_file_and_ends_with_it(tmp_path: Path, typed: str) -> None:
-    """/dev/null too; neither can be waited on."""
-    file = tmp_path / "typed"
-    file.write_text(typed)
-    command = [sys.executable, "-m", "ostler", "sandbox", "--node", "l4-2"]
-    with (file if typed else Path("/dev/null")).open() as given:
-        done = subprocess.run(command, stdin=given, capture_output=True, text=True, check=False, timeout=240)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("ostler> ")
-    _, prompted, after = done.stdout.partition("Commands: 'help' lists them, 'quit' ends.")
-    assert prompted
-    assert ("allocatable" in after) is bool(typed)
+@pytest.mark.parametrize("name", ["nothing", "verbose"])
+def test_the_prompt_reads_a_file_and_ends_with_it(name: str, run_dir: Path) -> None:
+    """/dev/null too; neither can be waited on. That it ends well, with a prompt, holds for every session."""
+    read = session(name, run_dir)
+    assert SESSIONS[name].by_file
+    assert "\nThe node goes on running in /tmp/ostler-" in read.story
+    assert ("phase: Running" in "".join(map(read.said, read.scenes))) is (name == "verbose")
