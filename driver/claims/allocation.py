@@ -20,8 +20,10 @@ from driver.claims.model import (
     ConfigSource,
     DeviceToleration,
 )
+from driver.devices.shares import consumed
 from driver.names import Peer
 from kube.bodies import Json, JsonObject, object_at, one_line, text_at
+from node.sharing import Amounts
 from scheduling.api.excerpts import shown
 from scheduling.api.labels import SUBDOMAIN_BYTES, label_faults, subdomain_faults
 
@@ -114,7 +116,7 @@ def allocated_devices(body: JsonObject, driver: str) -> tuple[AllocatedDevice, .
                 device=_text(result, "device", place),
                 share_id=_text(result, "shareID", place) if result.get("shareID") is not None else None,
                 admin_access=result.get("adminAccess") is True,
-                consumed_capacity=_amounts(result.get("consumedCapacity"), place),
+                amounts=_amounts(result, driver, place),
                 tolerations=tuple(
                     DeviceToleration(*(text_at(each, name) for name in ("key", "operator", "value", "effect")))
                     for each in _items(result.get("tolerations"), f"{place}.tolerations")
@@ -155,12 +157,19 @@ def _configs(body: JsonObject, driver: str, peers: Collection[Peer]) -> tuple[Al
     return tuple(found)
 
 
-def _amounts(consumed: Json, place: str) -> tuple[tuple[str, str], ...]:
-    if consumed is None:
+def _amounts(result: JsonObject, driver: str, place: str) -> Amounts:
+    """What a share takes; nothing is said of a device that was allocated as a whole."""
+    found = result.get("consumedCapacity")
+    if found is None:
         return ()
-    if not isinstance(consumed, dict):
-        raise ClaimError(f"{place}.consumedCapacity: {shown(consumed)} is not an object")
-    return tuple((name, str(amount)) for name, amount in sorted(consumed.items()))
+    if not isinstance(found, dict):
+        raise ClaimError(f"{place}.consumedCapacity: {shown(found)} is not an object")
+    if result.get("shareID") is None:
+        return ()
+    try:
+        return consumed({name: str(amount) for name, amount in found.items()}, driver)
+    except ValueError as error:
+        raise ClaimError(f"{place}.consumedCapacity.{error}") from error
 
 
 def _items(found: Json, place: str) -> list[JsonObject]:

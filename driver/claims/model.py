@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from driver.names import Peer
 from kube.bodies import JsonObject
+from node.sharing import Amounts
 from node.values import Value, value
 
 
@@ -48,7 +49,7 @@ class AllocatedDevice(Value):
 
     ``request`` may have a part after a slash (``main/sub``), which is the alternative of ``firstAvailable`` that was
     chosen. ``admin_access``: for looking only, beside the claim or pod that holds it. ``share_id``: set where a device
-    is given to several claims.
+    is given to several claims; ``amounts``: what the share takes of it.
     """
 
     request: str
@@ -56,7 +57,7 @@ class AllocatedDevice(Value):
     device: str
     share_id: str | None = None
     admin_access: bool = False
-    consumed_capacity: tuple[tuple[str, str], ...] = ()
+    amounts: Amounts = ()
     tolerations: tuple[DeviceToleration, ...] = ()
 
     @property

@@ -40,6 +40,7 @@ from node.inventory.vendor import Family
 from node.inventory.vendors import family_of
 from node.ledger.ledger import wholes_of
 from node.offer import Cause
+from node.sharing import whole_amounts
 from node.values import Value, replace, value
 
 _TOLERABLE = (Cause.HEALTH, Cause.LINK_DOWN)
@@ -80,6 +81,8 @@ def planned(
             share_id=device.share_id,
             admin_access=device.admin_access,
             within=wholes_of(each.device),
+            amounts=device.amounts,
+            whole=whole_amounts(each.device) if device.share_id is not None else (),
             cdi_devices=(*edit.cdi_devices, f"{kind}={entry}") if entry else edit.cdi_devices,
         )
         for device, each, edit, entry in zip(allocation.devices, offered, edits, entries, strict=True)

@@ -16,6 +16,7 @@ from driver.claims.model import ClaimError, ClaimReference, ClaimState, Prepared
 from kube.bodies import Json, JsonObject
 from node.ledger.ledger import Hold
 from node.rules import Door
+from node.sharing import Amounts
 from node.values import Value, replace, value
 from scheduling.api.excerpts import shown
 
@@ -28,7 +29,8 @@ LARGEST = 8 << 20
 class RecordedDevice(Value):
     """A device of a claim: how it was allocated, what it is a part of, and the CDI names it was answered with.
 
-    ``unknown``: fields of other versions.
+    ``amounts``: what a share takes of it, and ``whole`` what there was of it, both empty for a device that is the
+    claim's alone. ``unknown``: fields of other versions.
     """
 
     request: str
@@ -38,6 +40,8 @@ class RecordedDevice(Value):
     admin_access: bool = False
     within: tuple[str, ...] = ()
     cdi_devices: tuple[str, ...] = ()
+    amounts: Amounts = ()
+    whole: Amounts = ()
     unknown: JsonObject = field(default_factory=dict)
 
     @property
@@ -113,6 +117,8 @@ class ClaimRecord(Value):
                 admin=device.admin_access,
                 within=device.within,
                 pods=self.users,
+                amounts=device.amounts,
+                whole=device.whole,
             )
             for device in self.devices
         )
@@ -146,6 +152,7 @@ def record_json(record: ClaimRecord) -> JsonObject:
             "adminAccess": device.admin_access,
             "within": list(device.within),
             "cdiDevices": list(device.cdi_devices),
+            **({} if device.share_id is None else {"amounts": dict(device.amounts), "whole": dict(device.whole)}),
         }
         for device in record.devices
     ]
@@ -164,7 +171,9 @@ def record_json(record: ClaimRecord) -> JsonObject:
 
 
 _KNOWN = frozenset(("namespace", "name", "uid", "state", "boot", "since", "devices", "users", "spec"))
-_KNOWN_OF_DEVICE = frozenset(("request", "pool", "device", "shareID", "adminAccess", "within", "cdiDevices"))
+_KNOWN_OF_DEVICE = frozenset(
+    ("request", "pool", "device", "shareID", "adminAccess", "within", "cdiDevices", "amounts", "whole")
+)
 
 
 def record_of(data: Json, uid: str) -> ClaimRecord:
@@ -208,6 +217,8 @@ def _device(item: Json) -> RecordedDevice:
         admin_access=item.get("adminAccess") is True,
         within=_texts(item, "within"),
         cdi_devices=_texts(item, "cdiDevices"),
+        amounts=_amounts(item, "amounts"),
+        whole=_amounts(item, "whole"),
         unknown={name: each for name, each in item.items() if name not in _KNOWN_OF_DEVICE},
     )
 
@@ -232,3 +243,13 @@ def _texts(data: JsonObject, name: str) -> tuple[str, ...]:
     if len(texts) != len(items):
         raise ValueError(f"{name} contains something that is not a string")
     return texts
+
+
+def _amounts(data: JsonObject, name: str) -> Amounts:
+    found = data.get(name, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} is {shown(found)}, which is not an object")  # noqa: TRY004 - as above
+    for key, amount in found.items():
+        if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
+            raise ValueError(f"{name}.{key} is {shown(amount)}, which is not an amount")
+    return tuple(sorted((key, amount) for key, amount in found.items() if isinstance(amount, int)))

@@ -21,12 +21,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from driver.devices.partitions import CounterSet
+from driver.devices.shares import consumable, is_shared
 from driver.devices.view import DraDevice, taints
 from driver.names import Peer
 from kube.bodies import Json, JsonObject
 from node.inventory.model import NIC_KINDS, AttributeValue, Device, Version
 from node.inventory.nvidia.vendor import NVIDIA
 from node.inventory.vendors import vendor_of
+from node.sharing import MEMORY
 from node.values import Value, replace, value
 
 
@@ -42,6 +44,9 @@ def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject
     facts = [*first, *(fact for peer in peers for fact in peer_facts(peer, offered)), *rest]
     attributes, capacity = sections(facts)
     device: JsonObject = {"name": offered.device.name, "attributes": attributes}
+    if is_shared(offered.device, offered.rule.sharing):
+        device["allowMultipleAllocations"] = True
+        capacity = _consumable(capacity, offered)
     if capacity:
         device["capacity"] = capacity
     if offered.uses is not None:
@@ -110,6 +115,27 @@ def quantity(fact: Fact) -> str:
     units = (*_BINARY, *_DECIMAL) if fact.bytes else _DECIMAL
     unit, size = next(((unit, size) for unit, size in units if number and number % size == 0), ("", 1))
     return f"{number // size}{unit}"
+
+
+def _consumable(capacity: JsonObject, offered: DraDevice) -> JsonObject:
+    """The capacities of a device that is shared; ``capacity``: as they are for one that is not.
+
+    A share takes the whole of a capacity without a policy. So all that nobody consumes (a peer's names for the memory
+    included) has one whose only valid amount is zero, and a claim that asks for some of it gets no device.
+    """
+    assert offered.rule.sharing is not None, "asked for shared devices alone"
+    found: JsonObject = {
+        name: {**entry, "requestPolicy": {"default": "0", "validValues": ["0"]}}
+        for name, entry in capacity.items()
+        if isinstance(entry, dict)
+    }
+    for name, each in consumable(offered.device, offered.rule.sharing, offered.held).items():
+        # A range must have room for two steps. Where less is left the device has a taint, so nobody is misled by it.
+        amounts = (max(each.left, 2 * each.step), each.default, each.step)
+        left, default, step = (quantity(Fact(name, one, amount=True, bytes=name == MEMORY)) for one in amounts)
+        policy: JsonObject = {"default": default, "validRange": {"min": step, "step": step}}
+        found[name] = {"value": left, "requestPolicy": policy}
+    return dict(sorted(found.items()))
 
 
 def _typed(found: AttributeValue) -> Json:

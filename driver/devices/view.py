@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 
 from driver.devices.partitions import CounterSet, GpuPart, Partitioned
 from driver.devices.placement import DevicePlacement, placement
+from driver.devices.shares import is_shared, missing_share
 from driver.names import TaintEffect
 from kube.bodies import Json
 from node.edits.options import EditOptions, ListStrategy
@@ -28,6 +29,7 @@ from node.inventory.model import Attribute, Device, Host, Snapshot
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Cause, Offer, OfferedDevice, OfferedParts, offer
 from node.rules import Door, Doors, Rule, rule_for
+from node.sharing import Amounts, total
 from node.values import Value, replace, value
 
 OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Cause.HOLDS_UNKNOWN, Cause.MOVING))
@@ -56,21 +58,41 @@ def view_of(parted: Partitioned, shown: Offer, context: OfferContext, rules: Ite
     ]
     placed = placement(snapshot, (item.device for _, item in found), parted.order)
     devices = tuple(
-        DraDevice(
-            item.device,
-            rule,
-            item.healthy,
-            item.reason,
-            item.cause,
-            placed.attributes[item.device.name],
-            contested=item.device.name in context.contested,
-            part=parted.parts.get(item.device.name),
-            uses=parted.uses.get(item.device.name),
+        _with_shares(
+            DraDevice(
+                item.device,
+                rule,
+                item.healthy,
+                item.reason,
+                item.cause,
+                placed.attributes[item.device.name],
+                contested=item.device.name in context.contested,
+                part=parted.parts.get(item.device.name),
+                uses=parted.uses.get(item.device.name),
+            ),
+            context,
         )
         for rule, item in _sorted(found, placed)
     )
     others = tuple(_others(shown, ours))
     return DoorView(devices, snapshot.host, snapshot.generation, others, parted.sets)
+
+
+def _with_shares(offered: DraDevice, context: OfferContext) -> DraDevice:
+    """The device with what pods have of it through the plugin door, which its slice subtracts."""
+    device, sharing = offered.device, offered.rule.sharing
+    if sharing is None or not is_shared(device, sharing):
+        return offered
+    held = total(
+        hold.amounts
+        for hold in context.holds.get(device.name, ())
+        if hold.device == device.name and hold.door is Door.PLUGIN and hold.share and not hold.admin
+    )
+    offered = replace(offered, held=tuple(sorted(held.items())))
+    missing = missing_share(device, sharing, offered.held)
+    if offered.healthy and missing:
+        return replace(offered, healthy=False, reason=missing, cause=Cause.OTHER_DOOR)
+    return offered
 
 
 def _others(shown: Offer, rules: tuple[Rule, ...]) -> Iterator[DraDevice]:
@@ -117,6 +139,7 @@ class DraDevice(Value):
     device has from its place on the node and its neighbours (``cell4``, ``switch``). ``contested``: a live pod has it
     through the plugin door, and a claim of a pod on this node was allocated it. ``part``: set for a partition of a GPU,
     whether it exists or not. ``uses``: what it consumes of the counters of a GPU that is given in parts.
+    ``held``: of a device that is shared, what pods have through the plugin door.
     """
 
     device: Device
@@ -128,6 +151,7 @@ class DraDevice(Value):
     contested: bool = False
     part: GpuPart | None = None
     uses: CounterSet | None = None
+    held: Amounts = ()
 
 
 @value

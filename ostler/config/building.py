@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from node.edits.options import CdiMode
 from node.inventory.model import DeviceKind
@@ -16,7 +17,7 @@ from node.rules import Door, Doors, Rule
 from node.values import Value, value
 from ostler.config import option_fields, schema
 from ostler.config.conflicts import check_together, reached, sorts
-from ostler.config.default_rules import NVIDIA_GPUS, Rename, nvidia_rules, other_rules, renamed_rules
+from ostler.config.default_rules import NVIDIA_GPUS, Rename, nvidia_resources, other_rules
 from ostler.config.document import shown
 from ostler.config.errors import ConfigError, Note, NoteKind
 from ostler.config.health import HEALTH, health_policy
@@ -41,6 +42,9 @@ from ostler.config.settings import (
     instance_socket,
 )
 
+if TYPE_CHECKING:
+    from ostler.config.nvidia_sharing import Share
+
 _SOCKET_NAME = 33
 """Bytes of the shortest socket name that the door gives a resource: ``ostler-<12>-<8>.sock``."""
 
@@ -58,12 +62,13 @@ _HIDDEN_NAME = 16
 class Habits(Value):
     """What a foreign format's file means beyond the values that were read.
 
-    ``renames``: names that go before those of the MIG strategy. ``nvidia_alone``: default rules are of NVIDIA's devices
-    only. ``first_has_all``: a resource that gets no device, because earlier ones have them all, is left out with a
-    note, and is no error.
+    ``renames``: names that go before those of the MIG strategy. ``shares``: resources that are shared.
+    ``nvidia_alone``: default rules are of NVIDIA's devices only. ``first_has_all``: a resource that
+    gets no device, because earlier ones have them all, is left out with a note, and is no error.
     """
 
     renames: tuple[Rename, ...] = ()
+    shares: tuple[Share, ...] = ()
     nvidia_alone: bool = False
     first_has_all: bool = False
 
@@ -184,13 +189,12 @@ def _rules(
     options = edit_options(nothing, defaults, roots, NVIDIA_GPUS)
     check_options(options, nothing, defaults, NVIDIA_GPUS, problems)
     strategy = values.section(schema.NVIDIA)[schema.MIG_STRATEGY]
-    renamed = renamed_rules(renames, strategy, defaults, roots, problems)
-    check_together(renamed, problems, notes)
+    placed = nvidia_resources(values, renames, habits.shares, roots=roots, problems=problems, notes=notes)
     for rename in renames:
         if rename.kind is DeviceKind.MIG and strategy is MigStrategy.NONE:
             text = "has no meaning here: migStrategy none does not offer MIG devices"
             notes.append(Note(NoteKind.IGNORED, rename.origin, text))
-    return tuple(one.rule for one in renamed) + nvidia_rules(strategy, defaults, roots)
+    return tuple(one.rule for one in placed)
 
 
 def _check_strategy(

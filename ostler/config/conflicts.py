@@ -12,14 +12,16 @@ from itertools import product
 from typing import TypeVar
 
 from node.inventory.model import DeviceKind
-from node.rules import PROFILE, Doors, FunctionRange, NicSelector, Selector, matches_pattern
+from node.rules import PROFILE, Doors, FunctionRange, NicSelector, Rule, Selector, matches_pattern
+from node.values import replace
 from ostler.config.document import shown
 from ostler.config.errors import ConfigError, Note, NoteKind
 from ostler.config.resources import PlacedRule, differences
 
 T = TypeVar("T")
 
-_ANY_PROFILE = r"([1-9]c\.)?[1-9]g\.[a-z0-9.-]+"
+_ANY_PROFILE = r"([1-9]c\.)?[1-9]g\.(?!.*shared)[a-z0-9.-]+"
+"""A MIG profile in a name; ``.shared``, with which NVIDIA's plugin ends names of shared resources, is part of none."""
 
 
 def check_together(rules: Sequence[PlacedRule], problems: list[ConfigError], notes: list[Note] | None = None) -> None:
@@ -58,6 +60,9 @@ def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigErr
     one, other = earlier.rule.resource, later.rule.resource
     if _meet(one, other):
         different = differences(earlier, later)
+        # A profile may be shared in another way than all others: its rule has all its devices.
+        if different == "sharing" and _leaves_none(earlier.rule, later.rule):
+            return
         if different:
             problem = f"is {shown(other)}, which {earlier.label} offers as {shown(one)} with a different {different}"
             problems.append(later.name.error(problem, "give both the same options, or one another name"))
@@ -75,6 +80,18 @@ def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigErr
 def _meet(one: str, other: str) -> bool:
     """Whether two names, with profiles filled in, can be the same resource."""
     return one == other or _filled(one, other) or _filled(other, one)
+
+
+def _leaves_none(earlier: Rule, later: Rule) -> bool:
+    """Whether the earlier rule has every device by whose profile the later one would have the earlier one's name."""
+    names = {
+        profile: later.resource.replace(PROFILE, profile.replace("+", ".")) for profile in earlier.selector.profiles
+    }
+    profiles = tuple(profile for profile, name in names.items() if name == earlier.resource)
+    if PROFILE not in later.resource or not profiles:
+        return False
+    left = replace(later.selector, profiles=profiles)
+    return sorts(left) <= sorts(earlier.selector) and _takes_patterns(earlier.selector, left)
 
 
 def _filled(template: str, name: str) -> bool:

@@ -18,12 +18,15 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import cast
 
-from node.rules import FunctionRange, Rule
-from ostler.config import device_fields, option_fields, schema
-from ostler.config.default_rules import Rename, nvidia_rules, renamed_rules
-from ostler.config.errors import ConfigError, ConfigErrors, Note, NoteKind, Origin
+from node.rules import FunctionRange
+from ostler.config import device_fields, option_fields, schema, sharing
+from ostler.config.building import Habits
+from ostler.config.default_rules import nvidia_resources
+from ostler.config.errors import ConfigErrors, Note, NoteKind, Origin
 from ostler.config.load import Read, SourceFormat, load_bytes, read_document
+from ostler.config.nvidia_sharing import differs_there
 from ostler.config.options import Roots
+from ostler.config.resources import PlacedRule
 from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Values
 from ostler.config.settings import MigStrategy
 from ostler.config.sriov import DEFAULT_PREFIX
@@ -57,7 +60,7 @@ def convert(source: str, data: bytes) -> str:
         values.put(schema.RESOURCES, tuple(_resources(read)), values.origin)
     else:
         _leave_out(values, {note.origin for note in loaded.notes if note.kind is NoteKind.IDLE})
-    differences = [*(_nvidia_differences(values, read.habits.renames) if nvidia else _sriov_differences(loaded.notes))]
+    differences = [*(_nvidia_differences(values, read.habits) if nvidia else _sriov_differences(loaded.notes))]
     _leave_out_strategy(values)
     given = {note.origin for note in loaded.notes if note.kind is NoteKind.TAKEN}
 
@@ -109,28 +112,28 @@ def _paragraph(text: str, first: str, further: str) -> list[str]:
 
 
 def _resources(read: Read) -> Iterator[Values]:
-    """Our resources for what a NVIDIA file's renames and its MIG strategy mean."""
-    values, renames = read.values, read.habits.renames
-    defaults, nvidia = values.section(option_fields.DEFAULTS), values.section(schema.NVIDIA)
-    strategy, roots = nvidia[schema.MIG_STRATEGY], Roots("/", "/")
-    problems: list[ConfigError] = []  # the file has been judged: there are none
-    for one in renamed_rules(renames, strategy, defaults, roots, problems):
-        yield _resource(one.rule, one.origin)
-    for rule in nvidia_rules(strategy, defaults, roots):
-        yield _resource(rule, nvidia.place(schema.MIG_STRATEGY))
+    """Our resources for what a NVIDIA file's renames, its MIG strategy and its shared resources mean."""
+    habits, roots = read.habits, Roots("/", "/")
+    # The file has been judged: it has no problems.
+    for one in nvidia_resources(read.values, habits.renames, habits.shares, roots=roots, problems=[], notes=[]):
+        yield _resource(one)
 
 
-def _resource(rule: Rule, origin: Origin) -> Values:
+def _resource(placed: PlacedRule) -> Values:
+    rule, origin = placed.rule, placed.origin
     silent = Origin(origin.source)
     resource, devices = Values(silent), Values(silent)
     resource.put(schema.RESOURCE_NAME, rule.resource, origin)
     resource.put(device_fields.DEVICES, devices, silent)
     resource.put(schema.UNIFORM, rule.uniform, silent)
+    if rule.sharing is not None:
+        resource.put(sharing.SHARING, sharing.values_of(rule.sharing, placed.shared or silent), silent)
     selected = rule.selector
     devices.put(device_fields.KINDS, selected.kinds, silent)
     devices.put(device_fields.VENDOR, selected.vendors, silent)
     devices.put(device_fields.PRODUCTS, selected.products, silent)
     devices.put(device_fields.PROFILES, selected.profiles, silent)
+    devices.put(device_fields.UUIDS, selected.uuids, silent)
     devices.put(device_fields.MIG_ENABLED, selected.mig_enabled, silent)
     devices.put(device_fields.WHOLE_INSTANCES, selected.whole_instances, silent)
     return resource
@@ -143,7 +146,7 @@ def _leave_out_strategy(values: Values) -> None:
         nvidia.put(schema.MIG_STRATEGY, MigStrategy.NONE, Origin(values.origin.source))
 
 
-def _nvidia_differences(values: Values, renames: tuple[Rename, ...]) -> Iterator[str]:
+def _nvidia_differences(values: Values, habits: Habits) -> Iterator[str]:
     strategy = values.section(schema.NVIDIA)[schema.MIG_STRATEGY]
     yield f"migStrategy {strategy} is written out as resources. Add others there: the first that matches has a device."
     defaults = values.section(option_fields.DEFAULTS)
@@ -153,8 +156,10 @@ def _nvidia_differences(values: Values, renames: tuple[Rename, ...]) -> Iterator
             "passDeviceSpecs is not in the file, which means true here and false there: device nodes are part of the "
             "answer, so that containers keep them after 'systemctl daemon-reload'."
         )
-    if renames:
+    if habits.renames:
         yield "The section resources has effect: NVIDIA's plugin reads it and then overlooks it."
+    if any(differs_there(share) for share in habits.shares):
+        yield "The keys rename and devices of shared resources have effect: NVIDIA's plugin overrules them."
 
 
 def _sriov_differences(notes: tuple[Note, ...]) -> Iterator[str]:
@@ -193,7 +198,7 @@ def write_section(section: Section, values: Values, remark: Remark, indent: str 
             yield f"{indent}{field.key}:"
             for item in values[cast("ConfigField[tuple[Values, ...]]", field)]:
                 yield from _write_item(kind.item, item, remark, indent)
-        elif comment or value != field.default:
+        elif comment or field.required or value != field.default:
             yield f"{indent}{field.key}: {_written(field, value)}{comment}"
 
 

@@ -5,17 +5,23 @@ A node's network is its administrator's to give away, so NICs need a resource of
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from node.inventory.model import DeviceKind
 from node.inventory.nvidia.vendor import NVIDIA
 from node.inventory.vendors import VENDORS
 from node.rules import Rule, Selector
 from node.values import Value, value
-from ostler.config import option_fields
-from ostler.config.errors import ConfigError, Origin
+from ostler.config import option_fields, schema
+from ostler.config.conflicts import check_together
+from ostler.config.errors import ConfigError, Note, Origin
 from ostler.config.options import Roots, edit_options
 from ostler.config.resources import PlacedRule, check_name
 from ostler.config.section import Values
 from ostler.config.settings import MigStrategy
+
+if TYPE_CHECKING:
+    from ostler.config.nvidia_sharing import Share
 
 GPU_RESOURCE, MIG_RESOURCE = (resource.name for resource in NVIDIA.resources)
 
@@ -45,6 +51,30 @@ def nvidia_rules(strategy: MigStrategy, defaults: Values, roots: Roots) -> tuple
     }
     uniform = strategy is MigStrategy.SINGLE
     return tuple(_rule(name, selected, defaults, roots, uniform=uniform) for name, selected in named[strategy])
+
+
+def nvidia_resources(
+    values: Values,
+    renames: tuple[Rename, ...],
+    shares: tuple[Share, ...],
+    *,
+    roots: Roots,
+    problems: list[ConfigError],
+    notes: list[Note],
+) -> tuple[PlacedRule, ...]:
+    """All rules of NVIDIA's devices when no resources are given: renamed ones, the strategy's, and what shares them."""
+    defaults, nvidia = values.section(option_fields.DEFAULTS), values.section(schema.NVIDIA)
+    strategy, place = nvidia[schema.MIG_STRATEGY], nvidia.place(schema.MIG_STRATEGY)
+    renamed = renamed_rules(renames, strategy, defaults, roots, problems)
+    check_together(renamed, problems, notes)
+    placed = (*renamed, *(PlacedRule(rule, place, place) for rule in nvidia_rules(strategy, defaults, roots)))
+    if not shares:
+        return placed
+    from ostler.config.nvidia_sharing import shared_rules  # only for files of NVIDIA's plugin
+
+    placed = shared_rules(shares, placed, strategy, problems, notes)
+    check_together(placed, problems, notes)
+    return placed
 
 
 def other_rules(defaults: Values, roots: Roots) -> tuple[Rule, ...]:

@@ -140,8 +140,8 @@ def _read_foreign(tree: Mapping, source: str, problems: list[ConfigError], notes
     from ostler.config.nvidia import is_nvidias, read_nvidia
 
     if is_nvidias(tree):
-        values, renames = read_nvidia(tree, source, problems, notes)
-        return Read(values, Habits(renames, nvidia_alone=True), SourceFormat.NVIDIA)
+        values, renames, shares = read_nvidia(tree, source, problems, notes)
+        return Read(values, Habits(renames, shares, nvidia_alone=True), SourceFormat.NVIDIA)
     return None
 
 

@@ -1,7 +1,8 @@
 """The configuration of NVIDIA's device plugin (``version: v1``, or none), read into the values of our own format.
 
 For nodes that change over: the same file gives the same resources. Every key is either taken, without meaning here
-(with the reason), or refused because what is offered would differ: sharing is not served yet, and Tegra is not found.
+(with the reason), or refused because what is offered would differ: Tegra is not found. Its section ``sharing`` is read
+by ``nvidia_sharing``.
 Keys that NVIDIA's plugin would overlook in silence (a misspelt one) are errors here.
 
 Where NVIDIA's plugin has another default than ours, the file's silence means ours, with one exception: the CDI
@@ -16,21 +17,21 @@ from typing import cast
 
 from node.edits.options import CdiMode, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
+from node.sharing import SharePreference
 from node.values import Value, value
-from ostler.config import document, option_fields, schema
+from ostler.config import document, nvidia_sharing, option_fields, schema
 from ostler.config.default_rules import Rename
-from ostler.config.document import Mapping, Meaning, Node, ScalarNode
+from ostler.config.document import Mapping
 from ostler.config.errors import ConfigError, Note, NoteKind, Origin
 from ostler.config.foreign import Anything, GoSection, entry_of, notes_of
+from ostler.config.nvidia_sharing import Share
 from ostler.config.patterns import Pattern, ProfilePattern
-from ostler.config.scalars import BadValue, Boolean, Choice, HostPath, Integer, JsonObject, Text
+from ostler.config.scalars import Boolean, Choice, HostPath, Integer, Text
 from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Values, section
 from ostler.config.settings import MigStrategy
 
 DEFAULT_HOOK = "/usr/bin/nvidia-ctk"
 """What NVIDIA's plugin puts into its CDI specs when ``nvidiaCTKPath`` is not given."""
-
-_DOMAIN = "nvidia.com/"
 
 
 class _VersionWord(Choice[str]):
@@ -44,29 +45,6 @@ class _VersionWord(Choice[str]):
 class _Discovery(StrEnum):
     AUTO = "auto"
     NVML = "nvml"
-
-
-class NoSharing:
-    """The list of shared resources: it must be empty as long as sharing is not served."""
-
-    def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> bool:
-        """See ``ValueType``."""
-        del at, problems  # the list is refused as a whole
-        empty = isinstance(node, document.Sequence) and not node.items
-        if not empty and not (isinstance(node, ScalarNode) and node.meaning is Meaning.NULL):
-            raise BadValue("asks for sharing, which is not served yet", "remove it, or keep NVIDIA's plugin here")
-        return True
-
-    def from_text(self, text: str) -> bool:
-        """See ``ValueType``."""
-        return not text
-
-    def schema(self) -> JsonObject:
-        """See ``ValueType``."""
-        return {"type": ["array", "null"], "maxItems": 0}
-
-    example = "[]"
-    accepts = "an empty list"
 
 
 def _keys(*fields: AnyField) -> GoSection:
@@ -102,6 +80,12 @@ _HOOK = ConfigField("nvidiaCTKPath", HostPath(DEFAULT_HOOK, optional=True), "", 
 _CONTAINER_ROOT = ConfigField(
     "containerDriverRoot", HostPath("/driver-root", optional=True), "", "Where the plugin sees the driver."
 )
+_POLICY = ConfigField(
+    "sharedDevicesAllocationPolicy",
+    Choice(SharePreference),
+    SharePreference.DISTRIBUTED,
+    "Which devices give shares first.",
+)
 _PLUGIN = section(
     "plugin",
     _keys(
@@ -111,16 +95,17 @@ _PLUGIN = section(
         _PREFIX,
         _HOOK,
         _CONTAINER_ROOT,
-        _ignored("sharedDevicesAllocationPolicy", "sharing is not served yet"),
+        _POLICY,
     ),
     "Flags of the plugin.",
 )
+_MPS_ROOT = ConfigField("mpsRoot", HostPath("/run/nvidia/mps", optional=True), "", "Host folder of MPS.")
 _FLAGS = section(
     "flags",
     _keys(
         _MIG,
         _ignored("failOnInitError", "an absent driver is waited for, and shown as such"),
-        _ignored("mpsRoot", "MPS is not served yet"),
+        _MPS_ROOT,
         _DRIVER_ROOT,
         _DEV_ROOT,
         _GDRCOPY,
@@ -143,15 +128,7 @@ _MIGS: ConfigField[tuple[Values, ...]] = ConfigField(
     "mig", ConfigList(_keys(_MIG_PATTERN, _NAME), unique=False), (), "Names of profiles."
 )
 _RESOURCES = section("resources", _keys(_GPUS, _MIGS), "Names of resources.")
-# What the plugin reads by its own code, in which case matters.
-_SHARED = Section(
-    _ignored("renameByDefault", "nothing is shared"),
-    _ignored("failRequestsGreaterThanOne", "nothing is shared"),
-    ConfigField("resources", NoSharing(), False, "nothing is shared"),
-)
-_TIME_SLICING = section("timeSlicing", _SHARED, "Time slicing.")
-_MPS = section("mps", _SHARED, "MPS.")
-_SHARING = section("sharing", _keys(_TIME_SLICING, _MPS), "Sharing.")
+_SHARING = section("sharing", _keys(nvidia_sharing.TIME_SLICING, nvidia_sharing.MPS), "Sharing.")
 _CHANNELS = ConfigField("channelIDs", ConfigList(Integer(0, 0)), (), "IMEX channels: none, or 0.")
 _REQUIRED = ConfigField("required", Boolean(), False, "Whether channels must be there.")
 _IMEX = section("imex", _keys(_CHANNELS, _REQUIRED), "IMEX channels.")
@@ -175,6 +152,7 @@ _TAKEN_FLAGS = (
     _Taken(_MIG, (schema.NVIDIA,), schema.MIG_STRATEGY),
     _Taken(_DRIVER_ROOT, (schema.NVIDIA,), schema.DRIVER_ROOT),
     _Taken(_DEV_ROOT, (schema.NVIDIA,), schema.DEV_ROOT),
+    _Taken(_MPS_ROOT, (schema.NVIDIA,), schema.MPS_ROOT),
     _Taken(_GDRCOPY, (option_fields.DEFAULTS,), option_fields.GDRCOPY),
     _Taken(_GDS, (option_fields.DEFAULTS,), option_fields.GDS),
     _Taken(_MOFED, (option_fields.DEFAULTS,), option_fields.MOFED),
@@ -203,8 +181,8 @@ def is_nvidias(tree: Mapping) -> bool:
 
 def read_nvidia(
     tree: Mapping, source: str, problems: list[ConfigError], notes: list[Note]
-) -> tuple[Values, tuple[Rename, ...]]:
-    """Values of our format and renamed resources; ``notes`` gets one line for every value that the file gives."""
+) -> tuple[Values, tuple[Rename, ...], tuple[Share, ...]]:
+    """Values of our format, renamed and shared resources; ``notes`` gets a line for every value that the file gives."""
     given = ROOT.read(tree, Origin(source, tree.line, tree.column), problems)
     values = Values(given.origin)
     values.broken = given.broken
@@ -214,17 +192,27 @@ def read_nvidia(
         for one in taken:
             _take(one, theirs, values, notes)
     _take_cdi(plugin, values, notes)
-    notes.extend(_without_meaning(flags, plugin, given.section(_SHARING)))
+    notes.extend(_without_meaning(flags, plugin))
+    shares = nvidia_sharing.read_shares(given.section(_SHARING), plugin[_POLICY], problems, notes)
+    if _POLICY in plugin:
+        policy = f"taken as sharing.preference {plugin[_POLICY]} of shared resources"
+        kind, text = (
+            (NoteKind.TAKEN, policy) if shares else (NoteKind.IGNORED, "has no meaning here: nothing is shared")
+        )
+        notes.append(Note(kind, plugin.place(_POLICY), text))
     notes.extend(notes_of(given))
     if _VERSION not in given:
         notes.append(Note(NoteKind.REMARK, given.place(_VERSION), "is not given, which means v1, as there"))
-    return values, tuple(_renames(given.section(_RESOURCES), notes))
+    return values, tuple(_renames(given.section(_RESOURCES), notes)), shares
 
 
 def _take(taken: _Taken, theirs: Values, values: Values, notes: list[Note]) -> None:
     if taken.there not in theirs:
         return
     place = theirs.place(taken.there)
+    if taken.there is _MPS_ROOT and not theirs[_MPS_ROOT]:
+        notes.append(Note(NoteKind.IGNORED, place, "has no meaning here: it is empty"))
+        return
     ours = values
     for inner in taken.sections:
         ours = ours.section(inner)
@@ -243,13 +231,10 @@ def _take_cdi(plugin: Values, values: Values, notes: list[Note]) -> None:
     notes.append(Note(NoteKind.TAKEN, place, f"CDI as there: taken as defaults.cdiMode full with the hook {hook}"))
 
 
-def _without_meaning(flags: Values, plugin: Values, sharing: Values) -> Iterator[Note]:
-    sections = ((_FLAGS, flags), (_PLUGIN, plugin))
-    shared = ((some, sharing.section(some)) for some in (_TIME_SLICING, _MPS) if some in sharing)
-    for kind, values in (*sections, *shared):
-        fields = cast("Section", kind.type).fields
-        for field in fields:
-            if field in values and (isinstance(field.type, Anything | NoSharing) or field is _DISCOVERY):
+def _without_meaning(flags: Values, plugin: Values) -> Iterator[Note]:
+    for kind, values in ((_FLAGS, flags), (_PLUGIN, plugin)):
+        for field in cast("Section", kind.type).fields:
+            if field in values and (isinstance(field.type, Anything) or field is _DISCOVERY):
                 yield Note(NoteKind.IGNORED, values.place(field), f"has no meaning here: {field.help}")
 
 
@@ -261,7 +246,11 @@ def _renames(resources: Values, notes: list[Note]) -> Iterator[Rename]:
         for item in items:
             if item.broken:
                 continue
-            name = item[_NAME] if item[_NAME].startswith(_DOMAIN) else f"{_DOMAIN}{item[_NAME]}"
+            name = (
+                item[_NAME]
+                if item[_NAME].startswith(nvidia_sharing.DOMAIN)
+                else f"{nvidia_sharing.DOMAIN}{item[_NAME]}"
+            )
             text = f"taken: offered as {document.clipped(name)} (NVIDIA's plugin reads and then overlooks this section)"
             notes.append(Note(NoteKind.TAKEN, item.origin, text))
             yield Rename(kind, item[pattern], name, item.origin, item.place(_NAME))
@@ -283,8 +272,13 @@ def _correspondence(part: Section, path: str, taken: dict[int, str]) -> Iterator
             yield key, f"`{taken[id(field)]}`{also}"
         elif field in (_GPUS, _MIGS):
             yield key, "resources of those names, before the strategy's (NVIDIA's plugin overlooks this section)"
-        elif isinstance(field.type, NoSharing):
-            yield key, "refused unless empty: sharing is not served yet"
+        elif id(field) in nvidia_sharing.CORRESPONDENCE:
+            yield key, nvidia_sharing.CORRESPONDENCE[id(field)]
+            kind: object = field.type
+            if isinstance(kind, ConfigList) and isinstance(kind.item, Section):
+                yield from _correspondence(kind.item, f"{key}[].", taken)
+        elif field is _POLICY:
+            yield key, "`resources[].sharing.preference` of shared resources"
         elif field is _DISCOVERY:
             yield key, f"tegra is refused; {field.help}"
         elif field is _VERSION:

@@ -36,12 +36,14 @@ class PlacedRule(Value):
 
     ``stated``: options that the resource itself gives and that are each device's own, so that another resource of the
     same name may say otherwise. What differs by a default, or by what ``devices`` say, is mostly an oversight.
+    ``shared``: what made it shared, in a file of NVIDIA's.
     """
 
     rule: Rule
     origin: Origin
     name: Origin
     stated: frozenset[str] = frozenset()
+    shared: Origin | None = None
 
     @property
     def label(self) -> str:

@@ -13,7 +13,7 @@ from node.inventory.model import DeviceKind
 from node.rules import Door, Doors, Rule
 from node.sharing import MOST_CLIENTS, SharePreference, Sharing, SharingStrategy
 from ostler.config.document import shown
-from ostler.config.errors import ConfigError
+from ostler.config.errors import ConfigError, Origin
 from ostler.config.patterns import Pattern
 from ostler.config.scalars import BadValue, Boolean, Choice, Integer, JsonObject, Size
 from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Values, section
@@ -126,6 +126,27 @@ def sharing_of(own: Values) -> Sharing | None:
         memory_limit=given[MEMORY_LIMIT],
         thread_percentage=given[THREADS],
     )
+
+
+def values_of(sharing: Sharing, origin: Origin) -> Values:
+    """What a section says that means this sharing; all its values come from ``origin``."""
+    silent = Origin(origin.source)
+    values, items = Values(silent), []
+    for device, replicas in sharing.own_replicas:
+        item = Values(silent)
+        item.put(DEVICE, device, silent)
+        item.put(OWN_REPLICAS, replicas, silent)
+        items.append(item)
+    values.put(STRATEGY, sharing.strategy, silent)
+    values.put(REPLICAS, sharing.replicas, origin)
+    if items:
+        values.put(PER_DEVICE, tuple(items), silent)
+    values.put(FAIL_MULTIPLE, sharing.fail_multiple, silent)
+    values.put(SAME_DEVICE, sharing.same_device, silent)
+    values.put(PREFERENCE, sharing.preference, silent)
+    values.put(MEMORY_LIMIT, sharing.memory_limit, silent)
+    values.put(THREADS, sharing.thread_percentage, silent)
+    return values
 
 
 def has_broken_sharing(own: Values) -> bool:

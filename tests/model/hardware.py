@@ -9,7 +9,7 @@ from node.inventory.vendors import vendor_id
 from node.ledger.ledger import wholes_of
 from node.ledger.processes import Process
 from node.rules import Doors, Rule, Selector, rule_for
-from tests.node.offer import making
+from tests.making import offered_devices as making
 
 WHOLE_GPUS = tuple(making.gpu(number) for number in range(4))
 DIVIDED = tuple(making.gpu(number, mig=True) for number in (4, 5))

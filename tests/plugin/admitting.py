@@ -25,7 +25,7 @@ from plugin.servicer import Context, DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.nodes import path
 from tests.making.clock import ManualClock
-from tests.plugin.making import render
+from tests.making.plugin_door import render
 
 GPU, NIC, SECOND = "vendor/gpu", "vendor/nic", "vendor/nic2"
 NO_CONTEXT = cast("Context", None)

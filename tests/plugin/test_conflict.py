@@ -23,8 +23,8 @@ from plugin.slot_ownership import Loss
 from sandbox.kubelet.events import ListReceived, PluginDeregistered
 from sandbox.kubelet.kubelet import Kubelet
 from tests.making.events import RecordedEvents
+from tests.making.plugin_door import door, folders, offer_of, offered, running, socket_of, state
 from tests.plugin.foreigners import GPU, Foreign, in_registry, person, registering
-from tests.plugin.making import door, folders, offer_of, offered, running, socket_of, state
 from tests.waiting import eventually
 
 REGISTRY = (RegistrationPath.REGISTRY,)

@@ -17,8 +17,8 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from sandbox.kubelet.kubelet import Kubelet
 from tests.making.events import RecordedEvents
+from tests.making.plugin_door import door, offer_of, offered, running, state
 from tests.plugin.foreigners import GPU, Foreign, in_registry, registering
-from tests.plugin.making import door, offer_of, offered, running, state
 from tests.waiting import eventually
 
 REGISTRY = (RegistrationPath.REGISTRY,)

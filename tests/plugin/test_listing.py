@@ -10,7 +10,7 @@ import pytest
 from node.events import EventBus
 from plugin.listing import LIMIT, DeviceListing, ListTooLarge, StreamsChanged, encode
 from protos.deviceplugin.v1beta1 import api_pb2
-from tests.plugin.making import offered
+from tests.making.plugin_door import offered
 
 
 def listing() -> DeviceListing:

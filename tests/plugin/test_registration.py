@@ -20,7 +20,7 @@ from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.events import RecordedEvents
-from tests.plugin.making import BOTH, door, offer_of, offered, running, socket_of, state
+from tests.making.plugin_door import BOTH, door, offer_of, offered, running, socket_of, state
 from tests.waiting import eventually
 
 GPU = "nvidia.com/gpu"

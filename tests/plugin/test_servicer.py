@@ -18,7 +18,7 @@ from plugin.listing import DeviceListing
 from plugin.recent import RecentGrants
 from plugin.servicer import AdmitAll, DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from tests.plugin.making import offered, render
+from tests.making.plugin_door import offered, render
 from tests.waiting import eventually
 
 RESOURCE = "nvidia.com/gpu"

@@ -13,7 +13,7 @@ from node.events import EventBus
 from plugin.kubelet import AllocatableAnswer, KubeletView, QuestionPace
 from plugin.listing import DeviceListing
 from plugin.slot_ownership import Loss, SlotOwnership, difference
-from tests.plugin.making import folders, offered
+from tests.making.plugin_door import folders, offered
 
 GPU = "nvidia.com/gpu"
 PACE = QuestionPace(soon=1, again=1, sure=2, every=60, alive=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver.claims.making import Node
+from tests.making.claim_service import Node
 
 
 @pytest.fixture

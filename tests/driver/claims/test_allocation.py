@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from driver.claims.allocation import allocation_of, name_in_pod, still_here
 from driver.claims.model import ClaimError, ConfigSource, DeviceToleration
 from kube.bodies import Json
-from tests.driver.claims.making import DRIVER, GPU0, POOL, claim, opaque, reference, result
+from tests.making.claim_service import DRIVER, GPU0, POOL, claim, opaque, reference, result
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
@@ -40,7 +40,7 @@ def test_only_what_is_ours_is_taken() -> None:
     [device] = allocation.devices
     assert (device.request, device.main_request, device.key) == ("main/fast", "main", ("node-1", GPU0, "s1"))
     assert device.admin_access
-    assert device.consumed_capacity == (("memory", "10Gi"),)
+    assert device.amounts == (("memory", 10 << 30),)
     assert [(config.source, config.requests, config.place) for config in allocation.configs] == [
         (ConfigSource.CLASS, ("main",), "status.allocation.devices.config[1].opaque.parameters"),
         (ConfigSource.CLAIM, (), "status.allocation.devices.config[2].opaque.parameters"),
@@ -55,6 +55,10 @@ def test_only_what_is_ours_is_taken() -> None:
         (claim(1, {**result(GPU0), "request": ""}), "status.allocation.devices.results[0].request: '' is not a string"),
         (claim(1, result(GPU0, shareID=5)), "results[0].shareID: 5 is not a string"),
         (claim(1, result(GPU0, consumedCapacity=[])), "results[0].consumedCapacity: [] is not an object"),
+        (
+            claim(1, result(GPU0, shareID="s", consumedCapacity={"memory": "much"})),
+            'status.allocation.devices.results[0].consumedCapacity.memory: "much" is not a quantity',
+        ),
         (claim(1, result(GPU0, tolerations={})), "results[0].tolerations: {} is not a list"),
         (
             claim(1, result(GPU0), config=(opaque("x"),)),  # type: ignore[arg-type]

@@ -11,9 +11,9 @@ import pytest
 from driver.claims.model import ClaimError, Unavailable
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
-from tests.driver.claims.making import GPU0, GPU1, Node, claim, reference, result
 from tests.driver.resource_api.test_api import Upgrading
 from tests.kube.server import Answer, ApiServer, Asked, refused
+from tests.making.claim_service import GPU0, GPU1, Node, claim, reference, result
 from tests.making.resource_api import client_of
 
 WHOLE = 0.3

@@ -16,7 +16,7 @@ from node.cdi import spec
 from node.inventory.model import Attribute, Device, DeviceKind, DeviceNode, NodeRole
 from node.rules import Doors, Rule
 from node.values import replace
-from tests.driver.claims.making import GPU0, Node, claim, offered, opaque, reference, result
+from tests.making.claim_service import GPU0, Node, claim, offered, opaque, reference, result
 from tests.making.devices import gpu
 
 NICS = 22

@@ -6,7 +6,7 @@ import pytest
 
 from driver.claims.interfaces import ClaimStep
 from driver.claims.model import Unavailable
-from tests.driver.claims.making import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
+from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
 from tests.waiting import eventually
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from driver.claims.interfaces import ClaimStep
 from driver.claims.model import RecordState, Unavailable
-from tests.driver.claims.making import GPU0, GPU1, Node, claim, reference, result
+from tests.making.claim_service import GPU0, GPU1, Node, claim, reference, result
 
 
 @pytest.fixture

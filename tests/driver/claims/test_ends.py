@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from driver.claims.model import RecordState, Unavailable
-from tests.driver.claims.making import GPU0, Node, claim, reference, result
+from tests.making.claim_service import GPU0, Node, claim, reference, result
 from tests.waiting import eventually
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from driver.claims.model import ClaimError, Unavailable
 from node.values import replace
-from tests.driver.claims.making import DRIVER, GPU0, GPU1, GPU2, Node, claim, offered, reference, result
+from tests.making.claim_service import DRIVER, GPU0, GPU1, GPU2, Node, claim, offered, reference, result
 from tests.making.devices import gpu
-from tests.node.offer.making import mig
+from tests.making.offered_devices import mig
 from tests.waiting import eventually
 
 

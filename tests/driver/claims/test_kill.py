@@ -13,7 +13,7 @@ import pytest
 from driver.claims.interfaces import ClaimStep
 from driver.claims.model import RecordState, Unavailable
 from driver.claims.service import ClaimService
-from tests.driver.claims.making import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
+from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
 
 PREPARING = [step for step in ClaimStep if step.value.startswith("prepare")]
 RELEASING = [step for step in ClaimStep if step.value.startswith("unprepare")]

@@ -16,7 +16,7 @@ from driver.claims.kubelet import KubeletClaims, KubeletFile, read_kubelet_claim
 from driver.claims.model import ClaimReadForbidden, Unavailable
 from node.clocks import SystemClocks
 from node.kubelet.dra_state import FILE_NAME, ClaimInfo, DeviceState, DraState, encode
-from tests.driver.claims.making import DRIVER, GPU0, GPU1, POOL, DieAt, Killed, Node, claim, reference, result
+from tests.making.claim_service import DRIVER, GPU0, GPU1, POOL, DieAt, Killed, Node, claim, reference, result
 
 MISSING = KubeletClaims({}, "missing")
 STALE = KubeletClaims({}, "replaced", stale=True)

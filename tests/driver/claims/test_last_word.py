@@ -12,7 +12,7 @@ from node.ledger.ledger import Hold, HoldState, Ledger, pending_owner, plugin_ow
 from node.offer import Cause
 from node.rules import Door, Doors
 from node.values import replace
-from tests.driver.claims.making import GPU0, GPU1, RULE, Node, claim, offered, reference, result
+from tests.making.claim_service import GPU0, GPU1, RULE, Node, claim, offered, reference, result
 from tests.making.devices import gpu
 from tests.waiting import eventually
 

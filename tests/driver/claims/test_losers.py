@@ -16,9 +16,9 @@ from node.events import EventBus
 from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, plugin_owner
 from node.rules import Door
 from node.values import replace
-from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
+from tests.making.claim_service import GPU0, GPU1, Node, claim, offered, reference, result
 from tests.making.devices import gpu
-from tests.node.offer.making import mig
+from tests.making.offered_devices import mig
 
 
 def pods(device: str, state: HoldState = HoldState.LISTED, within: tuple[str, ...] = ()) -> Hold:

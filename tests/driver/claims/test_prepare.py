@@ -13,7 +13,7 @@ from node.clocks import SystemClocks
 from node.files import read_record
 from node.inventory.model import Host
 from node.values import replace
-from tests.driver.claims.making import DRIVER, GPU0, GPU1, POOL, Node, claim, offered, reference, result
+from tests.making.claim_service import DRIVER, GPU0, GPU1, POOL, Node, claim, offered, reference, result
 from tests.making.devices import gpu
 
 

@@ -11,7 +11,7 @@ from driver.claims.interfaces import ClaimStep
 from driver.claims.model import ClaimError, ClaimReference, RecordState, Unavailable
 from kube.bodies import JsonObject
 from node.clocks import SystemClocks
-from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
+from tests.making.claim_service import GPU0, GPU1, Node, claim, offered, reference, result
 from tests.making.devices import gpu
 from tests.waiting import eventually
 

@@ -15,14 +15,15 @@ from driver.claims.model import ClaimReference, RecordState
 from driver.claims.record import SCHEMA, ClaimRecord, RecordedDevice, record_json, record_of
 from node.files import JsonValue, read_record, write_record
 from node.values import replace
-from tests.driver.claims.making import GPU0, Node, claim, reference, result
+from tests.making.claim_service import GPU0, Node, claim, reference, result
 from tests.making.recorded_cases import files_in
 
 RELEASED = files_in(Path(__file__).parent / "records", "*.json")
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _unknown = st.dictionaries(st.sampled_from(["later", "also"]), st.none() | st.integers() | _text, max_size=2)
-_devices = st.builds(
+_amounts = st.dictionaries(_text, st.integers(0, 1 << 40), max_size=2).map(lambda found: tuple(sorted(found.items())))
+_whole_devices = st.builds(
     RecordedDevice,
     _text,
     _text,
@@ -31,8 +32,10 @@ _devices = st.builds(
     st.booleans(),
     st.lists(_text, max_size=2).map(tuple),
     st.lists(_text, max_size=2).map(tuple),
-    _unknown,
+    unknown=_unknown,
 )
+_shares = st.builds(replace, _whole_devices, share_id=_text, amounts=_amounts, whole=_amounts)
+_devices = _whole_devices | _shares
 _records = st.builds(
     ClaimRecord,
     st.builds(ClaimReference, _text, _text, st.just("uid-1")),
@@ -80,6 +83,14 @@ def test_a_record_that_is_written_is_read_back(record: ClaimRecord) -> None:
         ({"uid": "uid-1", "state": "halfway"}, "state is 'halfway', must be one of started, completed"),
         ({"uid": "uid-1", "state": "started", "since": "now"}, "since is 'now', which is not a number"),
         ({"uid": "uid-1", "state": "started", "devices": {}}, "devices is {}, which is not a list"),
+        (
+            {"uid": "uid-1", "state": "started", "devices": [{"shareID": "s", "amounts": 5}]},
+            "amounts is 5, which is not an object",
+        ),
+        (
+            {"uid": "uid-1", "state": "started", "devices": [{"shareID": "s", "whole": {"memory": -1}}]},
+            "whole.memory is -1, which is not an amount",
+        ),
         ({"uid": "uid-1", "state": "started", "devices": [1]}, "devices contains something that is not an object"),
         ({"uid": "uid-1", "state": "started", "devices": [{"pool": 1}]}, "pool is 1, which is not a string"),
         ({"uid": "uid-1", "state": "started", "users": [1]}, "users contains something that is not a string"),

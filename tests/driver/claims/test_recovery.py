@@ -14,9 +14,9 @@ from driver.claims.interfaces import ClaimStep
 from driver.claims.model import RecordState, Unavailable
 from driver.claims.plan import device_of_entry
 from node.files import write_record
-from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
+from tests.making.claim_service import GPU0, GPU1, Node, claim, offered, reference, result
 from tests.making.devices import gpu
-from tests.node.offer.making import mig
+from tests.making.offered_devices import mig
 from tests.waiting import eventually
 
 

@@ -9,9 +9,9 @@ from driver.claims.model import ClaimError, ClaimReference, Unavailable
 from driver.names import Peer
 from node.health.state import HealthState
 from node.offer import Cause
-from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, opaque, reference, result
+from tests.making.claim_service import GPU0, GPU1, Node, claim, offered, opaque, reference, result
 from tests.making.devices import gpu
-from tests.node.offer.making import ill
+from tests.making.offered_devices import ill
 
 REPLACED = (
     "claim default/claim-1 was replaced by another of the same name: its uid is other, the kubelet asked for uid-1"

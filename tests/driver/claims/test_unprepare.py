@@ -10,7 +10,7 @@ import pytest
 from driver.claims.disk import ClaimSpecs
 from driver.claims.locks import Tombstones
 from driver.claims.model import ClaimError, ClaimReference, Unavailable
-from tests.driver.claims.making import GPU0, Node, claim, reference, result
+from tests.making.claim_service import GPU0, Node, claim, reference, result
 from tests.waiting import eventually
 
 

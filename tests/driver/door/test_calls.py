@@ -18,7 +18,7 @@ from protos.dra.v1 import api_pb2_grpc as v1_grpc
 from protos.dra.v1beta1 import api_pb2 as v1beta1
 from protos.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
 from tests.driver.door.kubelet import channel, named
-from tests.driver.door.making import DRIVER, Side, options
+from tests.making.dra_door import DRIVER, Side, options
 from tests.waiting import eventually
 
 

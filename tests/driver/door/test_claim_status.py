@@ -23,7 +23,7 @@ from node.events import EventType
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
 from scheduling.api.validation.objects import validate_claim_status
-from tests.driver.door.making import offered
+from tests.making.dra_door import offered
 from tests.making.events import RecordedEvents
 from tests.waiting import background, eventually
 

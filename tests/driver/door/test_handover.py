@@ -18,7 +18,7 @@ from protos.dra.v1 import api_pb2 as dra
 from protos.dra.v1 import api_pb2_grpc as dra_grpc
 from protos.drahealth.v1 import api_pb2, api_pb2_grpc
 from tests.driver.door.kubelet import Kubelet, channel, named
-from tests.driver.door.making import DRIVER, Side, offered, options, view
+from tests.making.dra_door import DRIVER, Side, offered, options, view
 from tests.waiting import eventually
 
 NOBODY = "ostler hands over on this node, and no other instance has taken over in time"

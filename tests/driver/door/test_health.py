@@ -20,7 +20,7 @@ from protos.drahealth.v1 import api_pb2_grpc as v1_grpc
 from protos.drahealth.v1alpha1 import api_pb2 as v1alpha1
 from protos.drahealth.v1alpha1 import api_pb2_grpc as v1alpha1_grpc
 from tests.driver.door.kubelet import channel
-from tests.driver.door.making import Side, offered, options, view
+from tests.making.dra_door import Side, offered, options, view
 from tests.waiting import eventually
 
 ILL = Health(HealthState.UNHEALTHY, "XID 79: GPU has fallen off the bus")

@@ -17,7 +17,7 @@ from protos.drahealth.v1 import api_pb2 as health
 from protos.drahealth.v1 import api_pb2_grpc as health_grpc
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from tests.driver.door.kubelet import Kubelet, channel
-from tests.driver.door.making import DRIVER, Side, offered, options, view
+from tests.making.dra_door import DRIVER, Side, offered, options, view
 from tests.waiting import eventually
 
 

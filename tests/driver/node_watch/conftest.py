@@ -8,8 +8,8 @@ import pytest
 
 from driver.resource_api.async_client import AsyncResourceApi
 from sandbox.apiserver.server import ApiServer
-from tests.driver.node_watch.making import World
 from tests.making.resource_api import async_api_of
+from tests.making.watched_node import World
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from node.clocks import SystemClocks
 from node.events import EventBus
-from tests.driver.node_watch.making import DRIVER, NODE
 from tests.making.resource_api import client_of
+from tests.making.watched_node import DRIVER, NODE
 from tests.waiting import background
 
 

@@ -16,10 +16,10 @@ from driver.node_watch.node_claims import ClaimNames, NamedDevice
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.bodies import Json, JsonObject
-from tests.driver.node_watch.making import DRIVER, NODE, TEAM
 from tests.kube.server import Answer, ApiServer, Asked, refused
 from tests.kube.watched import fed, query_of
 from tests.making.resource_api import client_of
+from tests.making.watched_node import DRIVER, NODE, TEAM
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ROOT = "/apis/resource.k8s.io"

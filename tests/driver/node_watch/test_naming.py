@@ -13,8 +13,8 @@ from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.bodies import JsonObject
 from sandbox.apiserver.server import ApiServer
-from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World
 from tests.making.resource_api import async_api_of, client_of
+from tests.making.watched_node import DRIVER, NODE, TEAM, World
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from node.events import EventBus, EventType
 from node.ledger.events import OfferChanged
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.driver.node_watch.making import DRIVER, NODE, SOON
 from tests.making.resource_api import async_api_of, client_of
+from tests.making.watched_node import DRIVER, NODE, SOON
 from tests.waiting import background, eventually
 
 RULES = (Rule("nvidia.com/gpu", door=Doors.BOTH),)

@@ -18,8 +18,8 @@ from driver.node_watch.pods import (
     stripped,
 )
 from kube.bodies import Json, JsonObject, object_at
-from tests.driver.node_watch.making import MIRROR
 from tests.making.clock import ManualClock
+from tests.making.watched_node import MIRROR
 
 HASH = "0123456789abcdef0123456789abcdef"
 

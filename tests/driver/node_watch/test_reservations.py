@@ -15,8 +15,8 @@ from kube.backoff import BackoffPolicy
 from node.clocks import SystemClocks
 from node.events import EventBus
 from sandbox.apiserver.server import ApiServer
-from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World
 from tests.making.resource_api import async_api_of, client_of
+from tests.making.watched_node import DRIVER, NODE, TEAM, World
 from tests.waiting import background, eventually
 
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from node.inventory.model import Device, DeviceKind
 from node.ledger.ledger import Hold, HoldState
 from node.rules import Door
 from sandbox.apiserver.server import ApiServer
-from tests.driver.node_watch.making import DRIVER, NODE, SOON, TEAM, World
 from tests.making.resource_api import async_api_of
+from tests.making.watched_node import DRIVER, NODE, SOON, TEAM, World
 from tests.waiting import background, eventually
 
 QUICK = ReadPace(per_second=1000.0, burst=1000, absent=SOON, later=SOON, pod=SOON)

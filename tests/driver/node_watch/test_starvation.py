@@ -23,8 +23,8 @@ from kube.errors import Forbidden, ServerFault
 from node.clocks import SystemClocks
 from node.events import EventBus
 from sandbox.apiserver.server import ApiServer
-from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World
 from tests.making.virtual_time import beside, now
+from tests.making.watched_node import DRIVER, NODE, TEAM, World
 from tests.waiting import background, eventually
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ import pytest
 
 from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole, sorted_attributes
 from node.ledger.naming import DeviceIndex
-from tests.node.offer.making import gpu, mig
+from tests.making.offered_devices import gpu, mig
 
 UUID = "GPU-8f3a1c52-0d6e-4b7a-9c11-2f4e5d6a7b80"
 MIG_UUID = "MIG-41b36f7e-5c1d-5b0a-8e59-7a1b2c3d4e5f"

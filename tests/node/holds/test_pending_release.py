@@ -12,7 +12,7 @@ from node.ledger.ledger import Hold, HoldState, wholes_of
 from node.ledger.process_check import SLOW, PendingRelease
 from node.ledger.processes import Process
 from node.rules import Door
-from tests.node.offer.making import gpu, mig
+from tests.making.offered_devices import gpu, mig
 
 ONE, TWO, WHOLE, PART = gpu(0), gpu(1), gpu(2, mig=True), mig(2, 0)
 ALL = (ONE, TWO, WHOLE, PART)

@@ -16,8 +16,8 @@ from node.ledger.events import HoldsObserver, ReleasesAdvanced, ReleasesPending
 from node.ledger.process_check import PendingRelease, ProcessCheck
 from node.ledger.processes import Process
 from tests.making.events import RecordedEvents
+from tests.making.offered_devices import gpu
 from tests.making.virtual_time import beside
-from tests.node.offer.making import gpu
 from tests.waiting import background, eventually
 
 ONE, TWO = gpu(0), gpu(1)

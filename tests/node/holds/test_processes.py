@@ -8,7 +8,7 @@ import pytest
 
 from node.inventory.model import Device, DeviceKind
 from node.ledger.processes import DAEMONS, Process, has_processes, ignored, program, sees_processes
-from tests.node.offer.making import gpu, mig
+from tests.making.offered_devices import gpu, mig
 
 
 @pytest.mark.parametrize(

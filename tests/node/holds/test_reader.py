@@ -24,7 +24,7 @@ from node.opening import KUBELET_STATE
 from ostler.agent.edges import Edges
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.pods import Container, Pod
-from tests.node.offer.making import gpu, snapshot
+from tests.making.offered_devices import gpu, snapshot
 from tests.sandbox.kubelet.conftest import GPU, Node
 from tests.sandbox.kubelet.scripted_plugin import device, devices
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.ledger.ledger import Hold, excludes, wholes_of
 from node.rules import Door
-from tests.node.offer.making import gpu, mig
+from tests.making.offered_devices import gpu, mig
 
 
 def _nic(address: str, name: str, function: str | None, physical: str) -> Device:

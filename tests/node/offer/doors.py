@@ -8,7 +8,7 @@ from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause, Offer, OfferedDevice, offer
 from node.rules import Door, Doors, Rule, Selector
 from node.values import replace
-from tests.node.offer.making import gpu, mig, snapshot
+from tests.making.offered_devices import gpu, mig, snapshot
 
 GPU = "nvidia.com/gpu"
 ONE = gpu(1)

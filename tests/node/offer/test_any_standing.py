@@ -10,8 +10,8 @@ from node.ledger.ledger import HoldState, wholes_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.offer import OfferedDevice, offer
 from node.rules import Door, Doors, Rule, rule_for
+from tests.making.offered_devices import snapshot
 from tests.node.offer.doors import ALL, claim, draining, items, pod, rule
-from tests.node.offer.making import snapshot
 
 _DOORS = st.sampled_from(list(Doors))
 _SOME = st.sets(st.sampled_from(ALL)).map(lambda devices: frozenset(device.name for device in devices))

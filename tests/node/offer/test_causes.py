@@ -14,7 +14,7 @@ from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause, OfferedDevice, Withheld, offer
 from node.rules import Door, Doors, Rule, Selector
 from tests.making.devices import nic
-from tests.node.offer.making import gpu, ill, mig, snapshot
+from tests.making.offered_devices import gpu, ill, mig, snapshot
 from tests.node.offer.test_nics import ALL, USE, pf
 
 GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,)))

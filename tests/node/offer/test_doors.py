@@ -10,6 +10,7 @@ from node.ledger.offer_context import OfferContext
 from node.offer import Cause, Offer, offer
 from node.rules import Door, Doors, offered_id
 from node.values import replace
+from tests.making.offered_devices import gpu, snapshot
 from tests.node.offer.doors import (
     GIVEN,
     GPU,
@@ -26,7 +27,6 @@ from tests.node.offer.doors import (
     pod,
     rule,
 )
-from tests.node.offer.making import gpu, snapshot
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.offer import Cause, Offer, offer
 from node.rules import Door, Doors, Rule, Selector, rule_for
 from tests.making.devices import nic
-from tests.node.offer.making import gpu, ill, mig, snapshot
+from tests.making.offered_devices import gpu, ill, mig, snapshot
 
 GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,)))
 

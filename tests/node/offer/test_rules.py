@@ -16,7 +16,7 @@ from node.rules import (
     product_names,
     rule_for,
 )
-from tests.node.offer.making import gpu, mig
+from tests.making.offered_devices import gpu, mig
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ostler.agent.edges import Edges
 from ostler.agent.eventlog import EventLog
 from ostler.config.settings import InventorySettings, KubeletSettings, Settings
 from ostler.metrics.counters import AgentMetrics
-from tests.node.offer.making import gpu, mig, snapshot
+from tests.making.offered_devices import gpu, mig, snapshot
 
 GPU = "nvidia.com/gpu"
 WHOLE, PART, OTHER = gpu(1), mig(1, 0), gpu(2)

@@ -25,7 +25,7 @@ from protos.agent.v1alpha1 import agent_pb2
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.making.events import RecordedEvents
-from tests.node.offer.making import gpu, mig, snapshot
+from tests.making.offered_devices import gpu, mig, snapshot
 from tests.ostler.agent.books import Kubelet
 from tests.ostler.agent.claimed_node import GPU, PLUGIN, ClaimedNode
 from tests.waiting import eventually

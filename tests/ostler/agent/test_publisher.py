@@ -18,7 +18,7 @@ from node.values import replace
 from ostler.agent.publisher import Publisher
 from ostler.config.settings import Settings
 from plugin.door import PluginDoor
-from tests.node.offer.making import gpu, snapshot
+from tests.making.offered_devices import gpu, snapshot
 from tests.waiting import background, eventually
 
 

@@ -24,6 +24,7 @@ BOOLEANS = st.booleans()
 LIST_STRATEGIES = st.sampled_from(["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"])
 FLAGS = {
     "migStrategy": st.sampled_from(["none", "single", "mixed"]),
+    "mpsRoot": st.sampled_from(["", "/run/nvidia/mps", "/mps"]),
     "failOnInitError": BOOLEANS,
     "nvidiaDriverRoot": PATHS,
     "nvidiaDevRoot": PATHS,
@@ -32,6 +33,7 @@ FLAGS = {
     "mofedEnabled": BOOLEANS,
 }
 PLUGIN = {
+    "sharedDevicesAllocationPolicy": st.sampled_from(["distributed", "packed"]),
     "passDeviceSpecs": BOOLEANS,
     "deviceListStrategy": LIST_STRATEGIES | st.lists(LIST_STRATEGIES, min_size=1, max_size=4, unique=True),
     "deviceIDStrategy": st.sampled_from(["uuid", "index"]),
@@ -46,12 +48,30 @@ RENAMES = {
     "gpus": st.lists(st.fixed_dictionaries({"pattern": PRODUCTS, "name": NAMES}), max_size=3),
     "mig": st.lists(st.fixed_dictionaries({"pattern": PROFILES, "name": NAMES}), max_size=3),
 }
+UUIDS = [f"GPU-b1028956-cfa2-0990-bf4a-5da9abb5176{digit}" for digit in range(3)]
+SHARED_ITEMS = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["gpu", "nvidia.com/gpu", "mig-1g.10gb", "nvidia.com/mig-1g.10gb.me", "small", "a100"]),
+        "replicas": st.sampled_from([2, 4, 48]),
+    },
+    optional={
+        "devices": st.just("all")
+        | st.just(2)
+        | st.lists(st.sampled_from([0, "1", "0:1", *UUIDS]), min_size=1, max_size=3),
+        "rename": st.sampled_from(["small.shared", "gpu", "nvidia.com/other"]),
+    },
+)
+SHARED = st.fixed_dictionaries(
+    {"resources": st.lists(SHARED_ITEMS, min_size=1, max_size=3)},
+    optional={"renameByDefault": BOOLEANS, "failRequestsGreaterThanOne": BOOLEANS},
+)
 NVIDIA_FILES = st.fixed_dictionaries(
     {"version": st.just("v1")},
     optional={
         "flags": st.fixed_dictionaries({}, optional={**FLAGS, "plugin": st.fixed_dictionaries({}, optional=PLUGIN)}),
         "resources": st.fixed_dictionaries({}, optional=RENAMES),
         "imex": st.fixed_dictionaries({}, optional={"channelIDs": st.just([0]), "required": BOOLEANS}),
+        "sharing": st.fixed_dictionaries({"timeSlicing": SHARED}) | st.fixed_dictionaries({"mps": SHARED}),
     },
 )
 
@@ -142,8 +162,8 @@ def test_every_value_says_the_key_and_line_that_it_comes_from() -> None:
 
 
 def test_what_has_no_meaning_stands_above_with_the_reason() -> None:
-    converted = text("version: v1\nflags: {mpsRoot: /run/mps}\n")
-    assert "# Without meaning here:\n# - flags.mpsRoot, line 2: MPS is not served yet\n" in converted
+    converted = text("version: v1\nflags: {useNodeFeatureAPI: true}\n")
+    assert "# Without meaning here:\n# - flags.useNodeFeatureAPI, line 2: node labels are not made here\n" in converted
 
 
 def test_a_default_that_is_another_one_there_is_told() -> None:
@@ -177,13 +197,20 @@ def test_a_file_in_our_format_is_refused(path: Path) -> None:
         convert(path.name, path.read_bytes())
 
 
-def test_what_is_not_served_is_refused_with_its_line() -> None:
-    sharing = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - {name: nvidia.com/gpu, replicas: 4}\n"
+def test_what_is_refused_there_is_refused_with_its_line() -> None:
     with pytest.raises(ConfigErrors) as caught:
-        text(sharing)
+        text("version: v1\nflags:\n  deviceDiscoveryStrategy: tegra\n")
     assert str(caught.value) == (
-        "theirs.yaml:4: sharing.timeSlicing.resources: asks for sharing, which is not served yet; remove it, or keep "
-        "NVIDIA's plugin here"
+        "theirs.yaml:3: flags.deviceDiscoveryStrategy: is tegra, whose devices are not found here; allowed: auto, nvml"
+    )
+
+
+def test_shared_resources_are_written_out_with_their_line() -> None:
+    converted = text("version: v1\nsharing:\n  mps:\n    resources:\n    - {name: gpu, replicas: 2, devices: [1]}\n")
+    assert "  sharing:\n    strategy: mps\n    replicas: 2  # sharing.mps.resources[0], line 5\n" in converted
+    assert '    perDevice:\n    - device: "1"\n      replicas: 2\n    - device: "*"\n      replicas: 1\n' in converted
+    assert (
+        "# - The keys rename and devices of shared resources have effect: NVIDIA's plugin overrules them." in converted
     )
 
 

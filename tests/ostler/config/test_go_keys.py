@@ -172,6 +172,6 @@ def test_what_nvidias_readme_and_chart_show_is_taken(strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["timeSlicing", "mps"])
-def test_what_nvidias_readme_shows_of_sharing_is_refused(strategy: str) -> None:
-    with pytest.raises(ConfigErrors, match=f"Sharing.{strategy}.resources: asks for sharing, which is not served yet"):
-        load_bytes("file", f"Sharing:\n{SHARED.format(strategy=strategy)}".encode(), {}, {})
+def test_what_nvidias_readme_shows_of_sharing_is_taken(strategy: str) -> None:
+    (rule,) = read(f"Sharing:\n{SHARED.format(strategy=strategy)}").settings.rules
+    assert (rule.resource, rule.sharing and rule.sharing.replicas) == ("nvidia.com/gpu.shared", 4)

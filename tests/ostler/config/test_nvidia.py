@@ -76,12 +76,12 @@ def test_every_value_is_taken_or_accounted_for() -> None:
     assert loaded.settings.nvidia.driver_root_mount == Path("/driver-root")
     assert loaded.settings.nvidia.dev_root == "/"
     assert loaded.settings.nvidia.full
+    assert loaded.settings.nvidia.mps_root == "/run/nvidia/mps"
     assert notes(loaded, NoteKind.IGNORED) == [
         "flags.failOnInitError: has no meaning here: an absent driver is waited for, and shown as such",
-        "flags.mpsRoot: has no meaning here: MPS is not served yet",
         "flags.useNodeFeatureAPI: has no meaning here: node labels are not made here",
         "flags.deviceDiscoveryStrategy: has no meaning here: devices are always found by NVML",
-        "flags.plugin.sharedDevicesAllocationPolicy: has no meaning here: sharing is not served yet",
+        "flags.plugin.sharedDevicesAllocationPolicy: has no meaning here: nothing is shared",
         "flags.gfd: has no meaning here: node labels are not made here",
     ]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.apiserver.server import ApiServer
-from tests.driver.node_watch.making import World
+from tests.making.watched_node import World
 from tests.ostler.dra_service.making import api_server
 
 

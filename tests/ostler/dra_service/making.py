@@ -35,9 +35,9 @@ from plugin.observer import PluginObserver
 from plugin.servicer import renderer
 from sandbox.apiserver.server import ApiServer
 from scheduling.api.validation.shapes import DEFAULT, Gates
-from tests.driver.node_watch.making import NODE
 from tests.making.events import RecordedEvents
-from tests.node.offer.making import gpu
+from tests.making.offered_devices import gpu
+from tests.making.watched_node import NODE
 from tests.waiting import eventually
 
 RESOURCE = "nvidia.com/gpu"

@@ -13,7 +13,7 @@ from node.sockets import FileId
 from ostler.metrics.counters import CALLS, PluginMetrics, ScanMetrics
 from plugin.kubelet import RegistrationPath
 from sandbox.kubelet.kubelet import Kubelet
-from tests.plugin.making import door, offer_of, offered, running, state
+from tests.making.plugin_door import door, offer_of, offered, running, state
 from tests.plugin.test_registration import refusing
 from tests.waiting import eventually
 

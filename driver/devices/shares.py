@@ -1,0 +1,78 @@
+"""Shares of a device at the DRA door: what claims may consume of it, and what one claim's share takes.
+
+Pure. A device that its rule shares allows multiple allocations, and its capacities ``memory`` (bytes) and ``compute``
+(percent) are consumed (KEP-5075): a claim takes the default, which is one replica's part, or what it asks for in
+``capacity.requests``, in steps of a MiB and of one percent. The scheduler adds up what claims consume and knows nothing
+of the plugin door, so the value that it is told is what that door has left of the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from node.inventory.model import Device
+from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing, whole_amounts
+from node.values import Value, value
+
+_UNITS = {MEMORY: 1 << 20, COMPUTE: MILLION // 100}
+"""What claims consume at least: a MiB, and one percent."""
+_SHOWN = {MEMORY: 1 << 20, COMPUTE: 1}
+"""The same as slices and claims write it."""
+
+
+@value
+class Consumable(Value):
+    """A capacity that shares consume, in the units of a slice: what there is for claims, the default, and the step."""
+
+    left: int
+    default: int
+    step: int
+
+
+def is_shared(device: Device, sharing: Sharing | None) -> bool:
+    """Whether several claims can have the device at a time."""
+    return sharing is not None and sharing.replicas_of(device) > 1
+
+
+def consumable(device: Device, sharing: Sharing, held: Amounts) -> Mapping[str, Consumable]:
+    """What claims may consume of a shared device, by the capacity's name; ``held``: what the plugin door has of it.
+
+    Rounded down to whole steps, so that what the other door has is never counted for less than it is.
+    """
+    part, taken = dict(sharing.replica_amounts(device)), dict(held)
+    found = {}
+    for name, amount in whole_amounts(device):
+        unit, shown = _UNITS[name], _SHOWN[name]
+        left = max(0, amount - taken.get(name, 0)) // unit
+        found[name] = Consumable(left * shown, max(1, part[name] // unit) * shown, shown)
+    return found
+
+
+def missing_share(device: Device, sharing: Sharing, held: Amounts) -> str:
+    """Why not even a default share is left beside what the plugin door has, in words; empty where one is."""
+    short = [name for name, each in consumable(device, sharing, held).items() if each.left < each.default]
+    if not short:
+        return ""
+    return f"pods have shares of it through the plugin door, which leave less {' and '.join(short)} than a share takes"
+
+
+def consumed(consumed_capacity: Mapping[str, str], driver: str) -> Amounts:
+    """What a share takes of its device, by the ``consumedCapacity`` of ``driver``'s device in a claim's allocation.
+
+    Raises ``ValueError`` that names the capacity whose amount is none.
+    """
+    from scheduling.api.quantities import QuantityError, parse  # Only shares need it.
+
+    found = {}
+    for key, text in consumed_capacity.items():
+        name = key.removeprefix(f"{driver}/")
+        if name not in _UNITS:
+            continue
+        try:
+            amount = parse(text).value()
+        except QuantityError as error:
+            raise ValueError(f"{name}: {error}") from error
+        if amount < 0:
+            raise ValueError(f"{name}: {text} is less than nothing")
+        found[name] = amount * _UNITS[name] // _SHOWN[name]
+    return tuple(sorted(found.items()))

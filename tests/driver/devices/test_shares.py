@@ -1,0 +1,157 @@
+"""Shares at the DRA door: what a slice says of a shared device, and what the scheduler makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.devices.description import slice_device
+from driver.devices.shares import consumable, consumed
+from driver.devices.view import DraDevice, door_view
+from driver.names import Peer
+from node.inventory.model import Capacity, Device, DeviceKind
+from node.ledger.ledger import Hold
+from node.ledger.offer_context import OfferContext, by_place
+from node.rules import Door, Doors, Rule, Selector
+from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing, SharingStrategy, fit_within, whole_amounts
+from node.values import replace
+from scheduling.api.validation.objects import validate_slice
+from tests.driver.devices import scheduling
+from tests.driver.devices.recorded import snapshot_of
+from tests.making import claims
+from tests.making.devices import gpu
+
+GIB = 1 << 30
+FOUR = Sharing(replicas=4)
+
+
+def a100(number: int = 0) -> Device:
+    return replace(gpu(number), capacity=(Capacity("memory", 80 * GIB),))
+
+
+def shared(sharing: Sharing = FOUR, *devices: Device, holds: tuple[Hold, ...] = ()) -> tuple[DraDevice, ...]:
+    rule = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,)), Doors.BOTH, sharing=sharing)
+    return door_view(snapshot_of(devices or (a100(),)), [rule], OfferContext(by_place(holds))).devices
+
+
+def replica(number: int, sharing: Sharing = FOUR) -> Hold:
+    device = a100()
+    owner = f"plugin/{device.name}::{number}"
+    share, whole = sharing.replica_amounts(device), whole_amounts(device)
+    return Hold(device.name, Door.PLUGIN, "team/pod", 1.0, owner, str(number), amounts=share, whole=whole)
+
+
+def wanting(**capacity: str) -> dict[str, Any]:
+    request = scheduling.request("gpu")
+    if capacity:
+        request["exactly"]["capacity"] = {"requests": capacity}
+    return claims.claim([request])
+
+
+def test_a_shared_device_is_consumed_by_memory_and_compute() -> None:
+    (offered,) = shared()
+    published = slice_device(offered)
+    assert published["allowMultipleAllocations"] is True
+    assert published["capacity"] == {
+        "compute": {
+            "value": "100",
+            "requestPolicy": {"default": "25", "validRange": {"min": "1", "step": "1"}},
+        },
+        "memory": {
+            "value": "80Gi",
+            "requestPolicy": {"default": "20Gi", "validRange": {"min": "1Mi", "step": "1Mi"}},
+        },
+    }
+
+
+def test_the_whole_is_given_to_as_many_claims_as_there_are_shares() -> None:
+    scheduler = scheduling.Scheduler(scheduling.slices(shared()))
+    assert [scheduler.allocate(wanting()) is not None for _ in range(5)] == [True] * 4 + [False]
+
+
+def test_a_claim_gets_the_memory_and_compute_that_it_asks_for() -> None:
+    scheduler = scheduling.Scheduler(scheduling.slices(shared()))
+    assert scheduler.allocate(wanting(memory="60Gi", compute="10")) is not None
+    assert scheduler.allocate(wanting(memory="21Gi", compute="10")) is None
+    assert scheduler.allocate(wanting(memory="20Gi", compute="91")) is None
+    assert scheduler.allocate(wanting(memory="20Gi", compute="90")) is not None
+
+
+def test_other_capacities_of_a_shared_device_are_seen_and_not_consumed() -> None:
+    mig = replace(
+        a100(),
+        attributes=a100().attributes,
+        capacity=(Capacity("copyEngines", 2), Capacity("memory", 80 * GIB)),
+    )
+    (offered,) = shared(FOUR, mig)
+    capacity: Any = slice_device(offered, (Peer.NVIDIA,))["capacity"]
+    nothing = {"default": "0", "validValues": ["0"]}
+    assert capacity["copyEngines"] == {"value": "2", "requestPolicy": nothing}
+    assert capacity["gpu.nvidia.com/memory"] == {"value": "80Gi", "requestPolicy": nothing}
+    scheduler = scheduling.Scheduler(scheduling.slices((offered,), (Peer.NVIDIA,)))
+    assert [scheduler.allocate(wanting()) is not None for _ in range(5)] == [True] * 4 + [False]
+
+
+def test_a_device_with_one_replica_is_published_as_if_its_rule_did_not_share_it() -> None:
+    alone = replace(FOUR, own_replicas=((a100(1).name, 1),))
+    other, one = shared(alone, a100(), a100(1))
+    assert "allowMultipleAllocations" in slice_device(one)
+    assert slice_device(other) == slice_device(replace(other, rule=replace(other.rule, sharing=None)))
+
+
+def test_a_memory_limit_of_mps_is_what_a_claim_gets_unasked() -> None:
+    limited = Sharing(SharingStrategy.MPS, replicas=4, memory_limit=8 * GIB)
+    (offered,) = shared(limited)
+    capacity: Any = slice_device(offered)["capacity"]
+    assert capacity["memory"]["requestPolicy"]["default"] == "8Gi"
+
+
+def test_consumed_capacity_is_counted_as_the_ledger_counts() -> None:
+    assert consumed({"memory": "20Gi", "compute": "25", "copyEngines": "0"}, "ostler.dev") == (
+        (COMPUTE, MILLION // 4),
+        (MEMORY, 20 * GIB),
+    )
+    assert consumed({"ostler.dev/memory": "1Mi"}, "ostler.dev") == ((MEMORY, 1 << 20),)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        ("lots", 'memory: "lots" is not a quantity: '),
+        ("-1", "memory: -1 is less than nothing"),
+    ],
+)
+def test_an_amount_that_is_none_is_named(amount: str, text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{text}"):
+        consumed({"memory": amount}, "ostler.dev")
+
+
+sharings = st.builds(Sharing, replicas=st.integers(2, 200))
+
+
+@given(sharings, st.integers(1 << 20, 200 * GIB), st.data())
+def test_what_claims_may_consume_fits_beside_what_pods_have(sharing: Sharing, memory: int, data: st.DataObject) -> None:
+    device = replace(gpu(0), capacity=(Capacity("memory", memory),))
+    number = data.draw(st.integers(0, sharing.replicas))
+    part = sharing.replica_amounts(device)
+    held: Amounts = tuple((name, number * amount) for name, amount in part)
+    left = {name: f"{each.left}" for name, each in consumable(device, sharing, held).items()}
+    assert fit_within([held, consumed(left, "ostler.dev")], whole_amounts(device))
+
+
+@given(sharings, st.integers(8 << 20, 200 * GIB), st.data())
+def test_a_shared_device_is_valid_however_much_of_it_pods_have(
+    sharing: Sharing, memory: int, data: st.DataObject
+) -> None:
+    device = replace(gpu(0), capacity=(Capacity("memory", memory),))
+    held = data.draw(st.integers(0, sharing.replicas))
+    part, whole = sharing.replica_amounts(device), whole_amounts(device)
+    holds = tuple(
+        Hold(device.name, Door.PLUGIN, "a/b", 1.0, f"plugin/{number}", str(number), amounts=part, whole=whole)
+        for number in range(held)
+    )
+    (slice_,) = scheduling.slices(shared(sharing, device, holds=holds))
+    assert validate_slice(slice_) == []
