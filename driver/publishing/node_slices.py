@@ -18,6 +18,7 @@ from driver.slices.model import node_owner
 from driver.slices.options import Options, SliceApi, Watching
 from kube.bodies import JsonObject
 from kube.reflector import Handler, Reflector
+from node.clocks import Clocks
 
 WATCHING = "watching slices"
 
@@ -31,13 +32,13 @@ class NodeController(Controller):
         driver_name: str,
         node_name: str,
         tell: ErrorHandler,
-        random: Callable[[], float],
+        clocks: Clocks,
         *,
         read_node: Callable[[str], JsonObject] | None = None,
     ) -> None:
         """``tell`` hears of every fault of writing and watching, with the work it arose in, in any thread."""
         self._tell_watch_fault = lambda error: tell(error, WATCHING)
-        self._chance = random
+        self._random = clocks.random
         self._reflector: Reflector | None = None
         super().__init__(
             Options(
@@ -47,7 +48,7 @@ class NodeController(Controller):
                 wait_for_update=True,
                 error_handler=tell,
                 watch=self._reflected,
-                random=random,
+                clocks=clocks,
                 read_node=read_node,
             )
         )
@@ -59,7 +60,7 @@ class NodeController(Controller):
     def _reflected(self, client: SliceApi, selector: str, handler: Handler) -> Watching:
         source = client.slices({"fieldSelector": selector})
         self._reflector = Reflector(
-            source, handler, random=self._chance, told=self._tell_watch_fault, name="slices of the node"
+            source, handler, random=self._random, told=self._tell_watch_fault, name="slices of the node"
         )
         return self._reflector
 

@@ -31,7 +31,7 @@ from driver.publishing.publication import DroppedTaints, ErrorHandler, Publicati
 from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject, text_at
-from node.clocks import SYSTEM, Clocks, chance
+from node.clocks import SYSTEM, Clocks
 from node.events import EventSink
 from node.files import FileError
 from node.rules import Door
@@ -57,7 +57,7 @@ def controller_maker(
     make_api: Callable[[], SliceApi],
     driver_name: str,
     node_name: str,
-    random: Callable[[], float] = chance,
+    clocks: Clocks = SYSTEM,
     *,
     check: NodeCheck | None = None,
 ) -> Callable[[ErrorHandler], SliceController]:
@@ -71,10 +71,10 @@ def controller_maker(
 
         api = make_api()
         if check is None:
-            return NodeController(api, driver_name, node_name, tell, random)
+            return NodeController(api, driver_name, node_name, tell, clocks)
         own = OwnNode(api, check)
         own.prove(node_name)
-        return NodeController(api, driver_name, node_name, tell, random, read_node=own.node)
+        return NodeController(api, driver_name, node_name, tell, clocks, read_node=own.node)
 
     return make
 

@@ -7,9 +7,7 @@ Objects are resource.k8s.io/v1 dicts, whatever version the server serves. Failur
 from __future__ import annotations
 
 import logging
-import random
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -19,6 +17,7 @@ from driver.slices.queue import WorkQueue
 from kube.bodies import JsonObject
 from kube.collection import CollectionSource
 from kube.reflector import Handler, Reflector
+from node.clocks import SYSTEM, Clocks, chance
 from node.values import Value, value
 
 log = logging.getLogger("ostler.slices")
@@ -103,7 +102,7 @@ def reflected(client: SliceApi, selector: str, handler: Handler) -> Watching:
         log.info("watching slices: %s", error)
 
     source = client.slices({"fieldSelector": selector})
-    return Reflector(source, handler, random=random.random, told=told, name="slices")
+    return Reflector(source, handler, random=chance, told=told, name="slices")
 
 
 @value
@@ -131,5 +130,4 @@ class Options(Value):
     matching: Matching = ByIndex()
     watch: Watch = reflected
     read_node: Callable[[str], JsonObject] | None = None
-    random: Callable[[], float] = random.random
-    monotonic: Callable[[], float] = time.monotonic
+    clocks: Clocks = SYSTEM

@@ -12,12 +12,12 @@ write as fast as the API server lets them.
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Protocol
 
 from kube.backoff import BackoffPolicy
+from node.clocks import SYSTEM, Clocks
 
 RETRIES = BackoffPolicy(first=0.05, most=30.0)
 """Seconds; doubling, with jitter, by pool."""
@@ -55,17 +55,12 @@ class WorkQueue(Protocol):
 
 
 class PoolQueue:
-    """The queue that is used unless another is given. ``random`` gives numbers in [0, 1)."""
+    """The queue that is used unless another is given."""
 
-    def __init__(
-        self,
-        random: Callable[[], float],
-        policy: BackoffPolicy = RETRIES,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._random = random
+    def __init__(self, clocks: Clocks = SYSTEM, policy: BackoffPolicy = RETRIES) -> None:
+        self._random = clocks.random
         self._policy = policy
-        self._monotonic = monotonic
+        self._monotonic = clocks.monotonic
         self._changed = threading.Condition()
         self._due: dict[str, float] = {}
         self._working: set[str] = set()

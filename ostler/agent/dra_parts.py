@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from driver.claims.claim_status import ClaimStatusWriter
-from driver.claims.interfaces import ClaimOptions
+from driver.claims.interfaces import ClaimObserver, ClaimOptions
 from driver.claims.service import ClaimService
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
@@ -26,6 +26,7 @@ from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal
 from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import JsonObject
+from node.clocks import Clocks
 from node.events import EventSink, EventType
 from node.ledger.bookkeeping import Bookkeeping
 from node.opening import boot_id
@@ -68,24 +69,10 @@ class DraParts:
         self.api = AsyncResourceApi(lambda: resource_api(settings, edges.random), threads=CALLS)
         self.shown = _shown_before(settings, events)
         self.status = ClaimStatusWriter(driver, self.api, events=events, clocks=edges)
-        self.claims = ClaimService(
-            _claim_options(settings),
-            self.api,
-            events=events,
-            observer=self.metrics.claims,
-            boot=boot_id(settings.roots.proc),
-            clocks=edges,
-            ledger=books.ledger,
-            is_known=lambda: books.keeper.known,
+        self.claims = _claim_service(
+            settings, self.api, books, clocks=edges, events=events, observer=self.metrics.claims
         )
-        self.node_claims = NodeClaims(
-            self.api,
-            driver,
-            node_name,
-            clocks=edges,
-            check=check,
-            bus=books.bus,
-        )
+        self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=books.bus)
         self.doors = NodeDoorsKeeper(
             self.api,
             driver,
@@ -109,7 +96,7 @@ class DraParts:
         )
         self.slices = SlicePublisher(
             node_name,
-            controller_maker(self.api.made, driver, node_name, edges.random, check=check),
+            controller_maker(self.api.made, driver, node_name, edges, check=check),
             events=FromThreads(events, loop),
             peers=settings.dra.peers,
             clocks=edges,
@@ -159,14 +146,32 @@ def resource_api(settings: Settings, random: Callable[[], float]) -> ResourceApi
     return ResourceApi(client)
 
 
-def _claim_options(settings: Settings) -> ClaimOptions:
-    return ClaimOptions(
+def _claim_service(
+    settings: Settings,
+    api: AsyncResourceApi,
+    books: Bookkeeping,
+    *,
+    clocks: Clocks,
+    events: EventSink,
+    observer: ClaimObserver,
+) -> ClaimService:
+    options = ClaimOptions(
         settings.dra.driver_name,
         settings.node_name,
         settings.state_dir,
         settings.cdi.directory,
         settings.kubelet.registry_dir.parent,
         peers=settings.dra.peers,
+    )
+    return ClaimService(
+        options,
+        api,
+        events=events,
+        observer=observer,
+        boot=boot_id(settings.roots.proc),
+        clocks=clocks,
+        ledger=books.ledger,
+        is_known=lambda: books.keeper.known,
     )
 
 

@@ -52,7 +52,9 @@ def publisher(server: ApiServer, told: RecordedEvents) -> Iterator[SlicePublishe
     def check(node: JsonObject) -> None:
         check_node(node, "node-1", OURS)
 
-    maker = controller_maker(lambda: api_of(server), "ostler.dev", "node-1", lambda: 0.5, check=check)
+    maker = controller_maker(
+        lambda: api_of(server), "ostler.dev", "node-1", SystemClocks(random=lambda: 0.5), check=check
+    )
     made = SlicePublisher("node-1", maker, events=told, interval=0.0, clocks=SystemClocks(random=lambda: 0.0))
     made.apply(view("l4-2"))
     yield made

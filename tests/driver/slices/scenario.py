@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -153,7 +152,7 @@ class Run:
             driver_name=self.driver,
             owner=Owner(owner["apiVersion"], owner["kind"], owner["name"], owner.get("uid", "")) if owner else None,
             resources=resources_of(action.get("resources")),
-            queue=PoolQueue(random.random, _RETRIES),
+            queue=PoolQueue(policy=_RETRIES),
             sync_delay=_SYNC_DELAY,
             mutation_cache_ttl=1.5,
             error_handler=lambda error, _: self.errors.append(error),

@@ -4,11 +4,13 @@ import threading
 
 from driver.slices.queue import PoolQueue
 from kube.backoff import BackoffPolicy
+from node.clocks import SystemClocks
 from tests.making.clock import ManualClock
 
 
 def queue(clock: ManualClock | None = None) -> PoolQueue:
-    return PoolQueue(lambda: 1.0, BackoffPolicy(first=0.1, most=1.0), clock or ManualClock(100.0))
+    clocks = SystemClocks(monotonic=clock or ManualClock(100.0), random=lambda: 1.0)
+    return PoolQueue(clocks, BackoffPolicy(first=0.1, most=1.0))
 
 
 def test_a_name_is_in_the_queue_once() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,7 +40,7 @@ class Impatient(PoolQueue):
     """Tries fifteen times at once, more than repairs are made at once, and then no more."""
 
     def __init__(self) -> None:
-        super().__init__(random.random)
+        super().__init__()
         self._tries = 0
         self.at_least: list[float] = []
 
