@@ -6,7 +6,7 @@ What is not as it should be stands in the status in words, and is empty when all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -53,14 +53,14 @@ class NotReleasable(Exception):
 
 
 class HoldsView:
-    """Answers people's questions about holds from ``books``; ``rules`` gives those of the configuration."""
+    """Answers one question of people about holds, by the DRA door if there is one and the configuration's rules."""
 
     def __init__(
         self,
         books: Bookkeeping,
         publisher: Publisher,
-        second: Callable[[], DraService | None],
-        rules: Callable[[], Iterable[Rule]],
+        second: DraService | None,
+        rules: tuple[Rule, ...],
     ) -> None:
         self._books = books
         self._publisher = publisher
@@ -69,14 +69,14 @@ class HoldsView:
 
     def report(self) -> agent_pb2.ListHoldsResponse:
         """Which device is held by whom, what is withheld because of it, and what is not known."""
-        second = self._second()
+        second = self._second
         snapshot, offer = self._publisher.shown
         context, kubelet = self._publisher.context, self._books.unknown_because()
         containers = self._books.releases.off
         if second is None:
             # Without claims no API server is asked for them, and no door waits for left-over processes.
             faults = agent_pb2.HoldsStatus(kubelet=kubelet, containers=containers)
-            return holds_report(snapshot, self._rules(), context, {Door.PLUGIN: offer}, losers={}, faults=faults)
+            return holds_report(snapshot, self._rules, context, {Door.PLUGIN: offer}, losers={}, faults=faults)
         faults = agent_pb2.HoldsStatus(
             kubelet=kubelet,
             api_server="; ".join(second.problems()),
@@ -87,7 +87,7 @@ class HoldsView:
         )
         return holds_report(
             snapshot,
-            second.rules_of_plugin_door(tuple(self._rules())),
+            second.rules_of_plugin_door(self._rules),
             context,
             {Door.PLUGIN: offer, Door.DRA: second.offer},
             losers=second.losers(),

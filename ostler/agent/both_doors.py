@@ -77,7 +77,7 @@ class BothDoors:
         self._books: Bookkeeping | None = None
         self.second: DraService | None = None
         """The DRA door, None where nothing is offered or held through it."""
-        self.publisher = Publisher(settings, self._plugin, around.events, lambda: self.second, lambda: self._books)
+        self.publisher = Publisher(settings, self._plugin, around.events)
         self._opens_second = claims_to_serve(settings)
         """Whether the DRA door is open or about to be."""
         self._relieves = False
@@ -148,12 +148,7 @@ class BothDoors:
         """Who has which device, for people."""
         from ostler.admin.holds import HoldsView
 
-        return HoldsView(
-            self._opened_books(),
-            self.publisher,
-            lambda: self.second,
-            lambda: self._settings.rules,
-        )
+        return HoldsView(self._opened_books(), self.publisher, self.second, self._settings.rules)
 
     def holds_status(self) -> agent_pb2.HoldsStatus | None:
         """Who has what, in one line; None as long as nobody had to know."""
@@ -187,6 +182,7 @@ class BothDoors:
             around = self._around
             processes = compute_processes(self._sources, self._settings.roots.proc)
             self._books = open_books(self._settings, around.edges, processes, around.events, around.metrics.holds)
+            self.publisher.follow_ledger(self._books)
             self._books.bus.subscribe(HoldsChanged, self.publisher.held)
             self._books.bus.subscribe(OfferChanged, self.publisher.held)
             self._books.bus.subscribe(AllocatableRead, self._plugin.heard)
@@ -223,6 +219,7 @@ class BothDoors:
             around.events,
             is_alive=around.alive,
         )
+        self.publisher.open_dra(self.second)
         books.bus.subscribe(RegistrationChanged, lambda _: around.changed())
         self.publisher.submit(around.judged())
         self._group.create_task(self.second.run(around.settled), name="DRA door")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from node.events import EventSink, EventType
@@ -47,23 +46,15 @@ ALONE = 0.2
 class Publisher:
     """Shows what is submitted; ``published`` is set after the first time, ``shown`` is what is shown now.
 
-    ``second``: the DRA door, once there is one. It is given every snapshot, too. ``books``: who has what, once somebody
-    keeps them; what is held through one door is withheld at the other.
+    It begins with the plugin door alone; the ledger and the DRA door follow when they are needed.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        door: PluginDoor,
-        events: EventSink,
-        second: Callable[[], DraService | None],
-        books: Callable[[], Bookkeeping | None],
-    ) -> None:
+    def __init__(self, settings: Settings, door: PluginDoor, events: EventSink) -> None:
         self._settings = settings
         self._door = door
         self._events = events
-        self._second = second
-        self._books = books
+        self._second: DraService | None = None
+        self._books: Bookkeeping | None = None
         self._placed: tuple[Snapshot, tuple[Rule, ...]] | None = None
         self._record = settings.state_dir / "cdi-files.json"
         self._specs: CdiDirectory | None = None
@@ -77,6 +68,14 @@ class Publisher:
         self.context = NOTHING_HELD
         """What the shown offers were decided by."""
 
+    def follow_ledger(self, books: Bookkeeping) -> None:
+        """Withhold at each door what is held through the other, from the next snapshot on."""
+        self._books = books
+
+    def open_dra(self, second: DraService) -> None:
+        """Give every snapshot to the DRA door, too, from the next one on."""
+        self._second = second
+
     def submit(self, snapshot: Snapshot) -> None:
         """Have this snapshot shown; does not block."""
         self._snapshot = snapshot
@@ -85,7 +84,7 @@ class Publisher:
     def held(self, _: HoldsChanged | OfferChanged | None = None) -> None:
         """Have what is shown follow what is held, soon; for the event loop."""
         if self._looking is None:
-            seconds = ALONE if self._second() is None else HOLDS
+            seconds = ALONE if self._second is None else HOLDS
             seconds = max(seconds, len(self.shown[0].devices) * _PER_DEVICE)
             self._looking = asyncio.get_running_loop().call_later(seconds, self._look)
 
@@ -109,7 +108,7 @@ class Publisher:
                 await self._show(self._snapshot)
 
     async def _show(self, snapshot: Snapshot) -> None:
-        second = self._second()
+        second = self._second
         rules = self._settings.rules if second is None else second.rules_of_plugin_door(self._settings.rules)
         self._place(snapshot, rules)
         context = self._standing(second)
@@ -127,9 +126,8 @@ class Publisher:
         # What is held changes with every pod, and seldom what the plugin door shows.
         if forget or not shown:
             self._door.apply(offered, snapshot.topology, forget_missing=forget)
-        books = self._books()
-        if books is not None:
-            books.shown(offered)
+        if self._books is not None:
+            self._books.shown(offered)
         if second is not None:
             second.apply(snapshot, self._settings.rules, context)
         for item in offered.withheld:
@@ -137,18 +135,16 @@ class Publisher:
         self.published.set()
 
     def _place(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
-        books = self._books()
-        if books is not None and (self._placed is None or self._placed != (snapshot, rules)):
+        if self._books is not None and (self._placed is None or self._placed != (snapshot, rules)):
             self._placed = snapshot, rules
-            books.place(snapshot, rules)
+            self._books.place(snapshot, rules)
 
     def _standing(self, second: DraService | None) -> OfferContext:
-        books = self._books()
-        if books is None:
+        if self._books is None:
             return NOTHING_HELD
         if second is None:
-            return books.context(frozenset(), frozenset())
-        return books.context(second.at_scheduler, second.contested)
+            return self._books.context(frozenset(), frozenset())
+        return self._books.context(second.at_scheduler, second.contested)
 
     async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> str:
         """Write what is wanted and sweep what is not; why not, if it failed. Off the loop: a disk may be slow."""

@@ -81,11 +81,12 @@ class Agent:
             observer=PluginObserver(),
             admission=self,
         )
-        self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
+        self.publisher = Publisher(self.settings, self.door, self.events)
         counters = HoldsMetrics(edges.clock)
         self.books = open_books(
             self.settings, edges, processes, self.events, counters, reader=kubelet, containers=kubelet
         )
+        self.publisher.follow_ledger(self.books)
         self.books.bus.subscribe(HoldsChanged, lambda _: self._changed())
         self.books.bus.subscribe(OfferChanged, lambda _: self._changed())
         self.states = StatesWatch(self.books)
@@ -98,6 +99,7 @@ class Agent:
             self.events,
             is_alive=lambda: True,
         )
+        self.publisher.open_dra(self.second)
         self.second.meet(loop, cluster, self._applied)
         self.claims = self.second._parts.claims
         self._dra = DraPlugin(ClaimCalls(self.claims, SilentDriver(), monotonic=loop.time), "v1")

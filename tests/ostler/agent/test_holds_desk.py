@@ -50,12 +50,13 @@ class Node:
             events=self.events,
             observer=PluginObserver(),
         )
-        self.publisher = Publisher(settings, door, self.events, lambda: None, lambda: self.books)
+        self.publisher = Publisher(settings, door, self.events)
         self.books = open_books(
             settings, edges, NotImplemented, self.events, HoldsMetrics(edges.clock), reader=self.kubelet
         )
+        self.publisher.follow_ledger(self.books)
         self.books.bus.subscribe(HoldsChanged, self.publisher.held)
-        self.desk = HoldsView(self.books, self.publisher, lambda: None, lambda: RULES)
+        self.desk = HoldsView(self.books, self.publisher, None, RULES)
         self.books.begin(relieves=False)
         self.publisher.submit(snapshot(*devices))
 

@@ -57,7 +57,8 @@ class NoEvents:
 @contextlib.asynccontextmanager
 async def publishing(door: Window, state: Path, books: Books) -> AsyncIterator[Publisher]:
     settings = replace(Settings(), state_dir=state, rules=(Rule("nvidia.com/gpu", door=Doors.BOTH),))
-    publisher = Publisher(settings, door, NoEvents(), lambda: None, lambda: books)
+    publisher = Publisher(settings, door, NoEvents())
+    publisher.follow_ledger(books)
     async with background(publisher.run()):
         yield publisher
 

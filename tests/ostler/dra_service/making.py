@@ -123,9 +123,10 @@ class Both:
             events=self.events,
             observer=PluginObserver(),
         )
-        self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
+        self.publisher = Publisher(self.settings, self.door, self.events)
         self.metrics = HoldsMetrics(edges.clock)
         self.books = open_books(self.settings, edges, Nothing(), self.events, self.metrics, reader=self.kubelet)
+        self.publisher.follow_ledger(self.books)
         self.books.bus.subscribe(HoldsChanged, self.publisher.held)
         self.books.bus.subscribe(OfferChanged, self.publisher.held)
         self.second = DraService(
@@ -135,6 +136,7 @@ class Both:
             self.events,
             is_alive=lambda: True,
         )
+        self.publisher.open_dra(self.second)
         self.withdrawal: Withdrawal = self.second._parts.withdrawal
         self.withdrawal._quiet = quiet
 

@@ -65,7 +65,7 @@ async def test_a_device_that_a_claim_has_moves_when_the_claim_is_gone_and_one_wh
         await eventually(lambda: both.at_plugin() == {"gpu-0000", "gpu-0001"})
         assert both.effects("gpu-0002") == [("ostler.dev/moving", "NoSchedule")]
         await eventually(lambda: both.second.leaving() == {"gpu-0002": "claim team/has names it"})
-        desk = HoldsView(both.books, both.publisher, lambda: both.second, lambda: both.settings.rules)
+        desk = HoldsView(both.books, both.publisher, both.second, both.settings.rules)
         (told,) = desk.report().devices
         (withheld,) = [each for each in told.withheld if each.door == Door.PLUGIN]
         assert withheld.waits_for.endswith("; now: claim team/has names it")
