@@ -19,5 +19,6 @@ def judge() -> Iterator[Judge]:
         built()
     except (ToolchainMissing, subprocess.CalledProcessError) as error:
         pytest.skip(f"the judge cannot be built here: {error}")
-    with Judge() as opened:
+    # A case takes milliseconds, or has no end that could be waited for.
+    with Judge(deadline_s=1.0) as opened:
         yield opened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def test_question_after_an_interrupted_one_gets_its_own_answer(judge: Judge) -> 
     assert judge.answer("quantity", {"text": "7"})["canonical"] == "7"
 
 
-MORTAL = """#!/usr/bin/env python3
+MORTAL = f"""#!{sys.executable} -IS
 import select
 import sys
 kept = []
@@ -70,7 +71,7 @@ for line in iter(sys.stdin.readline, ""):
     if '"deadly"' in line:
         sys.exit(2)
     kept.append(line)
-    if not select.select([sys.stdin], [], [], 0.1)[0]:
+    if not select.select([sys.stdin], [], [], 0.02)[0]:
         print("".join(kept), end="", flush=True)
         kept.clear()
 print("".join(kept), end="", flush=True)
@@ -78,7 +79,9 @@ print("".join(kept), end="", flush=True)
 """Answers cases with themselves once no more are waiting, and ends, with the answers kept back, at a deadly one."""
 
 
-def test_case_that_ends_the_judge_costs_its_own_answer_alone(tmp_path: Path) -> None:
+def test_case_that_ends_the_judge_costs_its_own_answer_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each case that is on its way at the end is asked again of a process of its own.
+    monkeypatch.setattr("tests.judge.answers.WINDOW", 8)
     program = tmp_path / "judge"
     program.write_text(MORTAL)
     program.chmod(0o755)

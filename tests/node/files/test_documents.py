@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -35,25 +36,38 @@ MAPPED = '{"a":' * 100_000
 WIDE = f"[{'[],' * 1_300_000}1]"
 """Less than 4 MiB, which are 120 MiB of values."""
 
-CDI = "from node.inventory.cdi_specs import CdiSpecSource as S; print(S([path.parent]).read().cdi.errors)"
+TEXTS = {"laughs": LAUGHS, "merged": MERGED, "[": DEEP, "-": DEEP_BLOCKS, "{": MAPPED, "[],": WIDE}
+
+CDI = ("from node.inventory.cdi_specs import CdiSpecSource", "print(CdiSpecSource([path.parent]).read().cdi.errors)")
 READERS = {
     "cdi.json": CDI,
     "cdi.yaml": CDI,
-    "sandbox.yaml": "from sandbox.injection import _Registry as R; r = R(); r.read(path.parent); print(r.problems)",
-    "recording.yml": "from node.inventory.recordings.source import read; read(path)",
-    "config.yml": "from ostler.config.load import load; load(path, {}, {})",
-    "topology.yml": "from ostler.config.topology import load_overrides; load_overrides(path)",
-    "manifest.yml": "from ostler.explain.files import read_files; read_files([str(path)])",
-    "kubeconfig.yml": "from kube.kubeconfig import from_kubeconfig; from_kubeconfig(path)",
-    "containerd.toml": "from ostler.doctor.reading import read_toml; read_toml(path)",
-    "checkpoint": "from node.kubelet.checkpoint import decode; decode(path.read_bytes())",
-    "claims": "from node.kubelet.dra_state import decode; decode(path.read_bytes())",
-    "record.js": "from node.files import read_record; read_record(path, 'a/v1')",
+    "sandbox.yaml": (
+        "from sandbox.injection import _Registry",
+        "r = _Registry(); r.read(path.parent); print(r.problems)",
+    ),
+    "recording.yml": ("from node.inventory.recordings.source import read", "read(path)"),
+    "config.yml": ("from ostler.config.load import load", "load(path, {}, {})"),
+    "topology.yml": ("from ostler.config.topology import load_overrides", "load_overrides(path)"),
+    "manifest.yml": ("from ostler.explain.files import read_files", "read_files([str(path)])"),
+    "kubeconfig.yml": ("from kube.kubeconfig import from_kubeconfig", "from_kubeconfig(path)"),
+    "containerd.toml": ("from ostler.doctor.reading import read_toml", "read_toml(path)"),
+    "checkpoint": ("from node.kubelet.checkpoint import decode", "decode(path.read_bytes())"),
+    "claims": ("from node.kubelet.dra_state import decode", "decode(path.read_bytes())"),
+    "record.js": ("from node.files import read_record", "read_record(path, 'a/v1')"),
 }
+"""What reads a file of this name: its import, and the call."""
 ATTEMPT = """
-import sys
+import os, sys
 from pathlib import Path
-path = Path(sys.argv[1])
+exec(sys.argv[1])
+# A process for each text; what all of them import is there when they are made.
+for path in map(Path, sys.argv[3:]):
+    if not os.fork():
+        break
+    print("ended with", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+else:
+    os._exit(0)
 try:
     exec(sys.argv[2])
 except Exception as error:
@@ -69,14 +83,14 @@ def _limit_memory() -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize(
-    "text", [LAUGHS, MERGED, DEEP, DEEP_BLOCKS, MAPPED, WIDE], ids=["laughs", "merged", "[", "-", "{", "[],"]
-)
-def test_no_text_ends_the_process_or_fills_its_memory_or_the_log(tmp_path: Path, name: str, text: str) -> None:
-    path = tmp_path / name
-    path.write_text(text)
+def test_no_text_ends_the_process_or_fills_its_memory_or_the_log(tmp_path: Path, name: str) -> None:
+    paths = []
+    for number, text in enumerate(TEXTS.values()):
+        paths.append(tmp_path / str(number) / name)
+        paths[-1].parent.mkdir()
+        paths[-1].write_text(text)
     done = subprocess.run(
-        [sys.executable, "-c", ATTEMPT, str(path), READERS[name]],
+        [sys.executable, "-c", ATTEMPT, *READERS[name], *map(str, paths)],
         capture_output=True,
         text=True,
         check=False,
@@ -84,11 +98,14 @@ def test_no_text_ends_the_process_or_fills_its_memory_or_the_log(tmp_path: Path,
         preexec_fn=_limit_memory,
     )
     assert done.returncode == 0, done.stderr[-500:]
-    *said, alive = done.stdout.splitlines()
-    assert said, "it was accepted"
-    assert len(done.stdout) < 16_384
-    # A manifest may be a whole cluster's, and is read where a person is.
-    assert int(alive.split()[1]) < (150 if name == "manifest.yml" else 100)
+    *attempts, rest = re.split(r"^ended with 0\n", done.stdout, flags=re.MULTILINE)
+    assert (len(attempts), rest) == (len(TEXTS), ""), done.stdout[-500:]
+    for text, attempt in zip(TEXTS, attempts, strict=True):
+        *said, alive = attempt.splitlines()
+        assert said, f"{text} was accepted"
+        assert len(attempt) < 16_384, text
+        # A manifest may be a whole cluster's, and is read where a person is.
+        assert int(alive.removeprefix("alive ")) < (150 if name == "manifest.yml" else 100), text
 
 
 def test_a_cdi_file_whose_kind_is_an_alias_shows_it_in_a_few_words(tmp_path: Path) -> None:

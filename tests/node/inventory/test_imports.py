@@ -8,8 +8,10 @@ from pathlib import Path
 
 NODE = Path(__file__).parents[3] / "node"
 
+# What others made is there for all of them: it imports nothing of ours.
 IMPORT_EACH = """
-import importlib, os, sys
+import asyncio, grpc.aio, importlib, logging, os, sys, yaml
+from google.protobuf import descriptor_pool, json_format
 for name in sys.argv[1:]:
     child = os.fork()
     if not child:
