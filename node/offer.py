@@ -12,7 +12,7 @@ the new one only when the old one's scheduler cannot give it any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
 
@@ -22,8 +22,9 @@ from node.health.signal import Trouble
 from node.health.state import HealthState
 from node.inventory.model import Device, DeviceKind, Snapshot, is_gone
 from node.ledger.ledger import Hold, HoldState
-from node.ledger.offer_context import OfferContext
+from node.ledger.offer_context import OfferContext, ReplicaState
 from node.rules import Door, Doors, Rule, explain_resource_name, offered_id, rule_for
+from node.sharing import Amounts, SharedDevice, replica_id, replica_of
 from node.values import Value, replace, value
 
 
@@ -75,7 +76,8 @@ class OfferedDevice(Value):
     """A device as a resource shows it: id towards the kubelet, whether it may be given out, and why (not).
 
     ``cause`` is None for one that may be given out. ``edits``: how it is given to a container, where its rule is
-    another one of the resource than the first; None for the resource's own.
+    another one of the resource than the first; None for the resource's own. ``share``: the number of the replica, which
+    takes ``amounts`` of ``whole``; empty for the device as a whole.
     """
 
     id: str
@@ -84,6 +86,14 @@ class OfferedDevice(Value):
     reason: str = ""
     cause: Cause | None = None
     edits: EditOptions | None = None
+    share: str = ""
+    amounts: Amounts = ()
+    whole: Amounts = ()
+
+    @property
+    def device_id(self) -> str:
+        """The id of the device, of which ``id`` may be a replica's."""
+        return replica_of(self.id)[0] if self.share else self.id
 
 
 @value
@@ -93,6 +103,16 @@ class ResourceOffer(Value):
     resource: str
     rule: Rule
     devices: tuple[OfferedDevice, ...]
+
+    @property
+    def distinct(self) -> tuple[OfferedDevice, ...]:
+        """Every device once: a shared one by a replica that may be given out, if there is one."""
+        found: dict[str, OfferedDevice] = {}
+        for item in self.devices:
+            before = found.get(item.device.name)
+            if before is None or (item.healthy and not before.healthy):
+                found[item.device.name] = item
+        return tuple(found.values())
 
 
 @value
@@ -162,12 +182,12 @@ def offer(
             reason = f"resource {name}: {fault}"
             withheld.extend(Withheld(device, reason, Cause.NOT_UNIFORM) for device in devices)
         else:
-            offered = tuple(_offered(device, own, snapshot, context, door, parts=parts) for device, own in members)
-            edits = (None if own.edits == rule.edits else own.edits for _, own in members)
-            shown = tuple(
-                each if own is None else replace(each, edits=own) for each, own in zip(offered, edits, strict=True)
-            )
-            resources.append(ResourceOffer(name, rule, shown))
+            shown: list[OfferedDevice] = []
+            for device, own in members:
+                offered = _offered(device, own, snapshot, context, door, parts=parts)
+                edits = None if own.edits == rule.edits else own.edits
+                shown += offered if edits is None else [replace(each, edits=edits) for each in offered]
+            resources.append(ResourceOffer(name, rule, tuple(shown)))
     return Offer(tuple(resources), tuple(sorted(withheld, key=lambda item: item.device.name)))
 
 
@@ -251,25 +271,68 @@ def _some(names: Iterable[str]) -> str:
 
 def _offered(
     device: Device, rule: Rule, snapshot: Snapshot, context: OfferContext, door: Door, *, parts: OfferedParts
-) -> OfferedDevice:
-    why = _not_given(device, rule, snapshot, context, door, parts=parts)
+) -> tuple[OfferedDevice, ...]:
+    shared = rule.shared(device) if door is Door.PLUGIN else None
+    if shared is not None:
+        of_all = _not_given(device, rule, snapshot, None, parts=parts)
+        return tuple(_replicas(device, rule, shared, context, of_all))
+    id_ = offered_id(rule, device)
+    why = _not_given(device, rule, snapshot, _AT_DOOR[door](device, rule, context), parts=parts)
     if why is not None:
-        return OfferedDevice(offered_id(rule, device), device, False, *why)
-    note = device.health.reason if device.health.state is HealthState.DEGRADED else parts.notes.get(device.name, "")
-    return OfferedDevice(offered_id(rule, device), device, healthy=True, reason=note)
+        return (OfferedDevice(id_, device, False, *why),)
+    return (OfferedDevice(id_, device, healthy=True, reason=_note(device) or parts.notes.get(device.name, "")),)
 
 
-def _not_given(
-    device: Device, rule: Rule, snapshot: Snapshot, context: OfferContext, door: Door, *, parts: OfferedParts
-) -> _Why:
+def _note(device: Device) -> str:
+    """What is told of a device that may be given out."""
+    return device.health.reason if device.health.state is HealthState.DEGRADED else ""
+
+
+def _not_given(device: Device, rule: Rule, snapshot: Snapshot, at_door: _Why, *, parts: OfferedParts) -> _Why:
+    """Why the device is not given out; ``at_door``: what of both doors keeps it."""
     if not device.health.usable:
         return device.health.reason or device.health.state.value, _cause_of(device)
-    why = _AT_DOOR[door](device, rule, context) or _kept_for_node(device, rule) or _link_down(device, rule)
+    why = at_door or _kept_for_node(device, rule) or _link_down(device, rule)
     if why is not None:
         return why
     judged = parts.unmade.get(device.name, device)
     missing = unfit(offered_id(rule, judged), judged, rule.edits, snapshot.host)
     return (missing, Cause.UNFIT) if missing else None
+
+
+def _replicas(
+    device: Device, rule: Rule, shared: SharedDevice, context: OfferContext, of_all: _Why
+) -> Iterator[OfferedDevice]:
+    """The replicas of a device; ``of_all``: why none of them is given out, whoever has it."""
+    id_ = offered_id(rule, device)
+    moving = _moving(device, rule, context)
+    for each in context.replicas(device, shared):
+        name = replica_id(id_, each.share)
+        if not each.share and (each.held is None or (shared.resource, name) not in each.held.ids):
+            continue
+        why = of_all if not device.health.usable else _of_replica(each, device, name, shared) or of_all
+        if why is None and each.held is None:
+            why = moving
+        sizes = (shared.amounts, shared.whole) if each.share else ((), ())
+        if why is None:
+            yield OfferedDevice(name, device, True, _note(device), None, None, each.share, *sizes)
+        else:
+            yield OfferedDevice(name, device, False, *why, None, each.share, *sizes)
+
+
+def _of_replica(state: ReplicaState, device: Device, id_: str, shared: SharedDevice) -> _Why:
+    """What of both doors keeps a replica from new pods."""
+    hold = state.held or state.by
+    if hold is None:
+        return ("one share is more than the device has", Cause.UNFIT) if state.crowded else None
+    if state.crowded:
+        cause = Cause.OVERLAP if hold.door is Door.PLUGIN else Cause.OTHER_DOOR
+        return f"other shares leave too little of it for this one: it is {hold.words}", cause
+    if (shared.resource, id_) in hold.ids:
+        return None
+    if hold.device == device.name and hold.door is Door.PLUGIN and hold.ids:
+        return f"{hold.words} as {hold.ids[0][1]} of {hold.ids[0][0]}", Cause.OVERLAP
+    return _because_of(hold, device, Door.PLUGIN)
 
 
 def _cause_of(device: Device) -> Cause:
@@ -293,6 +356,11 @@ def _at_plugin_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
     why = _obstructed(device, rule, context, Door.PLUGIN)
     if why is not None:
         return why
+    return _moving(device, rule, context)
+
+
+def _moving(device: Device, rule: Rule, context: OfferContext) -> _Why:
+    """Why pods do not get a device yet, or any more, whose rule moves it between the doors."""
     if not context.known:
         # One of the pods may have it: nothing moves yet, and Allocate has the last word.
         return None
@@ -333,9 +401,12 @@ _AT_DOOR: Mapping[Door, Callable[[Device, Rule, OfferContext], _Why]] = {
 
 def _obstructed(device: Device, rule: Rule, context: OfferContext, door: Door) -> _Why:
     # What claims have of a GPU that is given in parts, counters tell the scheduler.
-    hold = context.obstacle(device, door, counted=door is Door.DRA and rule.partitions)
-    if hold is None:
-        return None
+    counted, shared = (rule.partitions, rule.shared(device)) if door is Door.DRA else (False, None)
+    hold = context.obstacle(device, door, counted=counted, shared=shared)
+    return None if hold is None else _because_of(hold, device, door)
+
+
+def _because_of(hold: Hold, device: Device, door: Door) -> tuple[str, Cause]:
     if hold.device != device.name:
         relation = "its part" if device.name in hold.within else "what it is a part of"
         cause = Cause.OVERLAP if hold.door is door else Cause.OTHER_DOOR

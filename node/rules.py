@@ -23,7 +23,7 @@ from functools import lru_cache
 from node.edits.options import EditOptions
 from node.inventory.model import NIC_KINDS, Device, DeviceKind
 from node.inventory.vendors import vendor_id
-from node.sharing import Sharing
+from node.sharing import SharedDevice, Sharing, whole_amounts
 from node.values import Value, value
 
 PROFILE = "{profile}"
@@ -175,6 +175,14 @@ class Rule(Value):
             other.hints,
             other.sharing,
         )
+
+    def shared(self, device: Device) -> SharedDevice | None:
+        """How the rule divides this device; None if it gives the device to one pod at a time."""
+        replicas = self.sharing.replicas_of(device) if self.sharing is not None else 1
+        if self.sharing is None or replicas <= 1:
+            return None
+        amounts = self.sharing.replica_amounts(device)
+        return SharedDevice(self.resource_of(device), replicas, amounts, whole_amounts(device))
 
     def resource_of(self, device: Device) -> str:
         """The resource name that this device gets."""

@@ -26,6 +26,9 @@ _CLIENTS_SINCE = (7, 5)
 """Compute capability from which a GPU takes ``MOST_CLIENTS``, as NVIDIA's plugin counts."""
 _MIB = 1024 * 1024
 
+REPLICA = "::"
+"""Stands between a device's id and the number of its replica, as in NVIDIA's plugin."""
+
 Amounts = tuple[tuple[str, int], ...]
 """Name and amount, sorted by name; a name that is missing is nothing."""
 
@@ -106,6 +109,27 @@ class Sharing(Value):
         )
 
 
+@value
+class SharedDevice(Value):
+    """How a rule divides one device: into replicas of ``resource``, each of which takes ``amounts`` of ``whole``."""
+
+    resource: str
+    replicas: int
+    amounts: Amounts
+    whole: Amounts
+
+
+def replica_id(id_: str, share: str) -> str:
+    """The id of a replica towards the kubelet: ``GPU-…::3``; that of the device itself for no share."""
+    return f"{id_}{REPLICA}{share}" if share else id_
+
+
+def replica_of(id_: str) -> tuple[str, str]:
+    """The id of the device and the number of its replica; ``id_`` itself and no number if it is not a replica's."""
+    device, found, number = id_.rpartition(REPLICA)
+    return (device, number) if found and number.isascii() and number.isdecimal() else (id_, "")
+
+
 def most_clients(device: Device) -> int:
     """Processes that may use the GPU through MPS at the same time."""
     capability = device.attribute("cudaComputeCapability")
@@ -134,6 +158,11 @@ def left_of(whole: Amounts, shares: Iterable[Amounts]) -> Mapping[str, int]:
     """What these shares leave of the whole, by name; never less than nothing."""
     taken = total(shares)
     return {name: max(amount - taken.get(name, 0), 0) for name, amount in whole}
+
+
+def room_for(share: Amounts, left: Mapping[str, int]) -> int:
+    """How many shares of this size fit into what is left."""
+    return min((left.get(name, 0) // amount for name, amount in share if amount), default=0)
 
 
 def amount_words(amounts: Amounts) -> str:

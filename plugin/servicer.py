@@ -310,10 +310,11 @@ def renderer(offer: ResourceOffer, unique: Callable[[], str] = random_uuid) -> R
     """The function that makes one container's answer of its devices, by the resource's name and its rule's options."""
     resource, options = offer.resource, offer.rule.edits
     annotated = ListStrategy.CDI_ANNOTATIONS in options.strategies
-    own = {item.device.name: item.edits for item in offer.devices if item.edits is not None}
+    own = {item.device.name: item.edits for item in offer.distinct if item.edits is not None}
 
     def render(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
-        given = [(item.id, item.device) for item in devices]
+        # Two replicas of one device are one device for the container.
+        given = [(item.device_id, item.device) for item in devices]
         return answer(container_edits(resource, given, options, unique() if annotated else "", own))
 
     return render

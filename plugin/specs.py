@@ -40,7 +40,7 @@ def desired_specs(offer: Offer, snapshot: Snapshot) -> tuple[dict[str, Spec], tu
         replace(resource, devices=devices)
         for resource in resources
         if resource.rule.edits.cdi_mode is not CdiMode.DELEGATE
-        and (devices := tuple(item for item in resource.devices if family_of(item.device) is Family.NVIDIA))
+        and (devices := tuple(item for item in resource.distinct if family_of(item.device) is Family.NVIDIA))
     ]
     if nvidia:
         options = _together([resource.rule.edits for resource in nvidia])
@@ -57,7 +57,7 @@ def _specs_of_others(resources: Iterable[ResourceOffer]) -> tuple[list[Spec], li
     kinds: dict[str, list[CdiDevice]] = {}
     problems = []
     for resource in resources:
-        for item in (item for item in resource.devices if family_of(item.device) is not Family.NVIDIA):
+        for item in (item for item in resource.distinct if family_of(item.device) is not Family.NVIDIA):
             device, options = item.device, item.edits or resource.rule.edits
             edits = spec_edits(device, options)
             reason = lacking(device, options)
@@ -83,7 +83,7 @@ def _gpu_spec(resources: Iterable[ResourceOffer], options: EditOptions, snapshot
     for resource in resources:
         for item in resource.devices:
             if not undescribed(item.device, resource.rule.edits, snapshot.host):
-                name = container_id(item.device, item.id, resource.rule.edits)
+                name = container_id(item.device, item.device_id, resource.rule.edits)
                 # How the container is told its devices is the resource's; whose files it gets is the spec's.
                 own = replace(resource.rule.edits, cdi_mode=options.cdi_mode, hook=options.hook)
                 complete[name] = (item.device, device_edits(item.device, own))

@@ -8,7 +8,9 @@ is not known to be gone. Both lag behind Allocate, and both may fail, so only pr
   checkpoint alone confirms a grant only after that time, because its entry may belong to the previous pod until then;
 - a hold that a source has shown ends with the first later reading of both sources in which neither has it, or with its
   pod if only the checkpoint has it; a reading without one of the sources only adds;
-- an id holds every device it can mean (``naming``), including one that is absent at the moment.
+- an id holds every device it can mean (``naming``), including one that is absent at the moment;
+- an id of a replica holds that replica alone if the rules share its device as that resource, whoever gave it out: the
+  ids are those of NVIDIA's plugin. Otherwise it holds the whole device.
 
 Pure: callers pass the times. For the event loop alone. Trade-off: an entry of the checkpoint holds its device until the
 API server says that the pod is gone, which restricts only the other door and devices that overlap it. Without an API
@@ -19,14 +21,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from node.inventory.model import Device, Snapshot
-from node.ledger.ledger import Hold, HoldState, plugin_owner, wholes_of
+from node.ledger.ledger import Hold, HoldState, plugin_owner, slices_of, wholes_of
 from node.ledger.naming import DeviceIndex
 from node.ledger.reader import Holding, Reading
 from node.ledger.tenants import Tenancy
 from node.rules import Door
+from node.sharing import Amounts, SharedDevice, replica_id, replica_of
 from node.values import Record, Value, quick, record, replace, value
 
 APART = 10.0
@@ -78,12 +82,17 @@ class NobodyKnown:
 @quick
 @value
 class Grant(Value):
-    """A device (by name) that Allocate gives out as ``id`` of ``resource``; ``within``: the devices it is a part of."""
+    """A device (by name) that Allocate gives out as ``id`` of ``resource``; ``within``: the devices it is a part of.
+
+    ``share``: the number of the replica, empty for the whole device; ``slices`` as in ``Hold``.
+    """
 
     device: str
     within: tuple[str, ...]
     resource: str
     id: str
+    share: str = ""
+    slices: tuple[int, int] | None = None
 
 
 @quick
@@ -91,6 +100,8 @@ class Grant(Value):
 class _Place(Value):
     device: str
     within: tuple[str, ...]
+    share: str = ""
+    slices: tuple[int, int] | None = None
 
 
 @quick
@@ -121,8 +132,9 @@ class KubeletAllocations:
         self._since: dict[Id, float] = {}
         self._places: dict[Id, tuple[_Place, ...]] = {}
         """The devices that each held id last meant, kept after a device is gone."""
-        self._ids: dict[str, dict[Id, None]] = {}
-        """``_places`` by device."""
+        self._ids: dict[str, dict[Id, str]] = {}
+        """``_places`` by device: every id with the replica that it means, empty for the whole device."""
+        self._shared: Mapping[str, SharedDevice] = {}
         self._index = DeviceIndex(())
         self._ours: frozenset[str] = frozenset()
         self._allocatable: frozenset[Id] = frozenset()
@@ -148,13 +160,22 @@ class KubeletAllocations:
             self._granted[id_] = _Granted(now)
             self._unattributed[id_] = now
             self._since[id_] = at
-            self._put(id_, (_Place(grant.device, grant.within),))
+            self._put(id_, (_Place(grant.device, grant.within, grant.share, grant.slices),))
         self._wanted = None
 
-    def place(self, snapshot: Snapshot, resources: Collection[str] = ()) -> None:
-        """Match ids with the current devices again; ``resources``: those that this agent serves."""
+    def place(
+        self,
+        snapshot: Snapshot,
+        resources: Collection[str] = (),
+        shared: Mapping[str, SharedDevice] = MappingProxyType({}),
+    ) -> None:
+        """Match ids with the current devices again.
+
+        ``resources``: those that this agent serves; ``shared``: how it divides devices, by name.
+        """
         self._index = DeviceIndex(snapshot.devices, snapshot.former)
         self._ours = frozenset(resources)
+        self._shared = shared
         for id_ in self._since:
             self._place(id_)
         self._wanted = self._at_kubelet = None
@@ -230,8 +251,13 @@ class KubeletAllocations:
         While the checkpoint is unreadable, also the pods that podresources lists and the API server knows.
         """
         for item in (*self._written, *self._identified):
+            pod = self._names.get(item.uid, "")
             for device in self._meant((item.resource, item.id)):
-                yield Tenancy(device.name, item.uid, wholes_of(device), pod=self._names.get(item.uid, ""))
+                share = self._share_of((item.resource, item.id), device.name)
+                amounts, whole = self._amounts(device.name, share)
+                yield Tenancy(
+                    device.name, item.uid, wholes_of(device), pod=pod, share=share, amounts=amounts, whole=whole
+                )
 
     def known(self, now: float) -> bool:
         """Whether these holds include everything that the plugin door has given out."""
@@ -250,9 +276,10 @@ class KubeletAllocations:
         """Whether a reading of both sources began at this time (monotonic) or later."""
         return self._good >= when
 
-    def ids_of(self, device: str) -> Collection[Id]:
-        """Every id under which a pod is known to have the device."""
-        return self._ids.get(device, ())
+    def ids_of(self, device: str, share: str = "") -> Collection[Id]:
+        """Every id under which a pod is known to have the device; with a ``share`` without those of other shares."""
+        ids = self._ids.get(device, {})
+        return [id_ for id_, other in ids.items() if not share or not other or share == other]
 
     @property
     def unseen(self) -> int:
@@ -273,9 +300,19 @@ class KubeletAllocations:
         return self._allocatable_began
 
     def wanted(self) -> Mapping[str, Hold]:
-        """The hold that pods have of each device, by device; the same object until something changes."""
+        """The hold that pods have of each device or replica, by device or ``<device>::<share>``.
+
+        The same object until something changes.
+        """
         if self._wanted is None:
-            self._wanted = {device: self._hold(device, sorted(ids)) for device, ids in sorted(self._ids.items())}
+            wanted: dict[str, Hold] = {}
+            for device, ids in sorted(self._ids.items()):
+                shares: dict[str, list[Id]] = {}
+                for id_ in sorted(ids):
+                    shares.setdefault(ids[id_], []).append(id_)
+                for share, those in shares.items():
+                    wanted[replica_id(device, share)] = self._hold(device, share, those)
+            self._wanted = wanted
         return self._wanted
 
     def _judge(self, began: float, listed: Collection[Id], recorded: Collection[Id], *, whole: bool) -> None:
@@ -310,7 +347,26 @@ class KubeletAllocations:
     def _place(self, id_: Id) -> None:
         meant = self._meant(id_)
         if meant:
-            self._put(id_, tuple(_Place(device.name, wholes_of(device)) for device in meant))
+            self._put(
+                id_,
+                tuple(
+                    _Place(device.name, wholes_of(device), self._share_of(id_, device.name), slices_of(device))
+                    for device in meant
+                ),
+            )
+
+    def _share_of(self, id_: Id, device: str) -> str:
+        """The replica of a device that an id means; none if the device is not shared as that resource.
+
+        A replica that another resource has is the whole device: how much of it that takes is not known here.
+        """
+        shared = self._shared.get(device)
+        return replica_of(id_[1])[1] if shared is not None and shared.resource == id_[0] else ""
+
+    def _amounts(self, device: str, share: str) -> tuple[Amounts, Amounts]:
+        """What a share takes and the device has; one that the rule no longer counts is as large as the others."""
+        shared = self._shared.get(device) if share else None
+        return (shared.amounts, shared.whole) if shared is not None else ((), ())
 
     def _put(self, id_: Id, places: tuple[_Place, ...]) -> None:
         for place in self._places.pop(id_, ()):
@@ -321,22 +377,27 @@ class KubeletAllocations:
         if places:
             self._places[id_] = places
         for place in places:
-            self._ids.setdefault(place.device, {})[id_] = None
+            self._ids.setdefault(place.device, {})[id_] = place.share
 
     def _meant(self, id_: Id) -> tuple[Device, ...]:
         resource, name = id_
         return self._index.devices_of(name, ours=resource in self._ours)
 
-    def _hold(self, device: str, ids: list[Id]) -> Hold:
+    def _hold(self, device: str, share: str, ids: list[Id]) -> Hold:
         state, names = self._state(ids)
-        within = next(place.within for place in self._places[ids[0]] if place.device == device)
+        place = next(place for place in self._places[ids[0]] if place.device == device)
+        amounts, whole = self._amounts(device, share)
         return Hold(
             device,
             Door.PLUGIN,
             names,
             min(self._since[id_] for id_ in ids),
-            owner=plugin_owner(device),
-            within=within,
+            owner=plugin_owner(device, share),
+            share=share,
+            within=place.within,
+            amounts=amounts,
+            whole=whole,
+            slices=place.slices,
             state=state,
             resource=ids[0][0],
             ids=tuple(ids),

@@ -28,6 +28,7 @@ from node.ledger.releases import STEP, Releases, remembered
 from node.ledger.tenants import Tenants
 from node.offer import Offer, OfferedDevice
 from node.rules import Door, Rule
+from node.sharing import replica_of
 from node.values import Value, replace, value
 
 ANSWERING = 0.5
@@ -172,11 +173,13 @@ class Bookkeeping:
         asked: dict[tuple[str, str], OfferedDevice] = {}
         suspected = self.plugin.unattributed
         for each in devices:
-            for id_ in self.plugin.ids_of(each.device.name):
+            for id_ in self.plugin.ids_of(each.device.name, each.share):
                 asked[id_] = each
             if not known:
-                asked[resource, each.id] = each
-            suspected = suspected or bool(self.tenants.suspects(each.device.name, wholes_of(each.device)))
+                # Another instance may have given the device whole that is shared now.
+                asked[resource, each.id] = asked[resource, replica_of(each.id)[0]] = each
+            suspects = self.tenants.suspects(each.device.name, wholes_of(each.device), each.share)
+            suspected = suspected or bool(suspects)
         return self._cleared(resource, devices, asked) if suspected or asked else None
 
     async def _cleared(
@@ -295,7 +298,7 @@ class Bookkeeping:
 
     def pending(self) -> Mapping[str, int]:
         """The number of devices that are pending release, by what they wait for."""
-        by_pod = self.tenants.wanted(self._monotonic()).keys()
+        by_pod = {hold.device for hold in self.tenants.wanted(self._monotonic()).values()}
         unchecked = [device for device in self.pending_release.wanted() if device not in by_pod]
         used = sum(bool(self.pending_release.left(device)) for device in unchecked)
         return {"containers": len(by_pod), "processes": used, "looking": len(unchecked) - used}

@@ -34,13 +34,23 @@ from node.ledger.ledger import (
     Ledger,
     pending_owner,
     plugin_owner,
+    slices_of,
     wholes_of,
 )
 from node.ledger.offer_context import OfferContext, by_place
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
 from node.ledger.releases import refusal
-from node.ledger.states import HAD_BY_CLAIM, TRANSITIONS, DeviceMoved, LedgerEvent, LedgerFacts, LedgerState, events
+from node.ledger.states import (
+    HAD_BY_CLAIM,
+    IN_USE,
+    TRANSITIONS,
+    DeviceMoved,
+    LedgerEvent,
+    LedgerFacts,
+    LedgerState,
+    events,
+)
 from node.ledger.tenants import Tenants
 from node.offer import OfferedDevice
 from node.rules import Door, Doors, Rule, rule_for
@@ -73,6 +83,7 @@ class HoldKeeper:
         self._devices: tuple[tuple[Device, Rule], ...] = ()
         self._rules: Mapping[str, Rule] = {}
         self.wholes: Mapping[str, tuple[str, ...]] = {}
+        self.slices: Mapping[str, tuple[int, int]] = {}
         self._at_plugin_door: frozenset[str] = frozenset()
         """Devices that the plugin door may allocate under the current rules."""
         self._possibly_held: frozenset[str] = frozenset()
@@ -110,21 +121,27 @@ class HoldKeeper:
         self._refuse_possibly_held(resource, devices, at)
         self._refuse_pending(resource, devices, at)
         holder, door, state = f"a pod that asked for {resource}", Door.PLUGIN, HoldState.ALLOCATED
-        holds = []
+        holds, grants = [], []
         for offered in devices:
-            name, within = offered.device.name, self._within(offered.device)
-            own, ids = plugin_owner(name), ((resource, offered.id),)
-            holds.append(Hold(name, door, holder, at, own, "", False, within, state, resource, False, ids))
+            name, share, within = offered.device.name, offered.share, self._within(offered.device)
+            own, ids = plugin_owner(name, share), ((resource, offered.id),)
+            sizes, slices = (offered.amounts, offered.whole), self.slices.get(name)
+            holds.append(
+                Hold(name, door, holder, at, own, share, False, within, state, resource, False, ids, (), *sizes, slices)
+            )
+            grants.append(Grant(name, within, resource, offered.id, share, slices))
         self.ledger.take_each(holds)
-        grants = [Grant(hold.device, hold.within, resource, each.id) for hold, each in zip(holds, devices, strict=True)]
         self.plugin.granted(grants, self._monotonic(), at)
         self._publish(HoldsChanged())
 
     def is_refused(self, devices: Sequence[OfferedDevice]) -> bool:
         """Whether a claim has one of these devices, so that ``allocate`` refuses them without waiting for anything."""
         for offered in devices:
-            name, within = offered.device.name, self._within(offered.device)
-            by = self.ledger.obstacle(Hold(name, Door.PLUGIN, "", 0.0, plugin_owner(name), within=within))
+            name, share, within = offered.device.name, offered.share, self._within(offered.device)
+            wanted = Hold(name, Door.PLUGIN, "", 0.0, plugin_owner(name, share), share, within=within)
+            if share:
+                wanted = replace(wanted, amounts=offered.amounts, whole=offered.whole)
+            by = self.ledger.obstacle(wanted)
             if by is not None and by.door is Door.DRA:
                 return True
         return False
@@ -154,7 +171,7 @@ class HoldKeeper:
     def _refuse_pending(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
         """Raise HeldError for a device that waits for containers of a pod; ``Releases.ended`` usually did so before."""
         for offered in devices:
-            by = self.tenants.pending(offered.device.name, self._within(offered.device))
+            by = self.tenants.pending(offered.device.name, self._within(offered.device), offered.share)
             if by is not None:
                 raise refusal(resource, by, at)
 
@@ -188,8 +205,15 @@ class HoldKeeper:
         self._devices = tuple((device, rule) for device, rule in found if rule is not None)
         self._rules = {device.name: rule for device, rule in self._devices}
         self.wholes = {device.name: wholes_of(device) for device in snapshot.devices}
+        slices = ((device.name, slices_of(device)) for device in snapshot.devices)
+        self.slices = {name: found for name, found in slices if found is not None}
         self._remember_possibly_held()
-        self.plugin.place(snapshot, {rule.resource_of(device) for device, rule in self._devices})
+        shared = ((device.name, rule.shared(device)) for device, rule in self._devices)
+        self.plugin.place(
+            snapshot,
+            {rule.resource_of(device) for device, rule in self._devices},
+            {name: found for name, found in shared if found is not None},
+        )
         self.settle()
 
     def _remember_possibly_held(self) -> None:
@@ -287,8 +311,11 @@ class HoldKeeper:
             for hold in event.holds:
                 # A share of a device that another claim has may be reserved, too.
                 if hold.state is HoldState.RESERVED and not hold.admin:
-                    claim = self.state_of(hold.device) is LedgerState.CLAIM
-                    self._move(hold.device, LedgerFacts(claim=claim, reserved=True))
+                    state = self.state_of(hold.device)
+                    if hold.share and state in IN_USE:
+                        # Others have the rest of it, which is what its state tells.
+                        continue
+                    self._move(hold.device, LedgerFacts(claim=state is LedgerState.CLAIM, reserved=True))
             return
         self._note_doors(event.holds)
         for hold in event.holds:
@@ -297,8 +324,8 @@ class HoldKeeper:
             self.pending_release.taken(hold.device, (hold.device, *hold.within))
             state = self.state_of(hold.device)
             takes = LedgerEvent.POD_TAKES if hold.door is Door.PLUGIN else LedgerEvent.CLAIM_TAKES
-            # In a conflict both have it already; most other calls of Allocate find the pod's state as well.
-            if state is not LedgerState.CONFLICT and takes in TRANSITIONS[state]:
+            # In this state both have it already; most other calls of Allocate find the pod's state as well.
+            if state is not LedgerState.BOTH and takes in TRANSITIONS[state]:
                 self._advance(hold.device, state, takes)
 
     def _move(self, device: str, facts: LedgerFacts) -> None:
@@ -344,9 +371,10 @@ class HoldKeeper:
         self._publish(ReleasesPending())
         facts = {hold.owner: hold for hold in pods.values()}
         pending = self.tenants.wanted(now)
-        self._move_all(pods.keys(), claims, pending.keys())
+        waiting = {hold.device for hold in pending.values()}
+        self._move_all({hold.device for hold in pods.values()}, claims, waiting)
         for device, hold in self.pending_release.wanted().items():
-            if device not in pending:
+            if device not in waiting:
                 entered = self._for_plugin_door(hold) if self.state_of(device) is LedgerState.POD_CHECK else hold
                 facts.setdefault(entered.owner, entered)
         facts |= {hold.owner: hold for hold in pending.values()}

@@ -9,11 +9,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from node.inventory.model import Device
-from node.ledger.ledger import Hold, HoldState, excludes, wholes_of
+from node.ledger.ledger import Hold, HoldState, excludes, slices_of, wholes_of
 from node.rules import Door
-from node.values import Value, value
+from node.sharing import Amounts, SharedDevice, left_of, room_for
+from node.values import Value, replace, value
 
 _NONE: frozenset[str] = frozenset()
+
+
+@value
+class ReplicaState(Value):
+    """What is known of one replica of a shared device; all of the device for an empty ``share``.
+
+    ``held``: the hold of the pods that have it, so that the kubelet knows that it is taken. ``by``: what keeps it from
+    pods otherwise, which is a share of the device that leaves too little where it is ``crowded``.
+    """
+
+    share: str
+    held: Hold | None = None
+    by: Hold | None = None
+    crowded: bool = False
 
 
 @value
@@ -52,22 +67,79 @@ class OfferContext(Value):
             None,
         )
 
-    def obstacle(self, device: Device, door: Door, *, counted: bool = False) -> Hold | None:
-        """What keeps the device from being given out through this door to anybody new, were it not held there.
+    def obstacle(
+        self, device: Device, door: Door, *, counted: bool = False, shared: SharedDevice | None = None
+    ) -> Hold | None:
+        """The hold that excludes giving the device out through this door, apart from holds of that door itself.
 
-        ``counted``: the door's scheduler knows by itself which devices exclude each other.
+        ``counted``: the door's scheduler knows by itself which devices exclude each other. ``shared``: it gives shares
+        of the device out, which shares of the other door do not exclude.
         """
-        wanted = Hold(device.name, door, "", 0.0, within=wholes_of(device))
-        for place in (device.name, *wanted.within):
-            for hold in self.holds.get(place, ()):
-                if hold.door is door and (counted or hold.device == device.name):
-                    continue
-                if door is Door.PLUGIN and not self.known and hold.state is HoldState.RESERVED:
-                    # A pod may have it, so that the claim has lost: a reservation must not make it look unhealthy.
-                    continue
-                if excludes(hold, wanted):
-                    return hold
+        wanted = _wanted(device, door, shared)
+        for hold in self._around(wanted):
+            if hold.door is door and (counted or hold.device == device.name):
+                continue
+            if excludes(hold, wanted):
+                return hold
         return None
+
+    def replicas(self, device: Device, shared: SharedDevice) -> tuple[ReplicaState, ...]:
+        """The device's replicas, then those that pods have by an earlier rule, be it all of the device.
+
+        As many that nobody has are without an obstacle as fit beside everything that is held, the first ones.
+        """
+        wanted = _wanted(device, Door.PLUGIN, shared)
+        around = self._around(wanted)
+        own = [hold for hold in around if hold.device == device.name and not hold.admin]
+        pending = {hold.share: hold for hold in own if hold.state is HoldState.PENDING_RELEASE}
+        pods = {hold.share: hold for hold in own if hold.door is Door.PLUGIN and hold.share not in pending}
+        by = next((hold for hold in around if excludes(hold, wanted)), None)
+        shares = [hold for hold in own if hold.share]
+        room = room_for(shared.amounts, left_of(shared.whole, [hold.amounts for hold in shares]))
+        others = sorted(shares, key=lambda hold: (hold.door is Door.PLUGIN, _is_pending(hold)))
+        found = []
+        for number in dict.fromkeys((*map(str, range(shared.replicas)), *pods)):
+            kept = pending.get(number) if number else None
+            if number in pods:
+                found.append(ReplicaState(number, pods[number]))
+            elif by is not None or (kept is not None and kept.door is not Door.PLUGIN):
+                found.append(ReplicaState(number, by=kept or by))
+            elif kept is not None:
+                # It counts already, and Allocate waits for the containers of the pod that had it.
+                found.append(ReplicaState(number))
+            elif room > 0:
+                room -= 1
+                found.append(ReplicaState(number))
+            else:
+                found.append(ReplicaState(number, by=others[0] if others else None, crowded=True))
+        return tuple(found)
+
+    def left(self, device: Device, whole: Amounts) -> Mapping[str, int]:
+        """What the shares of the device leave of it, by name; nothing where it is held as a whole or in parts."""
+        holds = [hold for hold in self.holds.get(device.name, ()) if not hold.admin]
+        if any(hold.device != device.name or not hold.share for hold in holds if not _is_pending(hold)):
+            return dict.fromkeys((name for name, _ in whole), 0)
+        return left_of(whole, [hold.amounts for hold in holds if hold.share])
+
+    def _around(self, wanted: Hold) -> list[Hold]:
+        """The holds of what a hold is of, is within, or shares a whole with."""
+        found = list(self.holds.get(wanted.device, ()))
+        for place in wanted.within:
+            found += [hold for hold in self.holds.get(place, ()) if hold.device != wanted.device]
+        if wanted.door is Door.PLUGIN and not self.known:
+            # A pod may have it, so that the claim has lost: a reservation must not make it look unhealthy.
+            return [hold for hold in found if hold.state is not HoldState.RESERVED]
+        return found
+
+
+def _wanted(device: Device, door: Door, shared: SharedDevice | None) -> Hold:
+    """The hold of somebody new: a share that nobody has, or the whole device."""
+    whole = Hold(device.name, door, "", 0.0, within=wholes_of(device), slices=slices_of(device))
+    return whole if shared is None else replace(whole, share="*", amounts=shared.amounts, whole=shared.whole)
+
+
+def _is_pending(hold: Hold) -> bool:
+    return hold.state is HoldState.PENDING_RELEASE
 
 
 NOTHING_HELD = OfferContext()

@@ -24,7 +24,8 @@ from node.ledger.ledger import HeldError, Hold, wholes_of
 from node.ledger.tenants import WAIT, Tenancy, Tenants
 from node.offer import OfferedDevice
 from node.rules import Door
-from node.values import Value, value
+from node.sharing import Amounts
+from node.values import Value, replace, value
 
 log = logging.getLogger("ostler.holds")
 
@@ -166,11 +167,13 @@ class Releases:
 
     def _suspects(self, devices: Collection[OfferedDevice]) -> frozenset[str]:
         return frozenset(
-            uid for each in devices for uid in self._tenants.suspects(each.device.name, wholes_of(each.device))
+            uid
+            for each in devices
+            for uid in self._tenants.suspects(each.device.name, wholes_of(each.device), each.share)
         )
 
     def _refusal(self, resource: str, devices: Collection[OfferedDevice], left: frozenset[str]) -> HeldError:
-        found = [self._tenants.kept_by(left, each.device.name, wholes_of(each.device)) for each in devices]
+        found = [self._tenants.kept_by(left, each.device.name, wholes_of(each.device), each.share) for each in devices]
         by = next(each for each in found if each is not None)
         return refusal(resource, by, self._clock())
 
@@ -207,10 +210,20 @@ def remembered(state_dir: Path) -> tuple[Tenancy, ...]:
 
 
 def _json(tenancies: tuple[Tenancy, ...]) -> JsonValue:
-    return [
-        {"device": each.device, "uid": each.uid, "within": [*each.within], "door": each.door.value, "pod": each.pod}
-        for each in tenancies
-    ]
+    return [_entry(each) for each in tenancies]
+
+
+def _entry(tenancy: Tenancy) -> JsonValue:
+    entry: dict[str, JsonValue] = {
+        "device": tenancy.device,
+        "uid": tenancy.uid,
+        "within": [*tenancy.within],
+        "door": tenancy.door.value,
+        "pod": tenancy.pod,
+    }
+    if tenancy.share:
+        entry |= {"share": tenancy.share, "amounts": {**dict(tenancy.amounts)}, "whole": {**dict(tenancy.whole)}}
+    return entry
 
 
 def _tenancies(data: JsonValue) -> list[Tenancy]:
@@ -223,8 +236,18 @@ def _tenancies(data: JsonValue) -> list[Tenancy]:
             texts = {name: _text(each[name]) for name in ("device", "uid", "door", "pod")}
             within = each["within"]
             parts = tuple(_text(one) for one in within) if isinstance(within, list) else ()
-            found.append(Tenancy(texts["device"], texts["uid"], parts, Door(texts["door"]), texts["pod"]))
+            made = Tenancy(texts["device"], texts["uid"], parts, Door(texts["door"]), texts["pod"])
+            if "share" in each:
+                amounts, whole = _amounts(each["amounts"]), _amounts(each["whole"])
+                made = replace(made, share=_text(each["share"]), amounts=amounts, whole=whole)
+            found.append(made)
     return found
+
+
+def _amounts(found: JsonValue) -> Amounts:
+    if not isinstance(found, dict):
+        raise TypeError(f"{found!r} must be an object")
+    return tuple(sorted((name, amount) for name, amount in found.items() if isinstance(amount, int)))
 
 
 def _text(found: JsonValue) -> str:

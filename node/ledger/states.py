@@ -6,7 +6,7 @@
 | RESERVED         | allocated to a claim of a pod of this node, not prepared    | no          | that one |
 | POD              | a pod has it through the plugin door                        | no          | no     |
 | CLAIM            | a prepared claim has it                                     | no          | no (1) |
-| CONFLICT         | a pod and a claim have it: facts that neither door makes    | no          | no     |
+| BOTH             | a pod and a claim have it: shares of it, or a conflict (4)  | no          | no     |
 | POD_CONTAINERS   | its pod is gone by the books, and containers of it run      | waits (2)   | no     |
 | POD_CHECK        | given back by a pod, or never seen free: a check is due     | yes (3)     | no     |
 | POD_PROCESSES    | a check found processes that a pod left                     | no          | no     |
@@ -16,14 +16,22 @@
 
 (1) Other claims may get other shares of it. (2) It stays in the list for some seconds, in which Allocate waits for the
 containers to end (``node.ledger.tenants``). (3) The kubelet counts it as free already, and would refuse the pod for
-good; a device whose part or whole is held waits for its check, too, and is excluded meanwhile.
+good; a device whose part or whole is held waits for its check, too, and is excluded meanwhile. (4) Neither door gives
+out a whole device that the other one has given out; that both have it was found in the world.
+
+A shared device has one state for all its shares, the one of those that are held: RESERVED, POD, CLAIM and BOTH then say
+that somebody has a share, and both doors may give out what is left (``node.ledger.ledger.conflict``). A share that is
+given back while others are held is free as soon as no container of its own pod runs; until then a pending release of
+its own keeps it, which the device's state does not tell. A check for processes would find those of the other shares, so
+it is due only when the last share was given back; POD_CONTAINERS and CLAIM_CONTAINERS then keep only the shares whose
+containers run, and the states after them the whole device.
 
 | Event          | From                           | To                                    |
 | -------------- | ------------------------------ | ------------------------------------- |
-| POD_TAKES      | CLAIM; every other             | CONFLICT; POD                         |
-| CLAIM_TAKES    | POD; every other               | CONFLICT; CLAIM                       |
-| POD_LEAVES     | CONFLICT                       | CLAIM                                 |
-| CLAIM_LEAVES   | CONFLICT                       | POD                                   |
+| POD_TAKES      | CLAIM; every other             | BOTH; POD                             |
+| CLAIM_TAKES    | POD; every other               | BOTH; CLAIM                           |
+| POD_LEAVES     | BOTH                           | CLAIM                                 |
+| CLAIM_LEAVES   | BOTH                           | POD                                   |
 | RESERVE        | FREE                           | RESERVED                              |
 | CONTAINERS_RUN | FREE, POD...; the others       | POD_CONTAINERS; CLAIM_CONTAINERS      |
 | CHECK_ORDERED  | FREE, POD...; the others       | POD_CHECK; CLAIM_CHECK                |
@@ -51,7 +59,7 @@ class LedgerState(StrEnum):
     RESERVED = "reserved"
     POD = "pod"
     CLAIM = "claim"
-    CONFLICT = "conflict"
+    BOTH = "both"
     POD_CONTAINERS = "pod-containers"
     POD_CHECK = "pod-check"
     POD_PROCESSES = "pod-processes"
@@ -75,9 +83,11 @@ class LedgerEvent(StrEnum):
 
 
 _S, _E = LedgerState, LedgerEvent
-HAD_BY_CLAIM = frozenset((_S.RESERVED, _S.CLAIM, _S.CONFLICT, _S.CLAIM_CONTAINERS, _S.CLAIM_CHECK, _S.CLAIM_PROCESSES))
+HAD_BY_CLAIM = frozenset((_S.RESERVED, _S.CLAIM, _S.BOTH, _S.CLAIM_CONTAINERS, _S.CLAIM_CHECK, _S.CLAIM_PROCESSES))
 """States in which a claim has or had the device last."""
 _CONTAINERS = (_S.POD_CONTAINERS, _S.CLAIM_CONTAINERS)
+IN_USE = frozenset((_S.POD, _S.CLAIM, _S.BOTH, *_CONTAINERS))
+"""States of a shared device in which a further share of it can be reserved."""
 _CHECK = (_S.POD_CHECK, _S.CLAIM_CHECK)
 _PROCESSES = (_S.POD_PROCESSES, _S.CLAIM_PROCESSES)
 
@@ -85,15 +95,15 @@ _PROCESSES = (_S.POD_PROCESSES, _S.CLAIM_PROCESSES)
 def _transitions(state: LedgerState) -> Mapping[LedgerEvent, LedgerState]:
     by_claim = state in HAD_BY_CLAIM
     found = {
-        _E.POD_TAKES: _S.CONFLICT if state is _S.CLAIM else _S.POD,
-        _E.CLAIM_TAKES: _S.CONFLICT if state is _S.POD else _S.CLAIM,
+        _E.POD_TAKES: _S.BOTH if state is _S.CLAIM else _S.POD,
+        _E.CLAIM_TAKES: _S.BOTH if state is _S.POD else _S.CLAIM,
         _E.CONTAINERS_RUN: _CONTAINERS[by_claim],
         _E.CHECK_ORDERED: _CHECK[by_claim],
         _E.FREED: _S.FREE,
     }
     if state is _S.FREE:
         found[_E.RESERVE] = _S.RESERVED
-    if state is _S.CONFLICT:
+    if state is _S.BOTH:
         found |= {_E.POD_LEAVES: _S.CLAIM, _E.CLAIM_LEAVES: _S.POD}
     if state in (*_CHECK, *_CONTAINERS):
         found[_E.PROCESS_FOUND] = _PROCESSES[by_claim]
@@ -136,7 +146,7 @@ class DeviceMoved(Value):
 
 def events(state: LedgerState, facts: LedgerFacts) -> tuple[LedgerEvent, ...]:
     """The events that lead from a state to what is known now, in order; none if it agrees."""
-    pod, claim = state in (_S.POD, _S.CONFLICT), state in (_S.CLAIM, _S.CONFLICT)
+    pod, claim = state in (_S.POD, _S.BOTH), state in (_S.CLAIM, _S.BOTH)
     found = []
     if facts.pod or facts.claim:
         steps = (

@@ -3,7 +3,8 @@
 The kubelet and the API server forget a pod that was deleted by force before its containers end. So every pod seen with
 a device is remembered here, by its UID, until a check finds no container of it on the node. Invariants: only such a
 check, or a person, removes a pod from this memory; a device that somebody has according to the sources is not pending,
-whoever had it before; a proof holds until a source names the pod again.
+whoever had it before; a proof holds until a source names the pod again. Pods that share a device have one share each:
+another share of the device waits for none of them, but theirs stay taken until their own containers have ended.
 
 A device that the plugin door gave out stays in that door's list for ``WAIT`` seconds, and as long as an Allocate that
 began within them waits; then the plugin door withholds it too, so that no later Allocate waits. Pure, and for the event
@@ -16,7 +17,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from node.ledger.ledger import Hold, HoldState, pending_owner, plugin_owner
 from node.rules import Door
-from node.values import Record, Value, record, value
+from node.sharing import Amounts, replica_id
+from node.values import Record, Value, record, replace, value
 
 WAIT = 5.0
 """Seconds that an Allocate waits for the containers of a device's previous pods: the kubelet admits no pod meanwhile.
@@ -37,6 +39,10 @@ class Tenancy(Value):
     door: Door = Door.PLUGIN
     pod: str = ""
     """``namespace/name`` of the pod or claim, empty if unknown."""
+    share: str = ""
+    """The share of the device that it has or had, ``amounts`` and ``whole`` as in ``Hold``; empty for all of it."""
+    amounts: Amounts = ()
+    whole: Amounts = ()
 
     @property
     def words(self) -> str:
@@ -64,10 +70,12 @@ class Tenants:
     def __init__(self, remembered: Iterable[Tenancy] = ()) -> None:
         self.version = 0
         """Grows with every tenancy that comes or goes; the memory must then be saved."""
-        self._by_device: dict[str, dict[str, Tenancy]] = {}
+        self._by_device: dict[str, dict[tuple[str, str], Tenancy]] = {}
+        """By UID and share."""
         self._by_place: dict[str, set[str]] = {}
         """Devices by their own name and by the names of the devices they are parts of."""
-        self._held: frozenset[str] = frozenset()
+        self._held: frozenset[tuple[str, str]] = frozenset()
+        """Devices and shares."""
         self._waits: dict[str, _Wait] = {}
         """By UID, the pods that devices wait for."""
         self._proved: set[str] = set()
@@ -96,45 +104,55 @@ class Tenants:
 
         ``sure``: whether the sources are complete, so that a pod they do not name has given its device back.
         """
-        current: set[tuple[str, str]] = set()
-        devices = set()
+        current: set[tuple[str, str, str]] = set()
+        held_now = set()
         for hold in held:
             if hold.admin or hold.door is None:
                 continue
-            devices.add(hold.device)
+            # Of a share that nobody counts it is not known what its pod leaves to others.
+            share = hold.share if hold.amounts else ""
+            held_now.add((hold.device, share))
             for uid in hold.pods:
-                current.add((hold.device, uid))
+                current.add((hold.device, uid, share))
                 self._proved.discard(uid)
-                self._add(Tenancy(hold.device, uid, hold.within, hold.door, _pod(hold)))
-        self._held = frozenset(devices)
+                self._add(
+                    Tenancy(hold.device, uid, hold.within, hold.door, _pod(hold), share, hold.amounts, hold.whole)
+                )
+        self._held = frozenset(held_now)
         if not sure:
             return
-        over = {each.uid for each in self.all if (each.device, each.uid) not in current}
+        over = {each.uid for each in self.all if (each.device, each.uid, each.share) not in current}
         for uid in over:
             self._wait_for(uid, now, at)
         for uid in self._waits.keys() - over:
             del self._waits[uid]
 
-    def suspects(self, device: str, within: Collection[str]) -> frozenset[str]:
-        """Pods that may have the device, or one that overlaps it, because no check has proved that they are gone."""
+    def suspects(self, device: str, within: Collection[str], share: str = "") -> frozenset[str]:
+        """Pods that may have the device (or this share of it), or one that overlaps it: no check proved them gone."""
         if not self._by_place:
             return frozenset()
-        return frozenset(each.uid for each in self._overlapping(device, within))
+        return frozenset(each.uid for each in self._overlapping(device, within, share))
 
-    def pending(self, device: str, within: Collection[str]) -> Hold | None:
-        """The hold that keeps both doors from giving the device out, if there is one."""
-        return self.kept_by(self._waits.keys(), device, within) if self._waits else None
+    def pending(self, device: str, within: Collection[str], share: str = "") -> Hold | None:
+        """The hold that keeps both doors from giving the device, or this share of it, out, if there is one."""
+        return self.kept_by(self._waits.keys(), device, within, share) if self._waits else None
 
-    def kept_by(self, uids: Collection[str], device: str, within: Collection[str]) -> Hold | None:
+    def kept_by(self, uids: Collection[str], device: str, within: Collection[str], share: str = "") -> Hold | None:
         """The hold by which these pods keep the device; None if they have neither it nor anything that overlaps it."""
-        those = [each for each in self._overlapping(device, within) if each.uid in uids]
-        return self._hold([each for each in those if each.device == those[0].device], None) if those else None
+        those = [each for each in self._overlapping(device, within, share) if each.uid in uids]
+        if not those:
+            return None
+        first = those[0].device, those[0].share
+        return self._hold([each for each in those if (each.device, each.share) == first], None)
 
-    def _overlapping(self, device: str, within: Collection[str]) -> Iterator[Tenancy]:
+    def _overlapping(self, device: str, within: Collection[str], share: str) -> Iterator[Tenancy]:
         for place in (device, *within):
             for other in self._by_place.get(place, ()):
                 for each in self._by_device[other].values():
-                    if other == device or other in within or device in each.within:
+                    if other == device:
+                        if not share or not each.share or share == each.share:
+                            yield each
+                    elif other in within or device in each.within:
                         yield each
 
     def wait_until(self, uids: Iterable[str], now: float, at: float) -> float:
@@ -179,24 +197,35 @@ class Tenants:
         return _listed(waiting)
 
     def wanted(self, now: float) -> Mapping[str, Hold]:
-        """The holds, by device, of devices that are pending release and that no source shows with anybody."""
+        """The holds of devices and shares that are pending release and that no source shows with anybody.
+
+        By device, or ``<device>::<share>``.
+        """
         found = {}
         for device, tenancies in self._by_device.items():
-            waiting = [each for each in tenancies.values() if each.uid in self._waits]
-            if waiting and device not in self._held:
+            shares: dict[str, list[Tenancy]] = {}
+            for each in tenancies.values():
+                if each.uid in self._waits:
+                    shares.setdefault(each.share, []).append(each)
+            for share, waiting in shares.items():
+                if not self._held.isdisjoint(((device, ""), (device, share))):
+                    continue
                 patient = all(each.door is Door.PLUGIN and self._is_young(each.uid, now) for each in waiting)
-                found[device] = self._hold(waiting, Door.PLUGIN if patient else None)
+                found[replica_id(device, share)] = self._hold(waiting, Door.PLUGIN if patient else None)
         return found
 
     def _hold(self, tenancies: list[Tenancy], door: Door | None) -> Hold:
-        device = tenancies[0].device
+        device, share = tenancies[0].device, tenancies[0].share
         return Hold(
             device,
             door,
             f"containers of {_listed(tenancies)} still run, though their pod was deleted",
             min((self._waits[each.uid].at for each in tenancies if each.uid in self._waits), default=0.0),
-            owner=plugin_owner(device) if door is Door.PLUGIN else pending_owner(device),
+            owner=plugin_owner(device, share) if door is Door.PLUGIN else pending_owner(device, share),
+            share=share,
             within=tenancies[0].within,
+            amounts=tenancies[0].amounts,
+            whole=tenancies[0].whole,
             state=HoldState.PENDING_RELEASE,
         )
 
@@ -211,19 +240,25 @@ class Tenants:
 
     def _add(self, tenancy: Tenancy) -> None:
         tenancies = self._by_device.setdefault(tenancy.device, {})
-        before = tenancies.get(tenancy.uid)
-        if before == tenancy or (before is not None and not tenancy.pod):
+        key = tenancy.uid, tenancy.share
+        before = tenancies.get(key)
+        if before is not None and not tenancy.pod:
+            tenancy = replace(before, amounts=tenancy.amounts, whole=tenancy.whole)
+        if before == tenancy:
             return
         if before is None:
             self.version += 1
-        tenancies[tenancy.uid] = tenancy
+            # By the rules of the moment a pod has shares of a device or all of it, never both.
+            for other in [each for each in tenancies if each[0] == tenancy.uid and bool(each[1]) != bool(key[1])]:
+                del tenancies[other]
+        tenancies[key] = tenancy
         for place in (tenancy.device, *tenancy.within):
             self._by_place.setdefault(place, set()).add(tenancy.device)
 
     def _remove(self, tenancy: Tenancy) -> None:
         self.version += 1
         tenancies = self._by_device[tenancy.device]
-        del tenancies[tenancy.uid]
+        del tenancies[tenancy.uid, tenancy.share]
         if tenancies:
             return
         del self._by_device[tenancy.device]

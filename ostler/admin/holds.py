@@ -167,7 +167,7 @@ def _hold(hold: Hold) -> agent_pb2.Hold:
 
 
 def _shown(offer: Offer) -> dict[str, OfferedDevice]:
-    return {item.device.name: item for resource in offer.resources for item in resource.devices}
+    return {item.device.name: item for resource in offer.resources for item in resource.distinct}
 
 
 def _withheld(

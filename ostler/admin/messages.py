@@ -34,7 +34,7 @@ def devices_message(snapshot: Snapshot, offer: Offer, second: Offer = Offer()) -
         else:
             resource, item = shown
             entry.door, entry.resource = resource.rule.door.value, resource.resource
-            entry.offered_id = item.id if resource.rule.door.has(Door.PLUGIN) else device.name
+            entry.offered_id = item.device_id if resource.rule.door.has(Door.PLUGIN) else device.name
             entry.offered_as, entry.offer_reason = _word(item), item.reason
             if resource.rule.door is Doors.BOTH:
                 entry.claims_as = "" if at_claims is None else _word(at_claims[1])
@@ -44,7 +44,7 @@ def devices_message(snapshot: Snapshot, offer: Offer, second: Offer = Offer()) -
 
 
 def _shown(offer: Offer) -> dict[str, tuple[ResourceOffer, OfferedDevice]]:
-    return {item.device.name: (resource, item) for resource in offer.resources for item in resource.devices}
+    return {item.device.name: (resource, item) for resource in offer.resources for item in resource.distinct}
 
 
 def _word(item: OfferedDevice) -> str:

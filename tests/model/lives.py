@@ -79,7 +79,7 @@ def _expected(state: LedgerState) -> tuple[set[str], ...]:
         LedgerState.RESERVED: ({"reserved"},),
         LedgerState.POD: ({by_pod},),
         LedgerState.CLAIM: ({by_claim},),
-        LedgerState.CONFLICT: ({by_pod, by_claim},),
+        LedgerState.BOTH: ({by_pod, by_claim},),
         LedgerState.POD_CHECK: ({waits},),
         # It stays in the plugin door's list for some seconds.
         LedgerState.POD_CONTAINERS: ({waits}, {pending}),

@@ -16,7 +16,7 @@ FACTS = tuple(LedgerFacts(*each) for each in product((False, True), repeat=6))
 HELD = {
     LedgerState.POD: (True, False),
     LedgerState.CLAIM: (False, True),
-    LedgerState.CONFLICT: (True, True),
+    LedgerState.BOTH: (True, True),
 }
 TAKING = (LedgerEvent.POD_TAKES, LedgerEvent.CLAIM_TAKES)
 
