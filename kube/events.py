@@ -45,6 +45,19 @@ class Writes(Protocol):
         """Merge into an object."""
 
 
+class PostingObserver(Protocol):
+    """Takes figures; its calls come from several threads, but never two of one kind at once."""
+
+    def posted(self, events: int) -> None:
+        """The API server has taken so many more."""
+
+    def dropped(self, events: int) -> None:
+        """So many more were given up: too many waited, or the API server refused them."""
+
+    def failed(self) -> None:
+        """An attempt to post failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The object that events are about. ``namespace``: of the events, ``default`` for objects that have none."""
@@ -120,13 +133,13 @@ class _Bucket:
 class EventPoster:
     """Posts events on one object; ``run`` is the body of a thread, everything else is for any thread.
 
-    ``component`` and ``instance`` say who reports. Counters only grow: ``posted`` and ``dropped`` count events,
-    ``failed`` attempts. ``failing``: why the last attempt failed, empty when it worked.
+    ``component`` and ``instance`` say who reports. ``failing``: why the last attempt failed, empty when it worked.
     """
 
     def __init__(
         self,
         subject: Subject,
+        observer: PostingObserver,
         *,
         component: str,
         instance: str,
@@ -137,6 +150,7 @@ class EventPoster:
         policy: BackoffPolicy = BackoffPolicy(first=1.0, most=60.0),  # noqa: B008 - frozen
     ) -> None:
         self._subject = subject
+        self._observer = observer
         self._component = component
         self._instance = instance
         self._unique = unique
@@ -147,9 +161,6 @@ class EventPoster:
         self._waiting: OrderedDict[_Key, _Pending] = OrderedDict()
         self._known: OrderedDict[_Key, _Posted] = OrderedDict()
         self._closed = False
-        self.posted = 0
-        self.dropped = 0
-        self.failed = 0
         self.failing = ""
 
     def offer(self, kind: str, reason: str, message: str, at: float) -> None:
@@ -176,7 +187,7 @@ class EventPoster:
             else:
                 self._backoff.reset()
                 self.failing = ""
-                self.posted += pending.count
+                self._observer.posted(pending.count)
 
     def _put(self, key: _Key, pending: _Pending, *, oldest: bool = False) -> None:
         """Let it wait; with the same event that waits already it becomes one."""
@@ -190,7 +201,7 @@ class EventPoster:
             return
         if len(self._waiting) >= self._limits.waiting:
             lost = pending if oldest else self._waiting.popitem(last=False)[1]
-            self.dropped += lost.count
+            self._observer.dropped(lost.count)
             if lost is pending:
                 return
         self._waiting[key] = pending
@@ -239,14 +250,14 @@ class EventPoster:
     def _failed(self, key: _Key, pending: _Pending, error: KubeError) -> None:
         if self._closed:
             return
-        self.failed += 1
+        self._observer.failed()
         if str(error) != self.failing:
             log.warning("an event cannot be posted", extra={"reason": key[1], "error": str(error)})
             self.failing = str(error)
         with self._changed:
             if isinstance(error, (BadRequest, Invalid, NotFound)):
                 # It would be refused for ever, and hold up all others.
-                self.dropped += pending.count
+                self._observer.dropped(pending.count)
                 return
             self._put(key, pending, oldest=True)
             wait = self._backoff.delay(error.retry_after if isinstance(error, RequestError) else None)

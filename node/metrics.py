@@ -52,6 +52,11 @@ class Counter(Metric):
         self.always = tuple(always) if labels and per != labels else ((),)
         self.counts: dict[Labels, int] = {} if per else dict.fromkeys(self.always, 0)
 
+    @property
+    def total(self) -> int:
+        """All series together."""
+        return sum(tuple(self.counts.values()))
+
     def add(self, *labels: str, by: int = 1) -> None:
         """Count ``by`` more."""
         self.counts[labels] = self.counts.get(labels, 0) + by

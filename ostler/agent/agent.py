@@ -222,7 +222,7 @@ class Agent:
             cdi_fault=shown.host.cdi_fault,
             scan_interval=self._inventory.max_interval,
             resources=self._doors.resources(),
-            events=dict(self._events.counts),
+            events=self._events.counts,
             live=self._health.live,
             node_events=self.node_events,
             dra=self._doors.dra_figures(),

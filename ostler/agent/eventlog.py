@@ -8,7 +8,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from node.events import Event, EventSink, EventType
+from node.events import Event, EventBus, EventSink, EventType
+from node.metrics import Counter
 
 log = logging.getLogger("ostler.events")
 
@@ -16,30 +17,25 @@ KEPT = 100
 
 
 class EventLog:
-    """An ``EventSink`` that keeps the last events."""
+    """An ``EventSink`` that keeps the last events, and publishes each as an ``Event`` on ``bus``."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._events: deque[Event] = deque(maxlen=KEPT)
-        self.counts: dict[tuple[str, str], int] = {}
-        self._listeners: list[Callable[[Event], None]] = []
+        self.counts = Counter("ostler_events", "Events reported in log and status.", ("type", "reason"))
+        self.bus = EventBus()
 
     def emit(self, kind: EventType, reason: str, message: str) -> None:
         """Keep, count and log an event."""
         event = Event(self._clock(), kind, reason, message)
         self._events.append(event)
-        self.counts[kind.value, reason] = self.counts.get((kind.value, reason), 0) + 1
+        self.counts.add(kind.value, reason)
         log.log(
             logging.WARNING if kind is EventType.WARNING else logging.INFO,
             "event",
             extra={"type": kind.value, "reason": reason, "event": message},
         )
-        for listener in self._listeners:
-            listener(event)
-
-    def subscribe(self, listener: Callable[[Event], None]) -> None:
-        """Hand every later event to ``listener`` as well; it must not block and must not raise."""
-        self._listeners.append(listener)
+        self.bus.publish(event)
 
     @property
     def recent(self) -> tuple[Event, ...]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from node.clocks import chance
 from node.events import Event, EventType
+from node.metrics import Counter
 from node.values import Value, value
 from ostler import __version__
 from ostler.agent.eventlog import EventLog
@@ -84,6 +85,29 @@ def node_events(settings: Settings, events: EventLog) -> NodeEvents | None:
     return NodeEvents(settings, events, surroundings) if events_wanted(settings, surroundings) else None
 
 
+class NodeEventMetrics:
+    """What becomes of the events; see ``kube.events.PostingObserver``."""
+
+    def __init__(self) -> None:
+        self.taken = Counter("ostler_node_events_posted", "Events that the API server has taken.")
+        self.given_up = Counter(
+            "ostler_node_events_dropped", "Events that were given up: too many waited, or the API server refused them."
+        )
+        self.failures = Counter("ostler_node_events_failures", "Attempts to post an event that failed.")
+
+    def posted(self, events: int) -> None:
+        """The API server has taken so many more."""
+        self.taken.add(by=events)
+
+    def dropped(self, events: int) -> None:
+        """So many more were given up."""
+        self.given_up.add(by=events)
+
+    def failed(self) -> None:
+        """An attempt failed."""
+        self.failures.add()
+
+
 class NodeEvents:
     """Posts an ``EventLog``'s events until cancelled; made on the agent's loop, for settings that want it."""
 
@@ -95,21 +119,7 @@ class NodeEvents:
         self._poster: EventPoster | None = None
         self._api: Client | None = None
         self._waiting_for = "the API server has not answered yet"
-
-    @property
-    def posted(self) -> int:
-        """Events that the API server has, in all."""
-        return 0 if self._poster is None else self._poster.posted
-
-    @property
-    def dropped(self) -> int:
-        """Events that were given up: too many waited, or the API server refused them."""
-        return 0 if self._poster is None else self._poster.dropped
-
-    @property
-    def failed(self) -> int:
-        """Attempts to post that failed."""
-        return 0 if self._poster is None else self._poster.failed
+        self.metrics = NodeEventMetrics()
 
     @property
     def failing(self) -> str:
@@ -127,7 +137,7 @@ class NodeEvents:
         poster = self._poster = await asyncio.to_thread(self._made_poster)
         for event in self._events.recent:
             self._take(event)
-        self._events.subscribe(self._take)
+        self._events.bus.subscribe(Event, self._take)
 
         def work() -> None:
             try:
@@ -157,7 +167,7 @@ class NodeEvents:
         from kube.events import EventPoster, Subject
 
         name, random = self._settings.node_name, self._surroundings.random
-        return EventPoster(Subject.node(name), component=COMPONENT, instance=name, random=random)
+        return EventPoster(Subject.node(name), self.metrics, component=COMPONENT, instance=name, random=random)
 
     def _work(self, poster: EventPoster, loop: asyncio.AbstractEventLoop) -> None:
         """The thread: find the API server, wait until the Node is this machine, post."""

@@ -16,7 +16,7 @@ from node.health.state import HealthState
 from node.inventory.live.udev import EventState
 from node.inventory.model import Snapshot, SourceState
 from node.ledger.ledger import HoldState
-from node.metrics import Counter, Gauge, Known, Metric, Sample
+from node.metrics import Counter, Gauge, Known, Metric, Sample, metrics_of
 from node.offer import Offer
 from node.rules import Door
 from ostler import __version__
@@ -77,7 +77,7 @@ class Figures:
     cdi_fault: str
     scan_interval: float
     resources: tuple[ResourceStatus, ...]
-    events: dict[tuple[str, str], int]
+    events: Counter
     live: LiveHardware | None
     node_events: NodeEvents | None
     dra: DraFigures | None = None
@@ -106,21 +106,12 @@ def process(figures: Figures) -> Iterator[Metric]:
     yield _one("ostler_active", "1 for the instance that serves, 0 for a standby.", figures.role == "active")
     yield _one("ostler_ready", "1 when every resource with devices is registered; a standby is ready.", figures.ready)
     yield _one("ostler_quiesced", "1 while the driver is left alone so that it can be replaced.", figures.quiesced)
-    events = Counter("ostler_events", "Events reported in log and status.", ("type", "reason"))
-    for labels, count in figures.events.items():
-        events.add(*labels, by=count)
-    yield events
+    yield figures.events
 
 
 def node_events(poster: NodeEvents) -> Iterator[Metric]:
     """Whether people who look at the Node with kubectl learn what they must."""
-    yield _total("ostler_node_events_posted", "Events that the API server has taken.", poster.posted)
-    yield _total(
-        "ostler_node_events_dropped",
-        "Events that were given up: too many waited, or the API server refused them.",
-        poster.dropped,
-    )
-    yield _total("ostler_node_events_failures", "Attempts to post an event that failed.", poster.failed)
+    yield from metrics_of(poster.metrics)
     yield _one("ostler_node_events_failing", "1 while events cannot be posted on the Node.", bool(poster.failing))
 
 
@@ -132,19 +123,7 @@ def live(hardware: LiveHardware) -> Iterator[Metric]:
         ("source",),
         _states(EventState, hardware.state.value),
     )
-    counts = hardware.counts
-    yield _total("ostler_uevents", "Uevents received.", counts.uevents)
-    yield _total(
-        "ostler_uevent_overflows",
-        "Times that the kernel dropped uevents; each causes a full scan.",
-        counts.uevent_overflows,
-    )
-    yield _total("ostler_link_messages", "Notifications of rtnetlink received.", counts.link_messages)
-    yield _total(
-        "ostler_link_overflows", "Times that the kernel dropped notifications of rtnetlink.", counts.link_overflows
-    )
-    yield _total("ostler_polled_changes", "Changes found by polling what causes no event.", counts.polled_changes)
-    yield _total("ostler_hardware_wakeups", "Scans asked for because hardware may have changed.", counts.wakeups)
+    yield from hardware.metrics
 
 
 def inventory(figures: Figures) -> Iterator[Metric]:
@@ -367,13 +346,6 @@ def health(report: agent_pb2.ListHealthResponse) -> Iterator[Metric]:
 
 def _one(name: str, meaning: str, value: float) -> Gauge:
     return Gauge(name, meaning, samples=[((), value)])
-
-
-def _total(name: str, meaning: str, count: int) -> Counter:
-    """A counter that its part keeps as a plain number."""
-    made = Counter(name, meaning)
-    made.add(by=count)
-    return made
 
 
 def _counted(name: str, meaning: str, labels: tuple[str, ...], found: Iterable[tuple[str, ...]]) -> Gauge:

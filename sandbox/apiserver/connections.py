@@ -11,7 +11,7 @@ import logging
 import select
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -183,10 +183,10 @@ def encoded(body: Any) -> bytes:
 
 
 class Listener:
-    """`serve` is called with each connection, in a thread of its own."""
+    """Has `handler` answer the requests of each connection, in a thread of its own."""
 
-    def __init__(self, serve: Callable[[socket.socket, object], object]) -> None:
-        self._serve = serve
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
         self._holder = _bound(0)
         self.port: int = self._holder.getsockname()[1]
         self._lock = threading.Lock()
@@ -238,7 +238,7 @@ class Listener:
 
     def _converse(self, connection: socket.socket, address: object) -> None:
         try:
-            self._serve(connection, address)
+            Connection(connection, address, self._handler)
         except OSError:
             pass  # broken by the client, who knows
         finally:

@@ -36,13 +36,17 @@ _FIRST: Final = 990
 class Objects:
     """Thread-safe. `changed` is notified after each change, and may be used to wait for one."""
 
-    def __init__(self, catalogue: Catalogue, judge: Strategy, registrar: MetadataWriter) -> None:
+    def __init__(self, catalogue: Catalogue, strategy: Strategy, registrar: MetadataWriter) -> None:
         self.changed = threading.Condition(threading.RLock())
         self.catalogue = catalogue
         self.history = History()
-        self.judge = judge
+        self._strategy = strategy
         self._registrar = registrar
         self._stored: dict[str, dict[tuple[str, str], Json]] = {kind.plural: {} for kind in catalogue.kinds()}
+
+    def use(self, strategy: Strategy) -> None:
+        """Judge new objects and changes by this strategy from now on."""
+        self._strategy = strategy
 
     def get(self, kind: ServedKind, namespace: str, name: str) -> Json:
         """Return the object. Raises StatusError (404)."""
@@ -65,7 +69,7 @@ class Objects:
         if metadata.get("resourceVersion"):
             raise refusals.internal("resourceVersion should not be set on objects to be created")
         with self.changed:
-            new = self.judge.created(kind, resource, now=self._registrar.now(), admin=self._admin(namespace))
+            new = self._strategy.created(kind, resource, now=self._registrar.now(), admin=self._admin(namespace))
             name = self._free_name(kind, namespace, new["metadata"])
             if (namespace, name) in self._stored[kind.plural]:
                 raise refusals.exists(kind, name)
@@ -81,9 +85,9 @@ class Objects:
             self._check_update(kind, old, wanted)
             admin = self._admin(namespace)
             if part == "status":
-                new = self.judge.status_updated(kind, wanted, old, admin=admin)
+                new = self._strategy.status_updated(kind, wanted, old, admin=admin)
             else:
-                new = self.judge.updated(kind, wanted, old, now=self._registrar.now(), admin=admin)
+                new = self._strategy.updated(kind, wanted, old, now=self._registrar.now(), admin=admin)
             named = self._registrar.changed(kind, new, old)
             if lifecycle.over(named):
                 last = self._remove(kind, named, old, dry_run)

@@ -170,8 +170,9 @@ class RequestLog:
         """Write down a request that has arrived."""
         kind = route.kind.plural
         query = dict(route.query)
-        asked = LoggedRequest(route.verb, kind, route.part, route.version, route.namespace, route.name, query, body)
-        asked.user_agent = user_agent
+        asked = LoggedRequest(
+            route.verb, kind, route.part, route.version, route.namespace, route.name, query, body, user_agent
+        )
         with self._changed:
             self._all.append(asked)
             self._changed.notify_all()
@@ -224,7 +225,7 @@ class ApiServer:
         self._objects = Objects(catalogue, Strategy(gates), MetadataWriter(clock, random or Random()))  # noqa: S311 - names
         self._watches = Watches(bookmarks)
         self._answers = Answers(self._objects, self._watches)
-        self._listener = Listener(lambda connection, address: Connection(connection, address, self))
+        self._listener = Listener(self)
         self.store = Store(self._objects)
         """The objects, for other actors beside the client under test."""
         self.requests = RequestLog()
@@ -265,8 +266,7 @@ class ApiServer:
     def close_watches(self, *, expired: bool = False) -> None:
         """End all watches: without an error, as a server does that ends; `expired`: with an ERROR event of 410."""
         with self._objects.changed:
-            self._watches.farewell = refusals.expired("The resourceVersion is too old") if expired else None
-            self._watches.closed += 1
+            self._watches.close(refusals.expired("The resourceVersion is too old") if expired else None)
             self._objects.changed.notify_all()
 
     def forget_history(self) -> None:
@@ -277,7 +277,7 @@ class ApiServer:
 
     def gates(self, gates: Gates) -> None:
         """Have other features from now on, as a server that was begun again; what is stored stays."""
-        self._objects.judge = Strategy(gates)
+        self._objects.use(Strategy(gates))
 
     def kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this server; return its path."""

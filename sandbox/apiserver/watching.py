@@ -43,6 +43,11 @@ class Watches:
     closed: int = 0
     farewell: StatusError | None = None
 
+    def close(self, farewell: StatusError | None) -> None:
+        """End the watches that there are, with this error or with none."""
+        self.farewell = farewell
+        self.closed += 1
+
 
 class Watch:
     """Make it, then iterate. Raises StatusError (422, 500) when made, for parameters that cannot be read."""

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,9 +22,45 @@ from tests.kube.server import Answer, ApiServer, Asked, refused
 EVENTS = "/api/v1/namespaces/default/events"
 
 
-def poster(limits: EventLimits | None = None, monotonic: Callable[[], float] = time.monotonic) -> EventPoster:
+class CountedPoster(EventPoster):
+    """A poster that is its own observer."""
+
+    def __init__(self, subject: Subject, **options: Any) -> None:
+        self.figures = Figures()
+        super().__init__(subject, self.figures, **options)
+
+    @property
+    def posted(self) -> int:
+        return self.figures.total_posted
+
+    @property
+    def dropped(self) -> int:
+        return self.figures.total_dropped
+
+    @property
+    def failed(self) -> int:
+        return self.figures.total_failed
+
+
+class Figures:
+    """What an observer was told, added up."""
+
+    def __init__(self) -> None:
+        self.total_posted = self.total_dropped = self.total_failed = 0
+
+    def posted(self, events: int) -> None:
+        self.total_posted += events
+
+    def dropped(self, events: int) -> None:
+        self.total_dropped += events
+
+    def failed(self) -> None:
+        self.total_failed += 1
+
+
+def poster(limits: EventLimits | None = None, monotonic: Callable[[], float] = time.monotonic) -> CountedPoster:
     names = (f"{number:016x}" for number in itertools.count())
-    return EventPoster(
+    return CountedPoster(
         Subject.node("worker-1"),
         component="ostler",
         instance="worker-1",
@@ -38,11 +75,11 @@ def poster(limits: EventLimits | None = None, monotonic: Callable[[], float] = t
 class Running:
     """Posts in a thread; ``client`` is a real one or a recorder."""
 
-    def __init__(self, made: EventPoster, client: object) -> None:
+    def __init__(self, made: CountedPoster, client: object) -> None:
         self.poster = made
         self._thread = threading.Thread(target=made.run, args=(client,))
 
-    def __enter__(self) -> EventPoster:
+    def __enter__(self) -> CountedPoster:
         self._thread.start()
         return self.poster
 
@@ -257,7 +294,7 @@ def test_an_event_that_is_refused_for_good_does_not_hold_up_others(
 
 def test_closing_ends_a_long_wait(recorder: Recorder) -> None:
     recorder.faults = [Unreachable("POST", EVENTS, "away", sent=False)]
-    events = EventPoster(
+    events = CountedPoster(
         Subject.node("a"),
         component="c",
         instance="a",
@@ -271,7 +308,7 @@ def test_closing_ends_a_long_wait(recorder: Recorder) -> None:
 
 def test_long_texts_and_names_are_cut_to_what_is_accepted(recorder: Recorder) -> None:
     name = "a" * 235 + "." + "b" * 17
-    events = EventPoster(Subject.node(name), component="c", instance=name, random=lambda: 0.5)
+    events = CountedPoster(Subject.node(name), component="c", instance=name, random=lambda: 0.5)
     events.offer("Warning", "R" * 200, "m" * 5000, 0.0)
     with Running(events, recorder):
         until(lambda: events.posted == 1)
@@ -287,7 +324,7 @@ def test_long_texts_and_names_are_cut_to_what_is_accepted(recorder: Recorder) ->
 
 def test_names_differ_from_process_to_process(recorder: Recorder) -> None:
     for _ in range(2):
-        events = EventPoster(Subject.node("n"), component="c", instance="n", random=lambda: 0.5)
+        events = CountedPoster(Subject.node("n"), component="c", instance="n", random=lambda: 0.5)
         events.offer("Warning", "A", "text", 0.0)
         with Running(events, recorder):
             until(lambda made=events: made.posted == 1)  # type: ignore[misc]
@@ -349,7 +386,9 @@ def test_one_that_fails_while_others_fill_its_place_is_dropped() -> None:
 def test_waits_are_short_again_once_it_has_worked(recorder: Recorder) -> None:
     policy = BackoffPolicy(first=0.001, most=600.0)
     many = EventLimits(burst=100)
-    events = EventPoster(Subject.node("a"), component="c", instance="a", random=lambda: 0.5, policy=policy, limits=many)
+    events = CountedPoster(
+        Subject.node("a"), component="c", instance="a", random=lambda: 0.5, policy=policy, limits=many
+    )
     with Running(events, recorder):
         for number in range(20):
             recorder.faults = [Unreachable("POST", EVENTS, "away", sent=False)]
@@ -361,7 +400,7 @@ def test_waits_are_short_again_once_it_has_worked(recorder: Recorder) -> None:
 def test_the_wait_that_a_busy_server_asks_for_is_kept(recorder: Recorder) -> None:
     recorder.faults = [refusal("POST", EVENTS, 429, "TooManyRequests", "busy", retry_after=300.0)]
     policy = BackoffPolicy(first=0.001, most=0.001, longest=300.0)
-    events = EventPoster(Subject.node("a"), component="c", instance="a", random=lambda: 0.5, policy=policy)
+    events = CountedPoster(Subject.node("a"), component="c", instance="a", random=lambda: 0.5, policy=policy)
     with Running(events, recorder):
         events.offer("Warning", "A", "text", 0.0)
         until(lambda: events.failed == 1)

@@ -31,8 +31,8 @@ from node.inventory.live.udev import EventState, Reach, UdevStream, Uevent, Ueve
 from node.inventory.live.uevents import Relevance, UeventMonitor
 from node.inventory.model import NIC_KINDS, Snapshot, SourceState, SourceStatus
 from node.inventory.source import HardwareHint, ScanWanted
+from node.metrics import Counter, Metric, metrics_of
 from node.rules import Rule, rule_for
-from node.values import Value, value
 
 log = logging.getLogger("ostler.live")
 
@@ -40,20 +40,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
 """Seconds before a failed part is tried again."""
 _WELL = 10.0
 """Seconds of running after which a part counts as well and its pauses begin anew."""
-
-
-@value
-class LiveCounts(Value):
-    """Counters for metrics; they only grow."""
-
-    uevents: int
-    uevent_overflows: int
-    link_messages: int
-    link_overflows: int
-    polled_changes: int
-    wakeups: int
-    sweeps: int = 0
-    looks: int = 0
 
 
 class LivePart(Protocol):
@@ -130,18 +116,15 @@ class LiveHardware:
         return self._uevents.state
 
     @property
-    def counts(self) -> LiveCounts:
-        """What was counted so far."""
-        return LiveCounts(
-            uevents=self._uevents.events,
-            uevent_overflows=self._uevents.overflows,
-            link_messages=self._links.messages,
-            link_overflows=self._links.overflows,
-            polled_changes=self._polls.changes,
-            wakeups=self._wakeups.count,
-            sweeps=self._sweeps.count,
-            looks=self._health.looks,
-        )
+    def metrics(self) -> tuple[Metric, ...]:
+        """What the parts count."""
+        parts = self._uevents, self._links, self._polls, self._wakeups
+        return tuple(metric for part in parts for metric in metrics_of(part))
+
+    @property
+    def swept(self) -> bool:
+        """Whether all devices were looked at once."""
+        return self._sweeps.count > 0
 
     def observe(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
         """Use these devices and rules from now on; call it before ``run``, and whenever either changes.
@@ -207,7 +190,7 @@ class LiveHardware:
         return self._uevents.state is EventState.POLLING or bool(self._uevents.missed)
 
     def _news(self) -> tuple[int, int] | None:
-        return None if self._without_uevents() else (self._uevents.events, self._uevents.overflows)
+        return None if self._without_uevents() else (self._uevents.events.total, self._uevents.overflows.total)
 
     async def _supervise(self, part: LivePart) -> None:
         loop = asyncio.get_running_loop()
@@ -257,7 +240,7 @@ class Wakeups:
         self._first = 0.0
         self._last = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self.count = 0
+        self.count = Counter("ostler_hardware_wakeups", "Scans asked for because hardware may have changed.")
 
     def hint(self) -> None:
         """Something may have changed."""
@@ -281,5 +264,5 @@ class Wakeups:
             self._timer = loop.call_at(at, self._due)
             return
         self._timer = None
-        self.count += 1
+        self.count.add()
         self._bus.publish(ScanWanted())

@@ -36,6 +36,7 @@ from node.inventory.network.rtnetlink import (
     parse_link,
 )
 from node.inventory.source import HardwareHint
+from node.metrics import Counter
 
 log = logging.getLogger("ostler.live")
 
@@ -131,7 +132,7 @@ class LinkTable:
 class LinkMonitor:
     """Publishes ``HardwareHint`` when a link that ``counts``, its addresses or a default route through it change.
 
-    ``messages``, ``hints`` and ``overflows`` count; ``listening`` is False while notifications cannot be had.
+    ``messages`` and ``overflows`` are metrics, ``hints`` counts. ``listening`` is False while the kernel sends nothing.
     """
 
     name = "links"
@@ -151,9 +152,9 @@ class LinkMonitor:
         self._socket: RouteSocket | None = None
         self._ended: asyncio.Future[None] | None = None
         self.listening = False
-        self.messages = 0
+        self.messages = Counter("ostler_link_messages", "Notifications of rtnetlink received.")
         self.hints = 0
-        self.overflows = 0
+        self.overflows = Counter("ostler_link_overflows", "Times that the kernel dropped notifications of rtnetlink.")
 
     async def run(self) -> None:
         """Listen until cancelled; raises NetlinkError and OSError when the socket breaks."""
@@ -211,7 +212,7 @@ class LinkMonitor:
             messages = netlink.notifications()
             if not messages:
                 return
-            self.messages += len(messages)
+            self.messages.add(by=len(messages))
             # Each is looked at, whatever the others say: the table has to stay right.
             changes = [self._table.changes(kind, payload) for kind, payload in messages]
             if any(changes):
@@ -219,9 +220,10 @@ class LinkMonitor:
                 self._bus.publish(HardwareHint())
 
     def _overflowed(self) -> None:
-        self.overflows += 1
-        level = logging.WARNING if self.overflows == 1 else logging.DEBUG
-        log.log(level, "link changes were lost, everything is looked at again", extra={"overflows": self.overflows})
+        self.overflows.add()
+        overflows = self.overflows.total
+        level = logging.WARNING if overflows == 1 else logging.DEBUG
+        log.log(level, "link changes were lost, everything is looked at again", extra={"overflows": overflows})
 
 
 def _tables() -> tuple[tuple[Link, ...], tuple[Address, ...]]:

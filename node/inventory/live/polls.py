@@ -15,6 +15,7 @@ from contextlib import suppress
 from node.clocks import until_tick
 from node.events import EventBus
 from node.inventory.live.signatures import Signature
+from node.metrics import Counter
 from node.values import Value, value
 
 INTERVAL = 0.9
@@ -55,7 +56,7 @@ class Polls:
         self._last: list[Hashable] = []
         self._reading_since: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.changes = 0
+        self.changes = Counter("ostler_polled_changes", "Changes found by polling what causes no event.")
         self.count = 0
 
     @property
@@ -116,5 +117,5 @@ class Polls:
         return any(old is not None and new is not None and old != new for old, new in zip(last, now, strict=False))
 
     def _tell(self) -> None:
-        self.changes += 1
+        self.changes.add()
         self._bus.publish(PolledChange())

@@ -20,6 +20,7 @@ from node.inventory.live.udev import EventState, Reach, UdevStream, Uevent, Ueve
 from node.inventory.source import HardwareHint
 from node.inventory.sysfs.files import inode_of
 from node.inventory.vendors import VENDORS
+from node.metrics import Counter
 from node.values import replace
 
 log = logging.getLogger("ostler.live")
@@ -32,7 +33,7 @@ class UeventMonitor:
     """Publishes every ``Uevent`` that is ``relevant`` on ``bus``, and a ``HardwareHint`` after it.
 
     ``open_stream`` is called in a worker thread. ``state``, ``missed`` and
-    ``hint`` say what is heard and what would better it; ``events``, ``hints`` and ``overflows`` count.
+    ``hint`` say what is heard and what would better it; ``events`` and ``overflows`` are metrics, ``hints`` counts.
     """
 
     name = "uevents"
@@ -55,9 +56,11 @@ class UeventMonitor:
         self.state = EventState.POLLING
         self.missed = ""
         self.hint = ""
-        self.events = 0
+        self.events = Counter("ostler_uevents", "Uevents received.")
         self.hints = 0
-        self.overflows = 0
+        self.overflows = Counter(
+            "ostler_uevent_overflows", "Times that the kernel dropped uevents; each causes a full scan."
+        )
 
     async def run(self) -> None:
         """Listen until cancelled; raises UeventsUnavailable, and what the stream raises when it breaks."""
@@ -123,16 +126,17 @@ class UeventMonitor:
                 return
             if event is None:
                 return
-            self.events += 1
+            self.events.add()
             if self._relevant(event):
                 self.hints += 1
                 self._bus.publish(event)
                 self._bus.publish(HardwareHint())
 
     def _overflowed(self) -> None:
-        self.overflows += 1
-        level = logging.WARNING if self.overflows == 1 else logging.DEBUG
-        log.log(level, "uevents were lost, everything is looked at again", extra={"overflows": self.overflows})
+        self.overflows.add()
+        overflows = self.overflows.total
+        level = logging.WARNING if overflows == 1 else logging.DEBUG
+        log.log(level, "uevents were lost, everything is looked at again", extra={"overflows": overflows})
         self._bus.publish(HardwareHint())
 
 

@@ -63,8 +63,8 @@ async def test_it_wakes_once_when_it_begins_and_soon_after_an_event(tmp_path: Pa
             SourceState.OK,
             "from udev, rtnetlink and polls",
         )
-        assert hardware.counts.uevents == 20
-        assert hardware.counts.wakeups == 2
+        assert hardware._uevents.events.total == 20
+        assert hardware._wakeups.count.total == 2
         assert hardware.state is EventState.UDEV
 
 
@@ -112,7 +112,7 @@ async def test_what_is_seen_of_health_is_told_before_anybody_is_woken(tmp_path: 
     device = gpu()
     hardware.observe(snapshot(device), CARING)
     async with background(hardware.run()):
-        await eventually(lambda: hardware.state is EventState.UDEV and hardware.counts.sweeps >= 1)
+        await eventually(lambda: hardware.state is EventState.UDEV and hardware.swept)
         await eventually(lambda: Look("sysfs", 7.0, {device.name: ()}) in told)
         told.clear()
         stream.give(Uevent("unbind", "pci", f"/sys/devices/pci0000:80/{device.pci_address}"))
@@ -147,7 +147,7 @@ async def test_ports_are_asked_often_only_where_nics_are_offered(tmp_path: Path)
 
 async def test_where_nobody_judges_health_nothing_is_swept(tmp_path: Path) -> None:
     async with live(tmp_path, FakeStream()) as (hardware, _):
-        assert hardware.counts.sweeps == 0
+        assert not hardware.swept
         assert hardware._sweeps not in hardware._parts
 
 

@@ -178,7 +178,7 @@ async def test_a_difference_is_a_hint_on_the_loop() -> None:
         value = 2
         await eventually(lambda: hints)
         assert hints == [threading.current_thread().name]
-        assert polls.changes == 1
+        assert polls.changes.total == 1
 
 
 async def test_a_stand_in_is_read_only_while_it_is_needed() -> None:

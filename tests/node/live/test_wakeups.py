@@ -29,7 +29,7 @@ def wakeups_for(gaps: list[float], quiet: float = 0.05, longest: float = 0.25) -
             hinted.append(loop.time())
             wakeups.hint()
         await asyncio.sleep(10)
-        assert wakeups.count == len(woken)
+        assert wakeups.count.total == len(woken)
 
     run_in_virtual_time(main())
     return hinted, woken

@@ -28,7 +28,7 @@ async def watch(buffer: int, moved: bool) -> None:
     down = False
 
     def show() -> None:
-        counts = {"looks": health.looks, "messages": monitor.messages, "overflows": monitor.overflows}
+        counts = {"looks": health.looks, "messages": monitor.messages.total, "overflows": monitor.overflows.total}
         print(json.dumps({"down": down, **counts}), flush=True)
 
     def looked(look: Look) -> None:

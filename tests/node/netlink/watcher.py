@@ -41,9 +41,9 @@ async def watch(counts: bool, buffer: int) -> None:
             "links": {link.name: ("up " if link.up else "down ") + (link.master or "") for link in facts.links},
             "addresses": [f"{each.interface} {each.address}" for each in facts.addresses],
             "routes": [f"{each.interface} {each.family} {each.metric}" for each in facts.default_routes],
-            "wakeups": wakeups.count,
-            "messages": monitor.messages,
-            "overflows": monitor.overflows,
+            "wakeups": wakeups.count.total,
+            "messages": monitor.messages.total,
+            "overflows": monitor.overflows.total,
         }
         print(json.dumps(shown), flush=True)
     await running

@@ -50,7 +50,7 @@ async def watch(address: str | None) -> None:
             group.create_task(inventory.run())
             await inventory.first.wait()
         group.create_task(live.run())
-        while live.state is EventState.POLLING or not live.counts.sweeps:
+        while live.state is EventState.POLLING or not live.swept:
             await asyncio.sleep(0.01)
         tell({"listening": live.state})
 

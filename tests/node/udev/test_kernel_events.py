@@ -62,9 +62,12 @@ async def test_a_burst_leads_to_a_handful_of_scans() -> None:
         before = watcher.latest
         await asyncio.to_thread(burst)
         shown = await watcher.writes(
-            lambda shown: shown.get("counts", {}).get("uevents", 0) >= before["counts"]["uevents"] + BURST, within=10
+            lambda shown: (
+                shown.get("counts", {}).get("ostler_uevents", 0) >= before["counts"]["ostler_uevents"] + BURST
+            ),
+            within=10,
         )
-        assert shown["counts"]["uevent_overflows"] == 0
+        assert shown["counts"]["ostler_uevent_overflows"] == 0
         assert shown["scans"] - before["scans"] <= 5
 
 
@@ -73,8 +76,8 @@ async def test_lost_events_are_counted_and_end_in_the_right_picture() -> None:
         before = watcher.latest
         with watcher.held():
             burst()
-        shown = await watcher.writes(lambda shown: shown.get("counts", {}).get("uevent_overflows", 0) >= 1)
-        assert shown["counts"]["uevents"] - before["counts"]["uevents"] < BURST
+        shown = await watcher.writes(lambda shown: shown.get("counts", {}).get("ostler_uevent_overflows", 0) >= 1)
+        assert shown["counts"]["ostler_uevents"] - before["counts"]["ostler_uevents"] < BURST
         assert shown["scans"] - before["scans"] <= 5
         # Listening goes on.
         scans = shown["scans"]

@@ -109,5 +109,5 @@ async def test_pods_interfaces_are_no_reason_to_scan(bed: Bed, watcher: Machine)
         await bed.remove(path)
     await bed.add("pci", "0000:83:00.0", ROOT, **GPU)
     shown = await watcher.sees(lambda facts: "0000:83:00.0" in functions(facts))
-    assert shown["counts"]["uevents"] == before["uevents"] + 41
-    assert shown["counts"]["wakeups"] == before["wakeups"] + 1
+    assert shown["counts"]["ostler_uevents"] == before["ostler_uevents"] + 41
+    assert shown["counts"]["ostler_hardware_wakeups"] == before["ostler_hardware_wakeups"] + 1

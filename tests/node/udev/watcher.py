@@ -24,6 +24,7 @@ from node.inventory.live.hardware import LiveHardware
 from node.inventory.live.udev import EventState, Reach, UdevStream, Uevent
 from node.inventory.loop import Inventory
 from node.inventory.sysfs.source import SysfsSource
+from node.metrics import Counter
 from ostler.agent.edges import Edges
 
 _TELLING = threading.Lock()
@@ -49,7 +50,11 @@ class PrintingSource:
         return facts
 
     def told(self) -> dict[str, object]:
-        counts = dataclasses.asdict(self.hardware.counts) if self.hardware is not None else {}
+        counts = (
+            {each.name: each.total for each in self.hardware.metrics if isinstance(each, Counter)}
+            if self.hardware is not None
+            else {}
+        )
         return {"scans": self.reads, "counts": counts}
 
     def close(self) -> None:

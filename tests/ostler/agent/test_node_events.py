@@ -95,11 +95,11 @@ async def test_events_of_before_and_after_the_start_are_posted(cluster: Cluster)
     log = EventLog(lambda: 1_700_000_000.0)
     log.emit(EventType.WARNING, "ForeignPlugin", "nvidia.com/gpu is served by another plugin")
     async with running(cluster, log) as part:
-        await eventually(lambda: part.posted == 1)
+        await eventually(lambda: part.metrics.taken.total == 1)
         log.emit(EventType.NORMAL, "Quiesced", "the driver is left alone")
-        await eventually(lambda: part.posted == 2)
+        await eventually(lambda: part.metrics.taken.total == 2)
         assert part.reasons() == ()
-        assert (part.dropped, part.failed, part.failing) == (0, 0, "")
+        assert (part.metrics.given_up.total, part.metrics.failures.total, part.failing) == (0, 0, "")
         (thread,) = posting()
         assert thread.daemon, "a request on its way must not hold up the end of the process"
     await eventually(lambda: not posting(), "the thread ends with its part")
@@ -138,7 +138,7 @@ async def test_nothing_is_written_to_a_node_that_is_another_machine(cluster: Clu
         assert [event.reason for event in log.recent] == ["ForeignPlugin", "NodeNotOurs"], "told once, and only here"
         assert {asked.method for asked in cluster.server.asked} == {"GET"}
         cluster.node = {"machineID": "0123", "systemUUID": "AA-BB"}
-        await eventually(lambda: part.posted == 1)
+        await eventually(lambda: part.metrics.taken.total == 1)
     assert cluster.reasons == ["ForeignPlugin"]
 
 
@@ -152,7 +152,7 @@ async def test_a_node_and_a_kubeconfig_that_come_later_are_waited_for(cluster: C
         cluster.write()
         await eventually(lambda: 'nodes "worker-1" not found' in part.failing)
         cluster.node = {}
-        await eventually(lambda: part.posted == 1)
+        await eventually(lambda: part.metrics.taken.total == 1)
 
 
 async def test_a_missing_right_is_shown_and_the_end_is_prompt(cluster: Cluster) -> None:
@@ -165,7 +165,7 @@ async def test_a_missing_right_is_shown_and_the_end_is_prompt(cluster: Cluster) 
 
     cluster.server.respond = without_right
     async with running(cluster, log) as part:
-        await eventually(lambda: part.failed)
+        await eventually(lambda: part.metrics.failures.total)
         assert part.reasons() == (
             (
                 "events are not posted on the Node: POST /api/v1/namespaces/default/events: 403 Forbidden: "

@@ -7,6 +7,7 @@ from node.inventory.loop import ScanDone
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule, Selector
+from ostler.agent.eventlog import EventLog
 from ostler.metrics.counters import AgentMetrics
 from ostler.metrics.exposition import Exposition
 from ostler.metrics.figures import Figures
@@ -46,7 +47,7 @@ def scrape(metrics: AgentMetrics, *, devices: int, lost: int = 0, resources: int
         cdi_fault="",
         scan_interval=60.0,
         resources=tuple(statuses),
-        events={},
+        events=EventLog(lambda: 0.0).counts,
         live=None,
         node_events=None,
     )
