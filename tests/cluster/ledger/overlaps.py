@@ -1,4 +1,6 @@
-"""Devices that two pods have at the same moment, found by looking at running containers; it knows nothing of ostler.
+"""Devices that pods have more than all of at the same moment, found by looking at running containers.
+
+It knows nothing of ostler.
 
 Every 20 ms it looks at all processes that have a root file system other than the node's and lists the device files in
 it, so a container counts from the moment its ``/dev`` is made until its last process ends. What books, APIs or agents
@@ -7,7 +9,8 @@ say plays no part. It is a process of its own, so that a busy test does not make
     python -m tests.cluster.ledger.overlaps INIT CGROUP PATTERN   # prints one JSON document when its input ends
 
 ``INIT``: the pid of the node's first process. ``CGROUP``: the one that its containers are below. Containers of one pod
-share its host name; pods whose names are the same up to the last ``--`` are users of one claim, who may share.
+share its host name; pods whose names are the same up to the last ``--`` are users of one claim, who may share. A name
+that begins with a number and ``m-`` says how many thousandths of the device the pod asked for; others have all of it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -22,8 +26,6 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from re import Pattern
-from re import compile as pattern
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,12 +35,22 @@ EVERY = 0.02
 """Seconds between two looks."""
 
 
+_PORTION = re.compile(r"(\d+)m-")
+WHOLE = 1000
+
+
+def portion(pod: str) -> int:
+    """Thousandths of a device that the pod asked for."""
+    named = _PORTION.match(pod)
+    return int(named.group(1)) if named else WHOLE
+
+
 @dataclass(slots=True)
 class Overlap:
-    """Two pods had a device from ``began`` on (Unix seconds), for so long at least."""
+    """Pods had more than all of a device from ``began`` on (Unix seconds), for so long at least."""
 
     device: str
-    pods: tuple[str, str]
+    pods: tuple[str, ...]
     began: float
     seconds: float = 0.0
 
@@ -58,7 +70,7 @@ class Overlaps:
 
     def __init__(self) -> None:
         self.found: list[Overlap] = []
-        self._open: dict[tuple[str, str, str], Overlap] = {}
+        self._open: dict[tuple[str, tuple[str, ...]], Overlap] = {}
 
     def look(self, now: float, devices_of: Mapping[str, Iterable[str]]) -> None:
         """At this time the pods have these devices."""
@@ -66,14 +78,12 @@ class Overlaps:
         for pod, devices in devices_of.items():
             for device in devices:
                 pods.setdefault(device, set()).add(pod.rpartition("--")[0] or pod)
-        seen = {
-            (device, one, other) for device, those in pods.items() for one in those for other in those if one < other
-        }
+        seen = {(device, tuple(sorted(those))) for device, those in pods.items() if sum(map(portion, those)) > WHOLE}
         for key in self._open.keys() - seen:
             del self._open[key]
         for key in seen:
             if key not in self._open:
-                self._open[key] = Overlap(key[0], (key[1], key[2]), now)
+                self._open[key] = Overlap(*key, now)
                 self.found.append(self._open[key])
             self._open[key].seconds = now - self._open[key].began
 
@@ -81,7 +91,7 @@ class Overlaps:
 class Processes:
     """The containers' processes of one node; ``devices`` names the files that count."""
 
-    def __init__(self, init: int, cgroup: str, devices: Pattern[str]) -> None:
+    def __init__(self, init: int, cgroup: str, devices: re.Pattern[str]) -> None:
         self._cgroup = f":{cgroup}/"
         self._devices = devices
         self._outside = {_mounts(os.getpid()), _mounts(init)}
@@ -147,7 +157,7 @@ class Watcher:
 
 def main(init: int, cgroup: str, devices: str) -> None:
     """Look until the input ends, and tell what was seen."""
-    processes, overlaps = Processes(init, cgroup, pattern(devices)), Overlaps()
+    processes, overlaps = Processes(init, cgroup, re.compile(devices)), Overlaps()
     report = Report(overlaps.found, 0, 0.0, 0)
     pods: set[str] = set()
     last = time.time()
