@@ -15,6 +15,7 @@ from driver.names import Peer
 from node.inventory.model import Capacity, Device, DeviceKind
 from node.ledger.ledger import Hold
 from node.ledger.offer_context import OfferContext, by_place
+from node.offer import Cause
 from node.rules import Door, Doors, Rule, Selector
 from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing, SharingStrategy, fit_within, whole_amounts
 from node.values import replace
@@ -78,6 +79,25 @@ def test_a_claim_gets_the_memory_and_compute_that_it_asks_for() -> None:
     assert scheduler.allocate(wanting(memory="21Gi", compute="10")) is None
     assert scheduler.allocate(wanting(memory="20Gi", compute="91")) is None
     assert scheduler.allocate(wanting(memory="20Gi", compute="90")) is not None
+
+
+def test_what_pods_have_through_the_plugin_door_is_no_longer_there_for_claims() -> None:
+    (offered,) = shared(holds=(replica(0), replica(2)))
+    assert offered.healthy
+    scheduler = scheduling.Scheduler(scheduling.slices((offered,)))
+    assert [scheduler.allocate(wanting()) is not None for _ in range(3)] == [True, True, False]
+
+
+def test_a_device_without_a_share_left_has_a_taint() -> None:
+    (offered,) = shared(holds=tuple(replica(number) for number in range(4)))
+    assert (offered.healthy, offered.cause) == (False, Cause.OTHER_DOOR)
+    assert offered.reason == (
+        "pods have shares of it through the plugin door, which leave less compute and memory than a share takes"
+    )
+    published = slice_device(offered)
+    taints: Any = published["taints"]
+    assert [taint["key"] for taint in taints] == ["ostler.dev/other-door"]
+    assert scheduling.Scheduler(scheduling.slices((offered,))).allocate(wanting()) is None
 
 
 def test_other_capacities_of_a_shared_device_are_seen_and_not_consumed() -> None:
