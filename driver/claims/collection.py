@@ -17,10 +17,11 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 
 from driver.claims.allocation import still_here
 from driver.claims.book import ClaimBook
+from driver.claims.interfaces import ClaimPreparer
 from driver.claims.kubelet import KubeletClaims
 from driver.claims.model import ClaimError, ClaimReadForbidden, ClaimReference, Unavailable
 from driver.claims.record import ClaimRecord
@@ -31,10 +32,10 @@ log = logging.getLogger("ostler.claims")
 class Collector:
     """Looks now and then, and when it is poked; prepares again what ``prepare_again`` names."""
 
-    def __init__(self, book: ClaimBook, prepare: Callable[[ClaimReference], Awaitable[object]]) -> None:
+    def __init__(self, book: ClaimBook, claims: ClaimPreparer) -> None:
         self._to_rebuild: set[str] = set()
         self._book = book
-        self._prepare = prepare
+        self._claims = claims
         self._poked = asyncio.Event()
         self._told = ""
         self._waited_for: set[str] = set()
@@ -193,7 +194,7 @@ class Collector:
                 self._to_rebuild.discard(uid)
                 continue
             try:
-                await self._prepare(record.claim)
+                await self._claims.prepare(record.claim)
             except Unavailable as error:
                 log.info("claim is prepared again later", extra={"claim": str(record.claim), "reason": str(error)})
             except ClaimError as error:

@@ -1,8 +1,9 @@
-"""What the claim service is given: its options, and the interfaces of what it asks and of what it tells.
+"""The edges of the claim service: its options, what it does, and the interfaces of what it asks and of what it tells.
 
-``ClaimReader`` is the API server, reduced to one question. ``ClaimObserver`` counts. ``StepObserver`` hears of the
-places between two steps of preparing and releasing a claim, so that tests can end the process at each of them: what is
-on the disk differs from one place to the next, and a restart must find its way from each of them.
+``ClaimPreparer`` is what the kubelet's calls need of it. ``ClaimReader`` is the API server, reduced to one question.
+``ClaimObserver`` counts. ``StepObserver`` hears of the places between two steps of preparing and releasing a claim, so
+that tests can end the process at each of them: what is on the disk differs from one place to the next, and a restart
+must find its way from each of them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from driver.claims.model import ClaimReference, PreparedDevice
 from driver.names import Peer
 from kube.bodies import JsonObject
 from node.values import Value, value
@@ -59,6 +61,16 @@ class ClaimReader(Protocol):
         Raises ``driver.claims.model.Unavailable`` when the API server gives no answer in time or refuses us; its text
         says which and what to do.
         """
+
+
+class ClaimPreparer(Protocol):
+    """Prepares and releases claims; both raise ``driver.claims.model.ClaimError`` for the one claim."""
+
+    async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
+        """Prepare the claim's devices; a repeated call gets the same answer."""
+
+    async def unprepare(self, claim: ClaimReference) -> None:
+        """Give the claim's devices back; a claim that is not known is released already."""
 
 
 class ClaimObserver:

@@ -78,7 +78,7 @@ class ClaimService:
             boot=boot,
             clocks=clocks,
         )
-        self._collector = Collector(self._book, self.prepare)
+        self._collector = Collector(self._book, self)
         self._preparation = Preparation(self._book, self._waits, self._losers, self._collector, is_known=is_known)
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:

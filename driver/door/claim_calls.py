@@ -24,6 +24,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from driver.claims.allocation import is_uid
+from driver.claims.interfaces import ClaimPreparer
 from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, Unavailable
 from driver.door.registration import DraDoorObserver
 from driver.door.successor import NoSuccessor, Successor
@@ -40,16 +41,6 @@ MARGIN = 2.0
 """Seconds before a call's deadline at which it is answered with what is done by then."""
 _SHOWN = 128
 """Characters that are shown of an invalid UID."""
-
-
-class ClaimPreparer(Protocol):
-    """Prepares and releases claims; both raise ``driver.claims.model.ClaimError`` for the one claim."""
-
-    async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
-        """Prepare the claim's devices; a repeated call gets the same answer."""
-
-    async def unprepare(self, claim: ClaimReference) -> None:
-        """Give the claim's devices back; a claim that is not known is released already."""
 
 
 class ClaimReporter(Protocol):

@@ -20,8 +20,9 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from driver.claims.interfaces import ClaimPreparer
 from driver.devices.view import DoorView
-from driver.door.claim_calls import ClaimCalls, ClaimPreparer, ClaimReporter
+from driver.door.claim_calls import ClaimCalls, ClaimReporter
 from driver.door.health_stream import HealthReports
 from driver.door.registration import (
     DoorOptions,

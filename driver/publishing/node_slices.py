@@ -9,13 +9,11 @@ A module of its own, because it is loaded after registration: it brings the refl
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from driver.node_watch.following import NodeCheck
 from driver.publishing.publication import ErrorHandler
 from driver.slices.controller import Controller
 from driver.slices.model import node_owner
-from driver.slices.options import Options, SliceApi, Watching
+from driver.slices.options import NodeReader, Options, SliceApi, Watching
 from kube.bodies import JsonObject
 from kube.reflector import Handler, Reflector
 from node.clocks import Clocks
@@ -34,7 +32,7 @@ class NodeController(Controller):
         tell: ErrorHandler,
         clocks: Clocks,
         *,
-        read_node: Callable[[str], JsonObject] | None = None,
+        nodes: NodeReader | None = None,
     ) -> None:
         """``tell`` hears of every fault of writing and watching, with the work it arose in, in any thread."""
         self._tell_watch_fault = lambda error: tell(error, WATCHING)
@@ -49,7 +47,7 @@ class NodeController(Controller):
                 error_handler=tell,
                 watch=self._reflected,
                 clocks=clocks,
-                read_node=read_node,
+                nodes=nodes,
             )
         )
 

@@ -74,7 +74,7 @@ def controller_maker(
             return NodeController(api, driver_name, node_name, tell, clocks)
         own = OwnNode(api, check)
         own.prove(node_name)
-        return NodeController(api, driver_name, node_name, tell, clocks, read_node=own.node)
+        return NodeController(api, driver_name, node_name, tell, clocks, nodes=own)
 
     return make
 

@@ -35,8 +35,15 @@ waits for a device does not wait for us. Who changes slices over and over again 
 """
 
 
-class SliceApi(Protocol):
-    """Slices and nodes at the API server. Blocking, for several threads."""
+class NodeReader(Protocol):
+    """Nodes at the API server. Blocking, for several threads."""
+
+    def node(self, name: str) -> JsonObject:
+        """The Node of that name."""
+
+
+class SliceApi(NodeReader, Protocol):
+    """Slices and nodes at the API server."""
 
     def slices(self, query: Mapping[str, str]) -> CollectionSource:
         """The slices that a ``fieldSelector`` chooses, as something that a ``Watching`` can be made of."""
@@ -52,9 +59,6 @@ class SliceApi(Protocol):
 
     def delete_slice(self, name: str, *, uid: str = "", resource_version: str = "") -> None:
         """Delete exactly this object in exactly this state."""
-
-    def node(self, name: str) -> JsonObject:
-        """The Node of that name."""
 
 
 class Watching(Protocol):
@@ -113,7 +117,7 @@ class Options(Value):
     ``resources``: the first to publish. None means none, and removes what an earlier life left, unless
     ``wait_for_update``: then nothing is written before the first ``update``. ``sync_delay``, ``mutation_cache_ttl``:
     seconds. ``reconcile_pool_with_name``: publish this one pool only, without a node's name though the owner be a Node,
-    and leave all other pools of the driver to others. ``read_node``: reads the Node that owns the slices; by
+    and leave all other pools of the driver to others. ``nodes``: reads the Node that owns the slices; by
     default the client does.
     """
 
@@ -129,5 +133,5 @@ class Options(Value):
     reconcile_pool_with_name: str = ""
     matching: Matching = ByIndex()
     watch: Watch = reflected
-    read_node: Callable[[str], JsonObject] | None = None
+    nodes: NodeReader | None = None
     clocks: Clocks = SYSTEM

@@ -60,7 +60,7 @@ class PoolSync:
             driver=options.driver_name,
             owner=options.owner,
             node=node,
-            read_node=options.read_node or options.client.node,
+            nodes=options.nodes or options.client,
             matching=options.matching,
             error_handler=options.error_handler,
         )

@@ -19,7 +19,7 @@ from driver.slices import content
 from driver.slices.content import served
 from driver.slices.errors import DroppedFieldsError, NodeWithoutUid
 from driver.slices.model import Owner, Pool, Stats
-from driver.slices.options import ErrorHandler, SliceApi
+from driver.slices.options import ErrorHandler, NodeReader, SliceApi
 from driver.slices.planning import Matching, PoolPlan
 from driver.slices.store import SliceStore, StoredSlice, objects_in
 from driver.slices.wanted import WantedPool
@@ -90,7 +90,7 @@ class SliceWriter:
         driver: str,
         owner: Owner | None,
         node: str,
-        read_node: Callable[[str], JsonObject],
+        nodes: NodeReader,
         matching: Matching,
         error_handler: ErrorHandler,
     ) -> None:
@@ -99,7 +99,7 @@ class SliceWriter:
         self._driver = driver
         self._owner = owner
         self._node = node
-        self._read_node = read_node
+        self._nodes = nodes
         self._matching = matching
         self._handler = error_handler
         self._looked_up = ""
@@ -187,7 +187,7 @@ class SliceWriter:
         if owner is None or not owner.is_node or owner.uid:
             return owner
         if not self._looked_up:
-            self._looked_up = text_at(self._read_node(owner.name), "metadata", "uid")
+            self._looked_up = text_at(self._nodes.node(owner.name), "metadata", "uid")
             if not self._looked_up:
                 raise NodeWithoutUid(owner.name)
         return replace(owner, uid=self._looked_up)

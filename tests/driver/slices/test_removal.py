@@ -24,7 +24,7 @@ def writer(api: ResourceApi, store: SliceStore) -> SliceWriter:
         driver=DRIVER,
         owner=None,
         node="",
-        read_node=api.node,
+        nodes=api,
         matching=ByIndex(),
         error_handler=lambda error, work: pytest.fail(f"{work}: {error}"),
     )

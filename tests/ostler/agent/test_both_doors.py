@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from driver.door.registration import RegistrationChanged
 from node.inventory.model import Device
+from node.ledger.events import OfferChanged
 from node.ledger.ledger import HeldError
 from node.offer import OfferedDevice
 from node.rules import Doors, Rule
@@ -30,7 +32,9 @@ async def _for_ever() -> None:
 
 
 @asynccontextmanager
-async def serving(folder: Path, *devices: Device) -> AsyncIterator[BothDoors]:
+async def serving(
+    folder: Path, *devices: Device, changed: Callable[[], None] = lambda: None
+) -> AsyncIterator[BothDoors]:
     """Doors that show these devices to a kubelet that is not there yet, so that nobody needed the books so far."""
     settings = replace(
         Settings(),
@@ -47,7 +51,7 @@ async def serving(folder: Path, *devices: Device) -> AsyncIterator[BothDoors]:
         judged=lambda: found,
         alive=lambda: True,
         settled=_for_ever,
-        changed=lambda: None,
+        changed=changed,
     )
     doors = BothDoors(settings, (), around)
     async with asyncio.TaskGroup() as group:
@@ -108,12 +112,20 @@ async def test_a_door_that_was_announced_is_opened_also_where_the_last_claim_has
 
     monkeypatch.setattr("ostler.agent.dra_service.DraService", Door)
     monkeypatch.setattr("ostler.agent.both_doors.load", meanwhile)
-    async with serving(short_dir, WHOLE) as doors:
+    told: list[bool] = []
+    async with serving(short_dir, WHOLE, changed=lambda: told.append(True)) as doors:
         left.parent.mkdir(parents=True)
         left.write_text("{}")
         async with asyncio.TaskGroup() as group:
             await doors.keep(group)
             assert "the DRA door is being opened" not in doors.waiting_for()
             assert opened.is_set()
+            bus = doors._opened_books().bus
+            told.clear()
+            bus.publish(RegistrationChanged())
+            assert told, "readiness is looked at again"
+            doors.publisher._look()
+            bus.publish(OfferChanged())
+            assert doors.publisher._looking is not None, "both doors are shown anew"
             for task in tuple(group._tasks):
                 task.cancel()
