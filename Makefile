@@ -10,7 +10,7 @@
 #   make figures              commit to the figures of build/bench.json: bench/results.json and docs/performance.md
 #   make cluster              a real Kubernetes on this machine (as root on Debian); NODES=2, K8S=1.34
 #   make cluster-down         end it and remove every trace of it
-#   make cluster-test         the tests on a real Kubernetes; TESTS=tests/cluster/door for some of them
+#   make cluster-test         the tests on a real Kubernetes; TESTS=tests/cluster/door for some, CLUSTERS=3 side by side
 #   make cluster-test-all     the long ones too
 #   make health-bench         from a fault to the doors, and back; QUICK=1 for its short form
 #   make doors-bench          500 Jobs at both doors of one node, and what a conflict costs; QUICK=1 for its short form
@@ -175,13 +175,14 @@ cluster: cluster-system
 cluster-down: setup
 	@$(BIN)/python -m tests.cluster down
 
-# Two clusters side by side: a test waits more than it works.
+# Clusters side by side: a test waits more than it works.
+CLUSTERS ?= 2
 cluster-test cluster-test-all: TESTS ?= tests/cluster tests/systemd/booted
 cluster-test: cluster-system
-	K8S=$(K8S) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" $(TESTS) $(ARGS)
+	K8S=$(K8S) $(BIN)/python -m pytest -n $(CLUSTERS) --dist loadfile -m "not long" $(TESTS) $(ARGS)
 
 cluster-test-all: cluster-system
-	K8S=$(K8S) $(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS) $(ARGS)
+	K8S=$(K8S) $(BIN)/python -m pytest -n $(CLUSTERS) --dist loadfile $(TESTS) $(ARGS)
 
 health-bench: setup
 	$(BIN)/python -m bench.health $(if $(QUICK),--quick) $(ARGS)
