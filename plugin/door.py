@@ -20,6 +20,7 @@ from node.clocks import Clocks
 from node.directories import DirectoryWatcher, Inotify, open_inotify
 from node.events import EventBus, EventSink, EventType
 from node.offer import Offer, OfferedDevice, ResourceOffer
+from node.rules import Rule
 from node.topology.model import Topology
 from node.values import Record, Value, record, value
 from plugin.kubelet import KubeletAnswered, KubeletFolders, KubeletView, QuestionPace
@@ -182,11 +183,11 @@ class PluginDoor:
         resource = self._resources.get(offer.resource)
         if resource is None:
             resource = self._resources[offer.resource] = self._make(offer)
-            if self._update(offer.resource, resource, offer.devices, hints=offer.rule.hints):
+            if self._update(offer.resource, resource, offer.devices, offer.rule):
                 self._start(offer.resource)
             return
         resource.servicer.answer_with(self._render_for(offer))
-        if self._update(offer.resource, resource, offer.devices, hints=offer.rule.hints) and resource.task is None:
+        if self._update(offer.resource, resource, offer.devices, offer.rule) and resource.task is None:
             self._start(offer.resource)
 
     def _make(self, offer: ResourceOffer) -> _Resource:
@@ -207,11 +208,11 @@ class PluginDoor:
         return _Resource(listing, servicer, registrar)
 
     def _update(
-        self, name: str, resource: _Resource, devices: tuple[OfferedDevice, ...], *, hints: bool = True
+        self, name: str, resource: _Resource, devices: tuple[OfferedDevice, ...], rule: Rule | None = None
     ) -> bool:
         """Show these devices of one resource; False when the kubelet could not take the list."""
         try:
-            changed = resource.listing.update(devices, hints=hints)
+            changed = resource.listing.update(devices, hints=rule is None or rule.hints)
         except ListTooLarge as error:
             if resource.problem != str(error):
                 log.warning(
@@ -221,7 +222,7 @@ class PluginDoor:
             resource.problem = str(error)
             return False
         resource.problem = ""
-        resource.servicer.use(self._placement)
+        resource.servicer.use(self._placement, None if rule is None else rule.sharing)
         if changed:
             listing = resource.listing
             self._observer.listed(name, len(listing.devices), listing.healthy)

@@ -8,15 +8,20 @@ physical function, else on one NUMA node. What depends on the devices alone is w
 ids to leaves of a tree and back. What is taken from is what the kubelet says is available: it knows what pods hold, and
 has left out devices of other NUMA nodes already. What claims hold counts as free where cells are compared: the other
 door takes from the back, and a cell that it has begun is not the one to go on with here.
+
+Shares of devices are chosen as NVIDIA's plugin does it, one by one: ``distributed`` or ``packed``, by how many shares
+of each device are given out. A share that the kubelet does not name as available counts as given out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from node.inventory.model import NIC_KINDS, Device
 from node.inventory.places import place_of
 from node.offer import Cause, OfferedDevice
+from node.sharing import SharePreference, Sharing
 from node.topology.model import Cell, CellLevel, Place, Topology, proximity
 from node.topology.packing import CellTree, nearest
 
@@ -44,9 +49,11 @@ class PlacementMap:
 
 
 class Preference:
-    """Chooses among the devices of one resource."""
+    """Chooses among the devices of one resource; ``sharing``: how its rule shares them."""
 
-    def __init__(self, devices: Mapping[str, OfferedDevice], ground: PlacementMap) -> None:
+    def __init__(
+        self, devices: Mapping[str, OfferedDevice], ground: PlacementMap, sharing: Sharing | None = None
+    ) -> None:
         self._order = {id_: position for position, id_ in enumerate(devices)}
         self._healthy = frozenset(id_ for id_, offered in devices.items() if offered.healthy)
         gpus = {id_: gpu for id_, offered in devices.items() if (gpu := ground.gpu_of(offered.device))}
@@ -62,6 +69,10 @@ class Preference:
         places = ground.places | {place.name: place for place in elsewhere.values()}
         self._places = [places[name] for name in self._tree.leaves]
         self._distances: dict[Place, Sequence[int]] = {}
+        self._sharing = sharing
+        self._devices = {id_: offered.device_id for id_, offered in devices.items()}
+        self._totals = Counter(self._devices.values())
+        """How many shares there are of each device, by its id."""
         self._others = [0] * len(self._tree.leaves)
         """How many devices of each leaf the other door has given out."""
         for id_, offered in devices.items():
@@ -80,7 +91,8 @@ class Preference:
         needed = size - len(chosen)
         usable = [id_ for id_ in others if id_ in self._healthy]
         if 0 < needed < len(usable):
-            return chosen + self._best(chosen, usable, needed, near)
+            choose = self._best if self._sharing is None else self._best_shares
+            return chosen + choose(chosen, usable, needed, near)
         return chosen + others[: max(needed, 0)]
 
     def _rank(self, id_: str) -> tuple[bool, int, str]:
@@ -109,6 +121,50 @@ class Preference:
             if left[leaf]:
                 left[leaf] -= 1
                 best.append(id_)
+        return best
+
+    def _best_shares(
+        self, chosen: Sequence[str], usable: Sequence[str], needed: int, near: Sequence[Place]
+    ) -> list[str]:
+        """``needed`` of the usable shares, one after the other, each of the device that is the best one by then.
+
+        First one that the container has no share of, unless the rule lets it have several; then the one with the fewest
+        shares given out, or the most; then the nearest to the container's NICs and to its other devices.
+        """
+        sharing = self._sharing or Sharing()
+        sign = -1 if sharing.preference is SharePreference.PACKED else 1
+        free: dict[str, list[str]] = {}
+        for id_ in reversed(usable):
+            free.setdefault(self._devices[id_], []).append(id_)
+        leaves = {device: self._leaves[ids[0]] for device, ids in free.items()}
+        far = {device: min((self._ranks(place)[leaf] for place in near), default=0) for device, leaf in leaves.items()}
+        spread = dict.fromkeys(free, 0)
+        touched = Counter(self._devices[id_] for id_ in chosen if id_ in self._devices)
+        places = [self._places[self._leaves[id_]] for id_ in chosen if id_ in self._leaves]
+        best: list[str] = []
+        while len(best) < needed:
+            for place in places:
+                for device, leaf in leaves.items():
+                    spread[device] += self._ranks(place)[leaf]
+
+            def order(device: str) -> tuple[int, ...]:
+                again = touched[device]
+                given = self._totals[device] - len(free[device])
+                return (
+                    0 if sharing.same_device else again,
+                    sign * given,
+                    sign * again,
+                    far[device],
+                    spread[device],
+                    self._order[free[device][-1]],
+                )
+
+            device = min(free, key=order)
+            places = [self._places[leaves[device]]] if not touched[device] else []
+            touched[device] += 1
+            best.append(free[device].pop())
+            if not free[device]:
+                del free[device]
         return best
 
     def _ranks(self, place: Place) -> Sequence[int]:

@@ -29,6 +29,7 @@ from node.edits.model import ContainerEdits
 from node.edits.options import ListStrategy
 from node.ledger.ledger import HeldError
 from node.offer import OfferedDevice, ResourceOffer
+from node.sharing import Sharing
 from node.topology.model import Place
 from plugin.listing import DeviceListing
 from plugin.observer import PluginObserver
@@ -85,6 +86,18 @@ class NoDeviceRequested(DevicePluginError):
 
     def __init__(self, resource: str) -> None:
         super().__init__(f"{resource}: the request names no device")
+
+
+class TooManyShares(DevicePluginError):
+    """A container asks for several shares of a resource whose rule gives it one, as NVIDIA's plugin refuses it."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+
+    def __init__(self, resource: str, asked: int) -> None:
+        super().__init__(
+            f"{resource}: invalid request: maximum request size for shared resources is 1; found {asked}; write "
+            f"'{resource}: 1' in the container's resources.limits (several shares give no more of a device than one)"
+        )
 
 
 class Admission(Protocol):
@@ -147,9 +160,10 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         """The hand-over failed: kubelets may use this plugin again."""
         self._refuses_kubelets = False
 
-    def use(self, ground: PlacementMap) -> None:
-        """Prefer among the devices that are listed now by this ground."""
-        self._preference = Preference(self._listing.devices, ground)
+    def use(self, ground: PlacementMap, sharing: Sharing | None = None) -> None:
+        """Prefer among the devices that are listed now by this ground, and share them in this way."""
+        self._sharing = sharing
+        self._preference = Preference(self._listing.devices, ground, sharing)
         self._recent.expected.offered(self._listing.resource, self._preference)
 
     async def GetDevicePluginOptions(  # noqa: N802  # the method names are gRPC's
@@ -212,6 +226,11 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
 
     def _doubted(self, request: api_pb2.AllocateRequest) -> Awaitable[None] | None:
         listed = self._listing.devices
+        if self._sharing is not None and self._sharing.fail_multiple:
+            for wanted in request.container_requests:
+                ids = wanted.devices_ids
+                if len(ids) > 1 and any(id_ in listed and listed[id_].share for id_ in ids):
+                    raise TooManyShares(self._listing.resource, len(ids))
         asked = [listed[id_] for wanted in request.container_requests for id_ in wanted.devices_ids if id_ in listed]
         return self._taking.doubted(self._listing.resource, asked)
 
