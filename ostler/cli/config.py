@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     convert = commands.add_parser("convert", help="print a foreign plugin's configuration file in ostler's format")
     convert.description = (
         "Print a configuration file of NVIDIA's device plugin or of the SR-IOV network device plugin in ostler's own\n"
-        "format, with comments on all that differs or has no meaning here. Such a file can also be used as it is."
+        "format, with comments on everything that differs or is ignored. Such a file can also be used as it is."
     )
     convert.formatter_class = argparse.RawDescriptionHelpFormatter
     convert.add_argument("file", type=Path, metavar="FILE", help="the file; - reads standard input")

@@ -192,7 +192,7 @@ def _rules(
     placed = nvidia_resources(values, renames, habits.shares, roots=roots, problems=problems, notes=notes)
     for rename in renames:
         if rename.kind is DeviceKind.MIG and strategy is MigStrategy.NONE:
-            text = "has no meaning here: migStrategy none does not offer MIG devices"
+            text = "is ignored: migStrategy none does not offer MIG devices"
             notes.append(Note(NoteKind.IGNORED, rename.origin, text))
     return tuple(one.rule for one in placed)
 
@@ -223,7 +223,7 @@ def _check_folders(values: Values, problems: list[ConfigError]) -> None:
         if given not in kubelet:
             given, other = other, given
         problem = f"is the same folder as {other.key}"
-        problems.append(kubelet.place(given).error(problem, "give the two folders that the kubelet has"))
+        problems.append(kubelet.place(given).error(problem, "set the two folders of the kubelet"))
     longest = MAX_SOCKET_PATH - 1 - _SOCKET_NAME
     for field, folder in ((schema.DEVICE_PLUGIN_DIR, plugins), (schema.REGISTRY_DIR, registry)):
         size = len(folder.encode("utf-8", "surrogateescape"))
@@ -238,8 +238,8 @@ def _check_folders(values: Values, problems: list[ConfigError]) -> None:
     for place, path in ours:
         for folder in (plugins, registry):
             if f"{path}/".startswith(f"{folder.rstrip('/')}/"):
-                problem = f"is {shown(path)}, inside the kubelet's folder {shown(folder)}, where the kubelet cleans up"
-                problems.append(place.error(problem, "use a folder of its own, such as /run/ostler or /var/lib/ostler"))
+                problem = f"is {shown(path)}, inside the kubelet's folder {shown(folder)}, which the kubelet cleans up"
+                problems.append(place.error(problem, "use a separate folder, such as /run/ostler or /var/lib/ostler"))
 
 
 def _check_node_name(values: Values, problems: list[ConfigError]) -> None:
@@ -251,8 +251,8 @@ def _check_node_name(values: Values, problems: list[ConfigError]) -> None:
     }
     for place, is_on in places.items():
         if is_on and not values[schema.NODE_NAME]:
-            fix = "give nodeName, in a pod by OSTLER_NODE_NAME from spec.nodeName"
-            problems.append(place.error("is on, but nodeName is not given", fix))
+            fix = "set nodeName; in a pod, set OSTLER_NODE_NAME from spec.nodeName"
+            problems.append(place.error("is on, but nodeName is not set", fix))
 
 
 def _check_dra(values: Values, rules: tuple[Rule, ...], problems: list[ConfigError], notes: list[Note]) -> None:
@@ -262,25 +262,25 @@ def _check_dra(values: Values, rules: tuple[Rule, ...], problems: list[ConfigErr
     """
     dra, settings = values.section(schema.DRA), _dra(values)
     if not values[schema.NODE_NAME]:
-        text = f"is not given, and 'ostler run' needs it, because {needs_node_name(rules)}"
+        text = f"is not set, but 'ostler run' needs it, because {needs_node_name(rules)}"
         notes.append(Note(NoteKind.REMARK, values.place(schema.NODE_NAME), text))
     if any(rule.door is Doors.BOTH for rule in rules):
         text = (
             "door both needs an API server that keeps device taints and the kubelet's pod resources; "
-            "where one is missing, devices are offered through the plugin door alone, and 'ostler status' says why"
+            "if one is missing, devices are offered only through the plugin door, and 'ostler status' says why"
         )
         notes.append(Note(NoteKind.REMARK, values.place(schema.RESOURCES), text))
     kubelet = values.section(schema.KUBELET)
     for field in (schema.REGISTRY_DIR, schema.DEVICE_PLUGIN_DIR):
         if settings.plugins_dir == Path(kubelet[field]):
             problem = f"is the same folder as {kubelet.place(field).key}"
-            problems.append(dra.place(schema.PLUGINS_DIR).error(problem, "give the folder plugins of the kubelet"))
+            problems.append(dra.place(schema.PLUGINS_DIR).error(problem, "set the kubelet's folder plugins"))
     folder = settings.plugins_dir / settings.driver_name
     size, longest = len(os.fsencode(folder)), MAX_SOCKET_PATH - 1 - _DRA_SOCKET_NAME
     if size > longest:
         problem = f"makes the folder {shown(str(folder))}, too long for the path of a socket in it"
         place = dra.place(schema.PLUGINS_DIR if schema.PLUGINS_DIR in dra else schema.DRIVER_NAME)
-        problems.append(place.error(problem, f"use names with which it has at most {longest} bytes, not {size}"))
+        problems.append(place.error(problem, f"use shorter names: the folder may have {longest} bytes, not {size}"))
     size, longest = len(os.fsencode(kubelet[schema.REGISTRY_DIR])), MAX_SOCKET_PATH - 1 - _DRA_REGISTRATION_NAME
     if longest < size <= MAX_SOCKET_PATH - 1 - _SOCKET_NAME:  # A longer one is too long for the first door as well.
         problem = f"has {size} bytes, too long for the path of the DRA driver's socket in it"
@@ -297,5 +297,5 @@ def _check_instance(values: Values, problems: list[ConfigError]) -> None:
     size = max(len(os.fsencode(path)), len(os.fsencode(path.parent)) + 1 + _HIDDEN_NAME)
     if size > MAX_SOCKET_PATH:
         problem = f"makes the path of its socket in {path.parent} {size} bytes long"
-        fix = f"a socket's path may have {MAX_SOCKET_PATH}: use a shorter name or state folder"
+        fix = f"use a shorter name or state folder: a socket's path may have {MAX_SOCKET_PATH} bytes"
         problems.append(values.place(schema.INSTANCE_NAME).error(problem, fix))

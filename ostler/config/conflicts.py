@@ -27,15 +27,17 @@ _ANY_PROFILE = r"([1-9]c\.)?[1-9]g\.(?!.*shared)[a-z0-9.-]+"
 def check_together(rules: Sequence[PlacedRule], problems: list[ConfigError], notes: list[Note] | None = None) -> None:
     """Report what only shows when the rules are seen together; ``rules`` in the order in which they are tried.
 
-    ``notes`` gets what is right and may surprise.
+    ``notes`` gets what is valid but may surprise.
     """
     for number, later in enumerate(rules):
         for earlier in rules[:number]:
             _check_pair(earlier, later, problems, [] if notes is None else notes)
         takers = _takers(rules[:number], later)
         if takers:
-            problem = f"never gets a device: {_have_all(takers)} before"
-            problems.append(later.origin.error(problem, "put it before, select less there, or remove it"))
+            problem = f"never gets a device: {_have_all(takers)}"
+            problems.append(
+                later.origin.error(problem, "put it first, select fewer devices in the earlier one, or remove it")
+            )
 
 
 def reached(rules: Sequence[PlacedRule], notes: list[Note]) -> tuple[PlacedRule, ...]:
@@ -44,7 +46,7 @@ def reached(rules: Sequence[PlacedRule], notes: list[Note]) -> tuple[PlacedRule,
     for later in rules:
         takers = _takers(kept, later)
         if takers:
-            text = f"never gets a device, as there: {_have_all(takers)} before"
+            text = f"never gets a device in the plugin either: {_have_all(takers)}"
             notes.append(Note(NoteKind.IDLE, later.origin, text))
         else:
             kept.append(later)
@@ -52,7 +54,7 @@ def reached(rules: Sequence[PlacedRule], notes: list[Note]) -> tuple[PlacedRule,
 
 
 def _have_all(takers: Sequence[str]) -> str:
-    return f"{' and '.join(takers)} {'has' if len(takers) == 1 else 'have'} them all"
+    return f"{' and '.join(takers)} {'takes' if len(takers) == 1 else 'take'} them all first"
 
 
 def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigError], notes: list[Note]) -> None:
@@ -65,7 +67,7 @@ def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigErr
             return
         if different:
             problem = f"is {shown(other)}, which {earlier.label} offers as {shown(one)} with a different {different}"
-            problems.append(later.name.error(problem, "give both the same options, or one another name"))
+            problems.append(later.name.error(problem, "give both the same options, or rename one"))
         elif {earlier.rule.door, later.rule.door} == {Doors.PLUGIN, Doors.DRA}:
             text = (
                 f"is {shown(other)}, which {earlier.label} offers through the other door: pods that ask for it by name "
@@ -74,7 +76,7 @@ def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigErr
             notes.append(Note(NoteKind.REMARK, later.name, text))
     elif one.replace("/", "-") == other.replace("/", "-"):
         problem = f"is {shown(other)}, which gets the same file names as {shown(one)} of {earlier.label}"
-        problems.append(later.name.error(problem, "change one of the names in more than / and -"))
+        problems.append(later.name.error(problem, "rename one so that they differ in more than / and -"))
 
 
 def _meet(one: str, other: str) -> bool:

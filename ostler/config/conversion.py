@@ -32,14 +32,14 @@ from ostler.config.settings import MigStrategy
 from ostler.config.sriov import DEFAULT_PREFIX
 
 _WIDTH = 110
-_LEGEND = "Behind a line stands the key of that file which it comes from."
+_LEGEND = "The comment after a line names the key that it comes from."
 
 _FOREIGN = {
     SourceFormat.NVIDIA: "NVIDIA's device plugin (version: v1)",
     SourceFormat.SRIOV: "the SR-IOV network device plugin (resourceList)",
 }
 _OWN_REMARKS = {
-    option_fields.NAMED_IN_USE.key: "as there: a function's name does not give away what the node itself uses",
+    option_fields.NAMED_IN_USE.key: "as in the plugin: a function's name does not offer what the node itself uses",
 }
 """What is said of a value that no key of the foreign file caused, by our key."""
 
@@ -69,11 +69,11 @@ def convert(source: str, data: bytes) -> str:
 
     lines = [
         *_paragraph(
-            f"From a file of {_FOREIGN[read.source_format]}, by 'ostler config convert'. {_LEGEND}", "# ", "# "
+            f"Converted from a file of {_FOREIGN[read.source_format]} by 'ostler config convert'. {_LEGEND}", "# ", "# "
         ),
-        *_listed("Other than there:", differences),
+        *_listed("Differences:", differences),
         *_listed("Left out:", _of_kind(loaded.notes, NoteKind.IDLE)),
-        *_listed("Without meaning here:", _of_kind(loaded.notes, NoteKind.IGNORED)),
+        *_listed("Ignored:", _of_kind(loaded.notes, NoteKind.IGNORED)),
         f"{schema.API_VERSION_FIELD.key}: {schema.API_VERSION}",
         f"{schema.KIND_FIELD.key}: {schema.KIND}",
         *write_section(schema.ROOT, values, remark),
@@ -89,7 +89,7 @@ def _leave_out(values: Values, idle: set[Origin]) -> None:
 
 def _of_kind(notes: Iterable[Note], kind: NoteKind) -> list[str]:
     return [
-        f"{note.origin.key}, line {note.origin.line}: {note.text.removeprefix('has no meaning here: ')}"
+        f"{note.origin.key}, line {note.origin.line}: {note.text.removeprefix('is ignored: ')}"
         for note in notes
         if note.kind is kind
     ]
@@ -148,16 +148,16 @@ def _leave_out_strategy(values: Values) -> None:
 
 def _nvidia_differences(values: Values, habits: Habits) -> Iterator[str]:
     strategy = values.section(schema.NVIDIA)[schema.MIG_STRATEGY]
-    yield f"migStrategy {strategy} is written out as resources. Add others there: the first that matches has a device."
+    yield f"migStrategy {strategy} is written out as resources. Add others there: the first that matches gets a device."
     defaults = values.section(option_fields.DEFAULTS)
     alone = all(some.uses_cdi for some in defaults[option_fields.STRATEGIES])  # then no answer holds device nodes
     if option_fields.DEVICE_SPECS not in defaults and not alone:
         yield (
-            "passDeviceSpecs is not in the file, which means true here and false there: device nodes are part of the "
-            "answer, so that containers keep them after 'systemctl daemon-reload'."
+            "passDeviceSpecs is not in the file; its default is true here and false in the plugin: device nodes are "
+            "part of the answer, so that containers keep them after 'systemctl daemon-reload'."
         )
     if habits.renames:
-        yield "The section resources has effect: NVIDIA's plugin reads it and then overlooks it."
+        yield "The section resources has effect: NVIDIA's plugin reads it and then ignores it."
     if any(differs_there(share) for share in habits.shares):
         yield "The keys rename and devices of shared resources have effect: NVIDIA's plugin overrules them."
 
@@ -168,7 +168,7 @@ def _sriov_differences(notes: tuple[Note, ...]) -> Iterator[str]:
             f"Names without a resourcePrefix begin with {DEFAULT_PREFIX}. If the plugin runs with --resource-prefix, "
             "write that domain instead."
         )
-    yield "Names of interfaces are whole names, for every release of the plugin."
+    yield "ostler reads names of interfaces as whole names, whatever the release of the plugin."
 
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./+-]*")

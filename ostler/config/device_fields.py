@@ -38,7 +38,7 @@ MAX_FUNCTION = 65535
 _NOT_IN_NAMES = "/: \t\n\v\f\r"
 """What the kernel lets no interface's name hold (its dev_valid_name)."""
 
-_RANGE_FIX = "write numbers from 0 on behind #, such as 0-3,7 (an interface with # in its name: use rootDevices)"
+_RANGE_FIX = "write numbers from 0 after #, such as 0-3,7 (an interface with # in its name: use rootDevices)"
 _MODULES = {"vfio_pci": "vfio-pci", "uio-pci-generic": "uio_pci_generic", "igb-uio": "igb_uio", "mlx5": "mlx5_core"}
 
 
@@ -62,8 +62,8 @@ class PciId(ScalarType[str]):
         if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{4}", digits):
             vendor, _, device = digits.partition(":")
             fix = f'write pciVendors: "{vendor}" and pciDevices: "{device}"'
-            raise BadValue(f"is {shown(text)}, vendor and device in one", fix)
-        raise BadValue(f"is {shown(text)}, no PCI id", fix)
+            raise BadValue(f"is {shown(text)}, a vendor and a device in one", fix)
+        raise BadValue(f"is {shown(text)}, not a PCI id", fix)
 
     def schema(self) -> JsonObject:
         """See ``ValueType``."""
@@ -79,11 +79,13 @@ class DriverName(ScalarType[str]):
     def from_text(self, text: str) -> str:
         """See ``ValueType``."""
         if text in _MODULES:
-            raise BadValue(f"is {shown(text)}, which no driver is called", f"write {_MODULES[text]}")
+            raise BadValue(f"is {shown(text)}, which is not the name of a driver", f"write {_MODULES[text]}")
         if "*" in text:
-            raise BadValue(f"is {shown(text)}; drivers are no patterns", "write each driver's whole name")
+            raise BadValue(f"is {shown(text)}; names of drivers cannot be patterns", "write each driver's whole name")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,62}", text):
-            raise BadValue(f"is {shown(text)}, no driver's name", "write it as 'ls /sys/bus/pci/drivers' does")
+            raise BadValue(
+                f"is {shown(text)}, not the name of a driver", "write it as 'ls /sys/bus/pci/drivers' shows it"
+            )
         return text
 
 
@@ -98,7 +100,7 @@ class PartitionKey(ScalarType[str]):
         """See ``ValueType``."""
         if not re.fullmatch(r"0[xX][0-9a-fA-F]{1,4}", text):
             fix = "write it with 0x and up to four hexadecimal digits, such as 0x7fff"
-            raise BadValue(f"is {shown(text)}, no partition key", fix)
+            raise BadValue(f"is {shown(text)}, not a partition key", fix)
         return f"0x{int(text, 16):04x}"
 
     def schema(self) -> JsonObject:
@@ -115,7 +117,7 @@ class Functions(ScalarType[FunctionRange]):
     def from_scalar(self, scalar: ScalarNode) -> FunctionRange:
         """See ``ScalarType``: a lone number is mostly the rest of a range that was not quoted."""
         if scalar.meaning is not Meaning.TEXT:
-            fix = f"put several ranges into quotes, such as {self.example}, and a name like a number, too"
+            fix = f"quote several ranges, such as {self.example}, and a name that looks like a number"
             raise BadValue(f"is the {scalar.meaning} {clipped(scalar.text)}, not text", fix)
         return self.from_text(scalar.text)
 
@@ -125,7 +127,7 @@ class Functions(ScalarType[FunctionRange]):
             raise BadValue("is empty", f"write {self.accepts}, such as {self.example}")
         root, mark, numbers = text.partition("#")
         if not root:
-            raise BadValue(f"is {shown(text)}, with nothing in front of #", f"write such as {self.example}")
+            raise BadValue(f"is {shown(text)}, with nothing before #", f"write, for example, {self.example}")
         if not mark and "," in root:
             raise BadValue(f"is {shown(text)}, with a comma but no #", f"write {self.accepts}, one per item")
         root = self.root(root, text)
@@ -136,16 +138,18 @@ class Functions(ScalarType[FunctionRange]):
         size = len(root.encode("utf-8", "surrogatepass"))
         if size > MAX_INTERFACE:
             raise BadValue(
-                f"is {shown(text)}, where the name has {size} bytes", f"interfaces have at most {MAX_INTERFACE} bytes"
+                f"is {shown(text)}, where the name has {size} bytes",
+                f"the name of an interface has at most {MAX_INTERFACE} bytes",
             )
         if "*" in root:
             fix = "write each whole name, or select by rootDevices or pciDevices"
-            raise BadValue(f"is {shown(text)}; interfaces are no patterns", fix)
+            raise BadValue(f"is {shown(text)}; names of interfaces cannot be patterns", fix)
         odd = next((character for character in root if character in _NOT_IN_NAMES), None)
         if odd is not None or root in (".", ".."):
-            what = f"holds {shown(odd)}" if odd is not None else "is a folder's"
+            what = f"contains {shown(odd)}" if odd is not None else "is that of a folder"
             raise BadValue(
-                f"is {shown(text)}, where the name {what}; no interface is called so", "write a name of 'ip link'"
+                f"is {shown(text)}, where the name {what}; the kernel allows no such name",
+                "write a name from 'ip link'",
             )
         return root
 
@@ -173,11 +177,11 @@ def _ranges(numbers: str, text: str) -> list[tuple[int, int]]:
     for part in numbers.split(","):
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part.strip(" "))
         if match is None:
-            what = f"where {shown(part)} is no range" if part.strip() else "with a number missing"
+            what = f"where {shown(part)} is not a range" if part.strip() else "with a number missing"
             raise BadValue(f"is {shown(text)}, {what}", _RANGE_FIX)
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise BadValue(f"is {shown(text)}, where {part.strip()} goes down", f"write {last}-{first}")
+            raise BadValue(f"is {shown(text)}, where {part.strip()} counts down", f"write {last}-{first}")
         if last > MAX_FUNCTION:
             raise BadValue(f"is {shown(text)}, where {last} is too high", f"functions go up to {MAX_FUNCTION}")
         ranges.append((first, last))

@@ -117,14 +117,14 @@ _SYNTAX = (
     ("did not find expected ',' or ']'", "a list opened with [ is not closed", "write the missing comma or ]"),
     ("did not find expected ',' or '}'", "a mapping opened with { is not closed", "write the missing comma or }"),
     ("did not find expected node content", "a value is missing here", "close the bracket or write the value"),
-    ("mapping values are not allowed", "a second ': ' stands in this line", "put text that holds ': ' in quotes"),
+    ("mapping values are not allowed", "this line has a second ': '", "quote text that contains ': '"),
     ("did not find expected key", "the indentation or a quote does not fit", "align keys and close quotes"),
     ("did not find expected '-' indicator", "the indentation does not fit the list", "align the items of the list"),
     ("could not find expected ':'", "a key without ': ' after it", "write 'key: value'"),
     ("unexpected end of stream", "a quoted text is not closed", "write the missing quote"),
-    ("cannot start any token", "a tab or another character that no value may start with", "use blanks, or quote it"),
-    ("block sequence entries are not allowed", "a list item '- ' cannot stand here", "put it on a line of its own"),
-    ("did not find expected <document start>", "something stands after the end of the document", "remove it"),
+    ("cannot start any token", "a tab or another character that no value may start with", "use spaces, or quote it"),
+    ("block sequence entries are not allowed", "a list item '- ' is not allowed here", "put it on a line of its own"),
+    ("did not find expected <document start>", "there is text after the end of the document", "remove it"),
     ("unknown escape character", "an unknown \\ escape in a quoted text", "use single quotes, or \\\\ for a backslash"),
     ("control characters are not allowed", "a control character", "remove it"),
 )
@@ -134,7 +134,7 @@ def parse_document(source: str, data: bytes) -> tuple[Node | None, list[ConfigEr
     """The tree of a file's bytes and the problems found; no tree where the rest of the file cannot be understood."""
     builder = _Builder(source)
     if len(data) > MAX_BYTES:
-        return None, [Origin(source).error(f"has more than {MAX_BYTES} bytes", "no configuration needs as many")]
+        return None, [Origin(source).error(f"has more than {MAX_BYTES} bytes", "no configuration needs that many")]
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -347,15 +347,17 @@ def read_bytes(path: Path, source: str, *, missing: str = "correct the path") ->
             raise _unreadable(source, "is a directory", "give the file inside it") from error
         raise _unreadable(source, f"is {error.kind}, not a regular file", "give a regular file") from error
     except TooLarge as error:
-        raise _unreadable(source, f"cannot be read: {error.strerror}", "no configuration needs as many") from error
+        raise _unreadable(source, f"cannot be read: {error.strerror}", "no configuration needs that many") from error
     except FileNotFoundError as error:
         raise _unreadable(source, "does not exist", missing) from error
     except PermissionError as error:
-        raise _unreadable(source, "may not be read", "check its permissions and who runs this") from error
+        raise _unreadable(
+            source, "is not readable by this user", "check its permissions, or run this as another user"
+        ) from error
     except OSError as error:
         raise _unreadable(source, f"cannot be read ({error.strerror})", "check the path and what is there") from error
     except ValueError as error:  # a zero byte in the path
-        raise _unreadable(source, "is no path", "correct the path") from error
+        raise _unreadable(source, "is not a path", "correct the path") from error
 
 
 def _unreadable(source: str, problem: str, fix: str) -> ConfigErrors:

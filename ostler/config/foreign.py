@@ -64,11 +64,12 @@ class GoSection(Section):
             if field is None or winner is entry:
                 yield entry
             elif _holds_objects(field):
-                problem = f"is given twice, as {winner.key} in line {winner.line}, too"
-                problems.append(values.place_of(entry).error(problem, "put both into one"))
+                problem = f"is given twice, as {winner.key} in line {winner.line}"
+                problems.append(values.place_of(entry).error(problem, "merge the two"))
                 values.broken = True
             else:
-                text = f"has no effect, as there: {winner.key} in line {winner.line} means the same and counts"
+                effective = f"{winner.key} in line {winner.line}"
+                text = f"has no effect in the plugin either: {effective} means the same and takes precedence"
                 values.notes.append(Note(NoteKind.IDLE, values.place_of(entry), text))
 
     def _is_absent(self, entry: MappingEntry, values: Values) -> bool:
@@ -78,7 +79,7 @@ class GoSection(Section):
         kind: object = field.type
         if not isinstance(kind, ScalarType | ConfigList):
             return False
-        values.notes.append(Note(NoteKind.IGNORED, values.place_of(entry), "has no meaning here: it is null"))
+        values.notes.append(Note(NoteKind.IGNORED, values.place_of(entry), "is ignored: it is null"))
         return True
 
 

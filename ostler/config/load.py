@@ -82,7 +82,7 @@ def load_bytes(
         settings = replace(settings, topology_overrides=_overrides(settings.topology_file, notes))
     notes.sort(key=lambda note: note.origin.line or 0)
     for name, meant in near_misses(environment):
-        notes.append(Note(NoteKind.REMARK, Origin(clipped(name)), f"is no setting; did you mean {meant}?"))
+        notes.append(Note(NoteKind.REMARK, Origin(clipped(name)), f"is not a setting; did you mean {meant}?"))
     return Loaded(settings, tuple(notes), read.source_format)
 
 
@@ -103,7 +103,7 @@ def _overrides(path: Path, notes: list[Note]) -> tuple[PlaceOverride, ...]:
     except ConfigErrors as errors:
         for error in errors.errors:
             where = Origin(error.path, error.line, error.column, error.key)
-            notes.append(Note(NoteKind.FAULT, where, f"{error.problem}; {error.fix} (nothing of this file has effect)"))
+            notes.append(Note(NoteKind.FAULT, where, f"{error.problem}; {error.fix} (the whole file is ignored)"))
         return ()
 
 

@@ -75,7 +75,7 @@ class _Reader:
         """Read everything; raises ``ExpatError`` or ``_Refused``."""
         self._parser.Parse(data, True)
         if not self.found and not self._problems:
-            problem = "no <pci> device stands inside a <cpu>"
+            problem = "no <cpu> contains a <pci> device"
             self._problems.append(Origin(self._source).error(problem, "give a file that NCCL_TOPO_FILE accepts"))
 
     def _here(self, key: str = "") -> Origin:
@@ -88,11 +88,11 @@ class _Reader:
     def _declaration(self, version: str, encoding: str | None, standalone: int) -> None:
         """Refuse what the parser would leave to Python's codecs, some of which are no encodings of text."""
         if encoding is not None and encoding.lower() not in _ENCODINGS:
-            self._problem("", f"is encoded as {shown(encoding)}, which is not read", "save it as UTF-8")
+            self._problem("", f"is encoded as {shown(encoding)}, which ostler does not read", "save it as UTF-8")
             raise _Refused
 
     def _doctype(self, name: str, system: str | None, public: str | None, internal: bool) -> None:
-        self._problem("", "has a document type (<!DOCTYPE>), which is not read", "remove it, and every entity")
+        self._problem("", "has a document type (<!DOCTYPE>), which ostler does not read", "remove it, and every entity")
         raise _Refused
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
@@ -128,7 +128,7 @@ class _Reader:
         text = attributes.get("numaid")
         numa: int | None = None
         if text is None:
-            self._problem("<cpu>", "has no numaid", "add numaid, -1 where there is none")
+            self._problem("<cpu>", "has no numaid", "add numaid; -1 for none")
         elif not re.fullmatch(r"-1|[0-9]{1,4}", text) or int(text) > MAX_NUMA_NODE:
             self._problem("<cpu> numaid", f"is {shown(text)}", f"allowed: whole numbers from -1 to {MAX_NUMA_NODE}")
         elif int(text) >= 0:
@@ -141,7 +141,7 @@ class _Reader:
         text = attributes.get("busid")
         address = None if text is None else parse_address(text)
         if parent.path is None:
-            self._problem("<pci>", "stands outside of <cpu>", "put it inside the <cpu> it hangs on")
+            self._problem("<pci>", "is outside of a <cpu>", "put it inside the <cpu> that it is attached to")
         elif text is None:
             self._problem("<pci>", "has no busid", "add its PCI address, such as 0000:3b:00.0")
         elif address is None:

@@ -56,7 +56,7 @@ def _ignored(key: str, reason: str) -> ConfigField[bool]:
     return ConfigField(key, Anything(), False, reason)
 
 
-_NO_LABELS = "node labels are not made here"
+_NO_LABELS = "ostler creates no node labels"
 _VERSION = ConfigField("version", _VersionWord(("v1",)), "v1", "Version of the format.")
 _MIG = ConfigField("migStrategy", Choice(MigStrategy), MigStrategy.NONE, "MIG strategy.")
 _DRIVER_ROOT = ConfigField("nvidiaDriverRoot", HostPath("/run/nvidia/driver"), "/", "Host folder of the driver.")
@@ -66,9 +66,9 @@ _GDS = ConfigField("gdsEnabled", Boolean(), False, "GPUDirect Storage.")
 _MOFED = ConfigField("mofedEnabled", Boolean(), False, "MOFED.")
 _DISCOVERY = ConfigField(
     "deviceDiscoveryStrategy",
-    Choice(_Discovery, later={"tegra": "is tegra, whose devices are not found here"}),
+    Choice(_Discovery, later={"tegra": "is tegra, whose devices ostler does not find"}),
     _Discovery.AUTO,
-    "devices are always found by NVML",
+    "ostler always finds devices through NVML",
 )
 _SPECS = ConfigField("passDeviceSpecs", Boolean(), True, "Device nodes in the answer.")
 _STRATEGIES: ConfigField[tuple[ListStrategy, ...]] = ConfigField(
@@ -104,7 +104,7 @@ _FLAGS = section(
     "flags",
     _keys(
         _MIG,
-        _ignored("failOnInitError", "an absent driver is waited for, and shown as such"),
+        _ignored("failOnInitError", "the agent waits for a missing driver and reports it"),
         _MPS_ROOT,
         _DRIVER_ROOT,
         _DEV_ROOT,
@@ -196,13 +196,13 @@ def read_nvidia(
     shares = nvidia_sharing.read_shares(given.section(_SHARING), plugin[_POLICY], problems, notes)
     if _POLICY in plugin:
         policy = f"taken as sharing.preference {plugin[_POLICY]} of shared resources"
-        kind, text = (
-            (NoteKind.TAKEN, policy) if shares else (NoteKind.IGNORED, "has no meaning here: nothing is shared")
-        )
+        kind, text = (NoteKind.TAKEN, policy) if shares else (NoteKind.IGNORED, "is ignored: nothing is shared")
         notes.append(Note(kind, plugin.place(_POLICY), text))
     notes.extend(notes_of(given))
     if _VERSION not in given:
-        notes.append(Note(NoteKind.REMARK, given.place(_VERSION), "is not given, which means v1, as there"))
+        notes.append(
+            Note(NoteKind.REMARK, given.place(_VERSION), "is not given, which means v1, as for NVIDIA's plugin")
+        )
     return values, tuple(_renames(given.section(_RESOURCES), notes)), shares
 
 
@@ -211,7 +211,7 @@ def _take(taken: _Taken, theirs: Values, values: Values, notes: list[Note]) -> N
         return
     place = theirs.place(taken.there)
     if taken.there is _MPS_ROOT and not theirs[_MPS_ROOT]:
-        notes.append(Note(NoteKind.IGNORED, place, "has no meaning here: it is empty"))
+        notes.append(Note(NoteKind.IGNORED, place, "is ignored: it is empty"))
         return
     ours = values
     for inner in taken.sections:
@@ -228,14 +228,16 @@ def _take_cdi(plugin: Values, values: Values, notes: list[Note]) -> None:
     defaults.put(option_fields.CDI_MODE, CdiMode.FULL, place)
     hook = plugin[_HOOK] or DEFAULT_HOOK
     defaults.put(option_fields.HOOK, hook, plugin.place(_HOOK))
-    notes.append(Note(NoteKind.TAKEN, place, f"CDI as there: taken as defaults.cdiMode full with the hook {hook}"))
+    notes.append(
+        Note(NoteKind.TAKEN, place, f"CDI as in NVIDIA's plugin: taken as defaults.cdiMode full with the hook {hook}")
+    )
 
 
 def _without_meaning(flags: Values, plugin: Values) -> Iterator[Note]:
     for kind, values in ((_FLAGS, flags), (_PLUGIN, plugin)):
         for field in cast("Section", kind.type).fields:
             if field in values and (isinstance(field.type, Anything) or field is _DISCOVERY):
-                yield Note(NoteKind.IGNORED, values.place(field), f"has no meaning here: {field.help}")
+                yield Note(NoteKind.IGNORED, values.place(field), f"is ignored: {field.help}")
 
 
 def _renames(resources: Values, notes: list[Note]) -> Iterator[Rename]:
@@ -251,7 +253,9 @@ def _renames(resources: Values, notes: list[Note]) -> Iterator[Rename]:
                 if item[_NAME].startswith(nvidia_sharing.DOMAIN)
                 else f"{nvidia_sharing.DOMAIN}{item[_NAME]}"
             )
-            text = f"taken: offered as {document.clipped(name)} (NVIDIA's plugin reads and then overlooks this section)"
+            text = (
+                f"taken: offered as {document.clipped(name)} (NVIDIA's plugin reads this section and then ignores it)"
+            )
             notes.append(Note(NoteKind.TAKEN, item.origin, text))
             yield Rename(kind, item[pattern], name, item.origin, item.place(_NAME))
 
@@ -268,10 +272,10 @@ def _correspondence(part: Section, path: str, taken: dict[int, str]) -> Iterator
         if isinstance(field.type, Section):
             yield from _correspondence(field.type, f"{key}.", taken)
         elif id(field) in taken:
-            also = ", with cdiMode full where one is of CDI" if field is _STRATEGIES else ""
+            also = ", with cdiMode full if one of them uses CDI" if field is _STRATEGIES else ""
             yield key, f"`{taken[id(field)]}`{also}"
         elif field in (_GPUS, _MIGS):
-            yield key, "resources of those names, before the strategy's (NVIDIA's plugin overlooks this section)"
+            yield key, "resources with these names, before the strategy's (NVIDIA's plugin ignores this section)"
         elif id(field) in nvidia_sharing.CORRESPONDENCE:
             yield key, nvidia_sharing.CORRESPONDENCE[id(field)]
             kind: object = field.type
@@ -282,6 +286,6 @@ def _correspondence(part: Section, path: str, taken: dict[int, str]) -> Iterator
         elif field is _DISCOVERY:
             yield key, f"tegra is refused; {field.help}"
         elif field is _VERSION:
-            yield key, "says that the file is of this format"
+            yield key, "identifies the format"
         else:
-            yield key, f"no meaning: {field.help}"
+            yield key, f"ignored: {field.help}"

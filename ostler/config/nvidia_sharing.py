@@ -147,7 +147,7 @@ def read_shares(
 def _unused(given: Values) -> Iterator[Note]:
     for field in (_RENAME_ALL, _FAIL, _RESOURCES):
         if field in given:
-            yield Note(NoteKind.IGNORED, given.place(field), "has no meaning here: nothing is shared")
+            yield Note(NoteKind.IGNORED, given.place(field), "is ignored: nothing is shared")
 
 
 def _read(
@@ -242,7 +242,7 @@ def _report_missing(
     notes: list[Note],
 ) -> None:
     if _MIG_NAME.fullmatch(share.name):
-        text = f"never gets a device, as there: migStrategy {strategy} offers no MIG profiles by name"
+        text = f"never gets a device in the plugin either: migStrategy {strategy} offers no MIG profiles by name"
         notes.append(Note(NoteKind.IDLE, share.origin, text))
         return
     known = ", ".join(dict.fromkeys(one.rule.resource.replace(PROFILE, "PROFILE") for one in placed))

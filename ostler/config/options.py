@@ -112,7 +112,7 @@ def check_options(
     if mode is not CdiMode.NODES and not options.uses_cdi and not own[schema.DOOR].has(Door.DRA):
         if meant:
             fix = "add cdi-cri or cdi-annotations there, or remove cdiMode"
-            problems.append(place.error(f"is {mode}, but deviceListStrategy has none for CDI", fix))
+            problems.append(place.error(f"is {mode}, but deviceListStrategy has no strategy for CDI", fix))
     elif mode is CdiMode.FULL and options.hook is None:
         fix = "set hook to its path on the host, such as /usr/bin/nvidia-cdi-hook"
         problems.append(place.error("is full, which needs the vendor's hook program", fix))
@@ -150,7 +150,7 @@ def _check_door(own: Values, problems: list[ConfigError]) -> None:
     )
     for field in fields:
         if field in own:
-            problem = "has no meaning with door dra, whose devices are given by CDI and described by attributes"
+            problem = "has no effect with door dra, which passes devices by CDI and describes them by attributes"
             problems.append(own.place(field).error(problem, "remove it"))
 
 

@@ -28,7 +28,7 @@ class Pattern(ScalarType[str]):
         if not text:
             raise BadValue("is empty", 'write "*" for any, or remove the key')
         if "**" in text:
-            raise BadValue(f"is {shown(text)}", "write one * for any characters; ** means no more")
+            raise BadValue(f"is {shown(text)}", "write one * for any characters; ** means the same")
         for character in text:
             if character in _SPECIAL_ELSEWHERE:
                 raise BadValue(
@@ -40,7 +40,7 @@ class Pattern(ScalarType[str]):
         if "," in text:
             raise BadValue(f"is {shown(text)}, with a comma", "write a list with one pattern per item")
         if text != text.strip() or not text.isprintable():
-            raise BadValue(f"is {shown(text)}", "remove the blanks at its ends and control characters")
+            raise BadValue(f"is {shown(text)}", "remove control characters and the blanks at its ends")
         self.check(text)
         return text
 
@@ -68,7 +68,9 @@ class UuidPattern(Pattern):
             raise BadValue(f"is {shown(text)}, which no UUID matches", "UUIDs begin with GPU- or MIG-")
         rest = text[4:] if len(head) >= 4 else ""
         if not re.fullmatch(r"[0-9a-f*/GPU-]*", rest):
-            raise BadValue(f"is {shown(text)}, which no UUID matches", "behind GPU- or MIG- are 0-9, a-f in lower case")
+            raise BadValue(
+                f"is {shown(text)}, which no UUID matches", "after GPU- or MIG- come only 0-9 and a-f in lower case"
+            )
 
 
 class PciPattern(Pattern):

@@ -56,7 +56,7 @@ def flags() -> str:
 
 def of_plugin(correspondence: Iterable[tuple[str, str]]) -> str:
     """The format of another plugin: each of its keys, and what became of it here."""
-    return _table(("Key there", "Here"), [(f"`{key}`", became) for key, became in correspondence])
+    return _table(("Key of the plugin", "In ostler"), [(f"`{key}`", became) for key, became in correspondence])
 
 
 def of_topology() -> str:
@@ -111,7 +111,7 @@ def _keys_table(section: Section, *, repeated: bool = False) -> str:
         rows.append((f"`{field.key}`", _takes(field), _default(field), field.help, _example(field)))
     if repeated:
         rows.append(
-            ("every key of [`defaults`](#defaults)", "", "as there", "Over the default, for this resource.", "")
+            ("every key of [`defaults`](#defaults)", "", "as above", "Overrides the default for this resource.", "")
         )
     return _table(("Key", "Takes", "Default", "Meaning", "Example"), rows)
 

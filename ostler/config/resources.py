@@ -94,14 +94,14 @@ def check_name(rule: Rule, place: Origin, problems: list[ConfigError]) -> bool:
     """
     for placeholder in re.findall(r"\{[^}]*\}?", rule.resource):
         if placeholder != PROFILE:
-            problems.append(place.error(f"holds {shown(placeholder)}", f"the only placeholder is {PROFILE}"))
+            problems.append(place.error(f"contains {shown(placeholder)}", f"the only placeholder is {PROFILE}"))
             return False
     parts = (DeviceKind.MIG, DeviceKind.PARTITION)
     only_parts = bool(rule.selector.kinds) and all(kind in parts for kind in rule.selector.kinds)
     profiled = only_parts or rule.selector.profiles or rule.selector.whole_instances
     if PROFILE in rule.resource and not profiled:
         fix = "select MIG devices alone with 'devices: {kind: mig}', or write the name out"
-        problems.append(place.error(f"holds {PROFILE}, which {_whole(rule)} do not have", fix))
+        problems.append(place.error(f"contains {PROFILE}, which {_whole(rule)} do not have", fix))
         return False
     profile = _longest_profile(rule.selector)
     name = rule.resource.replace(PROFILE, profile.replace("+", "."))

@@ -235,15 +235,17 @@ class HostPath(ScalarType[str]):
         if not text and self.optional:
             return ""
         if not text.startswith("/"):
-            raise BadValue(f"is {shown(text)}, not an absolute path", f"write a path from /, such as {self.example}")
+            raise BadValue(
+                f"is {shown(text)}, not an absolute path", f"write a path that begins with /, such as {self.example}"
+            )
         if ".." in text.split("/"):
-            raise BadValue(f"is {shown(text)}, which goes up with '..'", "write the path without '..'")
+            raise BadValue(f"is {shown(text)}, which contains '..'", "write the path without '..'")
         if not text.isprintable():
-            raise BadValue(f"is {shown(text)}, which holds a control character", "write the path without it")
+            raise BadValue(f"is {shown(text)}, which contains a control character", "write the path without it")
         path = posixpath.normpath("/" + text.strip("/"))
         if self.socket and len(path.encode("utf-8", "surrogateescape")) > MAX_SOCKET_PATH:
             size = len(path.encode("utf-8", "surrogateescape"))
-            raise BadValue(f"has {size} bytes", f"a socket's path may have {MAX_SOCKET_PATH}: use a shorter one")
+            raise BadValue(f"has {size} bytes", f"use a shorter one: a socket's path may have {MAX_SOCKET_PATH} bytes")
         return path
 
     def schema(self) -> JsonObject:
@@ -260,7 +262,7 @@ class AnyPath(ScalarType[Path | None]):
     def from_text(self, text: str) -> Path | None:
         """See ``ValueType``."""
         if not text.isprintable():
-            raise BadValue(f"is {shown(text)}, which holds a control character", "write the path without it")
+            raise BadValue(f"is {shown(text)}, which contains a control character", "write the path without it")
         return Path(text) if text else None
 
 

@@ -247,10 +247,10 @@ class ConfigList(Generic[T]):
             if self.single:
                 return (self.item.read(node, at, problems),)
             kind = "a mapping" if isinstance(node, Mapping) else f"{shown(node.text)}, not a list"
-            fix = "put '- ' in front of the first key" if isinstance(node, Mapping) else f"write [{clipped(node.text)}]"
+            fix = "put '- ' before the first key" if isinstance(node, Mapping) else f"write [{clipped(node.text)}]"
             raise BadValue(f"is {kind}", fix)
         if len(node.items) > self.most:
-            raise BadValue(f"has {len(node.items)} items", f"a list here may have {self.most}")
+            raise BadValue(f"has {len(node.items)} items", f"at most {self.most} are allowed")
         items: list[T] = []
         faults = len(problems)
         for number, child in enumerate(node.items):

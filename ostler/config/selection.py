@@ -151,12 +151,12 @@ def _check_gpu_facts(selected: Selector, devices: Values, problems: list[ConfigE
     )
     for field, given, kinds, owners in facts:
         if given and selected.kinds and not any(kind in kinds for kind in selected.kinds):
-            problem = f"is a fact of {owners}, which {_kinds(devices)[1]} excludes"
+            problem = f"applies only to {owners}, which {_kinds(devices)[1]} excludes"
             problems.append(devices.place(field).error(problem, "remove one of the two"))
     if selected.mig_enabled is not None:
         other = next((kind for kind in selected.kinds if kind is not gpu), None)
         if other is not None:
-            problem = f"is a fact of whole GPUs, but kind has {other}"
+            problem = f"applies only to whole GPUs, but kind has {other}"
             problems.append(
                 devices.place(device_fields.MIG_ENABLED).error(problem, "remove it, or select kind gpu alone")
             )
@@ -164,7 +164,7 @@ def _check_gpu_facts(selected: Selector, devices: Values, problems: list[ConfigE
         if driver in selected.drivers:
             place = devices.place(device_fields.DRIVERS)
             fix = f"write 'vendor: {NVIDIA.name}' instead"
-            problems.append(place.error(f"is {driver}, which no device says of itself", fix))
+            problems.append(place.error(f"is {driver}, which no device reports as its driver", fix))
 
 
 def _profile_kinds(selected: Selector) -> tuple[tuple[DeviceKind, ...], str]:
@@ -186,9 +186,9 @@ def _check_nic_facts(selected: Selector, devices: Values, problems: list[ConfigE
         if field not in devices:
             continue
         if len(strangers) == len(selected.kinds):
-            problem, fix = f"is a fact of NICs, which {_kinds(devices)[1]} excludes", "remove one of the two"
+            problem, fix = f"applies only to NICs, which {_kinds(devices)[1]} excludes", "remove one of the two"
         else:
-            problem, fix = f"is a fact of NICs, but kind has {strangers[0]}", "give NICs a resource of their own"
+            problem, fix = f"applies only to NICs, but kind has {strangers[0]}", "give NICs a resource of their own"
         problems.append(devices.place(field).error(problem, fix))
 
 
@@ -225,7 +225,7 @@ def _check_functions(nic: NicSelector, devices: Values, problems: list[ConfigErr
         place = devices.place(field)
         numbered = next((some for some in ranges if some.numbers), None)
         if numbered is not None and nic.functions == (NicFunction.PF,):
-            problem = f"picks virtual functions of {numbered.root}, which functions pf excludes"
+            problem = f"selects virtual functions of {numbered.root}, which functions pf excludes"
             problems.append(place.error(problem, "remove the range, or add vf to functions"))
         for number, some in enumerate(ranges):
             if any(_overlap(some, other) for other in ranges[:number]):

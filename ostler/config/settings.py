@@ -229,7 +229,7 @@ def changes(old: Settings, new: Settings) -> tuple[str, ...]:
         found.append(f"rules: {len(old.rules)} before, {len(new.rules)} now, in force")
         found.extend(_moved(_doors(old.rules), _doors(new.rules)))
     if new.health != old.health:
-        found.append("health: judged by the new configuration from now on, in force")
+        found.append("health: the new configuration is in force")
     if new.log != old.log:
         found.append(f"log: {new.log.level} {new.log.format}, in force")
     if new.topology_overrides != old.topology_overrides:

@@ -213,7 +213,7 @@ def _check_claims(given: Values, problems: list[ConfigError]) -> None:
     fields: tuple[AnyField, ...] = (FAIL_MULTIPLE, SAME_DEVICE, PREFERENCE)
     for field in fields:
         if field in given:
-            problem = "has no meaning with door dra, where the scheduler chooses the devices of a claim"
+            problem = "has no effect with door dra, where the scheduler chooses the devices of a claim"
             problems.append(given.place(field).error(problem, "remove it"))
 
 

@@ -114,12 +114,12 @@ class _AcpiIndex(ScalarType[int]):
     def from_text(self, text: str) -> int:
         """See ``ValueType``."""
         if not (text.isascii() and text.isdecimal() and len(text) <= 10):
-            raise BadValue(f"is {shown(text)}, no index", f"write a number in quotes, such as {self.example}")
+            raise BadValue(f"is {shown(text)}, not an index", f"write a number in quotes, such as {self.example}")
         return int(text)
 
 
-_EMPTY = "has no meaning here: it is empty"
-_NOT_SERVED = "which is not served"
+_EMPTY = "is ignored: it is empty"
+_NOT_SERVED = "which ostler does not support"
 _NAME = ConfigField(
     "resourceName", Text(r"[A-Za-z0-9_-]+", "letters, digits, - and _", "nics"), "", "Name.", required=True
 )
@@ -138,7 +138,7 @@ _TYPE = ConfigField(
 _EXCLUDE_TOPOLOGY = ConfigField("excludeTopology", Boolean(), False, "No NUMA node for the kubelet.")
 _EXTRA = ConfigField(
     "additionalInfo",
-    _Unserved(f"asks for further facts in the environment, {_NOT_SERVED}", "set them in the pod's own env"),
+    _Unserved(f"asks for additional facts in the environment, {_NOT_SERVED}", "set them in the pod's own env"),
     False,
     "there are none",
 )
@@ -175,7 +175,8 @@ _SELECTORS: ConfigField[tuple[Values, ...]] = ConfigField(
 )
 # Go writes them out, and the plugin fills them in itself, whatever stands there.
 _PARSED = tuple(
-    ConfigField(name, Anything(), False, "the plugin makes it of selectors") for name in ("SelectorObj", "SelectorObjs")
+    ConfigField(name, Anything(), False, "the plugin derives it from the selectors")
+    for name in ("SelectorObj", "SelectorObjs")
 )
 _RESOURCE = GoSection(_NAME, _PREFIX, _TYPE, _EXCLUDE_TOPOLOGY, _SELECTORS, _EXTRA, *_PARSED)
 _LIST: ConfigField[tuple[Values, ...]] = ConfigField(
@@ -296,7 +297,7 @@ def _take_switches(selector: Values, devices: Values, resource: Values, notes: l
         text = "taken as devices.rdma true: RDMA devices alone, with their device nodes"
         notes.append(Note(NoteKind.TAKEN, selector.place(_RDMA), text))
     elif _RDMA in selector:
-        text = "has no meaning here: devices with and without RDMA are taken, as there"
+        text = "is ignored: as in the plugin, devices with and without RDMA are taken"
         notes.append(Note(NoteKind.IGNORED, selector.place(_RDMA), text))
     if _VHOST in selector:
         resource.put(option_fields.VHOST_NET, selector[_VHOST], selector.place(_VHOST))
@@ -318,7 +319,7 @@ def _tell_apart(selectors: Sequence[Values], resources: Sequence[Values], notes:
 
 
 def _without_meaning(values: Values, field: AnyField) -> Note:
-    return Note(NoteKind.IGNORED, values.place(field), f"has no meaning here: {field.help}")
+    return Note(NoteKind.IGNORED, values.place(field), f"is ignored: {field.help}")
 
 
 def _check_type(kind: _DeviceType, selector: Values, problems: list[ConfigError]) -> None:
@@ -326,7 +327,7 @@ def _check_type(kind: _DeviceType, selector: Values, problems: list[ConfigError]
     for field in wrong:
         if selector[cast("ConfigField[object]", field)]:
             other = next(each for each in _DeviceType if each is not kind)
-            problem = f"is a selector of {other}, which the plugin overlooks for {kind}"
+            problem = f"is a selector of {other}, which the plugin ignores for {kind}"
             problems.append(selector.place(field).error(problem, "remove it, or change deviceType"))
 
 
@@ -337,7 +338,7 @@ def _check_first(
     roots = [some.root for some in ranges]
     again = next((root for number, root in enumerate(roots) if root in roots[:number]), None)
     if again is not None:
-        problem = f"has two items for {clipped(again)}, of which the plugin overlooks the second"
+        problem = f"has two items for {clipped(again)}, of which the plugin ignores the second"
         fix = f"write one, such as {clipped(again)}#0-3,7"
         problems.append(selector.place(field).error(problem, fix))
 
@@ -346,17 +347,17 @@ def correspondence() -> Iterator[tuple[str, str]]:
     """Every key of an item of the list, and what becomes of it here: for the reference page."""
     became: dict[int, str] = {id(theirs): f"`devices.{ours.key}`" for theirs, ours in _LISTS}
     became |= {
-        id(_NAME): "`name`, behind the prefix",
-        id(_PREFIX): f"`name`, in front of the /; absent: {DEFAULT_PREFIX}",
+        id(_NAME): "`name`, after the prefix",
+        id(_PREFIX): f"`name`, before the /; default: {DEFAULT_PREFIX}",
         id(_TYPE): "`devices.kind` and `devices.functions`; accelerator is refused",
-        id(_EXCLUDE_TOPOLOGY): "`topologyHints`, the other way round",
-        id(_SELECTORS): "one resource of that name for each, in their order",
-        id(_LINKS): "`devices.linkTypes`, where ether is ethernet",
-        id(_RDMA): "`devices.rdma` where true, with the RDMA device nodes",
+        id(_EXCLUDE_TOPOLOGY): "`topologyHints`, inverted",
+        id(_SELECTORS): "one resource with that name for each selector, in order",
+        id(_LINKS): "`devices.linkTypes`, with ether as ethernet",
+        id(_RDMA): "`devices.rdma` if true, with the RDMA device nodes",
         id(_VHOST): "`vhostNet`",
         id(_AUX_TYPES): "`devices.functions: [sf]`",
-        **{id(field): f"no meaning: {field.help}" for field in _PARSED},
+        **{id(field): f"ignored: {field.help}" for field in _PARSED},
     }
     for field in (*_RESOURCE.fields, *_SELECTOR.fields):
         path = f"selectors[].{field.key}" if field in _SELECTOR.fields else field.key
-        yield path, became.get(id(field), "refused unless empty: not served")
+        yield path, became.get(id(field), "refused unless empty: not supported")

@@ -58,7 +58,7 @@ def parse_overrides(source: str, data: bytes) -> tuple[PlaceOverride, ...]:
     problems: list[ConfigError] = []
     text = data.removeprefix(b"\xef\xbb\xbf").lstrip()
     if len(data) > MAX_BYTES:
-        problems.append(Origin(source).error(f"has more than {MAX_BYTES} bytes", "no machine needs as many"))
+        problems.append(Origin(source).error(f"has more than {MAX_BYTES} bytes", "no machine needs that many"))
         found: list[tuple[PlaceOverride, Origin]] = []
     elif not text:
         fix = f"write at least 'apiVersion: {API_VERSION}', 'kind: {KIND}' and hostBridges"
@@ -82,7 +82,7 @@ def _check_twice(found: list[tuple[PlaceOverride, Origin]], problems: list[Confi
         address = override.address
         known = first.setdefault(address, origin)
         if known is not origin:
-            problem = f"{address} has a place already, in line {known.line}"
+            problem = f"{address} already has a place, in line {known.line}"
             problems.append(origin.error(problem, "a device has one place: remove one of the two"))
 
 

@@ -29,6 +29,6 @@ async def test_a_policy_that_is_reloaded_is_in_force(tmp_path: Path, capsys: pyt
         assert json.loads(capsys.readouterr().out)["dry_run"] is True
         config.write_text(TEXT)
         assert await ostler(box, "reload") == 0
-        assert "health: judged by the new configuration from now on, in force" in capsys.readouterr().out
+        assert "health: the new configuration is in force" in capsys.readouterr().out
         assert await ostler(box, "health", "-o", "json") == 0
         assert json.loads(capsys.readouterr().out)["dry_run"] is False

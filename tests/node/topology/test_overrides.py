@@ -153,7 +153,7 @@ ADDRESS_FIX = "write it as domain:bus:device.function, such as 0000:3b:00.0"
         (
             HEAD + "hostBridges:\n- devices: ['0000:00:05.0']\n- devices: ['00000000:00:05.0']\n",
             (
-                "t:5: hostBridges[1].devices[0]: 0000:00:05.0 has a place already, in line 4; "
+                "t:5: hostBridges[1].devices[0]: 0000:00:05.0 already has a place, in line 4; "
                 "a device has one place: remove one of the two"
             ),
         ),
@@ -162,27 +162,24 @@ ADDRESS_FIX = "write it as domain:bus:device.function, such as 0000:3b:00.0"
             "t:4: not valid YAML: a value is missing here; close the bracket or write the value",
         ),
         ("<topology/>", "t:1: is <topology>, not NCCL's topology; the outermost element is <system>"),
-        ("\n\n<system/>", "t: no <pci> device stands inside a <cpu>; give a file that NCCL_TOPO_FILE accepts"),
+        ("\n\n<system/>", "t: no <cpu> contains a <pci> device; give a file that NCCL_TOPO_FILE accepts"),
         (
             "\n<system>\n<cpu></system>",
-            (
-                "t:3: <cpu>: has no numaid; add numaid, -1 where there is none\n"
-                "t:3: not valid XML: mismatched tag; correct it"
-            ),
+            ("t:3: <cpu>: has no numaid; add numaid; -1 for none\nt:3: not valid XML: mismatched tag; correct it"),
         ),
         (
             '<!DOCTYPE system [<!ENTITY a "0">]>\n<system>&a;</system>',
-            "t:1: has a document type (<!DOCTYPE>), which is not read; remove it, and every entity",
+            "t:1: has a document type (<!DOCTYPE>), which ostler does not read; remove it, and every entity",
         ),
         ("<system>&a;</system>", "t:1: not valid XML: undefined entity; correct it"),
         ("<system>" + "<cpu numaid='0'>" * 40, "t:1: nested deeper than 32 levels; no machine is that deep"),
         (
             "<?xml version='1.0' encoding='zlib'?>\n<system/>",
-            't:1: is encoded as "zlib", which is not read; save it as UTF-8',
+            't:1: is encoded as "zlib", which ostler does not read; save it as UTF-8',
         ),
         (
             "<?xml version='1.0' encoding='gbk'?>\n<system/>",
-            't:1: is encoded as "gbk", which is not read; save it as UTF-8',
+            't:1: is encoded as "gbk", which ostler does not read; save it as UTF-8',
         ),
         (
             "<system>\n<cpu numaid='one'><pci busid='0001:00:00.0'/></cpu>\n</system>",
@@ -198,7 +195,7 @@ ADDRESS_FIX = "write it as domain:bus:device.function, such as 0000:3b:00.0"
         ),
         (
             "<system>\n<pci busid='0001:00:00.0'/></system>",
-            "t:2: <pci>: stands outside of <cpu>; put it inside the <cpu> it hangs on",
+            "t:2: <pci>: is outside of a <cpu>; put it inside the <cpu> that it is attached to",
         ),
         (
             "<system><cpu numaid='0'><socket/><pci busid='0001:00:00.0'/></cpu></system>",
@@ -206,7 +203,7 @@ ADDRESS_FIX = "write it as domain:bus:device.function, such as 0000:3b:00.0"
         ),
         (
             "<system><cpu numaid='0'>\n<pci busid='0001:00:00.0'/>\n<pci busid='0001:00:00.0'/></cpu></system>",
-            "t:3: <pci>: 0001:00:00.0 has a place already, in line 2; a device has one place: remove one of the two",
+            "t:3: <pci>: 0001:00:00.0 already has a place, in line 2; a device has one place: remove one of the two",
         ),
     ],
 )
@@ -218,7 +215,7 @@ def test_a_broken_file_gets_one_clear_message(text: str, message: str) -> None:
 
 
 def test_an_overlong_file_is_refused() -> None:
-    assert problems(b"#" * (MAX_BYTES + 1)) == f"t: has more than {MAX_BYTES} bytes; no machine needs as many"
+    assert problems(b"#" * (MAX_BYTES + 1)) == f"t: has more than {MAX_BYTES} bytes; no machine needs that many"
 
 
 def test_all_problems_of_a_file_are_told_at_once() -> None:

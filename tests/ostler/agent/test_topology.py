@@ -50,7 +50,7 @@ async def test_an_override_file_that_is_broken_meanwhile_leaves_all_places_as_th
         code, _, err = await reload(box)
         assert (code, err) == (
             3,
-            f"ostler: {overrides}: does not exist; correct the path (nothing of this file has effect)\n",
+            f"ostler: {overrides}: does not exist; correct the path (the whole file is ignored)\n",
         )
         overrides.write_text("<?xml version='1.0' encoding='gbk'?><system/>")
         box.agent.send(signal.SIGHUP)

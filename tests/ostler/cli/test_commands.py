@@ -217,7 +217,7 @@ def test_a_broken_topology_file_is_exit_code_3_though_the_rest_is_usable(
     file.write_text(f"apiVersion: ostler.dev/v1alpha1\nkind: Config\ntopology: {{file: {overrides}}}\n")
     overrides.write_text("<system>\n<cpu numaid='x'/></system>")
     assert main(["config", "check", str(file)]) == 3
-    allowed = "whole numbers from -1 to 1023 (nothing of this file has effect)"
+    allowed = "whole numbers from -1 to 1023 (the whole file is ignored)"
     assert capsys.readouterr().err.splitlines() == [
         f"ostler: {file}: usable, but not all of it has effect",
         f'{overrides}:2: <cpu> numaid: is "x"; allowed: {allowed}',

@@ -35,4 +35,4 @@ def test_a_check_of_the_file_alone_remarks_on_it(tmp_path: Path) -> None:
     path.write_text(CONFIG)
     done = ostler("config", "check", str(path))
     assert done.returncode == 0
-    assert "nodeName: is not given, and 'ostler run' needs it, because a resource has door dra" in done.stdout
+    assert "nodeName: is not set, but 'ostler run' needs it, because a resource has door dra" in done.stdout

@@ -124,5 +124,5 @@ def test_the_same_rule_again_is_unreachable(selector: Selector) -> None:
     problems: list[ConfigError] = []
     check_together(placed([selector, selector]), problems)
     assert [problem.problem for problem in problems] == [
-        "never gets a device: resources[0] (line 1) has them all before"
+        "never gets a device: resources[0] (line 1) takes them all first"
     ]

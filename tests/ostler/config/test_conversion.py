@@ -167,7 +167,7 @@ def test_what_has_no_meaning_stands_above_with_the_reason() -> None:
 
 
 def test_a_default_that_is_another_one_there_is_told() -> None:
-    told = "# - passDeviceSpecs is not in the file, which means true here and false there"
+    told = "# - passDeviceSpecs is not in the file; its default is true here and false in the plugin"
     assert told in text("version: v1\n")
     assert told not in text("version: v1\nflags: {plugin: {passDeviceSpecs: false}}\n")
     assert told not in text("version: v1\nflags: {plugin: {deviceListStrategy: cdi-cri}}\n")

@@ -20,8 +20,8 @@ from tests.making.devices import gpu
 
 HEADER = "apiVersion: ostler.dev/v1alpha1\nkind: Config\nnodeName: a\nresources:\n"
 BOTH_NEEDS = (
-    "f:4: resources: door both needs an API server that keeps device taints and the kubelet's pod resources; where one "
-    "is missing, devices are offered through the plugin door alone, and 'ostler status' says why"
+    "f:4: resources: door both needs an API server that keeps device taints and the kubelet's pod resources; if one "
+    "is missing, devices are offered only through the plugin door, and 'ostler status' says why"
 )
 
 
@@ -87,7 +87,7 @@ def test_what_door_both_needs_is_noted() -> None:
     assert [str(note) for note in read(body).notes] == [BOTH_NEEDS]
     nameless = [str(note) for note in read(body, HEADER.replace("nodeName: a\n", "")).notes]
     assert nameless == [
-        "f:1: nodeName: is not given, and 'ostler run' needs it, because a resource has door both",
+        "f:1: nodeName: is not set, but 'ostler run' needs it, because a resource has door both",
         BOTH_NEEDS.replace("f:4:", "f:3:"),
     ]
 
@@ -97,7 +97,7 @@ def test_doors_by_node_need_the_nodes_name_whatever_the_rules_say() -> None:
     loaded = read("- {name: a/b, devices: {kind: gpu}}\n", header)
     assert loaded.settings.kubernetes.door_by_node
     assert [str(note) for note in loaded.notes] == [
-        "f:1: nodeName: is not given, and 'ostler run' needs it, because kubernetes.doorByNode is on"
+        "f:1: nodeName: is not set, but 'ostler run' needs it, because kubernetes.doorByNode is on"
     ]
     assert not read("- {name: a/b, devices: {kind: gpu}}\n").settings.kubernetes.door_by_node
 

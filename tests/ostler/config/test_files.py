@@ -49,7 +49,9 @@ def test_file_that_may_not_be_read(short_dir: Path) -> None:
     path.write_text("kind: Config\n")
     path.chmod(0)
     with without_root_rights():
-        assert message(path) == f"{path}: may not be read; check its permissions and who runs this"
+        assert (
+            message(path) == f"{path}: is not readable by this user; check its permissions, or run this as another user"
+        )
 
 
 def test_something_that_is_no_file(short_dir: Path) -> None:
@@ -67,14 +69,14 @@ def test_file_below_a_file(short_dir: Path) -> None:
 
 
 def test_path_with_a_zero_byte() -> None:
-    assert message(Path("a\0b")) == "a\\x00b: is no path; correct the path"
+    assert message(Path("a\0b")) == "a\\x00b: is not a path; correct the path"
 
 
 def test_file_that_is_too_large(short_dir: Path) -> None:
     path = short_dir / "large.yaml"
     path.write_bytes(b"#" * (MAX_BYTES + 5))
     problem = f"cannot be read: the file is {MAX_BYTES + 5} bytes; the limit is {MAX_BYTES}"
-    assert message(path) == f"{path}: {problem}; no configuration needs as many"
+    assert message(path) == f"{path}: {problem}; no configuration needs that many"
 
 
 def test_without_a_file_there_are_the_defaults() -> None:

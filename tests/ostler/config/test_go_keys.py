@@ -38,7 +38,7 @@ def test_a_file_of_the_sriov_operator_is_read_as_the_plugin_reads_it() -> None:
     assert (rule.edits.rdma, rule.edits.vhost_net) == (True, True)
     assert "file:2: resourceList[0].selectors.IsRdma: taken as devices.rdma true" in notes(loaded, NoteKind.TAKEN)[3]
     assert notes(loaded, NoteKind.IGNORED) == [
-        "file:2: resourceList[0].SelectorObjs: has no meaning here: the plugin makes it of selectors"
+        "file:2: resourceList[0].SelectorObjs: is ignored: the plugin derives it from the selectors"
     ]
 
 
@@ -59,7 +59,7 @@ def test_of_two_keys_for_one_field_the_last_counts_and_the_other_is_named(first:
     assert loaded.settings.rules[0].edits.rdma is on
     place = f"file:2: resourceList[0].selectors.{first}"
     assert notes(loaded, NoteKind.IDLE) == [
-        f"{place}: has no effect, as there: {last} in line 3 means the same and counts"
+        f"{place}: has no effect in the plugin either: {last} in line 3 means the same and takes precedence"
     ]
 
 
@@ -73,8 +73,8 @@ def test_null_is_as_if_the_key_were_absent() -> None:
     loaded = read('{"resourceList": [{"resourceName": "a", "selectors": {"vendors": null, "isRdma": null}}]}')
     assert not loaded.settings.rules[0].edits.rdma
     assert notes(loaded, NoteKind.IGNORED) == [
-        "file:1: resourceList[0].selectors.vendors: has no meaning here: it is null",
-        "file:1: resourceList[0].selectors.isRdma: has no meaning here: it is null",
+        "file:1: resourceList[0].selectors.vendors: is ignored: it is null",
+        "file:1: resourceList[0].selectors.isRdma: is ignored: it is null",
     ]
 
 
@@ -95,7 +95,9 @@ def test_nvidias_files_need_no_version_and_have_keys_in_any_case(text: str) -> N
 
 
 def test_a_version_that_is_missing_is_named() -> None:
-    assert notes(read("sharing: {}"), NoteKind.REMARK) == ["file:1: version: is not given, which means v1, as there"]
+    assert notes(read("sharing: {}"), NoteKind.REMARK) == [
+        "file:1: version: is not given, which means v1, as for NVIDIA's plugin"
+    ]
 
 
 def test_resources_of_nvidias_format_are_a_mapping_and_ours_a_list() -> None:
@@ -121,7 +123,7 @@ def test_a_resource_that_an_earlier_one_leaves_nothing_is_left_out_and_named() -
 """
     loaded = read(text)
     assert [(rule.resource, rule.edits.vhost_net) for rule in loaded.settings.rules] == [("intel.com/nics", False)]
-    never = "never gets a device, as there: resourceList[0].selectors[0] (line 2) has them all before"
+    never = "never gets a device in the plugin either: resourceList[0].selectors[0] (line 2) takes them all first"
     assert notes(loaded, NoteKind.IDLE) == [
         f"file:2: resourceList[0].selectors[1]: {never}",
         f"file:3: resourceList[1].selectors: {never}",

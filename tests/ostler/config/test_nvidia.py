@@ -47,7 +47,7 @@ def test_the_documented_file_offers_whole_gpus() -> None:
         "flags.plugin.deviceIDStrategy: taken as defaults.deviceIDStrategy",
     ]
     assert notes(loaded, NoteKind.IGNORED) == [
-        "flags.failOnInitError: has no meaning here: an absent driver is waited for, and shown as such"
+        "flags.failOnInitError: is ignored: the agent waits for a missing driver and reports it"
     ]
 
 
@@ -78,11 +78,11 @@ def test_every_value_is_taken_or_accounted_for() -> None:
     assert loaded.settings.nvidia.full
     assert loaded.settings.nvidia.mps_root == "/run/nvidia/mps"
     assert notes(loaded, NoteKind.IGNORED) == [
-        "flags.failOnInitError: has no meaning here: an absent driver is waited for, and shown as such",
-        "flags.useNodeFeatureAPI: has no meaning here: node labels are not made here",
-        "flags.deviceDiscoveryStrategy: has no meaning here: devices are always found by NVML",
-        "flags.plugin.sharedDevicesAllocationPolicy: has no meaning here: nothing is shared",
-        "flags.gfd: has no meaning here: node labels are not made here",
+        "flags.failOnInitError: is ignored: the agent waits for a missing driver and reports it",
+        "flags.useNodeFeatureAPI: is ignored: node labels are not made here",
+        "flags.deviceDiscoveryStrategy: is ignored: devices are always found by NVML",
+        "flags.plugin.sharedDevicesAllocationPolicy: is ignored: nothing is shared",
+        "flags.gfd: is ignored: node labels are not made here",
     ]
 
 
@@ -91,7 +91,7 @@ def test_cdi_strategies_write_full_specs_as_there() -> None:
     (rule,) = loaded.settings.rules
     assert (rule.edits.cdi_mode, rule.edits.hook) == (CdiMode.FULL, "/usr/bin/nvidia-ctk")
     assert notes(loaded, NoteKind.TAKEN)[-1] == (
-        "flags.plugin.deviceListStrategy: CDI as there: taken as defaults.cdiMode full with the hook "
+        "flags.plugin.deviceListStrategy: CDI as in NVIDIA's plugin: taken as defaults.cdiMode full with the hook "
         "/usr/bin/nvidia-ctk"
     )
 
@@ -112,7 +112,7 @@ def test_renamed_profiles_have_no_meaning_without_a_strategy() -> None:
     loaded = text("resources: {mig: [{pattern: '*', name: small}]}\n")
     assert [rule.resource for rule in loaded.settings.rules] == ["nvidia.com/gpu"]
     assert notes(loaded, NoteKind.IGNORED) == [
-        "resources.mig[0]: has no meaning here: migStrategy none does not offer MIG devices"
+        "resources.mig[0]: is ignored: migStrategy none does not offer MIG devices"
     ]
 
 
@@ -131,8 +131,8 @@ def test_an_empty_sharing_section_is_fine() -> None:
     loaded = sample("empty-sharing.yaml")
     assert [rule.resource for rule in loaded.settings.rules] == ["nvidia.com/gpu"]
     assert notes(loaded, NoteKind.IGNORED) == [
-        "sharing.timeSlicing.renameByDefault: has no meaning here: nothing is shared",
-        "sharing.timeSlicing.resources: has no meaning here: nothing is shared",
+        "sharing.timeSlicing.renameByDefault: is ignored: nothing is shared",
+        "sharing.timeSlicing.resources: is ignored: nothing is shared",
     ]
 
 

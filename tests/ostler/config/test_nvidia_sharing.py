@@ -155,7 +155,7 @@ def test_a_profile_without_the_strategy_mixed_gets_no_device_as_there(strategy: 
     assert all(rule.sharing is None for rule in loaded.settings.rules)
     assert notes(loaded, NoteKind.IDLE) == [
         (
-            f"sharing.timeSlicing.resources[0]: never gets a device, as there: migStrategy {strategy} offers no MIG "
-            "profiles by name"
+            f"sharing.timeSlicing.resources[0]: never gets a device in the plugin either: migStrategy {strategy} "
+            "offers no MIG profiles by name"
         )
     ]

@@ -73,7 +73,7 @@ def test_cdi_mode_and_hook_can_be_given_by_flags() -> None:
         ("--http", "9410", 'is "9410", without a port; write "ADDRESS:PORT", such as "0.0.0.0:9410", or "off"'),
         ("--log-level", "loud", 'is "loud"; allowed: debug, info, warning, error'),
         ("--mig-strategy", "", 'is ""; allowed: none, single, mixed'),
-        ("--state-dir", "x", 'is "x", not an absolute path; write a path from /, such as /var/lib/ostler'),
+        ("--state-dir", "x", 'is "x", not an absolute path; write a path that begins with /, such as /var/lib/ostler'),
         ("--max-interval", "60", 'is "60", without a unit; write 60s for seconds, 60ms for milliseconds'),
         ("--pass-device-specs", "yes", 'is "yes"; allowed: true, false'),
         (
@@ -89,12 +89,15 @@ def test_cdi_mode_and_hook_can_be_given_by_flags() -> None:
         (
             "--cdi-mode",
             "full",
-            "is full, but deviceListStrategy has none for CDI; add cdi-cri or cdi-annotations there, or remove cdiMode",
+            (
+                "is full, but deviceListStrategy has no strategy for CDI; "
+                "add cdi-cri or cdi-annotations there, or remove cdiMode"
+            ),
         ),
         (
             "--kubelet-registry-dir",
             "/var/lib/kubelet/device-plugins",
-            "is the same folder as devicePluginDir; give the two folders that the kubelet has",
+            "is the same folder as devicePluginDir; set the two folders of the kubelet",
         ),
     ],
 )
@@ -137,7 +140,9 @@ def test_a_misspelt_variable_is_remarked_and_those_of_kubernetes_are_not() -> No
         "HOME": "/root",
     }
     notes = load(None, {}, environment).notes
-    assert [str(note) for note in notes] == ["OSTLER_MIG_STRATEGIE: is no setting; did you mean OSTLER_MIG_STRATEGY?"]
+    assert [str(note) for note in notes] == [
+        "OSTLER_MIG_STRATEGIE: is not a setting; did you mean OSTLER_MIG_STRATEGY?"
+    ]
 
 
 def test_the_table_has_every_flag_once_and_every_key_exists() -> None:

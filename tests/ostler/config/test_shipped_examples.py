@@ -51,10 +51,10 @@ def by_operator(name: str, **selectors: Json) -> str:
 
 
 VIRTUAL, KERNEL = picked("8086", "0dd4", "vfio-pci"), picked("15b3", "101a", "mlx5_core", isRdma=True)
-VDPA = "asks for vDPA devices, which is not served; remove the resource, or keep the plugin for it"
-DDP = "asks for devices by their DDP profile, which is not served; remove it, and select by pciAddresses"
-ACCELERATOR = "is accelerator, which is not served; allowed: netDevice, auxNetDevice"
-FURTHER = "asks for further facts in the environment, which is not served; set them in the pod's own env"
+VDPA = "asks for vDPA devices, which ostler does not support; remove the resource, or keep the plugin for it"
+DDP = "asks for devices by their DDP profile, which ostler does not support; remove it, and select by pciAddresses"
+ACCELERATOR = "is accelerator, which ostler does not support; allowed: netDevice, auxNetDevice"
+FURTHER = "asks for additional facts in the environment, which ostler does not support; set them in the pod's own env"
 
 
 def profiled(*profiles: str) -> str:

@@ -95,12 +95,12 @@ def test_every_value_is_taken_or_accounted_for() -> None:
         "resourceList[0].selectors[1].needVhostNet: taken as vhostNet true",
     ]
     assert notes(loaded, NoteKind.IGNORED) == [
-        "resourceList[0].selectors[0].ddpProfiles: has no meaning here: there are none",
-        "resourceList[0].selectors[0].vdpaType: has no meaning here: there is none",
-        "resourceList[0].selectors[1].devices: has no meaning here: it is empty",
-        "resourceList[0].selectors[1].linkTypes: has no meaning here: it is empty",
-        "resourceList[0].selectors[1].auxTypes: has no meaning here: it is empty",
-        "resourceList[0].additionalInfo: has no meaning here: there are none",
+        "resourceList[0].selectors[0].ddpProfiles: is ignored: there are none",
+        "resourceList[0].selectors[0].vdpaType: is ignored: there is none",
+        "resourceList[0].selectors[1].devices: is ignored: it is empty",
+        "resourceList[0].selectors[1].linkTypes: is ignored: it is empty",
+        "resourceList[0].selectors[1].auxTypes: is ignored: it is empty",
+        "resourceList[0].additionalInfo: is ignored: there are none",
     ]
 
 
@@ -117,7 +117,7 @@ def test_several_selectors_are_several_rules_of_one_name_in_their_order() -> Non
         "(intel.com is the plugin's own; resourcePrefix changes it)"
     )
     assert notes(loaded, NoteKind.IGNORED)[0] == (
-        "resourceList[0].selectors[0].isRdma: has no meaning here: devices with and without RDMA are taken, as there"
+        "resourceList[0].selectors[0].isRdma: is ignored: as in the plugin, devices with and without RDMA are taken"
     )
 
 

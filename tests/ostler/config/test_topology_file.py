@@ -53,15 +53,13 @@ def test_a_broken_file_is_left_out_with_a_note_for_each_problem(short_dir: Path)
     address, key = (str(note).removeprefix(f"{path}:6: hostBridges[1].") for note in loaded.notes)
     assert address == (
         'devices[0]: is "0000:00:0a", not a PCI address; '
-        "write it as domain:bus:device.function, such as 0000:3b:00.0 (nothing of this file has effect)"
+        "write it as domain:bus:device.function, such as 0000:3b:00.0 (the whole file is ignored)"
     )
-    assert key == (
-        "colour: is not a known key; allowed here: numaNode, devices, switches (nothing of this file has effect)"
-    )
+    assert key == ("colour: is not a known key; allowed here: numaNode, devices, switches (the whole file is ignored)")
 
 
 def test_a_missing_file_is_left_out_with_a_note(short_dir: Path) -> None:
     loaded = named(short_dir / "none.yaml")
     assert [str(note) for note in loaded.notes] == [
-        f"{short_dir}/none.yaml: does not exist; correct the path (nothing of this file has effect)"
+        f"{short_dir}/none.yaml: does not exist; correct the path (the whole file is ignored)"
     ]
