@@ -163,7 +163,7 @@ def test_every_value_says_the_key_and_line_that_it_comes_from() -> None:
 
 def test_what_has_no_meaning_stands_above_with_the_reason() -> None:
     converted = text("version: v1\nflags: {useNodeFeatureAPI: true}\n")
-    assert "# Without meaning here:\n# - flags.useNodeFeatureAPI, line 2: node labels are not made here\n" in converted
+    assert "# Ignored:\n# - flags.useNodeFeatureAPI, line 2: ostler creates no node labels\n" in converted
 
 
 def test_a_default_that_is_another_one_there_is_told() -> None:
@@ -201,7 +201,7 @@ def test_what_is_refused_there_is_refused_with_its_line() -> None:
     with pytest.raises(ConfigErrors) as caught:
         text("version: v1\nflags:\n  deviceDiscoveryStrategy: tegra\n")
     assert str(caught.value) == (
-        "theirs.yaml:3: flags.deviceDiscoveryStrategy: is tegra, whose devices are not found here; allowed: auto, nvml"
+        "theirs.yaml:3: flags.deviceDiscoveryStrategy: is tegra, whose devices ostler does not find; allowed: auto, nvml"
     )
 
 

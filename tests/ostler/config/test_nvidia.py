@@ -79,10 +79,10 @@ def test_every_value_is_taken_or_accounted_for() -> None:
     assert loaded.settings.nvidia.mps_root == "/run/nvidia/mps"
     assert notes(loaded, NoteKind.IGNORED) == [
         "flags.failOnInitError: is ignored: the agent waits for a missing driver and reports it",
-        "flags.useNodeFeatureAPI: is ignored: node labels are not made here",
+        "flags.useNodeFeatureAPI: is ignored: ostler creates no node labels",
         "flags.deviceDiscoveryStrategy: is ignored: devices are always found by NVML",
         "flags.plugin.sharedDevicesAllocationPolicy: is ignored: nothing is shared",
-        "flags.gfd: is ignored: node labels are not made here",
+        "flags.gfd: is ignored: ostler creates no node labels",
     ]
 
 
