@@ -61,21 +61,21 @@ rescan = AgentAction(
 )
 reload = AgentAction(
     "Have the running agent read its configuration again, as SIGHUP does, and print what changed.\n"
-    "A configuration with problems is refused whole (exit code 3) and the old one stays in force.",
+    "If the configuration has a problem, the old one stays in force (exit code 3).",
     lambda stub, _: stub.Reload(agent_pb2.ReloadRequest(), timeout=TIMEOUT),
 )
 quiesce = AgentAction(
     "Have the running agent close NVML and every device file, so that the driver's modules can be unloaded, and\n"
-    "print what changed. Its devices are shown unhealthy: running pods keep them, no new pod gets one. It lasts\n"
-    "until 'ostler resume' or a reboot, also when the agent is restarted meanwhile. A standby follows within\n"
-    "seconds. Pods that use GPUs keep the driver busy: end them first. Where a call into the driver does not\n"
-    "return, the agent cannot let go of it: the command says so and fails.",
+    "print what changed. Its devices are shown as unhealthy: running pods keep them, no new pod gets one. This\n"
+    "lasts until 'ostler resume' or a reboot, also across restarts of the agent. A standby follows within seconds.\n"
+    "Pods that use GPUs keep the driver busy: end them first. If a call into the driver does not return, the agent\n"
+    "cannot close the driver: the command says so and fails.",
     lambda stub, given: stub.Quiesce(agent_pb2.QuiesceRequest(reason=given.reason), timeout=DRIVER_TIMEOUT),
     takes_reason=True,
     end="the driver is free of this agent; end with 'ostler resume'\n",
 )
 resume = AgentAction(
-    "Have the running agent use the driver again, with the library that is installed now, and print what changed.\n"
-    "Does no harm where nothing was quiesced.",
+    "Have the running agent use the driver again, with the installed library, and print what changed.\n"
+    "Does no harm if the driver is not quiesced.",
     lambda stub, _: stub.Resume(agent_pb2.ResumeRequest(), timeout=DRIVER_TIMEOUT),
 )

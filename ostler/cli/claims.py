@@ -15,12 +15,12 @@ from protos.agent.v1alpha1 import agent_pb2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "List the resource claims that hold devices of this node or were refused them lately: since when, for which\n"
-        "pods, which devices they have and under which CDI names, and where one is stuck."
+        "List the resource claims that hold devices of this node, or were recently refused them: since when, for\n"
+        "which pods, with which devices and CDI names, and why one is stuck."
     )
     add_format(parser)
     add_socket(parser)
-    parser.add_argument("claim", nargs="?", metavar="[NAMESPACE/]NAME", help="show this claim alone")
+    parser.add_argument("claim", nargs="?", metavar="[NAMESPACE/]NAME", help="show only this claim")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -16,8 +16,8 @@ from protos.agent.v1alpha1 import agent_pb2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "List the devices of this node, how they are, and where they are offered.\n"
-        "Asks the running agent; where none answers, scans by itself and says so."
+        "List the devices of this node, their health, and where they are offered.\n"
+        "Asks the running agent; if none answers, scans the hardware itself and says so."
     )
     add_format(parser)
     parser.add_argument("--scan", action="store_true", help="scan here even if an agent is running")

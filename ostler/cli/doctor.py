@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
         "Check this node: configuration, limits, drivers, events, NICs, CDI, the agent, the kubelet and registration.\n"
-        "Every check says what it found and, where something is wrong, what to do. Nothing on the node is changed; it\n"
-        "works without a running agent and, with less to see, without root. Exit code 1 when a check has failed.\n\n"
+        "Every check says what it found and, if something is wrong, what to do. Changes nothing on the node. Works\n"
+        "without a running agent and, seeing less, without root. Exit code 1 if a check has failed.\n\n"
         f"checks: {', '.join(NAMES)}"
     )
     parser.add_argument("checks", nargs="*", metavar="CHECK", help="run only these checks (default: all)")

@@ -41,9 +41,9 @@ STEP = 0.1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "Say on which nodes a pod or claim would get its devices, and which; or what stands in the way, node by node\n"
-        "and request by request, the nearest first, and what would help. Nothing is changed. Reads the cluster that\n"
-        "kubectl would use, or files alone (--from). Follows the scheduler of Kubernetes 1.36 and 1.37.\n\n"
+        "Say on which nodes a pod or claim would get its devices, and which; or what prevents it, for each node and\n"
+        "request, the closest node first, and what would help. Changes nothing. Reads the cluster that kubectl would\n"
+        "use, or only files (--from). Follows the scheduler of Kubernetes 1.36 and 1.37.\n\n"
         "  ostler explain pod train-0 -n team\n"
         "  ostler explain deployment/web job/train pod/train-0 -n team\n"
         "  ostler explain -f claim.yaml            a manifest, as if it were applied to the cluster\n"
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="objects to think of as applied; - is stdin",
+        help="objects to treat as applied; - is stdin",
     )
     parser.add_argument(
         "--from",
@@ -72,10 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="read this file or folder instead of a cluster",
     )
-    parser.add_argument("--node", action="append", default=[], metavar="NAME", help="look at this node alone")
+    parser.add_argument("--node", action="append", default=[], metavar="NAME", help="check only this node")
     parser.add_argument("--all-nodes", action="store_true", help="name every node, and say why where it does not fit")
     parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: where it is a terminal)"
+        "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: on a terminal)"
     )
     add_format(parser, ("text", "json"))
     add_access(parser)

@@ -30,28 +30,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
         "List the health of this node's devices: state, cause, since when, what ends it, and what the doors show,\n"
-        "which in a dry run is another state. Eviction limits that are on and sources that are not well stand below."
+        "which differs in a dry run. Active eviction limits and failed sources follow below."
     )
     add_format(parser)
     add_socket(parser)
-    parser.add_argument("--device", metavar="NAME", help="show this device alone")
+    parser.add_argument("--device", metavar="NAME", help="show only this device")
     parser.add_argument("--faults", action="store_true", help="show only devices that are not healthy")
     actions = parser.add_subparsers(metavar="ACTION", dest="action")
     form = parser.formatter_class
     _add_set(actions.add_parser("set", help="override the health of a device", formatter_class=form))
-    clear = actions.add_parser("clear", help="remove the override, and what waits for a person", formatter_class=form)
+    clear = actions.add_parser(
+        "clear", help="remove the override, and troubles that only a person can end", formatter_class=form
+    )
     clear.description = (
-        "Remove the override of a device, and forget what has happened to it: a device that was replaced or reset is\n"
-        "healthy again. A condition that is still there stays; 'ostler health set DEVICE healthy' overrides it."
+        "Remove the override of a device and forget its earlier troubles: a device that was replaced or reset is\n"
+        "healthy again. A condition that still exists stays; 'ostler health set DEVICE healthy' overrides it."
     )
     clear.add_argument("name", type=sendable, metavar="DEVICE", help="name or UUID of a device")
     _add_common(clear)
     release = actions.add_parser(
-        "release-eviction-limit", aliases=[_OLD_RELEASE], help="let sick devices of a kind evict", formatter_class=form
+        "release-eviction-limit",
+        aliases=[_OLD_RELEASE],
+        help="let unhealthy devices of a kind evict again",
+        formatter_class=form,
     )
     release.description = (
-        "When more than half of the devices of a kind go bad at once, none of them evicts the pods that have it, as\n"
-        "the fault is likelier to be elsewhere. This command ends that."
+        "If more than half of the devices of a kind become unhealthy at once, none of them evicts the pods that have\n"
+        "it, because the fault is probably elsewhere. This command ends that limit."
     )
     release.add_argument("name", type=sendable, metavar="KIND", help="kind of device: gpu, mig, nic ...")
     _add_common(release)
@@ -75,13 +80,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _add_set(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Say how a device is; that goes before everything that is measured of it, also for its parts; what is\n"
-        "measured of a part stays. 'healthy' overrules signals, but no scan that finds the device unhealthy or\n"
-        "unknown. It outlives a restart of the agent and of the node."
+        "Override the health of a device. The override takes precedence over everything measured on the device, and\n"
+        "applies to its parts too, except for what is measured on a part itself. 'healthy' overrides signals, but not\n"
+        "a scan that finds the device unhealthy or unknown. It survives restarts of the agent and of the node."
     )
     parser.add_argument("name", type=sendable, metavar="DEVICE", help="name or UUID of a device")
-    parser.add_argument("state", choices=STATES, help="how it is")
-    parser.add_argument("--reason", type=sendable, required=True, help="why, for those who look at the device later")
+    parser.add_argument("state", choices=STATES, help="the state to set")
+    parser.add_argument("--reason", type=sendable, required=True, help="why, for people who look at the device later")
     parser.add_argument(
         "--for",
         dest="time",

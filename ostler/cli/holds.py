@@ -18,17 +18,19 @@ HEADER = ("DEVICE", "DOOR", "HOLDER", "SINCE", "STATE", "WITHHELD FROM", "WHY", 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "List the devices that are held or that are withheld from a door because of a hold: which pod or claim\n"
-        "has them through which door since when, from which door they are withheld, why, and what that waits for."
+        "List the devices that are held, and those withheld from a door because of a hold: which pod or claim has\n"
+        "them, through which door and since when; which door withholds them, why, and what it waits for."
     )
     add_format(parser)
     add_socket(parser)
-    parser.add_argument("--device", metavar="NAME", help="show this device alone")
+    parser.add_argument("--device", metavar="NAME", help="show only this device")
     actions = parser.add_subparsers(metavar="ACTION", dest="action")
-    release = actions.add_parser("release", help="release a draining device", formatter_class=parser.formatter_class)
+    release = actions.add_parser(
+        "release", help="release a device that is pending release", formatter_class=parser.formatter_class
+    )
     release.description = (
-        "Release a draining device although a process may still use it. A device that a pod or a claim holds is\n"
-        "released when that ends, and not by this command, which then names the holder."
+        "Release a device that is pending release, although a process may still use it. A device that a pod or a\n"
+        "claim holds is released when that ends; for such a device the command fails and names the holder."
     )
     release.add_argument("name", type=sendable, metavar="DEVICE", help="name or UUID of a device")
     add_socket(release, action=True)

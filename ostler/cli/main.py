@@ -21,22 +21,22 @@ from ostler.cli.exits import CommandFailed, Exit, complain
 COMMANDS = {
     "run": "run the agent on this node",
     "devices": "list the devices of this node and where they are offered",
-    "topology": "show how near the GPUs and NICs of this node are to each other",
-    "status": "show how the running agent is",
-    "slices": "show what this node publishes through DRA, and what it would",
+    "topology": "show how close the GPUs and NICs of this node are to each other",
+    "status": "show the state of the running agent",
+    "slices": "show what this node publishes through DRA, and what it wants to publish",
     "claims": "list the resource claims that hold devices of this node",
-    "holds": "show who has which device, and what is withheld from which door",
+    "holds": "show who has which device, and which door withholds which device",
     "health": "show the health of this node's devices, or override it",
     "rescan": "have the running agent look at the hardware now",
     "reload": "have the running agent read its configuration again",
-    "quiesce": "have the running agent let go of the driver, so that it can be replaced",
+    "quiesce": "have the running agent close the driver, so that it can be replaced",
     "resume": "have the running agent use the driver again",
     "record": "record this node's hardware facts as a file",
     "sandbox": "run the agent against an embedded kubelet on a recorded node",
-    "doctor": "check this node and say what to do about what is wrong",
-    "probe": "show what is behind a Unix socket: services, methods, devices",
+    "doctor": "check this node, and say what is wrong and how to fix it",
+    "probe": "show what serves a Unix socket: services, methods, devices",
     "explain": "say why a pod or claim waits for its devices, or where it would be placed",
-    "snapshot": "save what decides allocations in a cluster as a file",
+    "snapshot": "save everything that decides allocations in a cluster as a file",
     "config": "check or convert a configuration file, or print the format's JSON Schema",
 }
 _MODULES = dict.fromkeys(("rescan", "reload", "quiesce", "resume"), "actions")
@@ -80,7 +80,7 @@ def command_line(chosen: str | None) -> argparse.ArgumentParser:
     """The parser of the command line, with the options of the ``chosen`` command alone."""
     parser = argparse.ArgumentParser(
         prog="ostler",
-        description="Keeper of a node's devices: finds GPUs and offers them to pods through the kubelet.",
+        description="Node agent for devices: finds GPUs and NICs, and offers them to pods by device plugin and claims.",
         epilog=EPILOG,
         formatter_class=_formatter,
     )

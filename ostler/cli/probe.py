@@ -27,9 +27,9 @@ TIMEOUT = 3.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "Connect to a Unix socket and show what answers: services by reflection, health, and what the\n"
-        "kubelet's own APIs say there (device plugin, plugin registration, pod resources, ostler).\n"
-        "Only calls that change nothing are made. Works on other plugins' sockets, too."
+        "Connect to a Unix socket and show what answers: services by reflection, health, and the answers of\n"
+        "known APIs (device plugin, plugin registration, pod resources, ostler).\n"
+        "Makes only calls that change nothing. Also works on other plugins' sockets."
     )
     parser.add_argument("path", type=Path, metavar="SOCKET")
     add_format(parser, ("yaml", "json"))

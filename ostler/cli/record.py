@@ -24,7 +24,7 @@ from ostler.cli.scanning import open_sources
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "Write down everything the sources see of this node, as one YAML file of raw facts.\n"
+        "Write everything that the sources see of this node into one YAML file of raw facts.\n"
         "Replayed with --recorded, it gives the same devices. Read it before you send it to anybody."
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write here (default: standard output)")

@@ -25,14 +25,14 @@ HERE = "here"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "Run the agent as a process of its own against an embedded kubelet, over real sockets, and show what happens:\n"
-        "devices found, resources registered, pods given devices, a device failing and coming back, and the same with\n"
-        "claims (DRA) of the same devices, for which it has an API server and a scheduler of its own. Then a prompt.\n"
+        "Run the agent as a separate process against an embedded kubelet, over real sockets, and show what happens:\n"
+        "it finds devices, registers resources and gives devices to pods; a device fails and recovers; and the same\n"
+        "with claims (DRA), for which the sandbox has its own API server and scheduler. Then a prompt follows.\n"
         f"Recorded nodes: {', '.join(names())}; '{HERE}' uses this machine's own devices; or the path of a recording."
     )
     parser.add_argument("--node", default="h100-sxm-8", metavar="NAME", help="recorded node (default: %(default)s)")
     parser.add_argument("--once", action="store_true", help="print the tour as JSON and end")
-    parser.add_argument("--verbose", action="store_true", help="show all of each step, not the few lines that tell it")
+    parser.add_argument("--verbose", action="store_true", help="show each step in full, not as a few lines")
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration for the agent")
     parser.add_argument(
         "--mig-strategy", choices=("none", "single", "mixed"), help="how MIG devices are offered (default: mixed)"

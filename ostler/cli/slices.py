@@ -18,8 +18,8 @@ DIFFERENT = ("missing", "surplus")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "Show what this node publishes for the scheduler through DRA: each device with its slice, its taints, and,\n"
-        "where the API server has something else than it should, the difference and why."
+        "Show what this node publishes for the scheduler through DRA: each device with its slice and its taints, and\n"
+        "the difference and its reason if the API server does not have what the agent wants to publish."
     )
     add_format(parser)
     add_socket(parser)

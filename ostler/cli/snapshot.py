@@ -21,9 +21,9 @@ from scheduling.explain.state import FACTS, ExplainError, State
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "Write down what decides allocations in a cluster: resource slices, claims, templates, device classes, taint\n"
-        "rules, nodes, and the pods with claims. 'ostler explain --from FILE' answers from it, here or elsewhere.\n"
-        "Nothing that may be secret is kept: no environment variables, no annotations, no images, no parameters of\n"
+        "Save everything that decides allocations in a cluster: resource slices, claims, templates, device classes,\n"
+        "taint rules, nodes, and the pods with claims. 'ostler explain --from FILE' answers from it, anywhere.\n"
+        "It contains nothing that may be secret: no environment variables, annotations, images or parameters of\n"
         "drivers. Drivers, classes, devices, requests and selectors are never replaced. Read it before you send it to\n"
         "anybody."
     )
@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="write here, as JSON where it ends in .json (default: to stdout)",
+        help="write to this file, as JSON if its name ends in .json (default: stdout)",
     )
-    parser.add_argument("--force", action="store_true", help="replace FILE where it is there already")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     parser.add_argument(
         "--from",
         dest="sources",
@@ -56,14 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the same, and names and labels of nodes, pools, slices and taint rules",
     )
-    group.add_argument("--names", type=Path, metavar="FILE", help="write down which name became which, for yourself")
+    group.add_argument("--names", type=Path, metavar="FILE", help="save which name replaced which, for yourself")
     add_access(parser, namespace=False)
     parser.add_argument(
         "-n",
         "--namespace",
         default="",
         metavar="NAME",
-        help="read this one where your account may not read all namespaces (default: the context's)",
+        help="read only this namespace if your account may not read all (default: the context's)",
     )
 
 

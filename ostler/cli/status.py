@@ -15,7 +15,7 @@ from protos.agent.v1alpha1 import agent_pb2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "Show how the running agent is: role, readiness, sources, resources, registration, claims, holds, events."
+        "Show the state of the running agent: role, readiness, sources, resources, registration, claims, holds, events."
     )
     add_format(parser)
     add_socket(parser)

@@ -24,9 +24,9 @@ FORMATS = ("matrix", "tree", "svg", "json")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "Show how near the GPUs and NICs of this node are to each other: as the matrix that nvidia-smi prints, as a\n"
-        "tree, as a picture (SVG), or as JSON. Virtual functions are where their physical function is.\n"
-        "Asks the running agent; where none answers, scans by itself and says so."
+        "Show how close the GPUs and NICs of this node are to each other: as a matrix like nvidia-smi's, a tree, a\n"
+        "picture (SVG), or JSON. A virtual function has the place of its physical function.\n"
+        "Asks the running agent; if none answers, scans the hardware itself and says so."
     )
     add_format(parser, FORMATS)
     parser.add_argument("--scan", action="store_true", help="scan here even if an agent is running")

@@ -201,7 +201,8 @@ def test_what_is_refused_there_is_refused_with_its_line() -> None:
     with pytest.raises(ConfigErrors) as caught:
         text("version: v1\nflags:\n  deviceDiscoveryStrategy: tegra\n")
     assert str(caught.value) == (
-        "theirs.yaml:3: flags.deviceDiscoveryStrategy: is tegra, whose devices ostler does not find; allowed: auto, nvml"
+        "theirs.yaml:3: flags.deviceDiscoveryStrategy: is tegra, whose devices ostler does not find; "
+        "allowed: auto, nvml"
     )
 
 

@@ -80,7 +80,7 @@ def test_every_value_is_taken_or_accounted_for() -> None:
     assert notes(loaded, NoteKind.IGNORED) == [
         "flags.failOnInitError: is ignored: the agent waits for a missing driver and reports it",
         "flags.useNodeFeatureAPI: is ignored: ostler creates no node labels",
-        "flags.deviceDiscoveryStrategy: is ignored: devices are always found by NVML",
+        "flags.deviceDiscoveryStrategy: is ignored: ostler always finds devices through NVML",
         "flags.plugin.sharedDevicesAllocationPolicy: is ignored: nothing is shared",
         "flags.gfd: is ignored: ostler creates no node labels",
     ]
