@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Protocol
 
@@ -33,11 +33,10 @@ from kube.json_stream import DEPTH
 from node.clocks import SYSTEM, Clocks
 from node.events import EventSink, EventType
 from node.inventory.model import NIC_KINDS, Device, Version
+from node.values import Value, value
 
 log = logging.getLogger("ostler.driver")
 
-Entries = Callable[[JsonObject], tuple[JsonObject, ...]]
-"""What to enter into a claim, as it is when it is written."""
 MOST_REFUSED = 256
 """Refused claims that are remembered; the oldest go first."""
 
@@ -60,6 +59,23 @@ class StatusApi(Protocol):
 
         Raises ``kube.errors`` WriteConflict, NotFound, Invalid and Forbidden, and ``Unavailable`` for everything else.
         """
+
+
+@value
+class ClaimReport(Value):
+    """What the status of a claim is to say.
+
+    ``nics``: entries of its NICs. ``problem``: why its parameters are refused; empty: they are accepted by now; None:
+    nothing was ever said of them.
+    """
+
+    nics: tuple[JsonObject, ...] = ()
+    problem: str | None = None
+
+    def entries(self, driver_name: str, claim: JsonObject) -> tuple[JsonObject, ...]:
+        """The entries for the claim as it was just read."""
+        ready = () if self.problem is None else ready_entries(driver_name, claim, self.problem)
+        return (*ready, *self.nics)
 
 
 class ClaimStatusWriter:
@@ -126,24 +142,25 @@ class ClaimStatusWriter:
                 if self._view is not None:
                     for uid in [uid for uid in self._wanted if uid not in self._writing]:
                         claim, said = self._wanted.pop(uid)
-                        entries = self._entries(claim, said, self._view)
-                        if entries is not None:
-                            self._begin(group, claim, entries)
+                        report = self._report(claim, said, self._view)
+                        if report is not None:
+                            self._begin(group, claim, report)
                 await self._woken.wait()
 
-    def _entries(self, claim: ClaimReference, said: tuple[PreparedDevice, ...] | str, view: DoorView) -> Entries | None:
-        """The entries to write; None for nothing."""
-        name = self._driver_name
+    def _report(
+        self, claim: ClaimReference, said: tuple[PreparedDevice, ...] | str, view: DoorView
+    ) -> ClaimReport | None:
+        """What to write; None for nothing."""
         if isinstance(said, str):
-            return lambda found: ready_entries(name, found, said)
-        nics = nic_entries(name, said, view)
+            return ClaimReport(problem=said)
+        nics = nic_entries(self._driver_name, said, view)
         if claim.uid in self._refused:
             del self._refused[claim.uid]
-            return lambda found: (*ready_entries(name, found), *nics)
-        return (lambda _: nics) if nics else None
+            return ClaimReport(nics, problem="")
+        return ClaimReport(nics) if nics else None
 
-    def _begin(self, group: asyncio.TaskGroup, claim: ClaimReference, entries: Entries) -> None:
-        task = self._writing[claim.uid] = group.create_task(self._write(claim, entries), name=f"status of {claim}")
+    def _begin(self, group: asyncio.TaskGroup, claim: ClaimReference, report: ClaimReport) -> None:
+        task = self._writing[claim.uid] = group.create_task(self._write(claim, report), name=f"status of {claim}")
 
         def ended(_: asyncio.Task[None]) -> None:
             if self._writing.get(claim.uid) is task:
@@ -152,12 +169,12 @@ class ClaimStatusWriter:
 
         task.add_done_callback(ended)
 
-    async def _write(self, claim: ClaimReference, entries: Entries) -> None:
+    async def _write(self, claim: ClaimReference, report: ClaimReport) -> None:
         delay = FIRST_DELAY
         for _ in range(ATTEMPTS):
             try:
                 async with self._slots:
-                    await self._attempt(claim, entries)
+                    await self._attempt(claim, report)
             except WriteConflict:
                 # Somebody else wrote in between: the next attempt reads anew.
                 pass
@@ -178,7 +195,7 @@ class ClaimStatusWriter:
             delay = min(2 * delay, LONGEST_DELAY)
         log.warning("the claim's status is given up", extra={"claim": str(claim), "reason": self.problem})
 
-    async def _attempt(self, claim: ClaimReference, entries: Entries) -> None:
+    async def _attempt(self, claim: ClaimReference, report: ClaimReport) -> None:
         found = await self._api.claim(claim.namespace, claim.name)
         if found is None or text_at(found, "metadata", "uid") != claim.uid:
             return
@@ -186,7 +203,7 @@ class ClaimStatusWriter:
             deep = f"claim {claim} nests deeper than {DEPTH - 1} levels, so its status is not written"
             self._tell(claim, f"{deep}; shorten its parameters", event=False)
             return
-        changed = merged(found, self._driver_name, entries(found), self._clock())
+        changed = merged(found, self._driver_name, report.entries(self._driver_name, found), self._clock())
         if changed is None:
             return
         kept = await self._api.replace_claim_status(changed)

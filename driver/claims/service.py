@@ -5,8 +5,8 @@ known to stay); a claim is answered only when record and CDI file are on the dis
 answer; claims wait for each other only where they want the same device. What a caller that went away has begun is
 finished anyway: its next call, or the release, finds a whole claim.
 
-Devices that pods have through the plugin door are in the same ledger. Whoever enters and releases those holds says so
-(``freed``, ``lost``), and learns which devices are ``contested``.
+Devices that pods have through the plugin door are in the same ledger. Its bus says when those holds change
+(``HoldsChanged``), and when a reserved claim cannot be kept its device (``ClaimRefused``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from driver.claims.recovery import recover
 from driver.devices.view import DoorView
 from node.clocks import SYSTEM, Clocks
 from node.events import EventSink
-from node.ledger.ledger import HeldError, Ledger, wholes_of
+from node.ledger.events import ClaimRefused, HoldsChanged
+from node.ledger.ledger import Ledger, wholes_of
 from node.rules import Door
 from node.values import replace
 
@@ -58,8 +59,8 @@ class ClaimService:
     ) -> None:
         """``boot``: this boot's id. The bus of ``ledger`` has ``OfferChanged`` when that or ``contested`` changes.
 
-        ``is_known``: whether everything that the plugin door has given out is in the ledger; ``freed`` says that it may
-        have become so.
+        ``is_known``: whether everything that the plugin door has given out is in the ledger; it may have become so with
+        ``HoldsChanged``.
         """
         self.ledger = ledger if ledger is not None else Ledger()
         self._viewed = asyncio.Event()
@@ -67,6 +68,8 @@ class ClaimService:
         self._tasks: set[asyncio.Task[object]] = set()
         self._losers = Losers(self.ledger.bus)
         self.ledger.bus.subscribe(DeviceLost, self._tell_lost)
+        self.ledger.bus.subscribe(ClaimRefused, self._refused)
+        self.ledger.bus.subscribe(HoldsChanged, self._holds_changed)
         self._waits = Waits()
         self._book = ClaimBook(
             options,
@@ -106,18 +109,6 @@ class ClaimService:
         """
         await self._counted(self._unprepare(claim), self._book.observer.unprepared)
         self._book.failures.forget(claim.uid)
-
-    def freed(self) -> None:
-        """Wake every call that waits for a device: a hold of the plugin door has ended, or is known now."""
-        self._book.wake()
-
-    def lost(self, uid: str, error: HeldError) -> None:
-        """A claim of a pod on this node was allocated a device that cannot be kept for it, for a pod has it.
-
-        To be called whenever that is found; it is reported once. A claim that is being released has lost nothing.
-        """
-        if self._book.tombstones.serial_of(uid) is None and uid not in self._book.records:
-            self._losers.lost(uid, error.wanted.holder, error)
 
     def settled(self, uid: str) -> None:
         """The claim waits for nothing any more: no pod of this node names it."""
@@ -237,6 +228,15 @@ class ClaimService:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # Asked for here, so that one whose caller went away is not reported as lost.
+
+    def _holds_changed(self, _: HoldsChanged) -> None:
+        """Wake every call that waits for a device: a hold of the plugin door may have ended, or be known now."""
+        self._book.wake()
+
+    def _refused(self, refused: ClaimRefused) -> None:
+        """Enter a claim among the losers; one that is being released has lost nothing."""
+        if self._book.tombstones.serial_of(refused.uid) is None and refused.uid not in self._book.records:
+            self._losers.lost(refused.uid, refused.error.wanted.holder, refused.error)
 
     def _tell_lost(self, lost: DeviceLost) -> None:
         self._book.observer.lost()

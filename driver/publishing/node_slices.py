@@ -35,7 +35,7 @@ class NodeController(Controller):
         nodes: NodeReader | None = None,
     ) -> None:
         """``tell`` hears of every fault of writing and watching, with the work it arose in, in any thread."""
-        self._tell_watch_fault = lambda error: tell(error, WATCHING)
+        self._tell = tell
         self._random = clocks.random
         self._reflector: Reflector | None = None
         super().__init__(
@@ -54,6 +54,9 @@ class NodeController(Controller):
     def watch_fault(self) -> str:
         """Why slices cannot be listed or watched at the moment, empty where they can."""
         return "" if self._reflector is None else self._reflector.status().failing
+
+    def _tell_watch_fault(self, error: Exception) -> None:
+        self._tell(error, WATCHING)
 
     def _reflected(self, client: SliceApi, selector: str, handler: Handler) -> Watching:
         source = client.slices({"fieldSelector": selector})

@@ -26,7 +26,6 @@ from node.door_policy import Acting, Taints, effective
 from node.events import EventSink
 from node.inventory.model import Device, Snapshot
 from node.ledger.bookkeeping import Bookkeeping
-from node.ledger.events import ClaimRefused, HoldsChanged
 from node.ledger.ledger import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.offer import Cause, Offer
@@ -73,12 +72,10 @@ class DraService:
         self._view = DoorView()
         self.offer = Offer()
         """What the door makes of the snapshot that is shown."""
-        self._parts = parts = DraParts(settings, edges, books, events, is_alive=is_alive)
-        books.know(parts.node_claims)
+        self._parts = DraParts(settings, edges, books, events, is_alive=is_alive)
+        books.know(self._parts.node_claims)
         books.bus.subscribe(PodsChanged, self._pods_changed)
         books.bus.subscribe(ReservationsChanged, self._pods_changed)
-        books.bus.subscribe(ClaimRefused, lambda refused: parts.claims.lost(refused.uid, refused.error))
-        books.bus.subscribe(HoldsChanged, lambda _: parts.claims.freed())
 
     @property
     def at_scheduler(self) -> frozenset[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from driver.claims.model import ClaimError, Unavailable
 from node.edits.options import CdiMode, EditOptions, ListStrategy
+from node.ledger.events import HoldsChanged
 from node.ledger.ledger import Hold, HoldState, Ledger, pending_owner, plugin_owner
 from node.offer import Cause
 from node.rules import Door, Doors
@@ -113,7 +114,7 @@ async def test_a_device_that_drains_is_waited_for_and_given_when_it_is_free(node
     waiting = asyncio.create_task(service.prepare(reference()))
     await eventually(lambda: any("pending release: " in status.problem for status in service.statuses()))
     service.ledger.release(hold.owner)
-    service.freed()
+    service.ledger.bus.publish(HoldsChanged())
     async with asyncio.timeout(60):
         assert [device.device for device in await waiting] == [GPU0]
     assert service.contested() == frozenset()
@@ -162,7 +163,7 @@ async def test_a_claim_waits_until_it_is_known_what_pods_have(node: Node) -> Non
     waiting = asyncio.create_task(service.prepare(reference()))
     await eventually(lambda: any("has not reported yet" in status.problem for status in service.statuses()))
     known.there = True
-    service.freed()
+    service.ledger.bus.publish(HoldsChanged())
     async with asyncio.timeout(60):
         assert len(await waiting) == 1
 

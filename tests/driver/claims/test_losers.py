@@ -13,6 +13,7 @@ from driver.claims.interfaces import ClaimObserver
 from driver.claims.model import ClaimError, Unavailable
 from driver.claims.service import ClaimService
 from node.events import EventBus
+from node.ledger.events import ClaimRefused
 from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, plugin_owner
 from node.rules import Door
 from node.values import replace
@@ -224,7 +225,7 @@ async def test_a_claim_that_is_released_has_lost_nothing(node: Node) -> None:
     service = await losing(node)
     await service.unprepare(reference())
     assert service.contested() == frozenset()
-    service.lost("uid-1", HeldError(claims(GPU0), pods(GPU0)))
+    service.ledger.bus.publish(ClaimRefused("uid-1", HeldError(claims(GPU0), pods(GPU0))))
     assert service.contested() == frozenset(), "its pod is still there, and the kubelet is done with it"
 
 
@@ -248,7 +249,7 @@ async def test_a_reservation_that_is_refused_is_a_loss_before_the_kubelet_asks(n
     service = await node.started()
     service.ledger.take(plugin_owner(GPU0), [pods(GPU0)])
     for error in service.ledger.reserve("uid-1", [claims(GPU0)]):
-        service.lost("uid-1", error)
+        service.ledger.bus.publish(ClaimRefused("uid-1", error))
     assert service.contested() == {GPU0}
     assert service.losers() == {GPU0: ("team/claim",)}
 
@@ -258,7 +259,7 @@ async def test_a_prepared_claim_has_lost_nothing_whatever_is_said_of_it(node: No
     service = await node.started()
     await service.prepare(reference())
     service.ledger.restore(plugin_owner(GPU0), [pods(GPU0)])
-    service.lost("uid-1", HeldError(claims(GPU0), pods(GPU0)))
+    service.ledger.bus.publish(ClaimRefused("uid-1", HeldError(claims(GPU0), pods(GPU0))))
     assert service.losers() == {}
 
 
