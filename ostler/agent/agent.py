@@ -12,7 +12,6 @@ over (``ostler.agent.handover``), writes nothing and decides nothing.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -32,13 +31,13 @@ from node.sockets import PREFIX, is_socket, remove_dead
 from node.values import replace
 from ostler import __version__
 from ostler.admin.status import Readiness, in_view_of, readiness, status_message
-from ostler.agent.both_doors import AgentServices, BothDoors
+from ostler.agent.both_doors import AgentServices, BothDoors, ReadinessChanged
 from ostler.agent.doors import remove_dead_driver_sockets
-from ostler.agent.edges import STUCK, Edges, Heartbeat
+from ostler.agent.edges import Edges, Heartbeat
 from ostler.agent.eventlog import EventLog
 from ostler.agent.handover import Handover
 from ostler.agent.health_watch import HealthWatch
-from ostler.agent.loading import load, tidy
+from ostler.agent.loading import KubeletFirst, load, tidy
 from ostler.agent.quiescence import Quiescence
 from ostler.agent.sources import read_profiles
 from ostler.config.errors import ReloadFailed
@@ -57,12 +56,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ostler.agent")
 
-LATEST = 1.0
-"""Most seconds after the start that the agent's own socket and the probes wait for the kubelet."""
 FOR_ALLOCATE = ("node.ledger.bookkeeping", "node.kubelet.checkpoint", "protos.podresources.v1.api_pb2_grpc")
 """Modules that any Allocate may need: the ledger, and the kubelet's record and answers."""
-BETWEEN = 0.02
-"""Seconds between two parts that begin once the kubelet has the list, so that an Allocate waits for one at most."""
 
 
 class Agent:
@@ -81,7 +76,7 @@ class Agent:
         self._edges = edges or Edges()
         self._events = EventLog(self._edges.clock)
         self._metrics = AgentMetrics(self._edges.clock)
-        bus = EventBus(log)
+        self._bus = bus = EventBus(log)
         bus.subscribe(ScanDone, self._metrics.scans.scanned)
         bus.subscribe(SnapshotPublished, self._metrics.scans.published)
         quiesce = Quiesce(settings.state_dir / "quiesce.json", settings.roots.proc)
@@ -95,14 +90,18 @@ class Agent:
         )
         self._quiescence = Quiescence(quiesce, self._inventory, self._events)
         self._inventory.override(settings.topology_overrides)
+        self._first = KubeletFirst()
+        self._health = HealthWatch(settings, sources, bus, self._edges, self._events)
+        bus.subscribe(SnapshotJudged, self._judged)
+        bus.subscribe(ReadinessChanged, self._readiness_changed)
         around = AgentServices(
             events=self._events,
             metrics=self._metrics,
             edges=self._edges,
-            judged=lambda: self._health.judged,
-            alive=lambda: not self._inventory.hangs(STUCK),
-            settled=self._wait_until_settled,
-            changed=self._streams_changed,
+            bus=bus,
+            inventory=self._inventory,
+            health=self._health,
+            first=self._first,
         )
         self._doors = BothDoors(settings, sources, around)
         self._publisher = self._doors.publisher
@@ -113,14 +112,9 @@ class Agent:
             relieves=registers_by_registry,
             kubelet=FolderLock(settings.kubelet.device_plugin_dir, settings.roots.proc),
         )
-        self._health = HealthWatch(settings, sources, bus, self._edges, self._events)
-        bus.subscribe(SnapshotJudged, self._judged)
         self.node_events: NodeEvents | None = None
         self._node_status: NodeStatus | None = None
         self._active = asyncio.Event()
-        self._settled = asyncio.Event()
-        self._turns = asyncio.Lock()
-        """Held by the part that may begin next."""
         self._serving = asyncio.Event()
         """Set once this instance has shown its devices."""
         self._reloading = asyncio.Lock()
@@ -138,9 +132,9 @@ class Agent:
                 # The first Allocate may follow the device list at once; this loads while the hardware is scanned.
                 ledger = group.create_task(load(*FOR_ALLOCATE), name="load the ledger")
                 group.create_task(self._heartbeat.run(), name="heartbeat")
-                group.create_task(tidy(self._wait_until_settled), name="tidy memory")
+                group.create_task(tidy(self._first), name="tidy memory")
                 group.create_task(self._quiescence.follow(self._active), name="quiesce")
-                group.create_task(self._health.run(self._wait_until_settled, self._serving), name="health")
+                group.create_task(self._health.run(self._first, self._serving), name="health")
                 if self._settings.log.level is LogLevel.DEBUG:
                     group.create_task(self._monitor_loop(), name="loop monitor")
                 if self._settings.http is not None or self._settings.instance:
@@ -155,7 +149,7 @@ class Agent:
                 await ledger
                 await self._doors.serve(group, relieves=relieves)
                 self._serving.set()
-                self._streams_changed()
+                self._bus.publish(ReadinessChanged())
                 await self._doors.keep(group)
                 group.create_task(self._write_node_status(), name="node status")
         finally:
@@ -309,7 +303,7 @@ class Agent:
 
     async def _post_events(self) -> None:
         """Events on the Node, where the API server is to be spoken to; ends at once elsewhere."""
-        await self._wait_until_settled()
+        await self._first.turn()
         if self._settings.kubernetes.events is not EventsChoice.OFF:
             await load("ostler.agent.node_events")
             from ostler.agent.node_events import node_events
@@ -322,7 +316,7 @@ class Agent:
         """The Node's allocatable, where the agent is to write it; ends at once elsewhere."""
         if not self._settings.kubernetes.patch_allocatable:
             return
-        await self._wait_until_settled()
+        await self._first.turn()
         await load("ostler.agent.node_status")
         from ostler.agent.node_events import ApiEnvironment as Outside
         from ostler.agent.node_status import NodeStatus
@@ -340,7 +334,7 @@ class Agent:
             self.handover.stand_by()
             log.info("standby: another instance is active", extra={"holder": self.handover.holder()})
             await self._inventory.first.wait()
-            self._settled.set()
+            self._first.served()
             self._tell_systemd()
             await self.handover.wait()
         self._active.set()
@@ -356,23 +350,14 @@ class Agent:
         self._publisher.submit(judged.snapshot)
 
     async def _serve_admin(self) -> None:
-        await self._wait_until_settled()
+        await self._first.turn()
         await load("ostler.admin.service")
         from ostler.admin.service import serve_admin
 
         await serve_admin(self._settings.socket, self, self._events)
 
-    async def _wait_until_settled(self) -> None:
-        """What people look at waits a moment for the kubelet: each module loaded before it costs start-up time."""
-        with contextlib.suppress(TimeoutError):
-            # A driver that hangs or a kubelet that is late must not keep people from asking why.
-            async with asyncio.timeout(LATEST):
-                await self._settled.wait()
-        async with self._turns:
-            await asyncio.sleep(BETWEEN)
-
     async def _serve_http(self) -> None:
-        await self._wait_until_settled()
+        await self._first.turn()
         await (await asyncio.to_thread(self._probes)).run()
 
     def _probes(self) -> Probes:
@@ -388,11 +373,11 @@ class Agent:
         """How devices are; None while this process does not serve the kubelet."""
         return self._health.view() if self._serving.is_set() else None
 
-    def _streams_changed(self) -> None:
+    def _readiness_changed(self, _: ReadinessChanged) -> None:
         if self._node_status is not None:
             self._node_status.show(self._doors.resources())
         if self._publisher.published.is_set() and not self._doors.waiting_for():
-            self._settled.set()
+            self._first.served()
             self._doors.changed_over()
         self._tell_systemd()
 

@@ -7,18 +7,20 @@ shown its list; the second door, which brings an API client, only where a rule o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
-from node.events import EventSink
+from node.events import EventBus, EventSink
+from node.inventory.loop import Inventory
 from node.inventory.model import Snapshot
 from node.inventory.source import Source
 from node.offer import Offer, OfferedDevice
 from node.values import Value, value
 from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders
-from ostler.agent.edges import Edges
+from ostler.agent.edges import STUCK, Edges
 from ostler.agent.eventlog import EventLog
-from ostler.agent.loading import load
+from ostler.agent.health_watch import HealthWatch
+from ostler.agent.loading import KubeletFirst, load
 from ostler.agent.publisher import Publisher
 from ostler.agent.sources import compute_processes
 from ostler.config.settings import Settings
@@ -28,6 +30,7 @@ from plugin.listing import StreamsChanged
 from plugin.servicer import renderer
 
 if TYPE_CHECKING:
+    from driver.door.registration import RegistrationChanged
     from node.ledger.bookkeeping import Bookkeeping
     from node.ledger.containers import PodContainers
     from node.ledger.processes import ComputeProcesses
@@ -40,21 +43,29 @@ if TYPE_CHECKING:
 
 
 @value
+class ReadinessChanged(Value):
+    """A door may have become ready, or be ready no more."""
+
+
+@value
 class AgentServices(Value):
     """What the doors are given of the process.
 
-    ``judged``: the newest snapshot, with the verdicts on its devices. ``alive``: whether the inventory still looks at
-    them. ``settled``: returns when the kubelet has been served, so that more may be loaded. ``changed``: told when
-    readiness may have changed.
+    ``first`` holds up what may wait until the kubelet has been served. The doors publish ``ReadinessChanged`` on
+    ``bus``.
     """
 
     events: EventLog
     metrics: AgentMetrics
     edges: Edges
-    judged: Callable[[], Snapshot]
-    alive: Callable[[], bool]
-    settled: Callable[[], Awaitable[None]]
-    changed: Callable[[], None]
+    bus: EventBus
+    inventory: Inventory
+    health: HealthWatch
+    first: KubeletFirst
+
+    def alive(self) -> bool:
+        """Whether the inventory still looks at the devices."""
+        return not self.inventory.hangs(STUCK)
 
 
 class BothDoors:
@@ -72,7 +83,7 @@ class BothDoors:
             observer=around.metrics.plugin,
             admission=self,
         )
-        self._plugin.bus.subscribe(StreamsChanged, lambda _: around.changed())
+        self._plugin.bus.subscribe(StreamsChanged, self._streams_changed)
         self._plugin.bus.subscribe(KubeletFolderChanged, self._kubelet_changed)
         self._books: Bookkeeping | None = None
         self.second: DraService | None = None
@@ -170,6 +181,9 @@ class BothDoors:
         """See ``plugin.servicer.Admission``."""
         self._opened_books().allocate(resource, devices)
 
+    def _streams_changed(self, _: StreamsChanged | RegistrationChanged) -> None:
+        self._around.bus.publish(ReadinessChanged())
+
     def _kubelet_changed(self, _: KubeletFolderChanged) -> None:
         if self._books is not None:
             self._books.kubelet_changed()
@@ -189,13 +203,13 @@ class BothDoors:
             self._books.begin(relieves=self._relieves)
             # Before the Allocate that may have asked for them: what overlaps has to be known.
             self._books.place(self.publisher.shown[0], self._settings.rules)
-            self.publisher.submit(self._around.judged())
+            self.publisher.submit(self._around.health.judged)
         return self._books
 
     async def _keep_books(self) -> None:
         await load("node.inventory.nvidia.nvml_processes")
         if self.second is None:
-            await self._around.settled()
+            await self._around.first.turn()
         await self._opened_books().run()
 
     async def _load_second(self) -> None:
@@ -220,9 +234,9 @@ class BothDoors:
             is_alive=around.alive,
         )
         self.publisher.open_dra(self.second)
-        books.bus.subscribe(RegistrationChanged, lambda _: around.changed())
-        self.publisher.submit(around.judged())
-        self._group.create_task(self.second.run(around.settled), name="DRA door")
+        books.bus.subscribe(RegistrationChanged, self._streams_changed)
+        self.publisher.submit(around.health.judged)
+        self._group.create_task(self.second.run(around.first), name="DRA door")
 
 
 def open_books(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from driver.devices.partitions import partitioned
 from driver.devices.view import DoorView, door_offer, view_of
@@ -34,6 +34,7 @@ from node.values import replace
 from ostler.admin.dra import claims_message, door_message, slices_message, unpublished
 from ostler.agent.dra_parts import DraParts
 from ostler.agent.edges import Edges
+from ostler.agent.loading import KubeletFirst
 from ostler.config.settings import Settings
 from ostler.metrics.dra import DraFigures
 from protos.agent.v1alpha1 import agent_pb2
@@ -125,10 +126,10 @@ class DraService:
         """Return when the devices of claims that an earlier process prepared are in the ledger; ``run`` sees to it."""
         await self._parts.claims.recovered()
 
-    async def run(self, settled: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, first: KubeletFirst) -> None:
         """Serve until cancelled; the sockets are gone afterwards, unless handed over.
 
-        ``settled``: returns when the kubelet has been served, so that the client library may be loaded.
+        ``first``: the client library is loaded after the kubelet has been served.
         """
         self._has_begun = True
         try:
@@ -139,7 +140,7 @@ class DraService:
                     # The process that prepared it may have ended before it wrote the claim's status.
                     self._parts.status.prepared(record.claim, record.answer)
                 group.create_task(self._parts.claims.run(), name="claims")
-                await settled()
+                await first.turn()
                 group.create_task(self._parts.status.run(), name="claim status")
                 group.create_task(self._parts.node_claims.run(), name="holders")
                 group.create_task(self._parts.doors.run(), name="doors of the node")

@@ -8,7 +8,7 @@ that waits for a reset is not offered for a moment. Signals come from real hardw
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from node.clocks import Clocks
@@ -18,7 +18,7 @@ from node.inventory.model import Snapshot, SnapshotJudged, SourceStatus
 from node.inventory.source import Source
 from node.opening import boot_id
 from node.rules import offers_nics
-from ostler.agent.loading import load
+from ostler.agent.loading import KubeletFirst, load
 from ostler.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ class HealthWatch:
             found.append(self._nvml.status())
         return tuple(found)
 
-    async def run(self, settled: Callable[[], Awaitable[None]], active: asyncio.Event) -> None:
+    async def run(self, first: KubeletFirst, active: asyncio.Event) -> None:
         """Listen to hardware until cancelled, and judge once this instance is ``active``."""
-        await settled()
+        await first.turn()
         await load(
             "node.inventory.live.hardware",
             "node.health.keeper",

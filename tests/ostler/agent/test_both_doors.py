@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from driver.door.registration import RegistrationChanged
+from node.events import EventBus
+from node.inventory.identity import IdentityStore
+from node.inventory.loop import Inventory
 from node.inventory.model import Device
 from node.ledger.events import OfferChanged
 from node.ledger.ledger import HeldError
 from node.offer import OfferedDevice
 from node.rules import Doors, Rule
 from node.values import replace
-from ostler.agent.both_doors import AgentServices, BothDoors
+from ostler.agent.both_doors import AgentServices, BothDoors, ReadinessChanged
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import EventLog
+from ostler.agent.health_watch import HealthWatch
+from ostler.agent.loading import KubeletFirst
 from ostler.config.settings import InventorySettings, KubeletSettings, Settings
 from ostler.metrics.counters import AgentMetrics
+from tests.making.events import heard
 from tests.making.offered_devices import gpu, mig, snapshot
 
 GPU = "nvidia.com/gpu"
@@ -31,10 +37,15 @@ async def _for_ever() -> None:
     await asyncio.Event().wait()
 
 
+class Never(KubeletFirst):
+    """Nothing more is loaded."""
+
+    async def turn(self) -> None:
+        await _for_ever()
+
+
 @asynccontextmanager
-async def serving(
-    folder: Path, *devices: Device, changed: Callable[[], None] = lambda: None
-) -> AsyncIterator[BothDoors]:
+async def serving(folder: Path, *devices: Device, bus: EventBus | None = None) -> AsyncIterator[BothDoors]:
     """Doors that show these devices to a kubelet that is not there yet, so that nobody needed the books so far."""
     settings = replace(
         Settings(),
@@ -44,14 +55,17 @@ async def serving(
         inventory=InventorySettings(recorded=folder),
     )
     edges, found = Edges(), snapshot(*devices)
+    bus, events = bus or EventBus(), EventLog(edges.clock)
+    health = HealthWatch(settings, (), bus, edges, events)
+    health.observe(found)
     around = AgentServices(
-        events=EventLog(edges.clock),
+        events=events,
         metrics=AgentMetrics(edges.clock),
         edges=edges,
-        judged=lambda: found,
-        alive=lambda: True,
-        settled=_for_ever,
-        changed=changed,
+        bus=bus,
+        inventory=Inventory((), IdentityStore(None), bus, clocks=edges),
+        health=health,
+        first=Never(),
     )
     doors = BothDoors(settings, (), around)
     async with asyncio.TaskGroup() as group:
@@ -112,8 +126,9 @@ async def test_a_door_that_was_announced_is_opened_also_where_the_last_claim_has
 
     monkeypatch.setattr("ostler.agent.dra_service.DraService", Door)
     monkeypatch.setattr("ostler.agent.both_doors.load", meanwhile)
-    told: list[bool] = []
-    async with serving(short_dir, WHOLE, changed=lambda: told.append(True)) as doors:
+    process = EventBus()
+    told = heard(process, ReadinessChanged)
+    async with serving(short_dir, WHOLE, bus=process) as doors:
         left.parent.mkdir(parents=True)
         left.write_text("{}")
         async with asyncio.TaskGroup() as group:

@@ -19,6 +19,7 @@ from node.values import replace
 from ostler.agent.both_doors import open_books
 from ostler.agent.dra_service import DraService
 from ostler.agent.edges import Edges
+from ostler.agent.loading import KubeletFirst
 from ostler.agent.publisher import Publisher
 from ostler.config.settings import (
     CdiSettings,
@@ -144,7 +145,7 @@ class Both:
     async def running(self) -> AsyncIterator[Both]:
         self.books.begin(relieves=False)
         self.publisher.submit(self.snapshot)
-        parts = (self.publisher.run(), self.books.run(), self.second.run(_at_once))
+        parts = (self.publisher.run(), self.books.run(), self.second.run(AtOnce()))
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             yield self
@@ -232,8 +233,11 @@ async def begun(folder: Path, server: ApiServer, count: int, door: Doors) -> Asy
         yield both
 
 
-async def _at_once() -> None:
-    return
+class AtOnce(KubeletFirst):
+    """Nothing waits for the kubelet."""
+
+    async def turn(self) -> None:
+        """Return at once."""
 
 
 def _half() -> float:
