@@ -26,10 +26,15 @@ class Partition(Value):
     shape: PartitionShape
     uuid: str = ""
 
+    @property
+    def device(self) -> str:
+        """Its device name."""
+        return partition_name(self.gpu, self.shape)
 
-def partition_name(gpu: Device, shape: PartitionShape) -> str:
-    """The device name of a partition of this shape: ``mig-<pci>-<start>-<size>-p<profile id>``, a DNS label."""
-    return f"mig-{gpu.name.removeprefix('gpu-')}-{shape.start}-{shape.size}-p{shape.profile_id}"
+
+def partition_name(gpu: str, shape: PartitionShape) -> str:
+    """The device name of a partition of the GPU of this name, a DNS label: ``mig-<pci>-<start>-<size>-p<profile>``."""
+    return f"mig-{gpu.removeprefix('gpu-')}-{shape.start}-{shape.size}-p{shape.profile_id}"
 
 
 class PartitionError(Exception):

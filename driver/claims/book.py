@@ -4,7 +4,8 @@ The order of things is what makes a kill between any two of them harmless:
 
 - Preparing: ledger, record ``started``, CDI file, record ``completed``, answer. A restart that finds ``started`` knows
   that the kubelet was not answered, that the devices are taken, and that the CDI file may be there or not.
-- Releasing: CDI file, record, ledger. A restart that finds the record still knows what to release.
+- Releasing: CDI file, partitions that were made for the claim, record, ledger. A restart that finds the record still
+  knows what to release.
 
 All disk work is done in worker threads, and each piece of it in one go: a claim costs two changes of threads.
 """
@@ -23,6 +24,7 @@ from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader, C
 from driver.claims.kubelet import KubeletFile, read_kubelet_claims
 from driver.claims.locks import ClaimLocks, Tombstones
 from driver.claims.model import ClaimError, ClaimReference, ClaimState, ClaimStatus, RecordState, Unavailable
+from driver.claims.partitions import ClaimPartitions
 from driver.claims.record import ClaimRecord
 from node.clocks import Clocks
 from node.events import EventSink, EventType
@@ -79,8 +81,9 @@ class ClaimBook:
         steps: StepObserver,
         boot: str,
         clocks: Clocks,
+        partitions: ClaimPartitions,
     ) -> None:
-        """``boot``: this boot's id."""
+        """``boot``: this boot's id. ``partitions``: those that claims have made for them."""
         self.options = options
         self.reader = reader
         self.observer = observer
@@ -97,6 +100,7 @@ class ClaimBook:
         self.specs = ClaimSpecs(options.cdi_dir, options.driver_name)
         self.kubelet = KubeletFile(lambda: self.in_thread(read_kubelet_claims, options.kubelet_root))
         self.steps = steps
+        self.partitions = partitions
         self.events = events
         self.remains: set[str] = set()
         """Released claims of which something could not be removed from the disk."""
@@ -109,6 +113,7 @@ class ClaimBook:
 
     async def close(self) -> None:
         """End the threads, once they have done what they were given."""
+        await self.partitions.close()
         await asyncio.to_thread(self._threads.shutdown)
 
     def take(self, record: ClaimRecord) -> None:
@@ -156,6 +161,16 @@ class ClaimBook:
             raise Unavailable(f"{error}; check the state folder and its disk") from error
         self.records[uid] = record
 
+    async def begin(self, record: ClaimRecord) -> None:
+        """Have it on the disk what is to be made for a claim whose devices are taken; raises Unavailable."""
+        started = replace(record, state=RecordState.STARTED)
+        try:
+            await self.in_thread(self.store.write, started)
+        except FileError as error:
+            raise Unavailable(f"{error}; check the state folder and its disk") from error
+        self.records[record.claim.uid] = started
+        self.steps.reached(ClaimStep.STARTED, record.claim.uid)
+
     async def renew(self, record: ClaimRecord) -> None:
         """Repair the CDI file of a completed claim, and its record if that differs."""
         try:
@@ -165,12 +180,26 @@ class ClaimBook:
         self.records[record.claim.uid] = record
 
     async def release(self, claim: ClaimReference) -> None:
-        """Give the claim's devices back, on the disk first. In the claim's turn."""
+        """Give the claim's devices back, on the disk first. In the claim's turn.
+
+        Raises ClaimError if a partition that was made for it cannot be removed: it keeps its devices then.
+        """
+        await self.unmake(claim)
         left = await self.erase(claim.uid)
         self.give_up(claim.uid)
         self.steps.reached(ClaimStep.RELEASED, claim.uid)
         for problem in left:
             self.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
+
+    async def unmake(self, claim: ClaimReference) -> None:
+        """Remove the partitions that were made for the claim, after the CDI file that names them."""
+        record = self.records.get(claim.uid)
+        gpus = [gpu for device in record.devices if device.partition for gpu in device.within] if record else []
+        if not gpus and not self.partitions.of(claim.uid):
+            return
+        await self.in_thread(self._remove_spec, claim.uid)
+        await self.partitions.remove(claim, gpus)
+        self.steps.reached(ClaimStep.REMOVED, claim.uid)
 
     async def erase(self, uid: str) -> tuple[str, ...]:
         """Remove what the disk has of a claim; returns what stays, in words.
@@ -203,6 +232,10 @@ class ClaimBook:
         self.specs.ensure(record.claim.uid, record.spec)
         if changed:
             self.store.write(record)
+
+    def _remove_spec(self, uid: str) -> None:
+        with contextlib.suppress(ClaimError):  # Tried again with the record, and reported then.
+            self.specs.remove(uid)
 
     def _remove_all(self, uid: str) -> tuple[str, ...]:
         left = []

@@ -7,7 +7,7 @@ key is driver, pool, device and share id. Its ``data`` holds facts of the host t
 they are as they were when the device was prepared.
 
 A claim whose parameters are refused gets the condition ``Ready`` false with the reason ``ParametersRefused`` at each of
-its devices, and true once it is prepared after all.
+its devices, and true once it is prepared after all; and so does one for which no partition of a GPU can be made.
 
 Every write begins with the claim as it is now. A claim that is gone, is another of the same name, or has lost its
 allocation, is left alone; a conflict begins anew; what is already there is not written. A claim that nests as deep as
@@ -37,6 +37,7 @@ from node.values import Value, value
 
 log = logging.getLogger("ostler.driver")
 
+PARAMETERS_REFUSED = "ParametersRefused"
 MOST_REFUSED = 256
 """Refused claims that are remembered; the oldest go first."""
 
@@ -65,16 +66,17 @@ class StatusApi(Protocol):
 class ClaimReport(Value):
     """What the status of a claim is to say.
 
-    ``nics``: entries of its NICs. ``problem``: why its parameters are refused; empty: they are accepted by now; None:
-    nothing was ever said of them.
+    ``nics``: entries of its NICs. ``problem``: why it cannot be prepared, with the condition's ``reason``; empty: it is
+    prepared by now; None: nothing was ever said of that.
     """
 
     nics: tuple[JsonObject, ...] = ()
     problem: str | None = None
+    reason: str = PARAMETERS_REFUSED
 
     def entries(self, driver_name: str, claim: JsonObject) -> tuple[JsonObject, ...]:
         """The entries for the claim as it was just read."""
-        ready = () if self.problem is None else ready_entries(driver_name, claim, self.problem)
+        ready = () if self.problem is None else ready_entries(driver_name, claim, self.problem, self.reason)
         return (*ready, *self.nics)
 
 
@@ -97,7 +99,7 @@ class ClaimStatusWriter:
         self._clock = clocks.clock
         self._random = clocks.random
         self._view: DoorView | None = None
-        self._wanted: dict[str, tuple[ClaimReference, tuple[PreparedDevice, ...] | str]] = {}
+        self._wanted: dict[str, tuple[ClaimReference, tuple[PreparedDevice, ...] | ClaimReport]] = {}
         self._refused: dict[str, None] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -118,9 +120,9 @@ class ClaimStatusWriter:
         self._wanted[claim.uid] = (claim, devices)
         self._woken.set()
 
-    def refused(self, claim: ClaimReference, problem: str) -> None:
-        """Write that the claim's parameters are refused, and why."""
-        self._wanted[claim.uid] = (claim, problem)
+    def refused(self, claim: ClaimReference, problem: str, reason: str = PARAMETERS_REFUSED) -> None:
+        """Write that the claim is not ready, and why; ``reason``: of the condition."""
+        self._wanted[claim.uid] = (claim, ClaimReport(problem=problem, reason=reason))
         self._refused[claim.uid] = None
         if len(self._refused) > MOST_REFUSED:
             del self._refused[next(iter(self._refused))]
@@ -148,11 +150,11 @@ class ClaimStatusWriter:
                 await self._woken.wait()
 
     def _report(
-        self, claim: ClaimReference, said: tuple[PreparedDevice, ...] | str, view: DoorView
+        self, claim: ClaimReference, said: tuple[PreparedDevice, ...] | ClaimReport, view: DoorView
     ) -> ClaimReport | None:
         """What to write; None for nothing."""
-        if isinstance(said, str):
-            return ClaimReport(problem=said)
+        if isinstance(said, ClaimReport):
+            return said
         nics = nic_entries(self._driver_name, said, view)
         if claim.uid in self._refused:
             del self._refused[claim.uid]
@@ -265,10 +267,12 @@ def nic_entries(driver_name: str, devices: Iterable[PreparedDevice], view: DoorV
     return tuple(entries.values())
 
 
-def ready_entries(driver_name: str, claim: JsonObject, problem: str = "") -> tuple[JsonObject, ...]:
-    """An entry for each of our devices in the claim's allocation: ready, or why its parameters are refused."""
+def ready_entries(
+    driver_name: str, claim: JsonObject, problem: str = "", reason: str = PARAMETERS_REFUSED
+) -> tuple[JsonObject, ...]:
+    """An entry for each of our devices in the claim's allocation: ready, or why it is not."""
     condition = (
-        _condition("Ready", False, "ParametersRefused", one_line(problem, LONGEST_MESSAGE))
+        _condition("Ready", False, reason, one_line(problem, LONGEST_MESSAGE))
         if problem
         else _condition("Ready", True, "DevicePrepared", "the device's nodes and variables are in the container")
     )

@@ -98,12 +98,13 @@ class Collector:
         for record in [each for each in self._book.records.values() if self._unknown(each, known)]:
             try:
                 released += await self._released(record)
-            except Unavailable as error:
+            except ClaimError as error:
                 _later(record, error)
                 if isinstance(error, ClaimReadForbidden):
                     refused.add(record.claim.uid)
         await self._tell_left_behind(known, refused)
         await self._mend()
+        await self._unmake_leftovers()
         await self._sweep(known)
         if released:
             self._book.observer.collected(released)
@@ -129,7 +130,10 @@ class Collector:
         return known
 
     async def _released(self, record: ClaimRecord) -> bool:
-        """Release the claim if nobody has it; raises Unavailable when the API server cannot be asked."""
+        """Release the claim if nobody has it.
+
+        Raises Unavailable when the API server cannot be asked, and ClaimError when a partition cannot be removed.
+        """
         claim = record.claim
         if self._book.locks.busy(claim.uid):
             return False
@@ -227,6 +231,18 @@ class Collector:
                 except Unavailable as error:
                     log.warning("a lost CDI file stays lost", extra={"claim": str(record.claim), "reason": str(error)})
 
+    async def _unmake_leftovers(self) -> None:
+        """Remove partitions of claims that are released; one that is in use stays until the next look."""
+        for uid in self._book.partitions.leftovers(self._book.records):
+            if self._book.locks.busy(uid):
+                continue
+            async with self._book.locks.of(uid):
+                if uid not in self._book.records:
+                    try:
+                        await self._book.unmake(ClaimReference("", "", uid))
+                    except ClaimError as error:
+                        log.info("a partition stays for now", extra={"uid": uid, "reason": str(error)})
+
     async def _sweep(self, known: KubeletClaims) -> None:
         """Remove CDI files of claims that neither we nor the kubelet know."""
         for uid in sorted(await self._book.in_thread(self._book.specs.uids)):
@@ -237,7 +253,7 @@ class Collector:
                     await self._book.erase(uid)
 
 
-def _later(record: ClaimRecord, error: Unavailable) -> None:
+def _later(record: ClaimRecord, error: ClaimError) -> None:
     log.info("a claim is looked at later", extra={"claim": str(record.claim), "reason": str(error)})
 
 

@@ -28,11 +28,11 @@ class ClaimOptions(Value):
     Times are seconds: ``device_wait`` for a device that another claim still holds (the kubelet asks again only after a
     minute or more, and gives a call 45 s), ``collect_every`` between two looks for claims that nobody has any more,
     ``collect_first`` within which the first one is (the nodes of a rollout start together), ``collect_spacing`` between
-    two at least, however often one is asked for, ``rebuild_after`` until a claim without a usable record is tried again
-    (doubled each time), ``tombstone_age`` for which a released claim is remembered, ``kubelet_release`` after which
-    an event reports a claim that the API server does not have, that another one waits for, and of which only the
-    kubelet could say whether it is used (it looks once a minute). ``threads``: that wait for the disk at once; disks
-    make what comes together durable together.
+    two at least, however often one is asked for, ``partition_wait`` for a partition that was made to be seen,
+    ``rebuild_after`` until a claim without a usable record is tried again (doubled each time), ``tombstone_age`` for
+    which a released claim is remembered, ``kubelet_release`` after which an event reports a claim that the API server
+    does not have, that another one waits for, and of which only the kubelet could say whether it is used (it looks once
+    a minute). ``threads``: that wait for the disk at once; disks make what comes together durable together.
     """
 
     driver_name: str
@@ -46,6 +46,7 @@ class ClaimOptions(Value):
     collect_every: float = 300.0
     collect_first: float = 5.0
     collect_spacing: float = 1.0
+    partition_wait: float = 20.0
     rebuild_after: float = 2.0
     tombstone_age: float = 600.0
     kubelet_release: float = 120.0
@@ -91,6 +92,15 @@ class ClaimObserver:
     def damaged(self) -> None:
         """A record of a claim could not be read."""
 
+    def partition_made(self, seconds: float) -> None:
+        """A partition of a GPU was made for a claim."""
+
+    def partitions_removed(self, count: int) -> None:
+        """Removed ``count`` partitions of released claims."""
+
+    def partition_failed(self, *, pending: bool) -> None:
+        """A partition could not be made or removed; ``pending``: it can once something ends."""
+
     def lost(self) -> None:
         """A claim of a pod here was allocated a device that a pod has through the plugin door."""
 
@@ -104,6 +114,8 @@ class ClaimStep(StrEnum):
     DESCRIBED = "prepare: the CDI file is written"
     COMPLETED = "prepare: the record says completed"
     ANSWERED = "prepare: the answer is made"
+    MADE = "partitions: they are made and seen"
+    REMOVED = "partitions: they are removed"
     RELEASING = "unprepare: nothing is done yet"
     UNDESCRIBED = "unprepare: the CDI file is removed"
     FORGOTTEN = "unprepare: the record is removed"

@@ -142,11 +142,28 @@ class ClaimState(StrEnum):
 
 
 class ClaimError(Exception):
-    """A claim cannot be prepared or released; the text names the field or device, what is wrong, and the fix."""
+    """A claim cannot be prepared or released; the text names the field or device, what is wrong, and the fix.
+
+    ``condition``: the reason of the condition that the claim's devices get, empty where they get none.
+    """
+
+    condition = ""
 
 
 class Unavailable(ClaimError):
     """Not the claim's fault and not for ever: the API server, the disk, a device that another claim still holds."""
+
+
+class PartitionPending(Unavailable):
+    """A partition of a GPU can be made or removed once something ends, which the text names."""
+
+    condition = "PartitionPending"
+
+
+class PartitionNotMade(ClaimError):
+    """A partition of a GPU cannot be made or removed; the text says why."""
+
+    condition = "PartitionNotMade"
 
 
 class ClaimReadForbidden(Unavailable):

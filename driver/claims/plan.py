@@ -21,9 +21,10 @@ Containers get everything by CDI; a rule's list strategies concern the plugin do
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from driver.claims.model import AllocatedDevice, Allocation, ClaimError
+from driver.claims.partitions import PartitionWork
 from driver.claims.record import RecordedDevice
 from driver.devices.view import OF_DOORS, DoorView, DraDevice, by_cdi, taints, without_holds
 from driver.names import TaintEffect
@@ -38,7 +39,7 @@ from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, DeviceNode, Host, NodeRole
 from node.inventory.vendor import Family
 from node.inventory.vendors import family_of
-from node.ledger.ledger import wholes_of
+from node.ledger.ledger import slices_of, wholes_of
 from node.offer import Cause
 from node.sharing import whole_amounts
 from node.values import Value, replace, value
@@ -49,24 +50,42 @@ _TOLERABLE = (Cause.HEALTH, Cause.LINK_DOWN)
 
 @value
 class ClaimPlan(Value):
-    """The claim's devices with their CDI names, and the text of its CDI file (empty if it needs none)."""
+    """The claim's devices with their CDI names, and the text of its CDI file (empty if it needs none).
+
+    ``work``: what must be done to GPUs first. The devices are not as they will be then: another plan follows, and this
+    one has neither names nor text.
+    """
 
     devices: tuple[RecordedDevice, ...]
     spec: str
+    work: PartitionWork = PartitionWork()
+
+
+_NOTHING_MADE: Mapping[str, str] = {}
 
 
 def planned(
-    allocation: Allocation, name: str, view: DoorView, *, driver: str, pool: str, had: Collection[str] = ()
+    allocation: Allocation,
+    name: str,
+    view: DoorView,
+    *,
+    driver: str,
+    pool: str,
+    had: Collection[str] = (),
+    made: Mapping[str, str] = _NOTHING_MADE,
 ) -> ClaimPlan:
     """The plan for a claim that its pod calls ``name``.
 
+    ``made``: the partitions that were made for it, by device name, with their UUIDs; another instance in their place is
+    none of them.
     ``had``: devices that the claim was given before: what they fell ill of since is no reason to answer otherwise.
     Raises ClaimError that names the device, or the field of its parameters, and the reason.
     """
     offered = [_offered(device, view, pool, had) for device in allocation.devices]
     options = device_options(allocation, view, driver)
+    work = _work(allocation, offered, made)
     given = [
-        GivenDevice(device.main_request, each.device, options[device.key])
+        GivenDevice(device.main_request, _standing_for(each, work), options[device.key])
         for device, each in zip(allocation.devices, offered, strict=True)
     ]
     edits = claim_edits(given, view.host, name)
@@ -83,11 +102,37 @@ def planned(
             within=wholes_of(each.device),
             amounts=device.amounts,
             whole=whole_amounts(each.device) if device.share_id is not None else (),
-            cdi_devices=(*edit.cdi_devices, f"{kind}={entry}") if entry else edit.cdi_devices,
+            slices=slices_of(each.device),
+            partition=each.part.shape if each.part is not None and each.part.ours else None,
+            cdi_devices=() if work else (*edit.cdi_devices, *((f"{kind}={entry}",) if entry else ())),
         )
         for device, each, edit, entry in zip(allocation.devices, offered, edits, entries, strict=True)
     )
-    return ClaimPlan(devices, _spec_text(kind, entries, edits))
+    return ClaimPlan(devices, "" if work else _spec_text(kind, entries, edits), work)
+
+
+def _work(allocation: Allocation, offered: Sequence[DraDevice], made: Mapping[str, str]) -> PartitionWork:
+    """The partitions that have to be made, and the GPUs that have to leave MIG mode to be given whole."""
+    make, leave = [], []
+    for allocated, each in zip(allocation.devices, offered, strict=True):
+        if each.part is not None and each.part.ours:
+            is_made = each.device.uuid is not None and made.get(each.device.name) == each.device.uuid
+            if allocated.admin_access and each.device.uuid is None:
+                place = f"request {allocated.request}: device {allocated.device}"
+                fix = "a partition is made for a claim without adminAccess"
+                raise ClaimError(f"{place} does not exist yet, so there is nothing to look at; {fix}")
+            if not is_made and not allocated.admin_access:
+                make.append((each.part.gpu, each.part.shape))
+        elif each.uses is not None and not allocated.admin_access and each.device.attribute("migEnabled") is True:
+            leave.append(each.device)
+    return PartitionWork(tuple(make), tuple(leave))
+
+
+def _standing_for(offered: DraDevice, work: PartitionWork) -> Device:
+    """The device that a plan is judged by: of a partition that is still to be made, its GPU."""
+    if offered.part is not None and (offered.part.gpu, offered.part.shape) in work.make:
+        return offered.part.gpu
+    return offered.device
 
 
 def device_of_entry(uid: str, entry: str) -> tuple[str, str] | None:

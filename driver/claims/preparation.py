@@ -8,6 +8,8 @@ fails after that leaves things as they were. Who has a device is asked of the le
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 
 from driver.claims.admission import AdmissionRefusal, Losers, take
@@ -16,13 +18,25 @@ from driver.claims.book import ClaimBook
 from driver.claims.collection import Collector
 from driver.claims.interfaces import ClaimStep
 from driver.claims.locks import Waits
-from driver.claims.model import Allocation, ClaimError, ClaimReference, PreparedDevice, RecordState, Unavailable
+from driver.claims.model import (
+    Allocation,
+    ClaimError,
+    ClaimReference,
+    PartitionPending,
+    PreparedDevice,
+    RecordState,
+    Unavailable,
+)
+from driver.claims.partitions import PartitionWork
 from driver.claims.plan import ClaimPlan, planned
 from driver.claims.record import ClaimRecord, check_size
 from driver.devices.view import DoorView
 from driver.parameters.decoding import UnservedParameter
 from kube.bodies import JsonObject
 from node.values import replace
+
+_LOOK = 1.0
+"""Seconds between two looks for a partition that was made."""
 
 
 class Preparation:
@@ -41,6 +55,8 @@ class Preparation:
         is_known: Callable[[], bool],
     ) -> None:
         self._view: DoorView | None = None
+        self._used = asyncio.Event()
+        """Set with the next view."""
         self._book = book
         self._waits = waits
         self._losers = losers
@@ -55,6 +71,8 @@ class Preparation:
     def use(self, view: DoorView) -> None:
         """Prepare from this view from now on, also claims that wait for a device."""
         self._view = view
+        self._used.set()
+        self._used = asyncio.Event()
 
     async def prepare(self, claim: ClaimReference, began: int) -> tuple[PreparedDevice, ...]:
         """Prepare the claim; ``began``: the tombstones' serial when the call came.
@@ -79,10 +97,15 @@ class Preparation:
         async with self._book.locks.of(claim.uid):
             self._book.kubelet.asked(claim.uid)
             record = self._book.records.get(claim.uid)
-            if record is None or not record.prepared_in(self._book.boot):
+            if record is None or not record.prepared_in(self._book.boot) or self._lacks_partition(record):
                 raise refusal
             await self._book.renew(record)
             return record.answer
+
+    def _lacks_partition(self, record: ClaimRecord) -> bool:
+        """Whether a partition of a prepared claim is gone: its release was begun."""
+        made = self._book.partitions.of(record.claim.uid)
+        return any(device.partition is not None and not made.get(device.device) for device in record.devices)
 
     async def _refuse_late(self, claim: ClaimReference, began: int) -> None:
         """Raise ClaimError for what was asked before the claim's release, or is not known to the kubelet any more."""
@@ -100,16 +123,18 @@ class Preparation:
     ) -> tuple[PreparedDevice, ...]:
         until = self._book.monotonic() + self._book.options.device_wait
         view = self._known_view()
-        wanted = self._wanted(allocation, body, view, record)
-        while not self._stands(record, wanted):
+        wanted, work = self._wanted(allocation, body, view, record)
+        while work or not self._stands(record, wanted):
             refusal = take(self._book, replace(wanted, state=RecordState.STARTED), known=self._is_known())
             if refusal is None:
+                if work:
+                    wanted = await self._made(allocation, body, wanted, work, record)
                 await self._write(wanted, record)
                 break
             await self._freed(allocation.claim, refusal, until, began)
             if self._view is not view:
                 view = self._known_view()
-                wanted = self._wanted(allocation, body, view, record)
+                wanted, work = self._wanted(allocation, body, view, record)
         else:
             await self._book.renew(wanted)
         self._book.steps.reached(ClaimStep.ANSWERED, allocation.claim.uid)
@@ -125,18 +150,29 @@ class Preparation:
 
     def _wanted(
         self, allocation: Allocation, body: JsonObject | None, view: DoorView, before: ClaimRecord | None
-    ) -> ClaimRecord:
-        """The record of the claim once it is prepared from this view; raises ClaimError."""
+    ) -> tuple[ClaimRecord, PartitionWork]:
+        """The record of the claim once it is prepared from this view, and what has to be done before.
+
+        Raises ClaimError.
+        """
         options, boot = self._book.options, self._book.boot
         had = [device.device for device in before.devices] if before is not None and before.made_in(boot) else []
         name = name_in_pod(body, allocation.claim)
         try:
-            plan = planned(allocation, name, view, driver=options.driver_name, pool=options.pool, had=had)
+            plan = planned(
+                allocation,
+                name,
+                view,
+                driver=options.driver_name,
+                pool=options.pool,
+                had=had,
+                made=self._book.partitions.of(allocation.claim.uid),
+            )
         except ClaimError as error:
             if before is None or not self._left_alone(allocation, view, before, error):
                 raise
-            return before
-        return self._record(allocation, plan, before)
+            return before, PartitionWork()
+        return self._record(allocation, plan, before), plan.work
 
     def _left_alone(self, allocation: Allocation, view: DoorView, record: ClaimRecord, error: ClaimError) -> bool:
         """Whether a prepared claim keeps the devices that it has.
@@ -167,6 +203,59 @@ class Preparation:
         kept = before.kept_by(record) if before is not None else record
         check_size(kept)
         return kept
+
+    async def _made(
+        self,
+        allocation: Allocation,
+        body: JsonObject | None,
+        wanted: ClaimRecord,
+        work: PartitionWork,
+        before: ClaimRecord | None,
+    ) -> ClaimRecord:
+        """The record of a claim whose devices are taken, once its partitions are there; on failure it is as before."""
+        claim = allocation.claim
+        self._book.steps.reached(ClaimStep.TAKEN, claim.uid)
+        try:
+            await self._book.begin(wanted)
+            await self._book.partitions.make(claim, work)
+            made = await self._seen(allocation, body, before)
+        except _NotSeen:
+            raise  # They are there: the next call finds them.
+        except Exception:
+            await self._undo(claim, before)
+            raise
+        self._book.steps.reached(ClaimStep.MADE, claim.uid)
+        return made
+
+    async def _seen(self, allocation: Allocation, body: JsonObject | None, before: ClaimRecord | None) -> ClaimRecord:
+        """The record from the first view in which there is nothing left to do."""
+        until = self._book.monotonic() + self._book.options.partition_wait
+        while True:
+            used = self._used
+            wanted, work = self._wanted(allocation, body, self._known_view(), before)
+            if not work:
+                return wanted
+            left = until - self._book.monotonic()
+            if left <= 0:
+                done = f"claim {allocation.claim}: {work} is done"
+                raise _NotSeen(f"{done}, and the driver does not show it yet; the kubelet asks again")
+            await self._book.partitions.look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, _LOOK)):
+                    await used.wait()
+
+    async def _undo(self, claim: ClaimReference, before: ClaimRecord | None) -> None:
+        """Have it as it was before the claim's partitions were made."""
+        try:
+            await self._book.unmake(claim)
+        except ClaimError as error:
+            # It keeps its devices: the kubelet asks again, or releases it.
+            self._book.tell("PartitionLeft", f"what was made for claim {claim} stays for now: {error}")
+            return
+        if before is not None:
+            self._book.restore(before)
+        elif not await self._book.erase(claim.uid):
+            self._book.give_up(claim.uid)
 
     async def _write(self, wanted: ClaimRecord, before: ClaimRecord | None) -> None:
         """Have a claim on the disk whose devices are taken; on failure it is as before."""
@@ -204,6 +293,10 @@ class Preparation:
         self._book.failures.add(claim, problem)
         if refusal.holder:
             self._collector.poke(refusal.holder)
+
+
+class _NotSeen(PartitionPending):
+    """What was made is there, and the inventory does not see it yet."""
 
 
 def _overtaken(claim: ClaimReference) -> ClaimError:

@@ -14,6 +14,7 @@ from dataclasses import field
 
 from driver.claims.model import ClaimError, ClaimReference, ClaimState, PreparedDevice, RecordState
 from kube.bodies import Json, JsonObject
+from node.inventory.model import PartitionShape
 from node.ledger.ledger import Hold
 from node.rules import Door
 from node.sharing import Amounts
@@ -29,6 +30,7 @@ LARGEST = 8 << 20
 class RecordedDevice(Value):
     """A device of a claim: how it was allocated, what it is a part of, and the CDI names it was answered with.
 
+    ``slices``: the memory slices that a MIG device has of its GPU, as in ``Hold``. ``partition``: made for this claim.
     ``amounts``: what a share takes of it, and ``whole`` what there was of it, both empty for a device that is the
     claim's alone. ``unknown``: fields of other versions.
     """
@@ -42,6 +44,8 @@ class RecordedDevice(Value):
     cdi_devices: tuple[str, ...] = ()
     amounts: Amounts = ()
     whole: Amounts = ()
+    slices: tuple[int, int] | None = None
+    partition: PartitionShape | None = None
     unknown: JsonObject = field(default_factory=dict)
 
     @property
@@ -119,6 +123,7 @@ class ClaimRecord(Value):
                 pods=self.users,
                 amounts=device.amounts,
                 whole=device.whole,
+                slices=device.slices,
             )
             for device in self.devices
         )
@@ -153,6 +158,8 @@ def record_json(record: ClaimRecord) -> JsonObject:
             "within": list(device.within),
             "cdiDevices": list(device.cdi_devices),
             **({} if device.share_id is None else {"amounts": dict(device.amounts), "whole": dict(device.whole)}),
+            **({} if device.slices is None else {"slices": list(device.slices)}),
+            **({} if device.partition is None else {"partition": _partition_json(device.partition)}),
         }
         for device in record.devices
     ]
@@ -173,6 +180,7 @@ def record_json(record: ClaimRecord) -> JsonObject:
 _KNOWN = frozenset(("namespace", "name", "uid", "state", "boot", "since", "devices", "users", "spec"))
 _KNOWN_OF_DEVICE = frozenset(
     ("request", "pool", "device", "shareID", "adminAccess", "within", "cdiDevices", "amounts", "whole")
+    + ("slices", "partition")
 )
 
 
@@ -219,6 +227,8 @@ def _device(item: Json) -> RecordedDevice:
         cdi_devices=_texts(item, "cdiDevices"),
         amounts=_amounts(item, "amounts"),
         whole=_amounts(item, "whole"),
+        slices=_slices(item),
+        partition=_partition(item),
         unknown={name: each for name, each in item.items() if name not in _KNOWN_OF_DEVICE},
     )
 
@@ -253,3 +263,30 @@ def _amounts(data: JsonObject, name: str) -> Amounts:
         if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
             raise ValueError(f"{name}.{key} is {shown(amount)}, which is not an amount")
     return tuple(sorted((key, amount) for key, amount in found.items() if isinstance(amount, int)))
+
+
+def _slices(item: JsonObject) -> tuple[int, int] | None:
+    if item.get("slices") is None:
+        return None
+    start, size = ([*_list(item, "slices"), None, None])[:2]
+    if type(start) is not int or type(size) is not int:
+        raise ValueError(f"slices is {shown(item['slices'])}, which is not first and number")
+    return start, size
+
+
+def _partition_json(shape: PartitionShape) -> JsonObject:
+    """What is to be made; what it has is the driver's to tell."""
+    return {"profile": shape.profile, "profileID": shape.profile_id, "start": shape.start, "size": shape.size}
+
+
+def _partition(item: JsonObject) -> PartitionShape | None:
+    found = item.get("partition")
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise ValueError(f"partition is {shown(found)}, which is not an object")  # noqa: TRY004 - as above
+    numbers = [found.get(name) for name in ("profileID", "start", "size")]
+    if any(type(each) is not int for each in numbers):
+        raise ValueError(f"partition is {shown(found)}, in which profileID, start and size must be numbers")
+    number, start, size = (each for each in numbers if isinstance(each, int))
+    return PartitionShape(_text(found, "profile"), number, start, size)

@@ -27,6 +27,7 @@ from driver.claims.interfaces import (
 )
 from driver.claims.locks import Waits
 from driver.claims.model import ClaimError, ClaimReference, ClaimStatus, PreparedDevice, Unavailable
+from driver.claims.partitions import ClaimPartitions, unpartitioned
 from driver.claims.preparation import Preparation
 from driver.claims.record import ClaimRecord
 from driver.claims.recovery import recover
@@ -34,7 +35,7 @@ from driver.devices.view import DoorView
 from node.clocks import SYSTEM, Clocks
 from node.events import EventSink
 from node.ledger.events import ClaimRefused, HoldsChanged
-from node.ledger.ledger import Ledger, wholes_of
+from node.ledger.ledger import Ledger, slices_of, wholes_of
 from node.rules import Door
 from node.values import replace
 
@@ -55,9 +56,12 @@ class ClaimService:
         boot: str = "",
         clocks: Clocks = SYSTEM,
         steps: StepObserver | None = None,
+        partitions: ClaimPartitions | None = None,
         is_known: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``boot``: this boot's id. The bus of ``ledger`` has ``OfferChanged`` when that or ``contested`` changes.
+        """``boot``: this boot's id. ``partitions``: those that claims have made for them; None where none can be made.
+
+        The bus of ``ledger`` has ``OfferChanged`` when that or ``contested`` changes.
 
         ``is_known``: whether everything that the plugin door has given out is in the ledger; it may have become so with
         ``HoldsChanged``.
@@ -80,6 +84,7 @@ class ClaimService:
             steps=steps or StepObserver(),
             boot=boot,
             clocks=clocks,
+            partitions=partitions or unpartitioned(self.ledger.bus),
         )
         self._collector = Collector(self._book, self)
         self._preparation = Preparation(self._book, self._waits, self._losers, self._collector, is_known=is_known)
@@ -139,6 +144,8 @@ class ClaimService:
     async def recover(self) -> None:
         """Take up what an earlier process left; before that, calls wait. No other process may prepare any more."""
         self._collector.prepare_again(await recover(self._book))
+        for problem in await self._book.partitions.recover(self._book.records):
+            self._book.tell("ClaimRecoveryIncomplete", problem)
         if self._preparation.view is not None:
             self.apply(self._preparation.view)
         self._recovered.set()
@@ -252,7 +259,7 @@ class ClaimService:
             return
         offered = [view.device(device.device) for device in record.devices]
         devices = tuple(
-            device if each is None else replace(device, within=wholes_of(each.device))
+            device if each is None else replace(device, within=wholes_of(each.device), slices=slices_of(each.device))
             for device, each in zip(record.devices, offered, strict=True)
         )
         if devices != record.devices:

@@ -194,7 +194,7 @@ class _Gathered:
         described = {name: device for name, device, _ in shape_devices(gpu)}
         for instance in instances:
             shape = shape_of(instance, gpu)
-            name = partition_name(gpu, shape) if shape is not None else ""
+            name = partition_name(gpu.name, shape) if shape is not None else ""
             if shape is not None and name in self._made:
                 self._enter(name, instance, GpuPart(gpu, shape, described[name], made=True), _part_rule(rule))
                 self._uses[name] = consumption(gpu, shape)
@@ -293,7 +293,7 @@ def shape_devices(gpu: Device) -> tuple[tuple[str, Device, PartitionShape], ...]
     Small ones first, so that a claim gets no more than it asks for; and of one profile the last place first, because
     the large profiles have theirs at the front.
     """
-    named = {partition_name(gpu, shape): shape for shape in gpu.partitions}
+    named = {partition_name(gpu.name, shape): shape for shape in gpu.partitions}
     ordered = sorted(named.items(), key=lambda pair: _rank(pair[1]))
     return tuple((name, _described(name, gpu, shape), shape) for name, shape in ordered)
 

@@ -28,7 +28,6 @@ from driver.claims.interfaces import ClaimPreparer
 from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, Unavailable
 from driver.door.registration import DraDoorObserver
 from driver.door.successor import NoSuccessor, Successor
-from driver.parameters.decoding import ParameterError
 
 log = logging.getLogger("ostler.driver")
 
@@ -49,8 +48,8 @@ class ClaimReporter(Protocol):
     def prepared(self, claim: ClaimReference, devices: tuple[PreparedDevice, ...]) -> None:
         """The claim's devices are prepared; the kubelet gets the same answer."""
 
-    def refused(self, claim: ClaimReference, problem: str) -> None:
-        """The claim's parameters are refused; the kubelet gets the same text."""
+    def refused(self, claim: ClaimReference, problem: str, reason: str) -> None:
+        """The claim is not prepared: the kubelet gets the same text, the claim's condition the reason."""
 
     def released(self, claim: ClaimReference) -> None:
         """The claim is about to be released: its status is not written any more."""
@@ -247,8 +246,8 @@ class ClaimCalls:
         try:
             devices = await self._done(operation, claim)
         except ClaimError as error:
-            if self._reporter is not None and isinstance(error, ParameterError):
-                self._reporter.refused(claim, str(error))
+            if self._reporter is not None and error.condition and operation is Operation.PREPARE:
+                self._reporter.refused(claim, str(error), error.condition)
             log.warning(_NOT_DONE[operation], extra=named(reason=str(error)))
             return error
         except Exception as error:  # a bug of ours: the claim's error says so, and the log says where

@@ -111,6 +111,8 @@ class ParameterError(ClaimError):
     administrator wrote it, says so. ``field`` is empty for the whole of it, ``found`` where nothing was found.
     """
 
+    condition = "ParametersRefused"
+
     def __init__(self, place: str, field: str, found: str, fix: str) -> None:
         where = f"{place}.{field}" if field else place
         super().__init__(f"{where}: {found}; {fix}" if found else f"{where}: {fix}")

@@ -85,7 +85,7 @@ class Reported:
         self.released_claims: list[ClaimReference] = []
         self.refused_claims: list[tuple[ClaimReference, str]] = []
 
-    def refused(self, claim: ClaimReference, problem: str) -> None:
+    def refused(self, claim: ClaimReference, problem: str, reason: str) -> None:
         self.refused_claims.append((claim, problem))
 
     def prepared(self, claim: ClaimReference, devices: tuple[PreparedDevice, ...]) -> None:

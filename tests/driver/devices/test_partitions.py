@@ -115,7 +115,7 @@ def from_vector(pool: Json) -> tuple[Device, list[str]]:
         shape = PartitionShape(profile, ids.setdefault(profile, len(ids) + 1), slices[0], len(slices), tuple(capacity))
         shapes.append(shape)
     whole = replace(parted(0, tuple(shapes)), capacity=(Capacity("memory", 40 << 30),))
-    return whole, [whole.name, *(partition_name(whole, shape) for shape in shapes)]
+    return whole, [whole.name, *(partition_name(whole.name, shape) for shape in shapes)]
 
 
 def test_every_recorded_set_of_partitions_is_what_the_counters_allow() -> None:
@@ -173,7 +173,7 @@ def test_the_scheduler_allocates_exactly_the_partitions_that_fit_together(seed: 
 def test_a_gpu_that_is_given_whole_has_no_parts_left() -> None:
     scheduler = Scheduler(objects(packed(view(parted(0), parted(1)))))
     assert allocated(scheduler, request("whole")) == [parted(0).name]
-    smallest = partition_name(parted(1), H100[6])
+    smallest = partition_name(parted(1).name, H100[6])
     assert allocated(scheduler, request("part", "mig.ostler.dev")) == [smallest], "at the end of the next GPU"
 
 
@@ -240,7 +240,7 @@ def tainted(offered: DraDevice) -> tuple[str, str]:
 def test_making_a_partition_for_a_claim_changes_nothing_that_is_published() -> None:
     whole = parted(0)
     shape = H100[3]
-    name = partition_name(whole, shape)
+    name = partition_name(whole.name, shape)
     before = packed(view(whole))
     on = in_mode(whole, mig=True)
     hold = Hold(name, Door.DRA, "team/one", 0.0, owner="uid", within=(whole.name,), slices=(shape.start, shape.size))
@@ -264,7 +264,7 @@ def test_an_instance_that_somebody_else_made_is_the_device_of_its_shape_and_take
     seen, offer = shown(whole, made)
     names = [each.device.name for each in seen.devices]
     assert made.name not in names
-    found = seen.device(partition_name(whole, shape))
+    found = seen.device(partition_name(whole.name, shape))
     assert found is not None
     assert (found.uses, found.device.uuid) == (None, made.uuid)
     assert "uuid" in published(found)["attributes"]
@@ -318,7 +318,7 @@ def test_partitions_are_resources_of_their_own() -> None:
 
 def test_what_claims_hold_is_told_by_counters_and_what_pods_hold_by_taints() -> None:
     whole, shape = parted(0), H100[0]
-    name = partition_name(whole, shape)
+    name = partition_name(whole.name, shape)
     for door, expected in ((Door.DRA, 0), (Door.PLUGIN, 1 + len(H100))):
         hold = Hold(whole.name if door is Door.PLUGIN else name, door, "team/one", 0.0, owner="o", within=())
         hold = replace(hold, within=(whole.name,), slices=(0, 1)) if door is Door.DRA else hold

@@ -1,0 +1,208 @@
+"""The partitions of GPUs that claims have made for them: which there are, and how they come and go.
+
+The maker (``node.partitions.PartitionMaker``) blocks as long as the driver does, so it runs in threads of its own: a
+slow GPU holds up neither claims of other GPUs nor the loop. One GPU is changed by one call at a time.
+It keeps its own record of what it is about to make, by the claim's UID. Here that is known as well, because an instance
+that a claim made is the claim's, and every other one is somebody else's (``driver.devices.partitions``).
+
+Order of things, so that a kill between any two is harmless: the claim's record says what is to be made, the partition
+is made, the inventory sees it, then it is prepared like any MIG device. At the release the CDI file goes first, then
+the partition, then the record. The next start removes what was made for claims that are not on record any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from driver.claims.interfaces import ClaimObserver
+from driver.claims.model import ClaimReference, PartitionNotMade, PartitionPending, Unavailable
+from node.events import EventBus
+from node.inventory.model import Device, PartitionShape
+from node.ledger.events import OfferChanged
+from node.partitions import Partition, PartitionError, PartitionMaker, partition_name
+from node.values import Value, value
+
+T = TypeVar("T")
+log = logging.getLogger("ostler.claims")
+
+THREADS = 8
+"""GPUs whose partitions change at a time."""
+_PENDING = "ostler asks again when the kubelet does"
+
+
+@value
+class PartitionWork(Value):
+    """What has to be done before a claim can be prepared: ``make`` on these GPUs, ``leave`` MIG mode on those."""
+
+    make: tuple[tuple[Device, PartitionShape], ...] = ()
+    leave: tuple[Device, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.make or self.leave)
+
+    def __str__(self) -> str:
+        made = [f"making {shape.profile} on {gpu.name}" for gpu, shape in self.make]
+        return " and ".join((*made, *(f"leaving MIG mode on {gpu.name}" for gpu in self.leave)))
+
+
+class ClaimPartitions:
+    """Makes and removes the partitions of claims; for the event loop alone.
+
+    ``rescan``: looks at the devices again, and returns when the doors have been told.
+    """
+
+    def __init__(
+        self,
+        maker: PartitionMaker | None,
+        rescan: Callable[[], Awaitable[object]],
+        observer: ClaimObserver,
+        monotonic: Callable[[], float],
+        bus: EventBus,
+    ) -> None:
+        self._maker = maker
+        self._rescan = rescan
+        self._bus = bus
+        self._observer = observer
+        self._monotonic = monotonic
+        self._made: dict[str, dict[str, str]] = {}
+        """By claim the UUID of each of its partitions, by device name; empty while it is being made."""
+        self._fading: dict[str, int] = {}
+        """Names of partitions that are removed, and that the inventory may still see."""
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="partitions")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def names(self) -> frozenset[str]:
+        """Every partition that was made for a claim, is being made, or may still be seen."""
+        return frozenset(name for made in self._made.values() for name in made) | self._fading.keys()
+
+    def of(self, uid: str) -> Mapping[str, str]:
+        """The partitions of a claim by device name, and their UUIDs."""
+        return self._made.get(uid, {})
+
+    async def recover(self, owners: Collection[str]) -> tuple[str, ...]:
+        """Know what an earlier process made, and remove what it made for others than these; what failed, in words."""
+        if self._maker is None:
+            return ()
+        try:
+            self._know(await self._in_thread(self._maker.made))
+            if not self._made.keys() <= set(owners):
+                swept = await self._in_thread(self._maker.sweep, frozenset(owners))
+                self._know(await self._in_thread(self._maker.made))
+                self._fade(swept)
+                self._observer.partitions_removed(len(swept))
+        except PartitionError as error:
+            return (f"partitions of released claims may be left: {error}",)
+        return ()
+
+    async def make(self, claim: ClaimReference, work: PartitionWork) -> None:
+        """Do the work; raises ``PartitionPending`` or ``PartitionNotMade``, and what was made stays."""
+        for gpu in work.leave:
+            async with self._lock(gpu.name):
+                await self._do(claim, self._required().leave_partitioning, gpu)
+        for gpu, shape in work.make:
+            made = self._made.setdefault(claim.uid, {})
+            made.setdefault(partition_name(gpu.name, shape), "")
+            async with self._lock(gpu.name):
+                began = self._monotonic()
+                partition = await self._do(claim, self._required().make, gpu, shape, claim.uid)
+                self._observer.partition_made(self._monotonic() - began)
+            made[partition_name(gpu.name, shape)] = partition.uuid
+
+    async def remove(self, claim: ClaimReference, gpus: Iterable[str] = ()) -> None:
+        """Remove the claim's partitions, which are on these GPUs.
+
+        Raises ``PartitionPending`` or ``PartitionNotMade``.
+        """
+        if self._maker is None:
+            return
+        async with contextlib.AsyncExitStack() as stack:
+            for gpu in sorted(set(gpus)):
+                await stack.enter_async_context(self._lock(gpu))
+            gone = await self._do(claim, self._maker.remove, claim.uid)
+        self._made.pop(claim.uid, None)
+        self._fade(gone)
+        self._observer.partitions_removed(len(gone))
+
+    def leftovers(self, owners: Collection[str]) -> tuple[str, ...]:
+        """UIDs of claims that have partitions and are none of these."""
+        return tuple(sorted(self._made.keys() - set(owners)))
+
+    async def look(self) -> None:
+        """Have the inventory look at the devices; raises Unavailable when it has ended."""
+        try:
+            await self._rescan()
+        except Exception as error:
+            raise Unavailable(f"the devices cannot be looked at: {error}; the kubelet asks again") from error
+
+    async def close(self) -> None:
+        """Return when what was begun is done."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.to_thread(self._threads.shutdown)
+
+    def _required(self) -> PartitionMaker:
+        if self._maker is None:
+            raise PartitionNotMade(
+                "partitions of GPUs cannot be made on this node: no driver that makes them is loaded"
+            )
+        return self._maker
+
+    def _know(self, partitions: Iterable[Partition]) -> None:
+        self._made = {}
+        for each in partitions:
+            self._made.setdefault(each.owner, {})[each.device] = each.uuid
+
+    async def _do(self, claim: ClaimReference, work: Callable[..., T], *arguments: object) -> T:
+        try:
+            return await self._in_thread(work, *arguments)
+        except PartitionError as error:
+            self._observer.partition_failed(pending=error.pending)
+            if error.pending:
+                raise PartitionPending(f"claim {claim} waits: {error}; {_PENDING}") from error
+            raise PartitionNotMade(f"claim {claim}: {error}") from error
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    @contextlib.asynccontextmanager
+    async def _lock(self, gpu: str) -> AsyncIterator[None]:
+        async with self._locks.setdefault(gpu, asyncio.Lock()):
+            yield
+
+    def _fade(self, gone: Iterable[Partition]) -> None:
+        """These are removed; until the inventory has seen that, they are nobody else's instances."""
+        names = [each.device for each in gone]
+        if not names:
+            return
+        for name in names:
+            self._fading[name] = self._fading.get(name, 0) + 1
+        task = asyncio.get_running_loop().create_task(self._faded(names))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _faded(self, names: Iterable[str]) -> None:
+        try:
+            await self.look()
+        except Unavailable as error:
+            log.info("removed partitions were not looked for", extra={"reason": str(error)})
+        for name in names:
+            self._fading[name] -= 1
+            if not self._fading[name]:
+                del self._fading[name]
+        self._bus.publish(OfferChanged())
+
+
+def unpartitioned(bus: EventBus) -> ClaimPartitions:
+    """The partitions of a node on which none can be made."""
+
+    async def look() -> None:
+        """Nothing is there to be seen."""
+
+    return ClaimPartitions(None, look, ClaimObserver(), time.monotonic, bus)
