@@ -71,9 +71,6 @@ class ClaimService:
         self._recovered = asyncio.Event()
         self._tasks: set[asyncio.Task[object]] = set()
         self._losers = Losers(self.ledger.bus)
-        self.ledger.bus.subscribe(DeviceLost, self._tell_lost)
-        self.ledger.bus.subscribe(ClaimRefused, self._refused)
-        self.ledger.bus.subscribe(HoldsChanged, self._holds_changed)
         self._waits = Waits()
         self._book = ClaimBook(
             options,
@@ -88,6 +85,9 @@ class ClaimService:
         )
         self._collector = Collector(self._book, self)
         self._preparation = Preparation(self._book, self._waits, self._losers, self._collector, is_known=is_known)
+        self.ledger.bus.subscribe(DeviceLost, self._tell_lost)
+        self.ledger.bus.subscribe(ClaimRefused, self._refused)
+        self.ledger.bus.subscribe(HoldsChanged, self._holds_changed)
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Prepare the claim's devices; a repeated call gets the same answer.
