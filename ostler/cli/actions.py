@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ostler.cli.client import TIMEOUT, call
+from ostler.cli.client import TIMEOUT, running_agent
 from ostler.cli.options import add_socket, sendable
 from ostler.cli.output import emit, print_changes
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
@@ -50,7 +50,9 @@ class AgentAction:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Call the agent and print the changes."""
-        print_changes(call(arguments.socket, lambda stub: self._method(stub, arguments)).changes)
+        with running_agent(arguments.socket) as agent:
+            answer = self._method(agent, arguments)
+        print_changes(answer.changes)
         emit(self._end)
         return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ostler.cli.client import TIMEOUT, call
+from ostler.cli.client import TIMEOUT, running_agent
 from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_socket
 from ostler.cli.output import add_format, print_message, print_table, time_text
@@ -25,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the claims."""
-    answer = call(arguments.socket, lambda stub: stub.ListClaims(agent_pb2.ListClaimsRequest(), timeout=TIMEOUT))
+    with running_agent(arguments.socket) as agent:
+        answer = agent.ListClaims(agent_pb2.ListClaimsRequest(), timeout=TIMEOUT)
     claims = [claim for claim in answer.claims if _is_meant(claim, arguments.claim)]
     if arguments.claim and not claims:
         raise CommandFailed(f"this node has no claim {arguments.claim}; 'ostler claims' lists those that it has")

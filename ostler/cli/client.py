@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
 import grpc
 
@@ -16,8 +16,6 @@ TIMEOUT = 15.0
 """Seconds for a call; a rescan waits for NVML."""
 LATE = "the agent at {} has not answered in time: it hangs, or is still working and may yet finish; its log says more"
 
-Answer = TypeVar("Answer")
-
 
 class NoAgent(CommandFailed):
     """Nobody answers at the agent's socket."""
@@ -27,19 +25,16 @@ class NoAgent(CommandFailed):
 
 
 @contextmanager
-def agent_stub(path: Path) -> Iterator[agent_pb2_grpc.AgentStub]:
-    """A stub for the agent at ``path``; raises ``NoAgent`` where there is none."""
+def running_agent(path: Path) -> Iterator[agent_pb2_grpc.AgentStub]:
+    """A stub for the agent at ``path``; its refusals inside become messages of this command.
+
+    Raises ``NoAgent`` where there is none.
+    """
     if not path.exists():
         raise NoAgent(path, "there is no such socket")
     with grpc.insecure_channel(f"unix:{path}") as channel:
-        yield agent_pb2_grpc.AgentStub(channel)
-
-
-def call(path: Path, method: Callable[[agent_pb2_grpc.AgentStub], Answer]) -> Answer:
-    """One call of the agent at ``path``; its refusals become messages of this command."""
-    with agent_stub(path) as stub:
         try:
-            return method(stub)
+            yield agent_pb2_grpc.AgentStub(channel)
         except grpc.RpcError as error:
             fault = cast("grpc.Call", error)  # What a call raises is always the call itself, too.
             code, details = fault.code(), fault.details() or str(error)

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from node.rules import Door, Doors
-from ostler.cli.client import TIMEOUT, NoAgent, call
+from ostler.cli.client import TIMEOUT, NoAgent, running_agent
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.output import add_format, print_message, print_table
 from ostler.config.settings import Settings
@@ -37,9 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _ask(settings: Settings) -> agent_pb2.ListDevicesResponse:
     try:
-        answer: agent_pb2.ListDevicesResponse = call(
-            settings.socket, lambda stub: stub.ListDevices(agent_pb2.ListDevicesRequest(), timeout=TIMEOUT)
-        )
+        with running_agent(settings.socket) as agent:
+            answer: agent_pb2.ListDevicesResponse = agent.ListDevices(agent_pb2.ListDevicesRequest(), timeout=TIMEOUT)
     except NoAgent as error:
         sys.stderr.write(f"{error}\nscanned by this command instead:\n")
         return _scan(settings)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from node.inventory.model import UnknownDevice
-from ostler.cli.client import TIMEOUT, call
+from ostler.cli.client import TIMEOUT, running_agent
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_socket, sendable
 from ostler.cli.output import add_format, print_changes, print_message, print_table, time_text
@@ -69,10 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
             return _set(arguments)
         case "clear":
             clear = agent_pb2.ClearHealthRequest(device=arguments.name, dry_run=arguments.dry_run)
-            changes = call(arguments.socket, lambda stub: stub.ClearHealth(clear, timeout=TIMEOUT)).changes
+            with running_agent(arguments.socket) as agent:
+                changes = agent.ClearHealth(clear, timeout=TIMEOUT).changes
         case "release-eviction-limit" | "release-brake":
             release = agent_pb2.ReleaseBrakeRequest(kind=arguments.name, dry_run=arguments.dry_run)
-            changes = call(arguments.socket, lambda stub: stub.ReleaseBrake(release, timeout=TIMEOUT)).changes
+            with running_agent(arguments.socket) as agent:
+                changes = agent.ReleaseBrake(release, timeout=TIMEOUT).changes
         case _:
             return _list(arguments)
     return _print(changes, dry_run=arguments.dry_run)
@@ -109,7 +111,8 @@ def _set(arguments: argparse.Namespace) -> int:
         seconds=_seconds(arguments.time),
         dry_run=arguments.dry_run,
     )
-    answer = call(arguments.socket, lambda stub: stub.SetHealth(request, timeout=TIMEOUT))
+    with running_agent(arguments.socket) as agent:
+        answer = agent.SetHealth(request, timeout=TIMEOUT)
     return _print(answer.changes, dry_run=arguments.dry_run)
 
 
@@ -133,7 +136,8 @@ def _print(changes: Sequence[str], *, dry_run: bool) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    answer = call(arguments.socket, lambda stub: stub.ListHealth(agent_pb2.ListHealthRequest(), timeout=TIMEOUT))
+    with running_agent(arguments.socket) as agent:
+        answer = agent.ListHealth(agent_pb2.ListHealthRequest(), timeout=TIMEOUT)
     chosen = [device for device in answer.devices if _is_meant(device, arguments)]
     if arguments.device is not None and not any(device.device == arguments.device for device in answer.devices):
         raise CommandFailed(str(UnknownDevice(arguments.device)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ostler.cli.client import TIMEOUT, call
+from ostler.cli.client import TIMEOUT, running_agent
 from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_socket, sendable
 from ostler.cli.output import add_format, print_changes, print_message, print_table, time_text
@@ -41,13 +41,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action is None:
         return _list(arguments, arguments.device)
     request = agent_pb2.ReleaseHoldRequest(device=arguments.name)
-    answer = call(arguments.socket, lambda stub: stub.ReleaseHold(request, timeout=TIMEOUT))
+    with running_agent(arguments.socket) as agent:
+        answer = agent.ReleaseHold(request, timeout=TIMEOUT)
     print_changes(answer.changes)
     return 0
 
 
 def _list(arguments: argparse.Namespace, name: str | None) -> int:
-    answer = call(arguments.socket, lambda stub: stub.ListHolds(agent_pb2.ListHoldsRequest(), timeout=TIMEOUT))
+    with running_agent(arguments.socket) as agent:
+        answer = agent.ListHolds(agent_pb2.ListHoldsRequest(), timeout=TIMEOUT)
     chosen = [device for device in answer.devices if name is None or device.device == name]
     if name is not None and not chosen:
         raise CommandFailed(f"device {name} is neither held nor withheld from a door because of a hold")

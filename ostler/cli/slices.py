@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ostler.cli.client import TIMEOUT, call
+from ostler.cli.client import TIMEOUT, running_agent
 from ostler.cli.options import add_socket
 from ostler.cli.output import add_format, document_of, print_document, print_table
 from ostler.drawing.text import plain
@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the pools."""
-    answer = call(arguments.socket, lambda stub: stub.ListSlices(agent_pb2.ListSlicesRequest(), timeout=TIMEOUT))
+    with running_agent(arguments.socket) as agent:
+        answer = agent.ListSlices(agent_pb2.ListSlicesRequest(), timeout=TIMEOUT)
     if arguments.output == "table":
         _print_text(answer, different=arguments.different)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ostler.cli.client import TIMEOUT, call
+from ostler.cli.client import TIMEOUT, running_agent
 from ostler.cli.options import add_socket
 from ostler.cli.output import add_format, print_message, print_table, time_text
 from ostler.drawing.text import plain
@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the status."""
-    status = call(arguments.socket, lambda stub: stub.GetStatus(agent_pb2.GetStatusRequest(), timeout=TIMEOUT))
+    with running_agent(arguments.socket) as agent:
+        status = agent.GetStatus(agent_pb2.GetStatusRequest(), timeout=TIMEOUT)
     if arguments.output == "table":
         _print_text(status)
     else:

@@ -8,7 +8,7 @@ import sys
 
 from node.topology.model import Topology
 from ostler.admin.messages import topology_from
-from ostler.cli.client import TIMEOUT, NoAgent, call
+from ostler.cli.client import TIMEOUT, NoAgent, running_agent
 from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.output import add_format, print_document
@@ -16,7 +16,7 @@ from ostler.config.errors import NoteKind
 from ostler.config.load import Loaded
 from ostler.config.settings import Settings
 from ostler.drawing.scene import Scene, captions_of
-from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
+from protos.agent.v1alpha1 import agent_pb2
 
 FORMATS = ("matrix", "tree", "svg", "json")
 
@@ -55,7 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _ask(loaded: Loaded) -> Scene:
     try:
-        name, topology, devices = call(loaded.settings.socket, _questions)
+        with running_agent(loaded.settings.socket) as agent:
+            # A scan in between does no harm: captions are matched by name.
+            name = agent.GetStatus(agent_pb2.GetStatusRequest(), timeout=TIMEOUT).node_name
+            topology = agent.GetTopology(agent_pb2.GetTopologyRequest(), timeout=TIMEOUT)
+            devices = agent.ListDevices(agent_pb2.ListDevicesRequest(), timeout=TIMEOUT)
     except NoAgent as error:
         sys.stderr.write(f"{error}\nscanned by this command instead:\n")
         return _scan(loaded)
@@ -64,16 +68,6 @@ def _ask(loaded: Loaded) -> Scene:
     except ValueError as error:
         fix = "use the command of the agent's own version, or --scan"
         raise CommandFailed(f"the agent's topology is not understood ({error}); {fix}") from error
-
-
-def _questions(
-    stub: agent_pb2_grpc.AgentStub,
-) -> tuple[str, agent_pb2.GetTopologyResponse, agent_pb2.ListDevicesResponse]:
-    """Name of the node, topology and devices; a scan in between does no harm, captions are matched by name."""
-    status = stub.GetStatus(agent_pb2.GetStatusRequest(), timeout=TIMEOUT)
-    topology = stub.GetTopology(agent_pb2.GetTopologyRequest(), timeout=TIMEOUT)
-    devices = stub.ListDevices(agent_pb2.ListDevicesRequest(), timeout=TIMEOUT)
-    return status.node_name, topology, devices
 
 
 def _scan(loaded: Loaded) -> Scene:

@@ -28,7 +28,7 @@ from node.kubelet.podresources import OPTIONS, TIMEOUT, ids_by_resource
 from node.rules import Door, Doors
 from node.sockets import is_answered, is_socket
 from ostler.agent.node_events import ApiEnvironment, events_wanted
-from ostler.cli.client import NoAgent, call
+from ostler.cli.client import NoAgent, running_agent
 from ostler.cli.exits import CommandFailed
 from ostler.config.settings import Settings
 from ostler.doctor.reading import hidden
@@ -75,8 +75,9 @@ class AgentAnswers:
 def ask_agent(socket: Path) -> AgentAnswers:
     """Status, devices and holds of the agent at ``socket``."""
     try:
-        status = call(socket, lambda stub: stub.GetStatus(agent_pb2.GetStatusRequest(), timeout=AGENT_TIMEOUT))
-        devices = call(socket, lambda stub: stub.ListDevices(agent_pb2.ListDevicesRequest(), timeout=AGENT_TIMEOUT))
+        with running_agent(socket) as agent:
+            status = agent.GetStatus(agent_pb2.GetStatusRequest(), timeout=AGENT_TIMEOUT)
+            devices = agent.ListDevices(agent_pb2.ListDevicesRequest(), timeout=AGENT_TIMEOUT)
     except NoAgent as error:
         return AgentAnswers(fault=str(error), listening=False)
     except OSError as error:
@@ -84,7 +85,8 @@ def ask_agent(socket: Path) -> AgentAnswers:
     except CommandFailed as error:
         return AgentAnswers(fault=str(error))
     try:
-        holds = call(socket, lambda stub: stub.ListHolds(agent_pb2.ListHoldsRequest(), timeout=AGENT_TIMEOUT))
+        with running_agent(socket) as agent:
+            holds = agent.ListHolds(agent_pb2.ListHoldsRequest(), timeout=AGENT_TIMEOUT)
     except CommandFailed:
         holds = None  # A standby, or an agent before 1.0, which lacks this call; its status is known.
     return AgentAnswers(status, devices, holds)
