@@ -28,22 +28,33 @@
  *                                  all calls, ERROR may be OK for none. GPU before all GPUs, CALL before "*".
  *
  *   hang.CALL 1                    a call does not return until the line is gone; also gpu0.hang.CALL
+ *   delay.CALL 20                  a call takes so many milliseconds
+ *   gpu0.held 1                    some other program holds the GPU, so that it cannot be reset
+ *   gpu0.vm 1                      a virtual machine that cannot reset its GPU
  *
  * CALL is the binding's function name (no version suffix, but that of nvmlDeviceGetComputeRunningProcesses), ERROR
  * NVML's name without NVML_ERROR_, or ERROR_4711 for a number that has no name.
+ *
+ * MIG mode and instances change by calls. What they are then is kept in the file <description>.mig, so that they outlive
+ * the process as hardware does; see nvml_mig.c. With NVML_STUB_PROC in the environment, the driver's capability files
+ * below that folder follow. With NVML_STUB_KILL=N in it, the process dies by SIGKILL at the Nth point, counted from when
+ * the variable is set: every call has one before it does anything, and one before it returns.
  *
  * Events are the lines of the file <description>.events, "GPU TYPE DATA GPU-INSTANCE COMPUTE-INSTANCE" in numbers; an
  * event set sees those that are appended after it was made, and a wait sleeps until one is. What a driver would suffer
  * from (a session ended around an event set, a set freed while it is waited on) is noted in <description>.violations;
  * every registration of a GPU makes <description>.registered one byte longer; <description>.hanging names what hangs.
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -62,6 +73,9 @@ enum {
     TIMEOUT = 10,
     GPU_IS_LOST = 15,
     FUNCTION_NOT_FOUND = 13,
+    RESET_REQUIRED = 16,
+    IN_USE = 19,
+    INSUFFICIENT_RESOURCES = 23,
     ARGUMENT_VERSION_MISMATCH = 25,
     UNKNOWN = 999,
 };
@@ -106,13 +120,12 @@ static const struct {
 
 enum { MAX_GPUS = 64, MAX_MIGS = 16, MAX_LINKS = 36, KEY_SIZE = 128, PATH_SIZE = 4096 };
 
-/* Handles are pointers to these; mig is -1 for the GPU itself. A GPU instance is named by its first MIG device. */
+/* Handles are pointers to these; mig is -1 for the GPU itself. */
 struct device {
     int gpu;
     int mig;
 };
 static struct device devices[MAX_GPUS][MAX_MIGS + 1];
-static struct device instances[MAX_GPUS][MAX_MIGS];
 
 struct line {
     char *key;
@@ -122,6 +135,7 @@ static struct line *lines;
 static size_t line_count;
 static char *text;
 static struct stat text_stat;
+static struct stat state_stat;
 static int present;
 static int initialised;
 static int sessions;
@@ -149,7 +163,18 @@ __attribute__((destructor)) static void forget(void) {
     present = 0;
 }
 
-static void parse(void) {
+/* Whether the GPU of a key is described by what calls have made of it, and not by the description. */
+static int taken_by_state(const char *key, const int *taken) {
+    int gpu, used = 0;
+    if (sscanf(key, "gpu%d.mig%n", &gpu, &used) != 1 || !used || gpu < 0 || gpu >= MAX_GPUS || !taken[gpu]) return 0;
+    return !strstr(key, ".error.") && !strstr(key, ".processes") && !strstr(key, ".hang.");
+}
+
+/* The lines of the description and, after state_at, those of the state of MIG. */
+static void parse(const char *state_at) {
+    int taken[MAX_GPUS] = {0}, gpu, used;
+    for (const char *at = strstr(state_at, "gpu"); at; at = strstr(at + 1, "gpu"))
+        if (used = 0, sscanf(at, "gpu%d.taken %n", &gpu, &used) == 1 && used && gpu < MAX_GPUS) taken[gpu] = 1;
     size_t room = 1;
     for (const char *at = text; *at; at++) room += *at == '\n';
     lines = calloc(room, sizeof *lines);
@@ -158,6 +183,7 @@ static void parse(void) {
         char *space = strchr(each, ' ');
         if (each[0] == '#' || !space) continue;
         *space = '\0';
+        if (each < state_at && taken_by_state(each, taken)) continue;
         lines[line_count].key = each;
         lines[line_count++].value = space + 1;
     }
@@ -173,26 +199,40 @@ static int same_file(const struct stat *a, const struct stat *b) {
            a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
+/* The whole file after what stands in the buffer; a file that is not there has nothing. */
+static size_t append_file(FILE *file, char **buffer, size_t length, struct stat *status) {
+    memset(status, 0, sizeof *status);
+    if (!file || fstat(fileno(file), status) != 0) return length;
+    *buffer = realloc(*buffer, length + (size_t)status->st_size + 2);
+    return length + fread(*buffer + length, 1, (size_t)status->st_size, file);
+}
+
 static void refresh(void) {
     const char *path = getenv("NVML_STUB_HARDWARE");
-    struct stat now;
-    FILE *file;
+    char state[PATH_SIZE];
+    struct stat now, state_now;
     if (!path || stat(path, &now) != 0) {
         forget();
         return;
     }
-    if (present && same_file(&now, &text_stat)) return;
+    snprintf(state, sizeof state, "%s.mig", path);
+    if (stat(state, &state_now) != 0) memset(&state_now, 0, sizeof state_now);
+    if (present && same_file(&now, &text_stat) && same_file(&state_now, &state_stat)) return;
     forget();
-    file = fopen(path, "r");
-    if (!file) return;
-    if (fstat(fileno(file), &text_stat) == 0) {
-        text = calloc(1, (size_t)text_stat.st_size + 1);
-        size_t got = fread(text, 1, (size_t)text_stat.st_size, file);
-        text[got] = '\0';
-        parse();
+    FILE *file = fopen(path, "r"), *changed = fopen(state, "r");
+    if (file) {
+        char *read = calloc(1, 2);
+        size_t length = append_file(file, &read, 0, &text_stat);
+        read[length++] = '\n';
+        size_t state_at = length;
+        length = append_file(changed, &read, length, &state_stat);
+        read[length] = '\0';
+        text = read;
+        parse(text + state_at);
         present = 1;
+        fclose(file);
     }
-    fclose(file);
+    if (changed) fclose(changed);
 }
 
 static const char *value_of(const char *key) {
@@ -261,10 +301,35 @@ static int described_hang(const struct device *device, const char *call) {
     return value_at("hang.%s", call) != NULL;
 }
 
+/* A point at which the process may be told to die. */
+static long passed;
+static void point(void) {
+    const char *wanted = getenv("NVML_STUB_KILL");
+    if (!wanted)
+        passed = 0;
+    else if (++passed == atol(wanted))
+        raise(SIGKILL);
+}
+
+/* How many points were passed since the variable was set; not NVML's, for those who want to try all of them. */
+long nvml_stub_points(void) { return passed; }
+
+static void delay(const char *call) {
+    const char *milliseconds = value_at("delay.%s", call);
+    if (!milliseconds) return;
+    long long time = atoll(milliseconds) * 1000;
+    pthread_mutex_unlock(&lock);
+    usleep((useconds_t)time);
+    pthread_mutex_lock(&lock);
+    refresh();
+}
+
 /* Every call starts here: with the lock held, the description fresh, and the error that is described for it. */
 static nvml_return enter(const struct device *device, const char *call) {
     pthread_mutex_lock(&lock);
+    point();
     refresh();
+    delay(call);
     for (int told = 0; described_hang(device, call); told = 1) {
         if (!told) note("hanging", call);
         pthread_mutex_unlock(&lock);
@@ -278,6 +343,7 @@ static nvml_return enter(const struct device *device, const char *call) {
 }
 
 static nvml_return leave(nvml_return result) {
+    point();
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -409,8 +475,23 @@ static nvml_return handle_by(const char *call, const char *key, const char *want
     return leave(result);
 }
 
+static int mig_exists(int gpu, int mig);
+
 nvml_return nvmlDeviceGetHandleByUUID(const char *uuid, struct device **handle) {
-    return handle_by("nvmlDeviceGetHandleByUUID", "uuid", uuid, handle);
+    const char *call = "nvmlDeviceGetHandleByUUID";
+    nvml_return result = handle_by(call, "uuid", uuid, handle);
+    if (result != NOT_FOUND || strncmp(uuid, "MIG-", 4) != 0) return result;
+    result = enter(NULL, call);
+    if (result != OK) return leave(result);
+    for (int gpu = 0; gpu < described_count(); gpu++)
+        for (int mig = 0; mig < MAX_MIGS; mig++) {
+            const char *value = value_at("gpu%d.mig%d.uuid", gpu, mig);
+            if (!value || strcmp(value, uuid) != 0 || !mig_exists(gpu, mig)) continue;
+            devices[gpu][mig + 1] = (struct device){gpu, mig};
+            *handle = &devices[gpu][mig + 1];
+            return leave(OK);
+        }
+    return leave(NOT_FOUND);
 }
 
 nvml_return nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, struct device **handle) {
@@ -622,13 +703,10 @@ nvml_return nvmlDeviceGetTopologyCommonAncestor(struct device *first, struct dev
 
 /* ---- MIG ---- */
 
-nvml_return nvmlDeviceGetMigMode(struct device *device, unsigned int *current, unsigned int *pending) {
-    return read_numbers(device, "nvmlDeviceGetMigMode", "mig_mode", current, "mig_pending", pending, NULL);
-}
-
 static int mig_exists(int gpu, int mig) {
     char prefix[KEY_SIZE];
     int length = snprintf(prefix, sizeof prefix, "gpu%d.mig%d.", gpu, mig);
+    if (value_at("gpu%d.taken", gpu)) return value_at("%sexists", prefix) != NULL;
     for (size_t i = 0; i < line_count; i++)
         if (strncmp(lines[i].key, prefix, (size_t)length) == 0) return 1;
     return 0;
@@ -650,37 +728,6 @@ nvml_return nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct device *device, 
     devices[device->gpu][0] = (struct device){device->gpu, -1};
     if (result == OK) *parent = &devices[device->gpu][0];
     return leave(result);
-}
-
-nvml_return nvmlDeviceGetGpuInstanceById(struct device *parent, unsigned int id, struct device **instance) {
-    const char *call = "nvmlDeviceGetGpuInstanceById";
-    nvml_return result = enter(parent, call);
-    if (result != OK) return leave(result);
-    for (int mig = 0; mig < MAX_MIGS; mig++) {
-        const char *value = value_at("gpu%d.mig%d.gpu_instance", parent->gpu, mig);
-        if (!value || (unsigned int)atoi(value) != id) continue;
-        instances[parent->gpu][mig] = (struct device){parent->gpu, mig};
-        *instance = &instances[parent->gpu][mig];
-        return leave(described_error(*instance, call));
-    }
-    return leave(NOT_FOUND);
-}
-
-struct instance_info {
-    struct device *device;
-    unsigned int id;
-    unsigned int profile;
-    struct {
-        unsigned int start;
-        unsigned int size;
-    } placement;
-};
-
-nvml_return nvmlGpuInstanceGetInfo(struct device *instance, struct instance_info *info) {
-    info->device = &devices[instance->gpu][0];
-    return read_numbers(instance, "nvmlGpuInstanceGetInfo", "gpu_instance_profile", &info->profile, "gpu_instance",
-                        &info->id, "placement_start", &info->placement.start, "placement_size", &info->placement.size,
-                        NULL);
 }
 
 struct attributes {
