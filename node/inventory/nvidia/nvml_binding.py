@@ -130,6 +130,15 @@ class Binding:
         return int(self._module.NVML_GPU_INSTANCE_PROFILE_COUNT)
 
     @property
+    def compute_profiles(self) -> int:
+        """The number of compute instance profiles that the binding knows."""
+        return int(self._module.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+
+    def error_name(self, code: int) -> str:
+        """The name of an error that NVML tells as an answer, such as IN_USE."""
+        return self._errors.get(code, f"ERROR_{code}")
+
+    @property
     def attached(self) -> bool:
         """Whether calls can be made; ends with ``detach`` or when another binding is made."""
         return Binding._attached is self
@@ -201,7 +210,7 @@ class Binding:
         try:
             return function(*(item.value if isinstance(item, Handle) else item for item in arguments))
         except self._module.NVMLError as error:
-            raise CallFailed(call, self._errors.get(error.value, f"ERROR_{error.value}")) from error
+            raise CallFailed(call, self.error_name(error.value)) from error
         except UnicodeDecodeError as error:
             raise CallFailed(call, UNREADABLE_TEXT) from error
 

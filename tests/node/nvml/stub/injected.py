@@ -84,6 +84,24 @@ class InjectedNvml:
         self.facts = facts
         self._write()
 
+    # What MIG calls have changed.
+
+    def reset(self, gpu: int) -> None:
+        """The GPU is reset: the pending MIG mode is in force, and no instance is left."""
+        path = self._beside("mig")
+        lines = dict(line.split(" ", 1) for line in path.read_text().splitlines()) if path.exists() else {}
+        pending = lines.get(f"gpu{gpu}.mig_pending")
+        if pending is None:
+            return
+        gone = (f"gpu{gpu}.gi", *(f"gpu{gpu}.mig{digit}" for digit in range(10)))
+        kept = {key: value for key, value in lines.items() if not key.startswith(gone)}
+        kept |= {f"gpu{gpu}.mig_mode": pending, f"gpu{gpu}.mig_max_devices": "7" if pending == "1" else "0"}
+        stub.write(path, "".join(f"{key} {value}\n" for key, value in kept.items()))
+
+    def boot(self) -> None:
+        """The node is booted again: MIG is as the facts say."""
+        self._beside("mig").unlink(missing_ok=True)
+
     # What happens once.
 
     def xid(self, gpu: int, code: int, gpu_instance: int = ALL, compute_instance: int = ALL) -> None:

@@ -1,0 +1,105 @@
+"""Nodes whose GPUs can be divided, as the stub NVML library serves them, and the maker of their partitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from node.inventory.devices import devices_of
+from node.inventory.facts import GpuFacts, MigProfile, MigTable, NodeFacts, NvmlFacts
+from node.inventory.identity import Identities
+from node.inventory.model import Device, DeviceKind, PartitionShape
+from node.inventory.nvidia.nvml import NvmlSource
+from node.inventory.nvidia.partition_journal import PartitionJournal
+from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
+from tests.making import mig_tables
+
+AMPERE, HOPPER, BLACKWELL = 7, 9, 10
+"""NVML's numbers of architectures."""
+GIB = 1 << 30
+BOOT = "11111111-2222-3333-4444-555555555555"
+
+
+def node(
+    count: int = 1,
+    table: tuple[MigProfile, ...] = mig_tables.H100_80GB,
+    architecture: int = HOPPER,
+    *,
+    mode: int = 0,
+    gigabytes: int = 80,
+) -> NvmlFacts:
+    """So many equal GPUs."""
+    gpus = tuple(
+        GpuFacts(
+            index=index,
+            bus_id=f"00000000:{index + 1:X}B:00.0",
+            uuid=f"GPU-{index:08x}-1111-2222-3333-444444444444",
+            name="NVIDIA H100 80GB HBM3",
+            minor=index,
+            architecture=architecture,
+            memory_bytes=gigabytes * GIB,
+            mig_mode=mode,
+            mig_pending=mode,
+            mig_max_devices=7 * mode,
+        )
+        for index in range(count)
+    )
+    return NvmlFacts(driver_version="550.107.02", gpus=gpus, mig_tables=(MigTable(tuple(range(count)), table),))
+
+
+def a100(count: int = 1, *, mode: int = 0) -> NvmlFacts:
+    """GPUs that have to be reset for another mode."""
+    facts = node(count, mig_tables.A100_40GB, AMPERE, mode=mode, gigabytes=40)
+    return replace(facts, gpus=tuple(replace(gpu, name="NVIDIA A100-SXM4-40GB") for gpu in facts.gpus))
+
+
+class Partitioned:
+    """An open NVML and the maker on it; a new one on the same folder is the agent started again."""
+
+    def __init__(self, library: Path, folder: Path, *, boot: str = BOOT, may_switch: bool = True) -> None:
+        self.source = NvmlSource(Path("/"), library, proc=folder / "proc", profiles=True)
+        self.facts()
+        self.journal = PartitionJournal(folder, boot)
+        self.maker = NvidiaPartitionMaker(self.source.sessions, self.journal, lambda _: may_switch)
+
+    def facts(self) -> NvmlFacts:
+        """What NVML says now."""
+        facts = self.source.read().nvml
+        assert facts is not None
+        assert facts.status == "ok", facts
+        return facts
+
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of now."""
+        return devices_of(NodeFacts(nvml=self.facts()), Identities())
+
+    def gpu(self, index: int = 0) -> Device:
+        """A whole GPU."""
+        return next(each for each in self.devices() if each.kind is DeviceKind.GPU and each.index == str(index))
+
+    def shape(self, profile: str, start: int, index: int = 0) -> PartitionShape:
+        """A shape of a GPU."""
+        return shape_of(self.gpu(index), profile, start)
+
+    def existing(self, index: int = 0) -> list[tuple[str, int, int]]:
+        """Profile, start and size of the MIG devices that a GPU has."""
+        return sorted(
+            (str(each.attribute("profile")), _number(each, "placementStart"), _number(each, "placementSize"))
+            for each in self.devices()
+            if each.kind is DeviceKind.MIG and each.parent == self.gpu(index).name
+        )
+
+    def close(self) -> None:
+        """Let go of NVML."""
+        self.source.close()
+
+
+def shape_of(gpu: Device, profile: str, start: int) -> PartitionShape:
+    """The shape of this profile and start."""
+    return next(shape for shape in gpu.partitions if (shape.profile, shape.start) == (profile, start))
+
+
+def _number(device: Device, name: str) -> int:
+    value = device.attribute(name)
+    assert isinstance(value, int)
+    return value

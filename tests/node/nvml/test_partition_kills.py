@@ -1,0 +1,141 @@
+"""Killed between any two calls of the driver or writes of the journal, no instance is lost and none is left over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.making.mig_nodes import Partitioned, node
+from tests.node.nvml import stub
+
+pytestmark = stub.needs_gcc
+
+CLAIMED = ("3g.40gb", 4, 4)
+OTHER, FOREIGN = ("1g.10gb", 0, 1), ("1g.10gb", 1, 1)
+BESIDE = [OTHER, FOREIGN]
+WITHOUT = {
+    "nothing": [],
+    "beside": BESIDE,
+    "made_beside": BESIDE,
+    "existing": [*BESIDE, CLAIMED],
+    "empty": BESIDE,
+    "several": BESIDE,
+    "unused": [],
+}
+"""What is there once nobody has the claim."""
+SCENARIOS = (
+    ("nothing", "make"),
+    ("beside", "make"),
+    ("existing", "make"),
+    ("empty", "make"),
+    ("made_beside", "make"),
+    ("made_beside", "remove"),
+    ("several", "sweep"),
+    ("unused", "leave"),
+)
+
+
+class Killer:
+    """The helper, which runs a scenario in a child of its own each time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.library = stub.build(folder / "driver")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.node.nvml.killed_maker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[3],
+        )
+
+    def run(self, folder: Path, action: str, **environment: str) -> int:
+        """The child's exit code, below 0 for a signal."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        order = {
+            "library": str(self.library),
+            "folder": str(folder),
+            "action": action,
+            "environment": {stub.VARIABLE: str(folder / "hardware.txt"), **environment},
+        }
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the helper."""
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
+    made = Killer(tmp_path_factory.mktemp("killer"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("preparation", "action"), SCENARIOS)
+def test_no_kill_loses_or_leaks_an_instance(
+    killer: Killer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preparation: str, action: str
+) -> None:
+    prepared = tmp_path / "prepared"
+    prepared.mkdir()
+    stub.write(prepared / "hardware.txt", stub.describe(node()))
+    assert killer.run(prepared, preparation) == 0
+    whole = shutil.copytree(prepared, tmp_path / "whole")
+    assert killer.run(whole, action) == 0
+    counts = json.loads((whole / "counts").read_text())
+    kills = [{"KILL_POINT": str(point)} for point in range(1, counts["points"] + 1)]
+    kills += [{"KILL_OPERATION": str(operation)} for operation in range(1, counts["operations"] + 1)]
+    assert len(kills) > 5
+    for number, kill in enumerate(kills):
+        folder = shutil.copytree(prepared, tmp_path / f"killed-{number}")
+        assert killer.run(folder, action, **kill) == -signal.SIGKILL, kill
+        monkeypatch.setenv(stub.VARIABLE, str(folder / "hardware.txt"))
+        again = Partitioned(killer.library, folder)
+        try:
+            check(again, preparation, wanted=number % 2 == 0 and action == "make")
+        except AssertionError as error:
+            raise AssertionError(f"{preparation}, {action}, killed at {kill}: {error}") from error
+        finally:
+            again.close()
+        shutil.rmtree(folder)
+
+
+def check(again: Partitioned, preparation: str, *, wanted: bool) -> None:
+    """The next start: the claim is still wanted, or nobody has it any more."""
+    owners = {"other"} | ({"claim"} if wanted else set())
+    again.maker.sweep(frozenset(owners))
+    without = sorted(WITHOUT[preparation])
+    beside = sorted({OTHER, FOREIGN} & set(without))
+    if wanted:
+        partition = again.maker.make(again.gpu(), again.shape("3g.40gb", 4), "claim")
+        assert again.existing() == sorted([*beside, CLAIMED])
+        assert partition in again.maker.made()
+        assert partition.uuid in {device.uuid for device in again.devices()}
+        again.maker.remove("claim")
+    assert again.existing() == without
+    assert {made.owner for made in again.maker.made()} == ({"other"} if beside else set())
+    if not without:
+        # Nothing that is no device is left either, or the mode could not go off.
+        again.maker.leave_partitioning(again.gpu())
+        assert again.facts().gpus[0].mig_mode == 0
+
+
+def test_two_hundred_points_are_tried(killer: Killer, tmp_path: Path) -> None:
+    tried = 0
+    for number, (preparation, action) in enumerate(SCENARIOS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        stub.write(folder / "hardware.txt", stub.describe(node()))
+        assert killer.run(folder, preparation) == 0
+        assert killer.run(folder, action) == 0
+        tried += sum(json.loads((folder / "counts").read_text()).values())
+    assert tried >= 200
