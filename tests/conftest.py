@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+# jsonschema would compile the grammars of IRIs, for a second of every worker. No schema that a test judges by has them.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # Workers share few cores: how long an example takes says nothing about the code.
 hypothesis.settings.register_profile("shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -32,10 +32,16 @@ def helm() -> Path:
 
 def run_helm(*arguments: str, values: Values | None = None) -> subprocess.CompletedProcess[str]:
     """One call of Helm with values as a file."""
+    # JSON is YAML, and Helm reads its words (on, off) as they are meant.
+    return _run_helm(arguments, json.dumps(values or {}))
+
+
+@functools.cache
+def _run_helm(arguments: tuple[str, ...], values: str) -> subprocess.CompletedProcess[str]:
+    """Kept: many tests look at other parts of what the same values make."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "values.yaml"
-        # JSON is YAML, and Helm reads its words (on, off) as they are meant.
-        file.write_text(json.dumps(values or {}))
+        file.write_text(values)
         # The later of two wins, so that a test can name another version.
         command = [str(helm()), arguments[0], "--kube-version", KUBERNETES, *arguments[1:], "--values", str(file)]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)

@@ -22,7 +22,7 @@ EXPRESSIONS = (
     "device.attributes['d'].none == 1",
     'int("x") == 1',
     "optional.of(device.attributes['d'].n).optMap(x, x + 1).orValue(0) % 2 == 0",
-    "lists.range(900).all(x, lists.range(40).all(y, x >= 0 && y >= 0))",
+    "lists.range(90).all(x, lists.range(40).all(y, x >= 0 && y >= 0))",
 )
 DEVICES = tuple(
     CelDevice("d", {"attributes": {"n": {"int": number}, "name": {"string": f"gpu-{number}"}}}) for number in range(8)
