@@ -138,10 +138,11 @@ class HoldKeeper:
         """Whether a claim has one of these devices, so that ``allocate`` refuses them without waiting for anything."""
         for offered in devices:
             name, share, within = offered.device.name, offered.share, self._within(offered.device)
-            wanted = Hold(name, Door.PLUGIN, "", 0.0, plugin_owner(name, share), share, within=within)
-            if share:
-                wanted = replace(wanted, amounts=offered.amounts, whole=offered.whole)
-            by = self.ledger.obstacle(wanted)
+            sizes = (offered.amounts, offered.whole)
+            state, own = HoldState.ALLOCATED, plugin_owner(name, share)
+            by = self.ledger.obstacle(
+                Hold(name, Door.PLUGIN, "", 0.0, own, share, False, within, state, "", False, (), (), *sizes)
+            )
             if by is not None and by.door is Door.DRA:
                 return True
         return False

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 
 from node.events import EventBus
 from node.inventory.model import NIC_KINDS, Device, DeviceKind, is_gone
@@ -213,7 +214,7 @@ def _fits(wanted: Hold, shares: Iterable[Hold]) -> bool:
 
 
 def _is_counted(share: Hold) -> bool:
-    return bool(share.amounts and share.whole)
+    return bool(share.share and share.amounts and share.whole and not share.admin)
 
 
 def _share_slices(one: Hold, other: Hold) -> bool:
@@ -237,6 +238,33 @@ class HoldsReleased(Value):
     holds: tuple[Hold, ...]
 
 
+class _Shares:
+    """Owners that have one counted share of a device each and nothing else of it, with their sum."""
+
+    def __init__(self) -> None:
+        self.holds: dict[str, Hold] = {}
+        self.names: dict[str, int] = {}
+        """How often each share is held: more than once only where the world has it so."""
+        self.taken: dict[str, int] = {}
+
+    def add(self, owner: str, hold: Hold) -> None:
+        """The owner holds this from now on."""
+        self.holds[owner] = hold
+        self._count(hold, 1)
+
+    def remove(self, owner: str) -> None:
+        """The owner holds it no longer."""
+        self._count(self.holds.pop(owner), -1)
+
+    def _count(self, hold: Hold, sign: int) -> None:
+        self.names[hold.share] = self.names.get(hold.share, 0) + sign
+        for name, amount in hold.amounts:
+            self.taken[name] = self.taken.get(name, 0) + sign * amount
+
+
+_NOBODY: Mapping[str, None] = MappingProxyType({})
+
+
 class Ledger:
     """All holds of this node; see the module for the invariants.
 
@@ -250,13 +278,15 @@ class Ledger:
         self._by_owner: dict[str, tuple[Hold, ...]] = {}
         self._by_place: dict[str, dict[str, None]] = {}
         """Owners by every device that they hold or hold a part of: where a conflict can be."""
+        self._shares: dict[str, _Shares] = {}
+        """By device the owners of one counted share each."""
 
     def take(self, owner: str, holds: Iterable[Hold]) -> None:
         """Enter an owner's holds in place of its earlier ones; raises HeldError, changing none, if one is excluded."""
         wanted = tuple(holds)
-        _, refused = self._judged(wanted, (owner,))
-        if refused:
-            raise refused[0]
+        refused = self.conflict(wanted[0]) if len(wanted) == 1 else next(iter(self._judged(wanted, (owner,))[1]), None)
+        if refused is not None:
+            raise refused
         self._enter(owner, wanted)
 
     def take_each(self, holds: Iterable[Hold]) -> None:
@@ -265,6 +295,9 @@ class Ledger:
         Raises HeldError, also where two of them exclude each other.
         """
         holds = tuple(holds)
+        if len(holds) == 1:
+            self.take(holds[0].owner, holds)
+            return
         wanted: dict[str, list[Hold]] = {}
         for hold in holds:
             wanted.setdefault(hold.owner, []).append(hold)
@@ -303,6 +336,8 @@ class Ledger:
     def _forget(self, owner: str) -> tuple[Hold, ...]:
         released = self._by_owner.pop(owner, ())
         self.version += bool(released)
+        if len(released) == 1 and _is_counted(released[0]):
+            self._shares[released[0].device].remove(owner)
         for hold in released:
             for place in (hold.device, *hold.within):
                 owners = self._by_place.get(place)
@@ -314,6 +349,8 @@ class Ledger:
 
     def conflict(self, wanted: Hold) -> HeldError | None:
         """Why this hold cannot be taken beside what other owners hold; None if it can."""
+        if wanted.share and self._has_room(wanted, (wanted.owner,)):
+            return None
         return conflict(wanted, self._around(wanted, (wanted.owner,)))
 
     def obstacle(self, wanted: Hold) -> Hold | None:
@@ -332,11 +369,11 @@ class Ledger:
         refused: list[HeldError] = []
         shares: dict[str, list[Hold]] = {}
         for hold in wanted:
-            others = self._around(hold, replaced)
-            if hold.share:
+            if hold.share and not shares.setdefault(hold.device, []) and self._has_room(hold, replaced):
+                error = None
+            else:
                 # Those before it of the same call count, whoever they are of.
-                others += shares.setdefault(hold.device, [])
-            error = conflict(hold, others)
+                error = conflict(hold, [*self._around(hold, replaced), *shares.get(hold.device, ())])
             if error is None and parts:
                 by = next((part for part in parts if part is not hold and excludes(part, hold)), None)
                 error = HeldError(hold, by) if by is not None else None
@@ -347,6 +384,26 @@ class Ledger:
             if hold.share and not hold.admin:
                 shares[hold.device].append(hold)
         return tuple(taken), tuple(refused)
+
+    def _has_room(self, wanted: Hold, replaced: Collection[str]) -> bool:
+        """Whether a share fits beside counted shares alone, without a look at each: Allocate asks for one at a time."""
+        owners = self._by_place.get(wanted.device, _NOBODY)
+        if wanted.within or not _is_counted(wanted) or wanted.admin:
+            return False
+        left = dict(wanted.whole)
+        if owners:
+            held = self._shares.get(wanted.device)
+            if held is None or len(held.holds) != len(owners):
+                return False
+            before = [hold for owner in replaced if (hold := held.holds.get(owner)) is not None]
+            if held.names.get(wanted.share, 0) > sum(hold.share == wanted.share for hold in before):
+                return False
+            for name, amount in held.taken.items():
+                left[name] = left.get(name, 0) - amount
+            for hold in before:
+                for name, amount in hold.amounts:
+                    left[name] += amount
+        return all(amount <= left.get(name, 0) for name, amount in wanted.amounts)
 
     def _around(self, wanted: Hold, replaced: Collection[str]) -> list[Hold]:
         """Everything that could be in the way of a hold, but for what the ``replaced`` owners have."""
@@ -390,6 +447,8 @@ class Ledger:
         if holds:
             self._by_owner[owner] = holds
             self.version += 1
+            if len(holds) == 1 and _is_counted(holds[0]):
+                self._shares.setdefault(holds[0].device, _Shares()).add(owner, holds[0])
         for hold in holds:
             for place in (hold.device, *hold.within):
                 self._by_place.setdefault(place, {})[owner] = None
@@ -399,8 +458,8 @@ class Ledger:
         """Publish the holds entered, and those of ``before`` that have ended."""
         if holds:
             self.bus.publish(HoldsTaken(holds))
-        kept = {hold.device for hold in holds}
-        given_back = tuple([hold for hold in before if hold.device not in kept])
+        kept = {(hold.device, hold.share) for hold in holds}
+        given_back = tuple([hold for hold in before if (hold.device, hold.share) not in kept])
         if given_back:
             self.bus.publish(HoldsReleased(given_back))
 
