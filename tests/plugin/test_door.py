@@ -18,8 +18,8 @@ from plugin.observer import PluginObserver
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from tests.making.events import RecordedEvents
+from tests.making.places import gpu, nic, path_of
 from tests.making.plugin_door import door, folders, offer_of, offered, render, running, socket_of
-from tests.node.placement.making import gpu, nic, path_of
 from tests.waiting import eventually
 
 GPU, NIC, STORAGE = "nvidia.com/gpu", "rdma/fabric", "rdma/storage"

@@ -8,7 +8,7 @@ from node.inventory.model import Device, DeviceKind
 from node.offer import OfferedDevice
 from plugin.preferred import PlacementMap, Preference
 from plugin.recent import MOST, ExpectedGpus
-from tests.node.placement.making import even, nic, path_of
+from tests.making.places import even, nic, path_of
 
 GPU = "nvidia.com/gpu"
 NAMES = [f"gpu-{number}" for number in range(8)]

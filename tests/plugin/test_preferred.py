@@ -14,8 +14,8 @@ from node.offer import Cause, OfferedDevice
 from node.topology.cells import topology_of
 from node.topology.model import Place, Topology
 from plugin.preferred import PlacementMap, Preference
+from tests.making.places import even, gpu, nic, path_of
 from tests.making.plugin_door import offered
-from tests.node.placement.making import even, gpu, nic, path_of
 
 EIGHT = {f"g{index}": offered(f"g{index}", index // 4) for index in range(8)}
 UNKNOWN = PlacementMap()

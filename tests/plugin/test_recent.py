@@ -5,7 +5,7 @@ from __future__ import annotations
 from node.topology.model import Place
 from plugin.recent import PAUSE, RecentGrants
 from tests.making.clock import ManualClock
-from tests.node.placement.making import gpu, nic
+from tests.making.places import gpu, nic
 
 
 def gpus(*numbers: int) -> dict[str, Place]:

@@ -25,7 +25,7 @@ from plugin.servicer import DevicePluginServicer, TooManyShares, renderer
 from plugin.specs import desired_specs
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.making.devices import gpu
-from tests.node.placement.making import even
+from tests.making.places import even
 
 RESOURCE = "nvidia.com/gpu.shared"
 DISTRIBUTED = Sharing(replicas=4)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver.withdrawal.making import Rig
+from tests.making.withdrawn_node import Rig
 
 
 @pytest.fixture

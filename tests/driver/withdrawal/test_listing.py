@@ -9,7 +9,7 @@ import pytest
 from driver.node_watch.node_claims import NamedDevice
 from driver.publishing import withdrawal
 from node.rules import Doors
-from tests.driver.withdrawal.making import CLAIM, A, B, OtherDevices, Rig
+from tests.making.withdrawn_node import CLAIM, A, B, OtherDevices, Rig
 from tests.waiting import eventually
 
 

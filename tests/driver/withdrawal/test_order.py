@@ -6,7 +6,7 @@ import pytest
 
 from driver.node_watch.node_claims import NamedDevice
 from node.rules import Doors
-from tests.driver.withdrawal.making import CLAIM, A, B, Rig
+from tests.making.withdrawn_node import CLAIM, A, B, Rig
 from tests.waiting import eventually
 
 

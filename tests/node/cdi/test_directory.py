@@ -16,7 +16,7 @@ from node.cdi.directory import SCHEMA, CdiDirectory, SpecFileChange
 from node.cdi.spec import CdiError, Spec, encode
 from node.edits.model import ContainerEdits
 from node.files import write_record
-from tests.node.cdi.making import device, padded, spec
+from tests.making.cdi_specs import device, padded, spec
 
 GPU, OTHER = "k8s.device-plugin.nvidia.com-gpu.json", "k8s.device-plugin.nvidia.com-gdrcopy.json"
 OLD, NEW = spec(device("GPU-0")), spec(device("GPU-1"))

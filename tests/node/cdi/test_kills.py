@@ -16,7 +16,7 @@ import pytest
 
 from node.cdi.directory import CdiDirectory
 from node.cdi.spec import encode
-from tests.node.cdi.making import device, spec
+from tests.making.cdi_specs import device, spec
 
 KILLED = """
 import os, signal, sys

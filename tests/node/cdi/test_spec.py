@@ -8,8 +8,8 @@ from hypothesis import given, settings
 
 from node.cdi.spec import CdiError, Spec, encode, minimum_version, validate
 from node.edits.model import ContainerEdits, HookEdit, MountEdit, NodeEdit
+from tests.making.cdi_specs import KIND, any_specs, device, good_specs, node, spec
 from tests.node.cdi.judging import faults, judged
-from tests.node.cdi.making import KIND, any_specs, device, good_specs, node, spec
 
 UUID = f"CDI {KIND}=GPU-0"
 

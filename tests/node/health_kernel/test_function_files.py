@@ -18,7 +18,7 @@ from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole
 from node.inventory.sysfs.files import read_now
 from node.rules import Rule
 from node.values import replace
-from tests.node.health_kernel.making import CARELESS, CARING, address_of, gpu, nic, snapshot, vf
+from tests.making.kernel_devices import CARELESS, CARING, address_of, gpu, nic, snapshot, vf
 
 PORT = "pci0000:80/0000:80:01.0"
 LINK = {"current_link_width": "16", "max_link_width": "16", "current_link_speed": "2.5 GT/s PCIe"}

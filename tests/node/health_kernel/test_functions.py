@@ -9,7 +9,7 @@ from node.health.signal import Trouble
 from node.health.state import Health, HealthState
 from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole
 from node.values import replace
-from tests.node.health_kernel.making import gpu, nic, vf
+from tests.making.kernel_devices import gpu, nic, vf
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from node.inventory.live.udev import Uevent
 from node.inventory.model import Device
 from node.inventory.network.rtnetlink import Link
 from tests.making.events import heard
-from tests.node.health_kernel.making import CARELESS, CARING, gpu, nic, snapshot, vf
+from tests.making.kernel_devices import CARELESS, CARING, gpu, nic, snapshot, vf
 from tests.node.live.virtual_time import run_in_virtual_time
 
 GPU, NIC, VF = "gpu-0000-83-00-0", "nic-0000-84-00-0", "nic-0000-84-00-1"

@@ -9,7 +9,7 @@ from node.health.signal import Condition, Trouble
 from node.health.state import Health, HealthState
 from node.inventory.model import Device
 from node.values import replace
-from tests.node.health_kernel.making import CARELESS, CARING, gpu, nic, vf
+from tests.making.kernel_devices import CARELESS, CARING, gpu, nic, vf
 
 UP, DOWN, CUT = LiveLink(up=True, carrier=True), LiveLink(up=False, carrier=False), LiveLink(up=True, carrier=False)
 

@@ -17,7 +17,7 @@ from node.inventory.live.function_files import FunctionFiles
 from node.inventory.live.sweeps import Sweeps, Swept
 from node.inventory.sysfs.files import read_now
 from node.rules import Rule
-from tests.node.health_kernel.making import CARING, address_of, gpu, nic, snapshot
+from tests.making.kernel_devices import CARING, address_of, gpu, nic, snapshot
 from tests.waiting import background, eventually
 
 GPU, NIC = "gpu-0000-83-00-0", "nic-0000-84-00-0"

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from node.ledger.allocations import APART, KubeletAllocations
 from node.ledger.reader import Holding, Reading
+from tests.making.grants import GPU, Pods, grant
 from tests.making.offered_devices import gpu, snapshot
-from tests.node.holds.making import GPU, Pods, grant
 
 DEVICES = tuple(gpu(number) for number in range(2))
 IDS = tuple(device.uuid or "" for device in DEVICES)

@@ -14,8 +14,8 @@ from node.ledger.reader import KubeletLook, Reading
 from ostler.agent.edges import Edges
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.events import RecordedEvents
+from tests.making.grants import grant
 from tests.making.offered_devices import gpu, snapshot
-from tests.node.holds.making import grant
 from tests.sandbox.kubelet.conftest import GPU, Node
 from tests.sandbox.kubelet.scripted_plugin import device
 from tests.waiting import background, eventually

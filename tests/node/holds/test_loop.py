@@ -14,8 +14,8 @@ from node.ledger.loop import HoldsLoop, ReadingFaults, ReadingPace
 from node.ledger.reader import KubeletReader, Reading
 from ostler.agent.edges import Edges
 from tests.making.events import RecordedEvents
+from tests.making.grants import reading
 from tests.making.virtual_time import beside, now
-from tests.node.holds.making import reading
 
 FAULT = "/k/pod-resources/kubelet.sock: UNAVAILABLE: the socket does not exist"
 

@@ -22,7 +22,7 @@ from node.inventory.live.udev import EventState, Reach, Uevent, UeventsUnavailab
 from node.inventory.model import DeviceKind, SourceState
 from node.inventory.source import ScanWanted
 from node.rules import Rule, Selector
-from tests.node.health_kernel.making import CARING, gpu, nic, snapshot
+from tests.making.kernel_devices import CARING, gpu, nic, snapshot
 from tests.node.live.streams import FakeStream
 from tests.waiting import background, eventually
 

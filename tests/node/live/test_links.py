@@ -23,7 +23,7 @@ from node.inventory.network.rtnetlink import (
 )
 from node.inventory.source import HardwareHint
 from tests.making.events import heard
-from tests.node.netlink.making import address, link, route
+from tests.making.netlink_messages import address, link, route
 from tests.waiting import eventually
 
 

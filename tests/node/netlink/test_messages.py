@@ -19,7 +19,7 @@ from node.inventory.network.rtnetlink import (
     parse_hop_objects,
     parse_link,
 )
-from tests.node.netlink.making import address, link, route
+from tests.making.netlink_messages import address, link, route
 
 
 @given(st.dictionaries(st.integers(0, 0x3FFF), st.binary(max_size=300), max_size=20))

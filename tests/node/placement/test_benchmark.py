@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from bench.placement import NODES, cube_mesh, decisions, figures, policies, report, switched, unaligned_ratio
-from tests.node.placement import making
+from tests.making import places
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_decisions_are_measured_on_nodes_of_eight_and_sixteen() -> None:
 
 
 def test_the_benchmarks_nodes_are_those_of_the_tests() -> None:
-    assert cube_mesh().root == making.cube_mesh().root
-    assert switched(8).root == making.even(8).root
+    assert cube_mesh().root == places.cube_mesh().root
+    assert switched(8).root == places.even(8).root
 
 
 def test_the_report_has_a_line_for_every_policy_and_size() -> None:

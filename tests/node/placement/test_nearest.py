@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node.topology.model import Place, proximity
 from node.topology.packing import nearest
-from tests.node.placement.making import gpu, nic, path_of
+from tests.making.places import gpu, nic, path_of
 
 
 def ranks_of(gpus: list[Place], nics: list[Place]) -> list[list[int]]:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from node.topology.model import Cell, CellLevel, Topology
 from node.topology.packing import CellTree
+from tests.making.places import cell, cube_mesh, even, leaf, nodes
 from tests.node.placement import brute
-from tests.node.placement.making import cell, cube_mesh, even, leaf, nodes
 
 
 def tree_of(topology: Topology) -> CellTree:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node.topology.model import Topology
 from node.topology.packing import LARGEST_TABLE, pair_score, pair_scores, score_table
-from tests.node.placement.making import gpu, nodes
+from tests.making.places import gpu, nodes
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.apiserver.server import ApiServer
+from tests.making.both_doors import api_server
 from tests.making.watched_node import World
-from tests.ostler.dra_service.making import api_server
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from node.rules import Doors, Rule, Selector
 from node.values import replace
 from sandbox.apiserver.server import ApiServer
-from tests.ostler.dra_service.making import Both, gpus
+from tests.making.both_doors import Both, gpus
 from tests.waiting import eventually
 
 NEVER = 3600.0

@@ -12,8 +12,8 @@ from node.ledger.offer_context import NOTHING_HELD
 from node.rules import Doors
 from node.values import replace
 from sandbox.apiserver.server import ApiServer
+from tests.making.both_doors import WITHDRAWN, Both, begun, ended_at, gpus
 from tests.making.watched_node import TEAM, World
-from tests.ostler.dra_service.making import WITHDRAWN, Both, begun, ended_at, gpus
 from tests.waiting import eventually
 
 DEVICE = "gpu-0000"

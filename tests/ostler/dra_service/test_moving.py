@@ -12,8 +12,8 @@ from node.inventory.model import Snapshot
 from node.rules import Door, Doors
 from ostler.admin.holds import HoldsView
 from sandbox.apiserver.server import ApiServer
+from tests.making.both_doors import Both, begun, ended_at, gpus
 from tests.making.watched_node import NODE, World
-from tests.ostler.dra_service.making import Both, begun, ended_at, gpus
 from tests.waiting import eventually
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from node.rules import Doors
 from sandbox.apiserver.server import GATES_OFF
 from scheduling.api.validation.shapes import DEFAULT
-from tests.ostler.dra_service.making import WITHDRAWN, Both, api_server, begun, ended_at, gpus
+from tests.making.both_doors import WITHDRAWN, Both, api_server, begun, ended_at, gpus
 from tests.waiting import eventually
 
 

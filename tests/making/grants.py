@@ -1,4 +1,4 @@
-"""Readings, pods and devices as the tests need them."""
+"""What the kubelet reports and grants: readings, pods and devices with holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as the kernel would send them."""
+"""Netlink messages as the kernel would send them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices and rules of these tests."""
+"""NICs, functions and GPUs whose health the kernel reports, and the rules for them."""
 
 from __future__ import annotations
 
