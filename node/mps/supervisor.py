@@ -1,0 +1,441 @@
+"""Keeps an MPS control daemon running for every resource whose shares are in use, and no longer.
+
+A daemon is started with the first need (somebody asks for a share, or pods have some when the agent starts) and stopped
+when no share has been in use for ``linger`` seconds. What fails is tried again with growing pauses, also while nobody
+asks, so that a resource comes back by itself.
+
+Before a GPU's compute mode is changed, the mode that it had is on disk, with the daemon's process: after a kill, the
+next agent takes the daemon over, or sets the mode back. Devices change only while no share of the resource is in use;
+until then a new GPU is withheld.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from node.clocks import SELDOM, Clocks
+from node.events import EventSink, EventType
+from node.files import FileError, JsonValue, read_record, write_record
+from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS, ComputeModeError, mode_name
+from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsProcess, MpsResource, hindrance
+from node.values import Value, value
+
+log = logging.getLogger("ostler.mps")
+
+SCHEMA = "mps/v1"
+CRASHED = "MpsServerCrashed"
+"""Reason of the event that pods have lost their MPS server."""
+FAILED = "MpsFailed"
+_MOST_NAMED = 10
+
+
+class ComputeModes(Protocol):
+    """Reads and sets the compute mode of GPUs, known by UUID; both block and raise ``ComputeModeError``."""
+
+    def read(self, uuid: str) -> int:
+        """The mode as NVML counts it."""
+
+    def write(self, uuid: str, mode: int) -> None:
+        """Set it."""
+
+
+@value
+class MpsPace(Value):
+    """Seconds: between looks at a running daemon, from the last share to the stop, and pauses after failures."""
+
+    look: float = SELDOM
+    linger: float = 5.0
+    first_pause: float = 1.0
+    longest_pause: float = 60.0
+
+
+@value
+class MpsHolders(Value):
+    """Who has shares: pods and claims by the resource's name. ``known``: whether these are all of them."""
+
+    by_resource: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    known: bool = False
+
+
+class MpsRecord:
+    """What must survive the agent: GPUs' modes before MPS, by UUID, and the daemons' processes, by resource."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.modes: dict[str, int] = {}
+        self.daemons: dict[str, MpsProcess] = {}
+
+    def read(self) -> None:
+        """Read what an earlier agent left; a damaged record is set aside and logged."""
+        try:
+            data = read_record(self._path, SCHEMA)
+        except FileError as error:
+            log.warning("the record of MPS is unusable", extra={"error": str(error)})
+            return
+        if not isinstance(data, dict):
+            return
+        modes, daemons = data.get("modes"), data.get("daemons")
+        if isinstance(modes, dict):
+            self.modes = {uuid: mode for uuid, mode in modes.items() if isinstance(mode, int)}
+        if isinstance(daemons, dict):
+            for name, one in daemons.items():
+                match one:
+                    case [int(pid), int(started)]:
+                        self.daemons[name] = MpsProcess(pid, started)
+
+    def write(self) -> None:
+        """Put it on the disk; raises ``MpsError``."""
+        daemons: JsonValue = {name: [one.pid, one.started] for name, one in self.daemons.items()}
+        try:
+            if not self.modes and not self.daemons:
+                self._path.unlink(missing_ok=True)
+            else:
+                write_record(self._path, SCHEMA, {"modes": dict(self.modes), "daemons": daemons})
+        except (FileError, OSError) as error:
+            raise MpsError(f"the compute mode of the GPUs cannot be recorded: {error}") from error
+
+
+@dataclass
+class _Service:
+    """One resource: what is wanted of its daemon, and how it is."""
+
+    resource: MpsResource
+    daemon: MpsDaemon | None = None
+    task: asyncio.Task[None] | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    fault: str = ""
+    waiting: int = 0
+    """Callers of ``ready`` that wait."""
+    servers: frozenset[int] = frozenset()
+    wanted: bool = True
+    """Whether a rule shares this resource by MPS."""
+
+
+class MpsSupervisor:
+    """Runs the daemons; for the event loop. ``on_changed``: faults are others now."""
+
+    def __init__(
+        self,
+        home: MpsHome,
+        modes: ComputeModes,
+        record: MpsRecord,
+        *,
+        clocks: Clocks,
+        events: EventSink,
+        on_changed: Callable[[], None],
+        pace: MpsPace | None = None,
+    ) -> None:
+        self._home = home
+        self._modes = modes
+        self._record = record
+        self._clocks = clocks
+        self._events = events
+        self._on_changed = on_changed
+        self._pace = pace or MpsPace()
+        self._services: dict[str, _Service] = {}
+        self._holders = MpsHolders()
+        self._group: asyncio.TaskGroup | None = None
+        self._changing = asyncio.Lock()
+        """Held while compute modes and their record change."""
+
+    def use(self, resources: Iterable[MpsResource]) -> None:
+        """Serve these resources from now on; one that is missing is served until its last share is given back."""
+        named = {resource.name: resource for resource in resources if resource.devices}
+        for name, service in self._services.items():
+            service.wanted = name in named
+            service.changed.set()
+        for name, resource in named.items():
+            known = self._services.get(name)
+            if known is None:
+                self._services[name] = _Service(resource, fault=hindrance(self._home))
+                self._begin(self._services[name])
+            elif known.resource != resource:
+                known.resource = resource
+                known.changed.set()
+
+    def hold(self, holders: MpsHolders) -> None:
+        """Note who has shares."""
+        if holders != self._holders:
+            self._holders = holders
+            for service in self._services.values():
+                service.changed.set()
+
+    def faults(self) -> Mapping[str, str]:
+        """Why devices cannot be shared at the moment, by device name."""
+        found = {}
+        for service in self._services.values():
+            served = service.resource if service.daemon is None else service.daemon.resource
+            own = {device.uuid for device in served.devices}
+            for device in service.resource.devices:
+                if service.fault:
+                    found[device.name] = f"MPS does not work: {service.fault}"
+                elif device.uuid not in own:
+                    found[device.name] = (
+                        f"the MPS control daemon of {service.resource.name} runs without it; it is added when no share "
+                        "of the resource is in use"
+                    )
+        return found
+
+    async def ready(self, name: str) -> None:
+        """Return when the daemon of the resource runs; raises ``MpsError`` if it fails to start."""
+        service = self._services.get(name)
+        if service is None:
+            return
+        if service.fault:
+            raise MpsError(service.fault)
+        service.waiting += 1
+        service.changed.set()
+        try:
+            while not service.ready.is_set():
+                if service.fault:
+                    raise MpsError(service.fault)
+                await self._either(service)
+        finally:
+            service.waiting -= 1
+
+    @staticmethod
+    async def _either(service: _Service) -> None:
+        """Wait until the daemon is ready, or look again soon at whether it failed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await service.ready.wait()
+
+    async def run(self) -> None:
+        """Supervise until cancelled; then daemons without shares are stopped, and others left to the next agent."""
+        await asyncio.to_thread(self._record.read)
+        await self._tidy()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for service in self._services.values():
+                    self._begin(service)
+                await asyncio.Event().wait()
+        finally:
+            self._group = None
+            for service in self._services.values():
+                if service.daemon is None:
+                    continue
+                if self._is_needed(service):
+                    service.daemon.leave()
+                else:
+                    await self._stop(service)
+
+    def _begin(self, service: _Service) -> None:
+        if self._group is not None and service.task is None:
+            service.task = self._group.create_task(self._keep(service), name=f"MPS of {service.resource.name}")
+
+    async def _tidy(self) -> None:
+        """End daemons of resources that nobody serves any more, and set back modes of GPUs that are not theirs."""
+        for name, process in tuple(self._record.daemons.items()):
+            if name not in self._services:
+                daemon = MpsDaemon(MpsResource(name, ()), self._home)
+                if await daemon.adopt(process):
+                    log.info("a daemon of an earlier agent is not needed any more", extra={"resource": name})
+                    await daemon.stop()
+                del self._record.daemons[name]
+        served = {device.uuid for service in self._services.values() for device in service.resource.devices}
+        with contextlib.suppress(MpsError):
+            await self._give_back(uuid for uuid in tuple(self._record.modes) if uuid not in served)
+
+    async def _keep(self, service: _Service) -> None:
+        """The life of one resource's daemon, over and over."""
+        failures = 0
+        name = service.resource.name
+        await self._take_over(service)
+        while service.wanted or service.daemon is not None:
+            if service.daemon is None and not (self._is_needed(service) or failures):
+                await self._changed(service)
+                continue
+            try:
+                if service.daemon is None:
+                    await self._start(service)
+                failures = 0
+                self._settle(service, "")
+                service.ready.set()
+                reason = await self._watch(service)
+            except (MpsError, ComputeModeError) as error:
+                reason = str(error)
+            service.ready.clear()
+            if reason:
+                failures += 1
+                await self._fail(service, reason)
+                if service.daemon is None:
+                    await self._pause(service, failures)
+            elif service.daemon is not None:
+                await self._stop(service)
+        del self._services[name]
+
+    async def _take_over(self, service: _Service) -> None:
+        """Take over the daemon that an earlier agent left; where there is none, set back what it changed."""
+        resource = service.resource
+        process = self._record.daemons.pop(resource.name, None)
+        daemon = MpsDaemon(resource, self._home)
+        if process is not None and await daemon.adopt(process):
+            service.daemon = daemon
+            self._record.daemons[resource.name] = process
+            log.info("MPS control daemon taken over", extra={"resource": resource.name, "pid": process.pid})
+        elif not self._is_needed(service):
+            with contextlib.suppress(MpsError):
+                await self._give_back(device.uuid for device in resource.devices)
+
+    def _is_needed(self, service: _Service) -> bool:
+        if service.waiting:
+            return True
+        if not self._holders.known and service.daemon is not None:
+            return True
+        return bool(self._holders.by_resource.get(service.resource.name))
+
+    async def _changed(self, service: _Service) -> None:
+        """Wait for a change of what is wanted; conditions outside of us are looked at again seldom."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._pace.look if service.fault else None):
+                await service.changed.wait()
+        service.changed.clear()
+        if service.fault:
+            self._settle(service, await asyncio.to_thread(hindrance, self._home))
+
+    async def _start(self, service: _Service) -> None:
+        resource = service.resource
+        await self._take(resource)
+        daemon = MpsDaemon(resource, self._home)
+        try:
+            await daemon.start()
+            assert daemon.process is not None
+            self._record.daemons[resource.name] = daemon.process
+            await asyncio.to_thread(self._record.write)
+            await daemon.limit()
+        except BaseException:
+            await daemon.stop()
+            self._record.daemons.pop(resource.name, None)
+            with contextlib.suppress(MpsError):
+                await self._give_back(device.uuid for device in resource.devices)
+            raise
+        service.daemon, service.servers = daemon, frozenset()
+        log.info("MPS control daemon started", extra={"resource": resource.name, "pid": daemon.process.pid})
+
+    async def _stop(self, service: _Service) -> None:
+        daemon, service.daemon = service.daemon, None
+        assert daemon is not None
+        await daemon.stop()
+        self._record.daemons.pop(daemon.resource.name, None)
+        log.info("MPS control daemon stopped", extra={"resource": daemon.resource.name})
+        try:
+            await self._give_back(device.uuid for device in daemon.resource.devices)
+        except MpsError as error:
+            self._events.emit(EventType.WARNING, FAILED, f"{daemon.resource.name}: {error}")
+
+    async def _watch(self, service: _Service) -> str:
+        """Watch the running daemon: why it is of no use any more, empty if nobody needs it."""
+        daemon = service.daemon
+        assert daemon is not None
+        ended = asyncio.ensure_future(daemon.ended(self._pace.look))
+        released = None
+        try:
+            while True:
+                now = self._clocks.monotonic()
+                if self._is_needed(service):
+                    released = None
+                    if daemon.resource != service.resource:
+                        await self._adapt(service, daemon)
+                else:
+                    released = now if released is None else released
+                    if now - released >= self._pace.linger:
+                        return ""
+                rest = self._pace.look if released is None else released + self._pace.linger - now
+                changed = asyncio.ensure_future(service.changed.wait())
+                await asyncio.wait({ended, changed}, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
+                is_changed = changed.done()
+                changed.cancel()
+                service.changed.clear()
+                if ended.done():
+                    return "the MPS control daemon ended"
+                if not is_changed and released is None:
+                    await self._look(service, daemon)
+        finally:
+            ended.cancel()
+
+    async def _adapt(self, service: _Service, daemon: MpsDaemon) -> None:
+        """Give a running daemon other limits; it keeps its devices."""
+        old, new = daemon.resource, service.resource
+        if [device.uuid for device in old.devices] == [device.uuid for device in new.devices]:
+            daemon.resource = new
+            await daemon.limit()
+
+    async def _look(self, service: _Service, daemon: MpsDaemon) -> None:
+        """Whether it answers, and whether one of its servers has gone; raises ``MpsError``."""
+        servers = await daemon.servers()
+        gone, service.servers = service.servers - servers, servers
+        if gone:
+            pids = ", ".join(str(pid) for pid in sorted(gone))
+            self._tell_crash(service, f"MPS server {pids} ended; see {daemon.log / 'server.log'}")
+
+    async def _fail(self, service: _Service, reason: str) -> None:
+        """A daemon could not be started, or is of no use any more."""
+        daemon, service.daemon = service.daemon, None
+        if daemon is not None:
+            self._tell_crash(service, reason)
+            await daemon.kill()
+            self._record.daemons.pop(daemon.resource.name, None)
+            return
+        if reason != service.fault:
+            log.warning("MPS does not work", extra={"resource": service.resource.name, "reason": reason})
+            self._events.emit(EventType.WARNING, FAILED, f"{service.resource.name}: {reason}")
+        self._settle(service, reason)
+
+    async def _pause(self, service: _Service, failures: int) -> None:
+        """Wait before the next attempt; the first one after a crash, for which pods may wait, comes soon."""
+        longest = min(self._pace.longest_pause, self._pace.first_pause * 2 ** min(failures - 1, 10))
+        await asyncio.sleep(longest * (0.5 + self._clocks.random() / 2))
+
+    def _tell_crash(self, service: _Service, reason: str) -> None:
+        holders = self._holders.by_resource.get(service.resource.name, ())
+        named = ", ".join(holders[:_MOST_NAMED])
+        more = f" and {len(holders) - _MOST_NAMED} more" if len(holders) > _MOST_NAMED else ""
+        devices = ", ".join(device.name for device in service.resource.devices)
+        lost = f"{named}{more} lost their GPU contexts; restart them" if holders else "no pod has a share"
+        message = f"{service.resource.name} on {devices}: {reason}; {lost}"
+        log.warning("an MPS server crashed", extra={"resource": service.resource.name, "pods": list(holders)})
+        self._events.emit(EventType.WARNING, CRASHED, message)
+
+    def _settle(self, service: _Service, fault: str) -> None:
+        if fault != service.fault:
+            service.fault = fault
+            self._on_changed()
+
+    async def _take(self, resource: MpsResource) -> None:
+        """Give the GPUs to one process alone; what they had is on disk before. Raises ``MpsError``."""
+        async with self._changing:
+            for device in resource.devices:
+                mode = await asyncio.to_thread(self._modes.read, device.uuid)
+                if device.uuid not in self._record.modes:
+                    self._record.modes[device.uuid] = mode
+                    await asyncio.to_thread(self._record.write)
+                if mode != EXCLUSIVE_PROCESS:
+                    await asyncio.to_thread(self._modes.write, device.uuid, EXCLUSIVE_PROCESS)
+
+    async def _give_back(self, uuids: Iterable[str]) -> None:
+        """Set modes back; one that cannot be set stays on record. Raises ``MpsError``."""
+        problems = []
+        async with self._changing:
+            for uuid in uuids:
+                mode = self._record.modes.get(uuid)
+                if mode is None:
+                    continue
+                try:
+                    await asyncio.to_thread(self._modes.write, uuid, mode)
+                except ComputeModeError as error:
+                    problems.append(
+                        f"{uuid} stays in compute mode EXCLUSIVE_PROCESS, not {mode_name(mode)}: {error.reason}"
+                    )
+                else:
+                    del self._record.modes[uuid]
+            await asyncio.to_thread(self._record.write)
+        if problems:
+            raise MpsError("; ".join(problems))

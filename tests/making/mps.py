@@ -1,0 +1,124 @@
+"""A stand-in for ``nvidia-cuda-mps-control`` that runs as a real process, and GPUs' compute modes in memory.
+
+The stand-in keeps to what NVIDIA documents: ``-f`` serves in the foreground on the pipe folder's ``control``, and
+without arguments the program sends its standard input there. Three commands are for tests alone: ``client`` starts a
+server as a client would, ``crash-server`` ends it, ``crash`` ends the daemon. Files beside the program make it
+misbehave: ``refuse-start``, ``deaf``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from node.inventory.nvidia.compute_modes import ComputeModeError
+from node.mps.daemon import PROGRAM, MpsHome
+
+_SCRIPT = """#!{python} -SE
+import os, socket, sys
+pipe = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
+here = os.path.dirname(os.path.abspath(__file__))
+path = "control"  # relative: the path of a socket is short
+try:
+    os.chdir(pipe)
+except OSError:
+    sys.exit("no pipe folder")
+
+def note(text):
+    with open(os.path.join(os.environ["CUDA_MPS_LOG_DIRECTORY"], "control.log"), "a") as log:
+        log.write(text + chr(10))
+
+def serve():
+    if os.path.exists(os.path.join(here, "refuse-start")):
+        sys.exit(3)
+    note("devices " + os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    note("libraries " + os.environ.get("LD_LIBRARY_PATH", ""))
+    if os.path.exists(path):
+        os.unlink(path)
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    os.chmod(path, 0o666)
+    server.listen(8)
+    servers, serial = [], 4000
+    while True:
+        client, _ = server.accept()
+        command = client.makefile("r").readline().strip()
+        note(command)
+        if os.path.exists(os.path.join(here, "deaf")):
+            continue
+        answer = ""
+        if command == "get_server_list":
+            answer = chr(10).join(str(each) for each in servers)
+        elif command == "get_default_active_thread_percentage":
+            answer = "100.0"
+        elif command == "client":
+            serial += 1
+            servers.append(serial)
+        elif command == "crash-server":
+            servers.clear()
+        elif command == "crash":
+            os._exit(9)
+        client.sendall(answer.encode())
+        client.close()
+        if command == "quit":
+            return
+
+def send():
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(path)
+    except OSError:
+        print("Cannot find MPS control daemon process")
+        sys.exit(1)
+    connection.sendall(sys.stdin.read().encode())
+    sys.stdout.write(connection.makefile("r").read())
+
+serve() if sys.argv[1:] == ["-f"] else send()
+"""
+
+
+class MpsStandIn:
+    """A driver root with the stand-in in it, and the folders of a node with MPS."""
+
+    def __init__(self, folder: Path) -> None:
+        self.binaries = folder / "driver" / "usr" / "bin"
+        self.binaries.mkdir(parents=True)
+        program = self.binaries / PROGRAM
+        program.write_text(_SCRIPT.replace("{python}", sys.executable))
+        program.chmod(0o755)
+        root = folder / "mps"
+        self.home = MpsHome(root, folder / "driver", root / "shm")
+
+    def misbehave(self, how: str, *, now: bool = True) -> None:
+        """Have the stand-in misbehave from now on, or behave again: ``refuse-start``, ``deaf``."""
+        flag = self.binaries / how
+        if now:
+            flag.touch()
+        else:
+            flag.unlink()
+
+    def log(self, resource: str) -> list[str]:
+        """What the daemon of the resource was told, in order; empty once it is stopped."""
+        log = self.home.root / resource / "log" / "control.log"
+        return log.read_text().splitlines() if log.exists() else []
+
+
+class GpuModes:
+    """Compute modes of GPUs; implements ``node.mps.supervisor.ComputeModes``."""
+
+    def __init__(self, *uuids: str) -> None:
+        self.modes = dict.fromkeys(uuids, 0)
+        self.fault = ""
+
+    def read(self, uuid: str) -> int:
+        """The mode of a GPU."""
+        if uuid not in self.modes:
+            raise ComputeModeError(uuid, "the driver does not know the GPU any more")
+        return self.modes[uuid]
+
+    def write(self, uuid: str, mode: int) -> None:
+        """Set it."""
+        self.read(uuid)
+        if self.fault:
+            raise ComputeModeError(uuid, self.fault)
+        self.modes[uuid] = mode

@@ -1,0 +1,1 @@
+"""Tests of MPS: a stand-in for the control daemon as a real process."""

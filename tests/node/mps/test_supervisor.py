@@ -1,0 +1,361 @@
+"""The supervisor runs a real child process for a resource whose shares are in use, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from node.clocks import SYSTEM
+from node.events import EventType
+from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
+from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsResource
+from node.mps.supervisor import CRASHED, FAILED, MpsHolders, MpsPace, MpsRecord, MpsSupervisor
+from tests.making.mps import GpuModes, MpsStandIn
+
+NAME, OTHER = "nvidia.com/gpu.shared", "nvidia.com/gpu.small"
+GIB = 2**30
+GPUS = (MpsDevice("gpu-0", "GPU-0", 20 * GIB), MpsDevice("gpu-1", "GPU-1", 20 * GIB))
+RESOURCE = MpsResource(NAME, GPUS, 25)
+PACE = MpsPace(look=0.1, linger=0.2, first_pause=0.05, longest_pause=0.2)
+HELD = MpsHolders({NAME: ("team/a", "team/b")}, known=True)
+NOBODY = MpsHolders({}, known=True)
+
+
+class Node:
+    """A node with the stand-in; ``supervisor`` is of the agent that runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.driver = MpsStandIn(folder)
+        self.modes = GpuModes("GPU-0", "GPU-1", "GPU-2")
+        self.path = folder / "mps.json"
+        self.events: list[tuple[str, str]] = []
+        self.changes = 0
+        self.supervisor = self._made()
+
+    def _made(self) -> MpsSupervisor:
+        return MpsSupervisor(
+            self.driver.home,
+            self.modes,
+            MpsRecord(self.path),
+            clocks=SYSTEM,
+            events=self,
+            on_changed=self._changed,
+            pace=PACE,
+        )
+
+    def emit(self, kind: EventType, reason: str, message: str) -> None:
+        assert kind is EventType.WARNING
+        self.events.append((reason, message))
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    @asynccontextmanager
+    async def agent(self, *resources: MpsResource) -> AsyncIterator[MpsSupervisor]:
+        """An agent that serves these resources until it ends."""
+        self.supervisor = self._made()
+        self.supervisor.use(resources)
+        running = asyncio.create_task(self.supervisor.run())
+        try:
+            yield self.supervisor
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the daemon on record."""
+        record = MpsRecord(self.path)
+        record.read()
+        return record.daemons[NAME].pid if NAME in record.daemons else None
+
+    async def tell(self, command: str) -> None:
+        daemon = MpsDaemon(RESOURCE, self.driver.home)
+        try:
+            await daemon.ask(command)
+        except MpsError:
+            assert command == "crash"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path)
+    yield made
+    if made.pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(made.pid, signal.SIGKILL)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def is_clean(node: Node) -> bool:
+    """Whether nothing of MPS is left on the node."""
+    return (
+        set(node.modes.modes.values()) == {DEFAULT}
+        and not node.path.exists()
+        and not (node.driver.home.root / NAME).exists()
+    )
+
+
+async def test_a_daemon_runs_from_the_first_need_to_the_last_share(node: Node) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        await asyncio.sleep(0.1)
+        assert is_clean(node)
+        await supervisor.ready(NAME)
+        assert node.modes.modes == {"GPU-0": EXCLUSIVE_PROCESS, "GPU-1": EXCLUSIVE_PROCESS, "GPU-2": DEFAULT}
+        supervisor.hold(HELD)
+        log = node.driver.log(NAME)
+        assert "devices GPU-0,GPU-1" in log
+        assert "set_default_device_pinned_mem_limit GPU-0 20480M" in log
+        assert "set_default_device_pinned_mem_limit GPU-1 20480M" in log
+        assert "set_default_active_thread_percentage 25" in log
+        assert (node.driver.home.root / "shm").stat().st_mode & 0o7777 == 0o1777
+        pid = node.pid
+        await asyncio.sleep(0.5)
+        assert node.pid == pid
+        supervisor.hold(NOBODY)
+        await until(lambda: is_clean(node))
+        assert supervisor.faults() == {}
+    assert node.events == []
+
+
+async def test_several_callers_wait_for_one_start(node: Node) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        await asyncio.gather(*(supervisor.ready(NAME) for _ in range(5)))
+        assert node.driver.log(NAME).count("devices GPU-0,GPU-1") == 1
+
+
+async def test_shares_held_since_before_the_agent_get_their_daemon(node: Node) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        supervisor.hold(HELD)
+        await until(lambda: node.pid is not None)
+
+
+async def test_a_resource_that_is_not_shared_needs_nothing(node: Node) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready("nvidia.com/gpu")
+        assert is_clean(node)
+
+
+async def test_a_crashed_daemon_is_told_with_its_pods_and_started_again(node: Node) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        first = node.pid
+        await node.tell("crash")
+        await until(lambda: node.pid not in (None, first))
+        await supervisor.ready(NAME)
+    assert node.events == [
+        (
+            CRASHED,
+            (
+                f"{NAME} on gpu-0, gpu-1: the MPS control daemon ended; team/a, team/b lost their GPU contexts; "
+                "restart them"
+            ),
+        )
+    ]
+
+
+async def test_a_crashed_server_is_told_and_the_daemon_goes_on(node: Node) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        pid = node.pid
+        await node.tell("client")
+        await until(lambda: node.driver.log(NAME)[-1] == "get_server_list")
+        await asyncio.sleep(0.3)
+        await node.tell("crash-server")
+        await until(lambda: bool(node.events))
+        assert node.pid == pid
+    ((reason, message),) = node.events
+    assert reason == CRASHED
+    assert message.startswith(f"{NAME} on gpu-0, gpu-1: MPS server 4001 ended; see ")
+    assert message.endswith("server.log; team/a, team/b lost their GPU contexts; restart them")
+
+
+async def test_a_daemon_that_does_not_start_withholds_its_devices_until_it_does(node: Node) -> None:
+    node.driver.misbehave("refuse-start")
+    async with node.agent(RESOURCE) as supervisor:
+        with pytest.raises(MpsError, match="ended with exit code 3"):
+            await supervisor.ready(NAME)
+        faults = supervisor.faults()
+        assert set(faults) == {"gpu-0", "gpu-1"}
+        assert faults["gpu-0"].startswith("MPS does not work: nvidia-cuda-mps-control ended with exit code 3; see ")
+        await until(lambda: set(node.modes.modes.values()) == {DEFAULT})
+        node.driver.misbehave("refuse-start", now=False)
+        supervisor.hold(NOBODY)
+        await until(lambda: not supervisor.faults())
+        await until(lambda: is_clean(node))
+    assert [reason for reason, _ in node.events] == [FAILED]
+    assert node.changes >= 2
+
+
+async def test_a_node_without_the_program_says_so_and_recovers(node: Node) -> None:
+    program = node.driver.binaries / "nvidia-cuda-mps-control"
+    away = program.rename(program.with_suffix(".away"))
+    async with node.agent(RESOURCE) as supervisor:
+        assert "has no nvidia-cuda-mps-control; install the driver's compute utilities" in supervisor.faults()["gpu-0"]
+        with pytest.raises(MpsError, match="has no nvidia-cuda-mps-control"):
+            await supervisor.ready(NAME)
+        away.rename(program)
+        await until(lambda: not supervisor.faults())
+        await supervisor.ready(NAME)
+
+
+async def test_shared_memory_of_another_place_is_refused(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    node.driver.home = type(node.driver.home)(
+        node.driver.home.root, node.driver.home.driver_root, tmp_path / "elsewhere"
+    )
+    async with node.agent(RESOURCE) as supervisor:
+        assert "elsewhere is not " in supervisor.faults()["gpu-0"]
+
+
+async def test_a_mode_that_cannot_be_set_withholds_the_devices_and_changes_nothing(node: Node) -> None:
+    node.modes.fault = "the agent lacks the right"
+    async with node.agent(RESOURCE) as supervisor:
+        with pytest.raises(MpsError, match="compute mode of GPU-0: the agent lacks the right"):
+            await supervisor.ready(NAME)
+        assert node.driver.log(NAME) == []
+    assert node.pid is None
+
+
+async def test_the_mode_that_a_gpu_had_comes_back(node: Node) -> None:
+    node.modes.modes["GPU-1"] = 2
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        assert node.modes.modes["GPU-1"] == EXCLUSIVE_PROCESS
+        supervisor.hold(NOBODY)
+        await until(lambda: node.pid is None and not node.path.exists())
+    assert node.modes.modes == {"GPU-0": DEFAULT, "GPU-1": 2, "GPU-2": DEFAULT}
+
+
+async def test_the_next_agent_takes_over_a_daemon_with_shares(node: Node) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        await asyncio.sleep(0.05)
+    pid = node.pid
+    assert pid is not None
+    assert node.modes.modes["GPU-0"] == EXCLUSIVE_PROCESS
+    async with node.agent(RESOURCE) as supervisor:
+        # Nobody is known to have a share yet, which is no reason to stop.
+        await asyncio.sleep(0.5)
+        assert node.pid == pid
+        supervisor.hold(HELD)
+        await supervisor.ready(NAME)
+        assert node.pid == pid
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: node.pid not in (None, pid))
+        supervisor.hold(NOBODY)
+        await until(lambda: is_clean(node))
+
+
+async def test_an_agent_that_ends_without_shares_leaves_nothing(node: Node) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        supervisor.hold(NOBODY)
+        await supervisor.ready(NAME)
+    assert is_clean(node)
+
+
+async def test_what_a_killed_agent_left_is_set_back_by_the_next(node: Node) -> None:
+    record = MpsRecord(node.path)
+    record.modes = {"GPU-0": DEFAULT, "GPU-2": DEFAULT}
+    record.write()
+    node.modes.modes.update({"GPU-0": EXCLUSIVE_PROCESS, "GPU-2": EXCLUSIVE_PROCESS})
+    async with node.agent(RESOURCE):
+        await until(lambda: node.modes.modes["GPU-2"] == DEFAULT)
+        await until(lambda: is_clean(node))
+
+
+async def test_a_daemon_of_a_resource_that_no_rule_has_any_more_is_ended(node: Node) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        await asyncio.sleep(0.05)
+    pid = node.pid
+    assert pid is not None
+    async with node.agent(MpsResource(OTHER, GPUS[:1])):
+        await until(lambda: not (node.driver.home.root / NAME).exists())
+        await until(lambda: node.modes.modes["GPU-1"] == DEFAULT)
+
+
+async def test_a_damaged_record_is_set_aside(node: Node) -> None:
+    node.path.write_text("{")
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+    assert (node.path.parent / "mps.json.damaged-1").exists()
+
+
+async def test_a_new_gpu_waits_until_no_share_is_in_use(node: Node) -> None:
+    wider = MpsResource(NAME, (*GPUS, MpsDevice("gpu-2", "GPU-2", 20 * GIB)), 25)
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        supervisor.use((wider,))
+        assert "runs without it" in supervisor.faults()["gpu-2"]
+        assert set(supervisor.faults()) == {"gpu-2"}
+        supervisor.hold(NOBODY)
+        await until(lambda: is_clean(node))
+        assert supervisor.faults() == {}
+        await supervisor.ready(NAME)
+        assert "devices GPU-0,GPU-1,GPU-2" in node.driver.log(NAME)
+
+
+async def test_other_limits_reach_a_running_daemon(node: Node) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        supervisor.use((MpsResource(NAME, GPUS, 50),))
+        await until(lambda: "set_default_active_thread_percentage 50" in node.driver.log(NAME))
+
+
+async def test_two_resources_have_a_daemon_each(node: Node) -> None:
+    small = MpsResource(OTHER, (MpsDevice("gpu-2", "GPU-2"),))
+    async with node.agent(RESOURCE, small) as supervisor:
+        await asyncio.gather(supervisor.ready(NAME), supervisor.ready(OTHER))
+        assert "devices GPU-0,GPU-1" in node.driver.log(NAME)
+        log = node.driver.log(OTHER)
+        assert "devices GPU-2" in log
+        assert not [line for line in log if line.startswith("set_default")]
+
+
+async def test_a_driver_below_a_root_of_its_own_has_its_libraries_linked(node: Node) -> None:
+    libraries = node.driver.home.driver_root / "usr/lib64"
+    libraries.mkdir(parents=True)
+    for name in ("libcuda.so.570.1", "libnvidia-ml.so.570.1", "libc.so.6"):
+        (libraries / name).touch()
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        folder = node.driver.home.root / "lib"
+        assert f"libraries {folder}" in node.driver.log(NAME)
+        assert sorted(link.name for link in folder.iterdir()) == [
+            "libcuda.so.1",
+            "libcuda.so.570.1",
+            "libnvidia-ml.so.1",
+            "libnvidia-ml.so.570.1",
+        ]
+        assert (folder / "libcuda.so.1").readlink() == libraries / "libcuda.so.570.1"
+
+
+async def test_a_daemon_that_stops_answering_is_replaced(node: Node) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        pid = node.pid
+        node.driver.misbehave("deaf")
+        await until(lambda: bool(node.events))
+        node.driver.misbehave("deaf", now=False)
+        await until(lambda: node.pid not in (None, pid))
+    assert "does not answer 'get_server_list'" in node.events[0][1]
