@@ -72,4 +72,4 @@ class PartitionMaker(Protocol):
         """Remove what was made for owners that are not among these, unless somebody uses it; returns what went."""
 
     def made(self) -> tuple[Partition, ...]:
-        """Every partition on record, whoever made it for whom."""
+        """Every partition on record that an owner has or had."""

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from node.inventory.source import Source
+from node.opening import boot_id
 from node.rules import makes_partitions
 from ostler.config.settings import Settings
 
 if TYPE_CHECKING:
     from node.inventory.model import Device
     from node.inventory.nvidia.nvml_session import NvmlSessions
+    from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
     from node.ledger.processes import ComputeProcesses, Process
 
 
@@ -83,6 +85,17 @@ def compute_processes(sources: Iterable[Source], proc: Path) -> ComputeProcesses
     from node.inventory.nvidia.nvml_processes import NvmlProcesses
 
     return NvmlProcesses(sessions, proc)
+
+
+def partition_maker(settings: Settings, sources: Iterable[Source]) -> NvidiaPartitionMaker | None:
+    """Who makes partitions of GPUs; None where no source has a driver that can. Reads its journal from the disk."""
+    sessions = nvml_sessions(sources)
+    if sessions is None:
+        return None
+    from node.inventory.nvidia.partition_journal import PartitionJournal
+    from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
+
+    return NvidiaPartitionMaker(sessions, PartitionJournal(settings.state_dir, boot_id(settings.roots.proc)))
 
 
 class _Untold:

@@ -105,8 +105,9 @@ class NvidiaPartitionMaker:
         return tuple(removed)
 
     def made(self) -> tuple[Partition, ...]:
-        """See ``PartitionMaker``."""
-        return tuple(entry.partition for entry in self._journal.entries())
+        """See ``PartitionMaker``. Those of layouts are not among them: nobody owns them."""
+        entries = self._journal.entries()
+        return tuple(entry.partition for entry in entries if not entry.partition.owner.startswith(LAYOUT))
 
     def apply_layout(self, gpu: Device, shapes: Sequence[PartitionShape], *, enabled: bool = True) -> None:
         """Give an idle GPU these partitions, instead of those of its former layout; what others have made stays.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from sandbox import nodes
 from tests.making import mig_tables
 from tests.making.nvidia_facts import GIB, a100, devices, gpu, mig, node
 
+VECTORS = Path(__file__).parents[2] / "vectors" / "partitions" / "all-legal-sets.json"
 TABLE = MigTable((0,), mig_tables.A100_40GB)
 
 
@@ -90,3 +93,26 @@ def test_shipped_nodes_with_mig_have_shapes_at_every_gpu(name: str) -> None:
                 )
                 for shape in found[device.parent].partitions
             ), device.name
+
+
+def test_an_a100_is_divided_into_what_the_recorded_prototype_divides_it_into() -> None:
+    """Which of them fit together is then a matter of the counters: see ``tests/driver/devices/test_partitions.py``."""
+    recorded = json.loads(VECTORS.read_text())["pools"][0]["spec"]["devices"][1:]
+    theirs = {
+        (each["attributes"][0]["stringValue"].replace("-me", "+me"), frozenset(each["requests"].items()))
+        for each in recorded
+    }
+    ours = {(shape.profile, frozenset(requests(shape).items())) for shape in shapes_of(mig_tables.A100_40GB, 40 * GIB)}
+    assert len(ours) == len(recorded) == 25
+    assert ours == theirs
+
+
+def requests(shape: PartitionShape) -> dict[str, str]:
+    """What the prototype's device of this shape asks for; it leaves out what is 0."""
+    named = {"copyEngines": "copy-engines", "jpegEngines": "jpeg-engines", "ofaEngines": "ofa-engines"}
+    amounts = {
+        named.get(each.name, each.name): f"{each.value >> 20}Mi" if each.name == "memory" else str(each.value)
+        for each in shape.capacity
+        if each.value
+    }
+    return amounts | {f"memory-slice-{number}": "1" for number in range(shape.start, shape.start + shape.size)}

@@ -502,7 +502,8 @@ def test_a_layout_is_applied_and_changed(start: Start) -> None:
     gpu = made.gpu()
     made.maker.apply_layout(gpu, [made.shape("3g.40gb", 4), made.shape("1g.10gb", 0)])
     assert made.existing() == [("1g.10gb", 0, 1), ("3g.40gb", 4, 4)]
-    assert {partition.owner for partition in made.maker.made()} == {f"{LAYOUT}{gpu.uuid}"}
+    assert {entry.partition.owner for entry in made.journal.entries()} == {f"{LAYOUT}{gpu.uuid}"}
+    assert made.maker.made() == ()
     assert made.maker.sweep(frozenset()) == ()
     made.maker.apply_layout(gpu, [made.shape("1g.10gb", 0), made.shape("1g.10gb", 5)])
     assert made.existing() == [("1g.10gb", 0, 1), ("1g.10gb", 5, 1)]
