@@ -40,11 +40,13 @@ Key = tuple[str, str]
 class PluginEndpoint:
     """A plugin's service for one resource, at ``socket``."""
 
-    def __init__(self, resource: str, socket: str, call_seconds: float | None = None) -> None:
+    def __init__(
+        self, resource: str, socket: str, call_seconds: float | None = None, stopped_at: float | None = None
+    ) -> None:
         self.resource = resource
         self.socket = socket
         self.options: api_pb2.DevicePluginOptions | None = None
-        self.stopped_at: float | None = None
+        self.stopped_at = stopped_at
         self._call_seconds = call_seconds
         self._channel: grpc.aio.Channel | None = None
         self._plugin: api_pb2_grpc.DevicePluginStub | None = None
@@ -52,9 +54,7 @@ class PluginEndpoint:
     @classmethod
     def remembered(cls, resource: str, now: float) -> PluginEndpoint:
         """The stopped endpoint of a resource that only a checkpoint knows."""
-        endpoint = cls(resource, "")
-        endpoint.stopped_at = now
-        return endpoint
+        return cls(resource, "", stopped_at=now)
 
     async def connect(self, dial_seconds: float) -> None:
         """Dial and ask for the options; raises ``RegistrationError`` and leaves nothing open then."""

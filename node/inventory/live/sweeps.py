@@ -113,7 +113,7 @@ class Sweeps:
             async with asyncio.timeout(self._hangs):
                 await sweep.done
         except TimeoutError:
-            sweep.abandoned = True
+            sweep.abandon()
             if sweep.running:
                 self._left.append(sweep)
             log.warning("reading a device's state hangs; it is left out", extra={"device": sweep.at})
@@ -139,13 +139,17 @@ class _Sweep:
         self.done: asyncio.Future[None] = loop.create_future()
         self.found: dict[str, tuple[Condition, ...]] = {}
         self.at = ""
-        self.abandoned = False
+        self._abandoned = False
         self._thread = threading.Thread(target=self._work, name="sweep", daemon=True)
         self._thread.start()
 
     @property
     def running(self) -> bool:
         return self._thread.is_alive()
+
+    def abandon(self) -> None:
+        """What it finds from now on does not count."""
+        self._abandoned = True
 
     def _work(self) -> None:
         error: Exception | None = None
@@ -167,7 +171,7 @@ class _Sweep:
             if key not in functions:
                 functions[key] = self._files.function(device)
             troubles = self._files.troubles(device, functions[key])
-            if self.abandoned:
+            if self._abandoned:
                 return
             self.found[device.device] = troubles
         self._files.forget(frozenset(functions))

@@ -37,9 +37,9 @@ class NvmlCalls:
     After GPU_IS_LOST (``gone``) only the identity is still asked. Errors of SESSION_ENDED pass through as CallFailed.
     """
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: Binding, gone: str | None = None) -> None:
         self.binding = binding
-        self.gone: str | None = None
+        self.gone = gone
         self._errors: set[tuple[str, str]] = set()
 
     @property
@@ -68,6 +68,10 @@ class NvmlCalls:
         if failed.error not in expected:
             self._errors.add((call, failed.error))
 
+    def learn(self, other: NvmlCalls) -> None:
+        """Other calls about the same GPU, or about what it carries, have found that it is lost, or have not."""
+        self.gone = other.gone or self.gone
+
     def failed(self, call: str) -> bool:
         """Whether the call has failed with an error that was noted."""
         return any(name == call for name, _ in self._errors)
@@ -93,8 +97,7 @@ def _read_static(calls: NvmlCalls, facts: GpuFacts, gpu: Handle, known: dict[Ide
     if identity is not None and identity in known:
         return replace(known[identity], index=facts.index)
     binding = calls.binding
-    static = NvmlCalls(binding)
-    static.gone = calls.gone
+    static = NvmlCalls(binding, calls.gone)
     capability = static(binding.numbers, "nvmlDeviceGetCudaComputeCapability", gpu)
     facts = replace(
         facts,
@@ -111,7 +114,7 @@ def _read_static(calls: NvmlCalls, facts: GpuFacts, gpu: Handle, known: dict[Ide
         board_part_number=static(binding.text, "nvmlDeviceGetBoardPartNumber", gpu),
         errors=static.errors,
     )
-    calls.gone = static.gone
+    calls.learn(static)
     settled = static.gone is None and all(error.error in PERMANENT for error in static.errors)
     if identity is not None and settled:
         known[identity] = facts

@@ -144,7 +144,7 @@ def read_mig_devices(calls: NvmlCalls, gpu: Handle, maximum: int) -> tuple[MigFa
         devices.append(_read_mig_device(own, gpu, index, device))
         if own.gone is not None:
             # A GPU is lost with all that it carries.
-            calls.gone = own.gone
+            calls.learn(own)
             break
     return tuple(devices)
 

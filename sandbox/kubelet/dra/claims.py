@@ -35,6 +35,10 @@ class CachedClaim:
     drivers: dict[str, list[DeviceState]] = field(default_factory=dict)
     prepared: bool = False
 
+    def mark_prepared(self) -> None:
+        """All its drivers have prepared it."""
+        self.prepared = True
+
     def cdi_devices(self, request: str) -> tuple[str, ...]:
         """The CDI names for a request, all of them for an empty one."""
         return tuple(

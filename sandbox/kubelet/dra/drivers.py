@@ -63,7 +63,7 @@ class Drivers:
             service,
             health_service(self._generation, versions),
             call_seconds=self._settings.call_seconds,
-            changed=lambda: self._changed(instance),
+            connections=self,
         )
         self._instances.setdefault(name, []).append(instance)
         instance.open(self._listener, self._settings.health_retry_seconds)
@@ -107,7 +107,8 @@ class Drivers:
         self._instances = {}
         await asyncio.gather(*self._leaving, *(instance.close() for instance in instances))
 
-    def _changed(self, instance: Instance) -> None:
+    def connection_changed(self, instance: Instance) -> None:
+        """See ``ConnectionListener``."""
         self._feed.emit(DriverConnection(instance.driver, instance.endpoint, instance.connected))
         self._look(instance.driver)
 

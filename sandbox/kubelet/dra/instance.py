@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 
 import grpc
@@ -47,11 +47,15 @@ class HealthListener(Protocol):
         """A stream ended: what the driver reported no longer counts."""
 
 
-class Instance:
-    """A driver's service at ``endpoint``; ``service`` is the chosen DRAPlugin, ``health`` the health service or None.
+class ConnectionListener(Protocol):
+    """Hears of the connections to drivers."""
 
-    ``changed`` is called when ``connected`` has changed.
-    """
+    def connection_changed(self, instance: Instance) -> None:
+        """It is connected, or is no longer."""
+
+
+class Instance:
+    """A driver at ``endpoint``: ``service`` is the chosen DRAPlugin service, ``health`` its health service, if any."""
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class Instance:
         health: str | None,
         *,
         call_seconds: float,
-        changed: Callable[[], None],
+        connections: ConnectionListener,
     ) -> None:
         self.driver = driver
         self.endpoint = endpoint
@@ -69,7 +73,7 @@ class Instance:
         self.health = health
         self.connected = False
         self._call_seconds = call_seconds
-        self._changed = changed
+        self._connections = connections
         self._channel = plugin_channel(endpoint)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -118,7 +122,7 @@ class Instance:
             connected = state is grpc.ChannelConnectivity.READY
             if connected != self.connected:
                 self.connected = connected
-                self._changed()
+                self._connections.connection_changed(self)
             await self._channel.wait_for_state_change(state)
 
     async def _watch_health(self, listener: HealthListener, retry_seconds: float) -> None:

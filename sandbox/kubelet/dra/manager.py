@@ -122,7 +122,7 @@ class DraManager:
         for instance, claims in batches.items():
             await self._prepare_with(instance, claims, pending)
         for claim in pending.values():
-            claim.prepared = True
+            claim.mark_prepared()
         self._write("checkpoint ResourceClaim state")
 
     async def _wanted(self, pod: Pod, pod_claim: PodClaim) -> tuple[CachedClaim, dict[str, Instance]] | None:
