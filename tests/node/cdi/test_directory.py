@@ -253,7 +253,7 @@ import os, resource, sys
 from pathlib import Path
 from node.cdi.directory import CdiDirectory
 from node.cdi.spec import CdiError
-from tests.node.cdi.making import padded
+from tests.making.cdi_specs import padded
 folder, record, name, limit = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
