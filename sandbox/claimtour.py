@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from sandbox import configuration
 from sandbox.cluster import samples
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster
 from sandbox.cluster.samples import DRIVER
@@ -27,12 +28,13 @@ Device = Mapping[str, Any]
 KINDS = {"gpu": "a GPU", "mig": "a MIG device", "rdma": "an RDMA adapter", "nic": "a NIC"}
 """Kinds of devices, the first that a node has is shown."""
 ISLAND = 4
+REPLICAS = 4
 SECONDS = 15.0
 """How long a step waits for what it shows."""
 
 
 async def claim_tour(node: SandboxNode) -> AsyncIterator[TourStep]:
-    """Publish, allocate beside a device plugin, fail, heal, release; both doors; a pair; islands."""
+    """Publish, allocate beside a device plugin, fail, heal, release; both doors; shares; a pair; islands."""
     cluster = node.cluster
     if cluster is None or await node.published() is None:
         return
@@ -47,6 +49,9 @@ async def claim_tour(node: SandboxNode) -> AsyncIterator[TourStep]:
         yield step
     async for step in _both_doors(node, cluster, kind):
         yield step
+    gpu = next((device for device in reversed(devices) if _is_shareable(device)), None)
+    if gpu is not None and node.configuration is not None:
+        yield await _shares(node, cluster, gpu)
     if _have_pair(devices):
         yield await _pair(node, cluster)
     if sum(_text(device, "type") == "gpu" for device in devices) >= ISLAND:
@@ -104,6 +109,39 @@ async def _both_doors(node: SandboxNode, cluster: SandboxCluster, kind: str) -> 
 
 async def _allocatable(node: SandboxNode, resource: str) -> int:
     return node.kubelet.allocatable().get(resource, 0)
+
+
+async def _shares(node: SandboxNode, cluster: SandboxCluster, gpu: Device) -> TourStep:
+    """One GPU for several pods through both doors, by a rule that is there for as long as this step."""
+    own, name, resource = node.configuration, str(gpu["name"]), f"{_text(gpu, 'resource')}.shared"
+    assert own is not None, "asked for the sandbox's own configuration alone"
+    await node.reconfigure(configuration.with_shares(own, name, resource, REPLICAS))
+    await _until(lambda: _allocatable(node, resource), lambda count: count == REPLICAS)
+    await _until(lambda: _multiple(cluster), lambda found: name in found)
+    choosing = f"device.attributes['{DRIVER}'].resource == '{resource}'"
+    async with _template(cluster, samples.template("tour-share", choosing=choosing)) as template:
+        pods = [await node.give(resource, 1) for _ in range(2)]
+        await cluster.run(samples.pod("share-1", template))
+        await node.seen()
+        told = (await node.agent.command("holds")).splitlines()
+        for each in pods:
+            await node.over(each.pod)
+        await _end(node, cluster, "share-1")
+    await node.reconfigure(own)
+    await _until(lambda: _multiple(cluster), lambda found: name not in found)
+    title = f"A rule shares {name} among {REPLICAS} pods: two take a share by {resource}, one by a claim"
+    return TourStep("shares", title, told)
+
+
+async def _multiple(cluster: SandboxCluster) -> set[str]:
+    """Devices that several claims can have at a time."""
+    slices = await cluster.slices(DRIVER)
+    devices = (device for each in slices for device in each["spec"].get("devices") or ())
+    return {device["name"] for device in devices if device.get("allowMultipleAllocations")}
+
+
+def _is_shareable(device: Device) -> bool:
+    return _text(device, "type") == "gpu" and "memory" in (device.get("capacity") or {})
 
 
 async def _pair(node: SandboxNode, cluster: SandboxCluster) -> TourStep:

@@ -70,3 +70,11 @@ def _nics() -> list[Rule]:
 
 def _rule(name: str, devices: Rule) -> Rule:
     return {"name": name, "devices": devices}
+
+
+def with_shares(configuration: str, device: str, resource: str, replicas: int) -> str:
+    """The configuration with one device shared at both doors as ``resource``."""
+    document = json.loads(configuration)
+    sharing: Rule = {"strategy": "timeSlicing", "replicas": replicas}
+    rule = {**_rule(resource, {"name": device}), "door": "both", "sharing": sharing}
+    return json.dumps({**document, "resources": [rule, *document["resources"]]}, indent=2) + "\n"

@@ -102,6 +102,7 @@ class SandboxNode:
             shutil.rmtree(self.root, ignore_errors=True)
             raise
         self.log = self.root / "agent.log"
+        self.configuration = configuration
         if configuration is not None:
             (self.root / "ostler.yaml").write_text(configuration, encoding="utf-8")
             arguments = ("--config", str(self.root / "ostler.yaml"), *arguments)
@@ -160,6 +161,11 @@ class SandboxNode:
         """End the agent by a signal and start it again."""
         await self.agent.stop(number)
         await self.agent.start()
+
+    async def reconfigure(self, configuration: str) -> None:
+        """Have the agent take another configuration; raises ``AgentCommandFailed``."""
+        (self.root / "ostler.yaml").write_text(configuration, encoding="utf-8")
+        await self.agent.command("reload")
 
     async def registered(self) -> agent_pb2.GetStatusResponse:
         """Wait until the agent is ready and the kubelet has its lists; the agent's status then.

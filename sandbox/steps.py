@@ -193,5 +193,6 @@ _TOLD: Mapping[str, Callable[[Any], list[str]]] = {
     "withdrawn": _left,
     "offered_again": _left,
     "holds": _table,
+    "shares": _table,
     "health": _table,
 }

@@ -57,7 +57,7 @@ def show(step: TourStep, *, verbose: bool = False) -> None:
             tell(*map(device_line, devices))
             if not devices:
                 tell("none")
-        case "topology" | "holds" | "health", list(lines):
+        case "topology" | "holds" | "shares" | "health", list(lines):
             tell(*lines)
         case "resources", list(resources):
             tell(*map(resource_line, resources))

@@ -12,9 +12,15 @@ ENTRY = "devices"
 DRIVER = "ostler.dev"
 
 
-def template(name: str, count: int = 1, *, match: str = "", kind: str = "gpu") -> Json:
-    """A ResourceClaimTemplate for ``count`` devices of a kind; ``match``: attribute that they have to agree in."""
-    request = {"name": kind, "exactly": {"deviceClassName": f"{kind}.{DRIVER}", "count": count}}
+def template(name: str, count: int = 1, *, match: str = "", kind: str = "gpu", choosing: str = "") -> Json:
+    """A ResourceClaimTemplate for ``count`` devices of a kind.
+
+    ``match``: attribute that they have to agree in; ``choosing``: a CEL expression that each has to fulfil.
+    """
+    exactly: Json = {"deviceClassName": f"{kind}.{DRIVER}", "count": count}
+    if choosing:
+        exactly["selectors"] = [{"cel": {"expression": choosing}}]
+    request = {"name": kind, "exactly": exactly}
     devices: Json = {"requests": [request]}
     if match:
         qualified = match if "/" in match else f"{DRIVER}/{match}"

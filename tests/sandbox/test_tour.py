@@ -88,6 +88,8 @@ def test_tour_tells_of_both_doors_and_leaves_nothing(node: str, run_dir: Path) -
     published = {each["name"] for each in seen["devices"] if each.get("published") == "published"}
     assert published == {each["name"] for one in seen["slices"] for each in one["devices"]}
     if node in ("h100-sxm-8", "mi300x-8"):
+        shares = [line for line in seen["shares"] if "(share " in line]
+        assert [sum(door in line for line in shares) for door in ("plugin ", "dra ")] == [2, 1], shares
         ((_, pair),) = seen["claim_pair"]["claims"].items()
         assert pair[0].rpartition("/")[2].startswith("gpu-")
         assert len(pair) == 2
