@@ -122,6 +122,12 @@ def _table(lines: Iterable[str]) -> list[str]:
     return [re.sub(" {3,}", "  ", line) for line in lines]
 
 
+def _shares(lines: Iterable[str]) -> list[str]:
+    """Door and holder of each share, out of the table of holds."""
+    found = (re.search(r"(plugin|dra) +(\S.*\(share [^)]+\))", line) for line in lines)
+    return [f"{share[1]}: {share[2]}" for share in found if share is not None]
+
+
 def _anything(seen: Any) -> list[str]:
     return [line.strip() for line in indented(seen).splitlines()]
 
@@ -193,6 +199,6 @@ _TOLD: Mapping[str, Callable[[Any], list[str]]] = {
     "withdrawn": _left,
     "offered_again": _left,
     "holds": _table,
-    "shares": _table,
+    "shares": _shares,
     "health": _table,
 }

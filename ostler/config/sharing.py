@@ -22,7 +22,7 @@ from ostler.config.selection import serves_nics
 MOST_REPLICAS = 1024
 
 
-class SharedDevice(Pattern):
+class SharedDevicePattern(Pattern):
     """The name, UUID or driver's index of a device; an index needs no quotes."""
 
     example = '"GPU-1f5e*"'
@@ -59,7 +59,7 @@ REPLICAS = ConfigField(
     "replicas", Integer(2, MOST_REPLICAS, 4), 2, "Shares of each device (mps: at most 48).", required=True
 )
 DEVICE: ConfigField[str] = ConfigField(
-    "device", SharedDevice(), "", "Device name, UUID or the driver's index.", required=True
+    "device", SharedDevicePattern(), "", "Device name, UUID or the driver's index.", required=True
 )
 OWN_REPLICAS = ConfigField(
     "replicas", Integer(1, MOST_REPLICAS, 2), 1, "Shares of such a device; 1: it is not shared.", required=True

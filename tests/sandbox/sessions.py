@@ -73,7 +73,7 @@ SESSIONS: Mapping[str, Typed] = {
             ],
             "holds": [
                 "holds", "give nvidia.com/gpu 1", "claim", "slices", "holds", "capacity",
-                "end pod-8", "end claim-pod-1", "holds",
+                "end pod-10", "end claim-pod-1", "holds",
                 "fail 0", "health --faults", "heal 0", "health --faults",
                 'health set gpu-0000-df-00-0 unhealthy --reason "a noise"', "slices gpu-0000-df-00-0", "capacity",
                 "health clear gpu-0000-df-00-0", "capacity", "holds release gpu-0000-df-00-0", "holds nonsense",

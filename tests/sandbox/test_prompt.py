@@ -40,7 +40,7 @@ def test_prompt_tells_who_has_what_and_how_devices_are(run_dir: Path) -> None:
     said = dict(zip(enumerate(typed), session("both doors", run_dir).scenes["holds"], strict=True))
     assert said[0, "holds"] == said[8, "holds"] == NOBODY
     held = said[4, "holds"]
-    assert "held through the plugin door by default/pod-8" in held
+    assert "held through the plugin door by default/pod-10" in held
     assert "held through the dra door by default/claim-pod-1-" in held
     assert said[3, "slices"].count("taint ostler.dev/other-door=plugin:NoSchedule") == 1
     assert "nvidia.com/gpu:\n     capacity: 8\n     allocatable: 7\n" in said[5, "capacity"]
