@@ -115,7 +115,7 @@ async def _shares(node: SandboxNode, cluster: SandboxCluster, gpu: Device) -> To
     """One GPU for several pods through both doors, by a rule that is there for as long as this step."""
     own, name, resource = node.configuration, str(gpu["name"]), f"{_text(gpu, 'resource')}.shared"
     assert own is not None, "asked for the sandbox's own configuration alone"
-    await node.reconfigure(configuration.with_shares(own, name, resource, REPLICAS))
+    await node.change_configuration(configuration.with_shares(own, name, resource, REPLICAS))
     await _until(lambda: _allocatable(node, resource), lambda count: count == REPLICAS)
     await _until(lambda: _multiple(cluster), lambda found: name in found)
     choosing = f"device.attributes['{DRIVER}'].resource == '{resource}'"
@@ -127,7 +127,7 @@ async def _shares(node: SandboxNode, cluster: SandboxCluster, gpu: Device) -> To
         for each in pods:
             await node.over(each.pod)
         await _end(node, cluster, "share-1")
-    await node.reconfigure(own)
+    await node.change_configuration(own)
     await _until(lambda: _multiple(cluster), lambda found: name not in found)
     title = f"A rule shares {name} among {REPLICAS} pods: two take a share by {resource}, one by a claim"
     return TourStep("shares", title, told)

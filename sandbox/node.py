@@ -162,7 +162,7 @@ class SandboxNode:
         await self.agent.stop(number)
         await self.agent.start()
 
-    async def reconfigure(self, configuration: str) -> None:
+    async def change_configuration(self, configuration: str) -> None:
         """Have the agent take another configuration; raises ``AgentCommandFailed``."""
         (self.root / "ostler.yaml").write_text(configuration, encoding="utf-8")
         await self.agent.command("reload")
