@@ -56,3 +56,8 @@ def count_of(quantity: str) -> int | None:
 def path_of(*parts: str) -> str:
     """A path of the API with its parts escaped: ``path_of("api", "v1", "nodes", name)``."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def whole(body: JsonObject) -> JsonObject:
+    """What is kept of an object: all of it."""
+    return body

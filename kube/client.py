@@ -26,7 +26,7 @@ from urllib.parse import urlencode
 from kube.access import Access, Certificate
 from kube.answers import ObjectReader, Page, PageReader, Pairs, Reader, Request, no_answer, refused, worth_another
 from kube.backoff import Backoff, BackoffPolicy
-from kube.bodies import Json, JsonObject
+from kube.bodies import Json, JsonObject, whole
 from kube.errors import (
     BadAnswer,
     Closed,
@@ -130,7 +130,7 @@ class Client:
         query: Mapping[str, str],
         *,
         fields: Fields = WHOLE,
-        read: Callable[[JsonObject], JsonObject] = lambda body: body,
+        read: Callable[[JsonObject], JsonObject] = whole,
         roomy: int | None = None,
     ) -> Page:
         """Read a list or a page of it, object by object, after one attempt. See ``PageReader``."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kube.answers import MOST_NAMED, LargePage, Page, Unread
-from kube.bodies import JsonObject
+from kube.bodies import JsonObject, whole
 from kube.errors import BadAnswer, Gone
 from kube.json_stream import WHOLE, Fields
 
@@ -75,7 +75,7 @@ class Asks(Protocol):
         query: Mapping[str, str],
         *,
         fields: Fields = WHOLE,
-        read: Callable[[JsonObject], JsonObject] = lambda body: body,
+        read: Callable[[JsonObject], JsonObject] = whole,
         roomy: int | None = None,
     ) -> Page:
         """Read a list or a page of it."""
@@ -104,7 +104,7 @@ class Collection:
         client: Asks,
         path: str,
         query: Mapping[str, str] | None = None,
-        read: Callable[[JsonObject], JsonObject] = lambda body: body,
+        read: Callable[[JsonObject], JsonObject] = whole,
         fields: Fields = WHOLE,
     ) -> None:
         self._client = client

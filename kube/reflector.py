@@ -19,7 +19,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -234,7 +235,8 @@ class Reflector:
             raise BadAnswer("GET", self._source.path, 200, "", "the list has no resourceVersion, so it has no watch")
         self._warn(listing.unread)
         known = (*listing.objects, *(self._source.read({"metadata": each.metadata}) for each in listing.unread))
-        self._deliver(lambda: self._handler.replaced(known, listing.resource_version))
+        with self._delivery():
+            self._handler.replaced(known, listing.resource_version)
         self._version = listing.resource_version
         self.synced.set()
 
@@ -254,11 +256,15 @@ class Reflector:
                 "GET", self._source.path, 200, "", f"the watch sent an event of unknown form, type {word!r}"
             )
         if kind == "BOOKMARK":
-            self._deliver(lambda: self._handler.bookmark(version))
+            with self._delivery():
+                self._handler.bookmark(version)
         else:
-            tell = self._handler.deleted if kind == "DELETED" else self._handler.applied
             known = self._source.read(body)
-            self._deliver(lambda: tell(known))
+            with self._delivery():
+                if kind == "DELETED":
+                    self._handler.deleted(known)
+                else:
+                    self._handler.applied(known)
             self._events += 1
         self._version = version
         self._heard = True
@@ -277,12 +283,14 @@ class Reflector:
         seconds = float(min(after, 1 << 31)) if isinstance(after, int) and after > 0 else None
         return refusal("GET", self._source.path, number, reason, message or "no reason given", retry_after=seconds)
 
-    def _deliver(self, tell: Callable[[], None]) -> None:
+    @contextmanager
+    def _delivery(self) -> Iterator[None]:
+        """Call the handler inside, unless the reflector was stopped; what it raises becomes ``HandlerFailed``."""
         with self._delivering:
             if self._stopped.is_set():
                 raise _Stopped
             try:
-                tell()
+                yield
             except Exception as error:
                 raise HandlerFailed(f"the handler failed: {type(error).__name__}: {error}") from error
 
