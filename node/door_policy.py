@@ -156,11 +156,15 @@ class ActingDoor(Value):
 
 @value
 class Acting(Value):
-    """``rules`` in their order, ``doors`` one for each of them; ``problems``: entries on the node that fit no rule."""
+    """``rules`` in their order, ``doors`` one for each of them; ``problems``: entries on the node that fit no rule.
+
+    ``uncounted``: why no partitions of GPUs are offered though rules say so, empty where they are.
+    """
 
     rules: tuple[Rule, ...]
     doors: tuple[ActingDoor, ...]
     problems: tuple[str, ...] = ()
+    uncounted: str = ""
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -219,10 +223,14 @@ SCHEMA = "node-doors/v1"
 
 @value
 class KnownDoors(Value):
-    """What the node says, and what the server keeps."""
+    """What the node says, and what the server keeps.
+
+    ``counters``: whether it keeps counter sets in slices of their own; None where it was never asked.
+    """
 
     words: NodeWords = NodeWords()
     support: TaintSupport = TaintSupport()
+    counters: bool | None = None
 
 
 def load(state_dir: Path) -> tuple[KnownDoors, str]:
@@ -251,6 +259,7 @@ def save(state_dir: Path, known: KnownDoors) -> None:
         "taints": known.support.taints.value,
         "taintsText": known.support.text,
         "server": known.support.server,
+        **({} if known.counters is None else {"counters": known.counters}),
     }
     write_record(state_dir / NAME, SCHEMA, data)
 
@@ -263,7 +272,9 @@ def _known(data: JsonValue) -> KnownDoors:
     if taints not in {each.value for each in Taints}:
         raise ValueError(f"taints is {taints!r}, not one of {', '.join(Taints)}")
     support = TaintSupport(Taints(taints), text, server)
-    return KnownDoors(NodeWords(_optional_text(data, "label"), _optional_text(data, "annotation")), support)
+    counters = data.get("counters")
+    words = NodeWords(_optional_text(data, "label"), _optional_text(data, "annotation"))
+    return KnownDoors(words, support, counters if isinstance(counters, bool) else None)
 
 
 def _optional_text(data: dict[str, JsonValue], key: str) -> str | None:

@@ -7,6 +7,7 @@ what a crash has left can be found and removed.
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from node.inventory.model import Device, PartitionShape
@@ -35,6 +36,15 @@ class Partition(Value):
 def partition_name(gpu: str, shape: PartitionShape) -> str:
     """The device name of a partition of the GPU of this name, a DNS label: ``mig-<pci>-<start>-<size>-p<profile>``."""
     return f"mig-{gpu.removeprefix('gpu-')}-{shape.start}-{shape.size}-p{shape.profile_id}"
+
+
+_NAME = re.compile(r"mig-(.+)-\d+-\d+-p\d+")
+
+
+def whole_of_partition(name: str) -> str:
+    """The name of the GPU of which a partition of this device name is made; empty for any other device's name."""
+    found = _NAME.fullmatch(name)
+    return f"gpu-{found[1]}" if found else ""
 
 
 class PartitionError(Exception):

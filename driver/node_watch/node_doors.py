@@ -11,6 +11,9 @@ other request: the policies that keep an agent to its own node see this node's n
 A server that keeps taints is asked once in each process, whenever it is of another release or speaks another version of
 the API, and when its answer is in doubt. A server that drops them is asked at every look: turning the gate on changes
 neither, and nothing that is written would show it.
+
+Where a rule has partitions of GPUs made, the server is asked the same of counters. One of Kubernetes 1.34 refuses them
+if their set is not in the same slice, and counts as one that drops them.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from driver.claims.model import Unavailable
+from driver.devices.partitions import without_partitions
 from driver.node_watch.following import RETRY, Following, NodeCheck
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import Json, JsonObject, object_at, one_line
-from kube.errors import Closed, Forbidden, KubeError, Unreachable
+from kube.errors import Closed, Forbidden, Invalid, KubeError, Unreachable
 from node.clocks import SYSTEM, Clocks
 from node.door_policy import (
     ANNOTATION,
@@ -44,7 +48,7 @@ from node.door_policy import (
 from node.events import EventBus, EventSink, EventType
 from node.files import WriteFailed
 from node.ledger.events import OfferChanged
-from node.rules import Rule
+from node.rules import Rule, makes_partitions
 from node.values import Value, replace, value
 
 if TYPE_CHECKING:
@@ -119,6 +123,7 @@ class NodeDoorsKeeper:
         self._unanswered = ""
         self._dirty = asyncio.Event()
         self._look = asyncio.Event()
+        self._wants_counters = False
         self._following = Following(api, self, name=f"Node {node_name}", random=clocks.random, policy=policy)
 
     @property
@@ -144,13 +149,28 @@ class NodeDoorsKeeper:
 
     def acting(self, rules: Iterable[Rule]) -> Acting:
         """These rules as they act here."""
-        return effective(rules, self._doors, self.support)
+        acting = effective(rules, self._doors, self.support)
+        if not makes_partitions(acting.rules):
+            return acting
+        if not self._wants_counters:
+            self._wants_counters = True
+            self._look.set()
+        if self._known.counters:
+            return acting
+        return replace(acting, rules=without_partitions(acting.rules), uncounted=_UNCOUNTED[self._known.counters])
+
+    @property
+    def asks_for_counters(self) -> bool:
+        """Whether rules depend on counters, and the server has never said whether it keeps them."""
+        return self._wants_counters and self._known.counters is None
 
     def announce(self, acting: Acting) -> None:
         """Tell people, once, of entries that fit none of these rules, and of rules that the server holds back."""
         news = dict.fromkeys(acting.problems, INVALID)
         if self.support != TaintSupport():
             news |= {each.reason: HELD_BACK for each in acting.held_back}
+        if acting.uncounted and self._known.counters is False:
+            news[acting.uncounted] = HELD_BACK
         for text, reason in news.items():
             if text not in self._announced:
                 self._warn(reason, text)
@@ -241,9 +261,25 @@ class NodeDoorsKeeper:
                 backoff.reset()
                 wait = self._look_every * (0.8 + 0.4 * self._random())
             self._learn(support, doubts)
+            asks = self._wants_counters and not (self._known.counters and support is None)
+            if asks and await self._learn_counters() is None:
+                wait = min(wait, backoff.delay())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._look.wait()
+
+    async def _learn_counters(self) -> bool | None:
+        """Ask whether the server keeps counters; None where it did not answer, and the last answer counts."""
+        try:
+            kept = await self._api.call(lambda api: counters_kept(api, self._driver, self._node_name))
+        except (KubeError, Unavailable) as error:
+            log.info("cannot tell whether the API server keeps counters", extra={"error": str(error)})
+            return None
+        if kept is not self._known.counters:
+            log.info("counters of slices", extra={"kept": kept})
+            self._set(replace(self._known, counters=kept))
+            self._bus.publish(OfferChanged())
+        return kept
 
     def _learn(self, support: TaintSupport | None, doubts: int) -> None:
         """``doubts``: how many there were when the server was asked."""
@@ -295,6 +331,12 @@ class NodeDoorsKeeper:
 _GATE: Final = "DRADeviceTaints"
 _FIX: Final = f"they are on since Kubernetes 1.36, and before with the feature gate {_GATE} of API server and scheduler"
 _TEXT: Final = 400
+_UNCOUNTED: Final = {
+    None: "no partitions of GPUs are offered yet: the API server has not been asked whether it keeps counters",
+    False: "no partitions of GPUs are offered, because the API server drops the counters of slices: they are on since "
+    "Kubernetes 1.36, and before with the feature gate DRAPartitionableDevices, but not as 1.34 has them",
+}
+"""By whether the server keeps counters."""
 
 
 class DryRunApi(Protocol):
@@ -333,6 +375,21 @@ def asked(api: DryRunApi, driver: str, node_name: str, server: str) -> TaintSupp
     if _has_taint(devices[0]):
         return TaintSupport(Taints.KEPT, f"the API server ({server}) keeps device taints", server)
     return TaintSupport(Taints.DROPPED, f"the API server ({server}) drops device taints: {_FIX}", server)
+
+
+def counters_kept(api: DryRunApi, driver: str, node_name: str) -> bool:
+    """Whether the server keeps counters that a device consumes, and takes them from a set in another slice.
+
+    Raises ``KubeError`` where it gives no answer.
+    """
+    body = probe(driver, node_name)
+    used: JsonObject = {"counterSet": "dry-run", "counters": {"dry-run": {"value": "1"}}}
+    object_at(body, "spec")["devices"] = [{"name": "dry-run", "consumesCounters": [used]}]
+    try:
+        stored = object_at(api.create_slice(body, dry_run=True), "spec").get("devices")
+    except Invalid:
+        return False
+    return isinstance(stored, list) and any(object_at(device).get("consumesCounters") for device in stored)
 
 
 def _has_taint(device: Json) -> bool:

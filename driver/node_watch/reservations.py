@@ -28,8 +28,8 @@ from kube.bodies import JsonObject, object_at, one_line, text_at
 from kube.errors import KubeError, RequestError
 from node.clocks import SYSTEM, Clocks
 from node.events import EventBus
-from node.inventory.model import NIC_KINDS, Device
-from node.ledger.ledger import Hold, HoldState, wholes_of
+from node.inventory.model import NIC_KINDS, Device, DeviceKind
+from node.ledger.ledger import Hold, HoldState, slices_of, wholes_of
 from node.rules import Door
 from node.sharing import Amounts, whole_amounts
 from node.values import Value, value
@@ -82,6 +82,8 @@ class Reservations:
         self._pool = pool
         self._wholes: dict[str, tuple[str, ...]] = {}
         """By name of a device that is part of others: their names."""
+        self._slices: dict[str, tuple[int, int] | None] = {}
+        """By name of a MIG device: the memory slices that it takes of its GPU."""
         self._sizes: dict[str, Amounts] = {}
         """By name of a device that can be shared: what there is of it."""
         self._bus = bus
@@ -115,10 +117,11 @@ class Reservations:
     def place(self, devices: Iterable[Device]) -> bool:
         """Know the node's devices, and with that which are parts of others; whether ``holds`` may change by it."""
         devices = tuple(devices)
-        before = self._wholes, self._sizes
+        before = self._wholes, self._slices, self._sizes
         self._wholes = {each.name: wholes for each in devices if (wholes := wholes_of(each))}
+        self._slices = {each.name: slices_of(each) for each in devices if each.kind is DeviceKind.MIG}
         self._sizes = {each.name: whole_amounts(each) for each in devices if each.kind not in NIC_KINDS}
-        return bool(self._found) and (self._wholes, self._sizes) != before
+        return bool(self._found) and (self._wholes, self._slices, self._sizes) != before
 
     def apply(self, pods: Iterable[NodePod]) -> None:
         """These are the pods of the node that are not over."""
@@ -237,6 +240,7 @@ class Reservations:
                 share=device.share_id or "",
                 admin=device.admin_access,
                 within=self._wholes.get(device.device, ()),
+                slices=self._slices.get(device.device),
                 state=HoldState.RESERVED,
                 amounts=device.amounts,
                 whole=self._sizes.get(device.device, ()) if device.share_id is not None else (),

@@ -51,6 +51,7 @@ _LOOK = 1.0
 
 _TAINTS = "DRADeviceTaints"
 """The feature gate without which taints are dropped."""
+_COUNTERS = "DRAPartitionableDevices"
 
 
 def controller_maker(
@@ -100,14 +101,17 @@ class SlicePublisher:
         """``make``: makes the controller, in the publisher's thread; it may take its time and raise.
 
         ``shown``: remembers what is published, written in that thread; None where nobody else gives the devices out.
-        ``on_dropped``: called, in that thread, when the server has dropped a taint. ``events`` hears of faults from
-        threads of the publisher and the controller.
+        ``on_dropped``: called, in that thread, when the server has dropped taints or counters. ``events`` hears of
+        faults from threads of the publisher and the controller.
         """
         self._pool = node_name
         self._make = make
         self._peers = peers
         self._shown = shown
         self._taints = DroppedTaints(clocks.monotonic, on_dropped)
+        self._on_dropped = on_dropped
+        self._uncounted = False
+        """Whether the server has dropped counters."""
         self._interval = interval
         self._backoff = Backoff(BackoffPolicy(), clocks.random)
         self._monotonic = clocks.monotonic
@@ -243,6 +247,9 @@ class SlicePublisher:
         status = self._status(controller)
         if status is not None:
             self._taints.seen(dropped=_TAINTS in status.dropped)
+            before, self._uncounted = self._uncounted, _COUNTERS in status.dropped
+            if self._uncounted and not before:
+                self._on_dropped()
 
     def _leaves_out(self, view: DoorView) -> bool:
         """Whether it has just turned out that taints no longer withdraw devices of this view, or that they do again."""

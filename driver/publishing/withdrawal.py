@@ -31,6 +31,7 @@ from node.clocks import SYSTEM, Clocks
 from node.events import EventBus, EventSink, EventType
 from node.inventory.model import Device
 from node.ledger.events import OfferChanged
+from node.partitions import whole_of_partition
 from node.rules import Door, Rule, rule_for
 
 log = logging.getLogger("ostler.dra")
@@ -100,7 +101,10 @@ class Withdrawal:
         """``devices``: all that the node has; ``view``: what the DRA door shows of them by these rules from now on."""
         known, acting = tuple(devices), tuple(rules)
         self._devices = frozenset(device.name for device in known)
-        self._for_pods = frozenset(device.name for device in known if _is_for_pods(device, acting))
+        for_pods = frozenset(device.name for device in known if _is_for_pods(device, acting))
+        # What could be made of a GPU may still be named by claims when the GPU itself is not any more.
+        parts = (name for name in self._shown.among(()) if whole_of_partition(name) in for_pods)
+        self._for_pods = for_pods | frozenset(parts)
         self._offered = frozenset(each.device.name for each in view.devices if each.rule.door.has(Door.DRA))
         self._closing = not any(rule.door.has(Door.DRA) for rule in acting)
         self._applied = True

@@ -22,7 +22,7 @@ from ostler.agent.eventlog import EventLog
 from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst, load
 from ostler.agent.publisher import Publisher
-from ostler.agent.sources import compute_processes
+from ostler.agent.sources import compute_processes, partition_maker
 from ostler.config.settings import Settings
 from ostler.metrics.counters import AgentMetrics, HoldsMetrics
 from plugin.door import KubeletFolderChanged, PluginDoor, ResourceStatus
@@ -222,6 +222,7 @@ class BothDoors:
             return
         # Here and not above: a node without claims does not pay for it.
         from driver.door.registration import RegistrationChanged
+        from ostler.agent.dra_parts import PartitionMaking
         from ostler.agent.dra_service import DraService
 
         around, books = self._around, self._opened_books()
@@ -232,6 +233,7 @@ class BothDoors:
             books,
             around.events,
             is_alive=around.alive,
+            partitions=PartitionMaking(partition_maker(self._settings, self._sources), around.inventory.rescan),
         )
         self.publisher.open_dra(self.second)
         books.bus.subscribe(RegistrationChanged, self._streams_changed)

@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from driver.claims.claim_status import ClaimStatusWriter
 from driver.claims.interfaces import ClaimObserver, ClaimOptions
+from driver.claims.partitions import ClaimPartitions
 from driver.claims.service import ClaimService
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
@@ -30,6 +31,8 @@ from node.clocks import Clocks
 from node.events import EventSink, EventType
 from node.ledger.bookkeeping import Bookkeeping
 from node.opening import boot_id
+from node.partitions import PartitionMaker
+from node.values import Value, value
 from ostler import __version__
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import FromThreads
@@ -47,11 +50,27 @@ CONNECT, WHOLE = 3.0, 10.0
 """Seconds to a connection, and for one attempt: two of them fit into what the kubelet gives a call."""
 
 
+@value
+class PartitionMaking(Value):
+    """Who makes partitions of GPUs, None for nobody, and what has the devices looked at again."""
+
+    maker: PartitionMaker | None
+    rescan: Callable[[], Awaitable[object]]
+
+
+async def _no_rescan() -> None:
+    """Nothing is made that could be seen."""
+
+
+NO_PARTITIONS = PartitionMaking(None, _no_rescan)
+
+
 class DraParts:
     """Every part of the DRA door, complete but not running.
 
-    ``is_alive``: whether the inventory still looks at its devices. What happens in the parts is published on the bus of
-    ``books``: ``OfferChanged``, ``PodsChanged``, ``ReservationsChanged``, ``RegistrationChanged``.
+    ``is_alive``: whether the inventory still looks at its devices. ``partitions``: how partitions of GPUs are made.
+    What happens in the parts is published on the bus of ``books``: ``OfferChanged``, ``PodsChanged``,
+    ``ReservationsChanged``, ``RegistrationChanged``.
     """
 
     def __init__(
@@ -62,6 +81,7 @@ class DraParts:
         events: EventSink,
         *,
         is_alive: Callable[[], bool],
+        partitions: PartitionMaking = NO_PARTITIONS,
     ) -> None:
         driver, node_name = settings.dra.driver_name, settings.node_name
         loop, check = asyncio.get_running_loop(), node_check(settings)
@@ -69,8 +89,17 @@ class DraParts:
         self.api = AsyncResourceApi(lambda: resource_api(settings, edges.random), threads=CALLS)
         self.shown = _shown_before(settings, events)
         self.status = ClaimStatusWriter(driver, self.api, events=events, clocks=edges)
+        self.partitions = ClaimPartitions(
+            partitions.maker, partitions.rescan, self.metrics.claims, edges.monotonic, books.bus
+        )
         self.claims = _claim_service(
-            settings, self.api, books, clocks=edges, events=events, observer=self.metrics.claims
+            settings,
+            self.api,
+            books,
+            clocks=edges,
+            events=events,
+            observer=self.metrics.claims,
+            partitions=self.partitions,
         )
         self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=books.bus)
         self.doors = NodeDoorsKeeper(
@@ -154,6 +183,7 @@ def _claim_service(
     clocks: Clocks,
     events: EventSink,
     observer: ClaimObserver,
+    partitions: ClaimPartitions,
 ) -> ClaimService:
     options = ClaimOptions(
         settings.dra.driver_name,
@@ -171,6 +201,7 @@ def _claim_service(
         boot=boot_id(settings.roots.proc),
         clocks=clocks,
         ledger=books.ledger,
+        partitions=partitions,
         is_known=lambda: books.keeper.known,
     )
 

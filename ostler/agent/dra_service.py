@@ -29,10 +29,11 @@ from node.ledger.bookkeeping import Bookkeeping
 from node.ledger.ledger import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.offer import Cause, Offer
+from node.partitions import whole_of_partition
 from node.rules import Doors, Rule
 from node.values import replace
 from ostler.admin.dra import claims_message, door_message, slices_message, unpublished
-from ostler.agent.dra_parts import DraParts
+from ostler.agent.dra_parts import NO_PARTITIONS, DraParts, PartitionMaking
 from ostler.agent.edges import Edges
 from ostler.agent.loading import KubeletFirst
 from ostler.config.settings import Settings
@@ -49,7 +50,7 @@ _NOT_ITS_OWN = (Cause.NO_RULE, Cause.OTHER_DOOR)
 
 
 class DraService:
-    """Serves claims of this node's devices for as long as ``run`` runs; ``is_alive`` as for ``DraParts``."""
+    """Serves claims for as long as ``run`` runs; ``is_alive`` and ``partitions`` are those of ``DraParts``."""
 
     def __init__(
         self,
@@ -59,10 +60,13 @@ class DraService:
         events: EventSink,
         *,
         is_alive: Callable[[], bool],
+        partitions: PartitionMaking = NO_PARTITIONS,
     ) -> None:
         self._driver_name = settings.dra.driver_name
         self._books = books
         self._devices: tuple[Device, ...] = ()
+        self._placed: tuple[Device, ...] = ()
+        """The same with the partitions of GPUs."""
         self._named: frozenset[str] = frozenset()
         """UIDs of the claims that pods of this node name."""
         self._contested: frozenset[str] = frozenset()
@@ -73,7 +77,7 @@ class DraService:
         self._view = DoorView()
         self.offer = Offer()
         """What the door makes of the snapshot that is shown."""
-        self._parts = DraParts(settings, edges, books, events, is_alive=is_alive)
+        self._parts = DraParts(settings, edges, books, events, is_alive=is_alive, partitions=partitions)
         books.know(self._parts.node_claims)
         books.bus.subscribe(PodsChanged, self._pods_changed)
         books.bus.subscribe(ReservationsChanged, self._pods_changed)
@@ -82,7 +86,8 @@ class DraService:
     def at_scheduler(self) -> frozenset[str]:
         """Devices that may still be free in a slice, or named by a claim."""
         # A claim that lost may have been allocated by what a scheduler knew before: it has to be told, too.
-        return self._parts.shown.among(device.name for device in self._devices) | self._parts.claims.losers().keys()
+        names = self._parts.shown.among(device.name for device in self._devices) | self._parts.claims.losers().keys()
+        return names | frozenset(filter(None, map(whole_of_partition, names)))
 
     @property
     def contested(self) -> frozenset[str]:
@@ -102,16 +107,18 @@ class DraService:
 
     def apply(self, snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext) -> None:
         """Offer what the rules say of this snapshot."""
-        if snapshot.devices is not self._devices:
-            self._devices = snapshot.devices
+        self._devices = snapshot.devices
+        acting = self.acting(rules)
+        parted = partitioned(snapshot, acting.rules, self._parts.partitions.names())
+        if parted.snapshot.devices is not self._placed:
+            self._placed = parted.snapshot.devices
             # Claims may have been reserved before their devices were seen.
-            if self._parts.node_claims.place(snapshot.devices):
+            if self._parts.node_claims.place(self._placed):
                 self._books.keeper.reserve(self._parts.node_claims.reservations())
         self._count_evicted(context)
-        acting = self.acting(rules)
         self._parts.doors.announce(acting)
-        self._held_back = "; ".join(each.reason for each in acting.held_back)
-        parted = partitioned(snapshot, acting.rules)
+        reasons = (*(each.reason for each in acting.held_back), acting.uncounted)
+        self._held_back = "; ".join(filter(None, reasons))
         self.offer = door_offer(parted, acting.rules, context)
         self._view = view = view_of(parted, self.offer, context, acting.rules)
         self._parts.claims.apply(view)
@@ -222,6 +229,8 @@ class DraService:
         if not context.known:
             return False
         if any(_is_looked_at(hold) for holds in context.holds.values() for hold in holds):
+            return False
+        if self._parts.doors.asks_for_counters:
             return False
         asks = self._parts.doors.support.taints is Taints.UNKNOWN
         if context.settled and not asks:

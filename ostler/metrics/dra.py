@@ -114,6 +114,19 @@ class ClaimMetrics(ClaimObserver):
         self.releasing = Histogram(
             "ostler_dra_claim_release_duration_seconds", "Time to release a claim, whatever the outcome.", PREPARATIONS
         )
+        self.partitions = Counter("ostler_dra_partitions_made", "Partitions of GPUs that were made for claims.")
+        self.removals = Counter(
+            "ostler_dra_partitions_removed", "Partitions of GPUs that were removed after their claims."
+        )
+        self.partition_failures = Counter(
+            "ostler_dra_partition_failures",
+            "Attempts to make or remove a partition that failed (failed), or have to wait for something (pending).",
+            ("outcome",),
+            (("failed",), ("pending",)),
+        )
+        self.making = Histogram(
+            "ostler_dra_partition_duration_seconds", "Time that the driver took to make a partition.", PREPARATIONS
+        )
         self.abandoned = Counter(
             "ostler_dra_abandoned_claims",
             "Claims that were gone at the API server and released without a call of the kubelet.",
@@ -131,6 +144,19 @@ class ClaimMetrics(ClaimObserver):
         """One claim was released, or not."""
         self.releases.add(outcome)
         self.releasing.observe(seconds)
+
+    def partition_made(self, seconds: float) -> None:
+        """A partition was made for a claim."""
+        self.partitions.add()
+        self.making.observe(seconds)
+
+    def partitions_removed(self, count: int) -> None:
+        """So many partitions of released claims were removed."""
+        self.removals.add(by=count)
+
+    def partition_failed(self, *, pending: bool) -> None:
+        """A partition could not be made or removed."""
+        self.partition_failures.add("pending" if pending else "failed")
 
     def collected(self, count: int) -> None:
         """So many claims that no pod has any more were released."""
