@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from node.inventory.model import DeviceKind
-from node.inventory.nvidia.vendor import NVIDIA
+from node.inventory.nvidia.vendor import GPU_RESOURCE, MIG_RESOURCE, NVIDIA
 from node.inventory.vendors import VENDORS
 from node.rules import Rule, Selector
 from node.values import Value, value
@@ -22,8 +22,6 @@ from ostler.config.settings import MigStrategy
 
 if TYPE_CHECKING:
     from ostler.config.nvidia_sharing import Share
-
-GPU_RESOURCE, MIG_RESOURCE = (resource.name for resource in NVIDIA.resources)
 
 NVIDIA_GPUS = Selector(kinds=(DeviceKind.GPU,), vendors=(NVIDIA.name,))
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from node.inventory.model import DeviceKind
+from node.inventory.nvidia.vendor import GPU_RESOURCE, MIG_RESOURCE
 from node.rules import PROFILE, Rule
 from node.sharing import MOST_CLIENTS, SharePreference, Sharing, SharingStrategy
 from node.values import Value, replace, value
-from ostler.config.default_rules import GPU_RESOURCE, MIG_RESOURCE
 from ostler.config.document import Mapping, Meaning, Node, RefusedNode, ScalarNode, clipped, shown
 from ostler.config.errors import ConfigError, Note, NoteKind, Origin
 from ostler.config.foreign import GoSection

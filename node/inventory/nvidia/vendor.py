@@ -111,3 +111,7 @@ def _access_minor(path: str, errors: list[str]) -> int | None:
         errors.append(f"{path}: no DeviceFileMinor in {text[:60]!r}")
         return None
     return int(match.group(1))
+
+
+GPU_RESOURCE, MIG_RESOURCE = (resource.name for resource in NVIDIA.resources)
+"""Resource names of NVIDIA's device plugin: of GPUs, and of MIG devices by their profile."""
