@@ -73,7 +73,7 @@ async def _one(node: SandboxNode, cluster: SandboxCluster, kind: str) -> AsyncIt
         await _end(node, cluster, "claim-1")
         left = sorted(path.name for path in node.cdi.glob(f"{DRIVER}-claim_*"))
         claims = [claim["metadata"]["name"] for claim in await cluster.claims()]
-        yield TourStep("released", "The pod ended; of its claim there is left", {"claims": claims, "specs": left})
+        yield TourStep("released", "The pod ended; what is left of its claim", {"claims": claims, "specs": left})
 
 
 async def _both_doors(node: SandboxNode, cluster: SandboxCluster, kind: str) -> AsyncIterator[TourStep]:
@@ -96,7 +96,7 @@ async def _both_doors(node: SandboxNode, cluster: SandboxCluster, kind: str) -> 
             told.splitlines(),
         )
         seen = {"allocatable": {resource: node.kubelet.allocatable()[resource]}, "taints": taints}
-        yield TourStep("withdrawn", "What is left for others meanwhile", seen)
+        yield TourStep("withdrawn", "What others can still get meanwhile", seen)
         await node.over(pod.pod)
         await _end(node, cluster, "both-1")
         left = await _until(lambda: _allocatable(node, resource), lambda count: count == before[resource])
@@ -104,7 +104,7 @@ async def _both_doors(node: SandboxNode, cluster: SandboxCluster, kind: str) -> 
             "allocatable": {resource: left},
             "taints": await _until(lambda: _other_door(cluster), lambda found: not found),
         }
-        yield TourStep("offered_again", "Both ended, and all is offered at both doors again", seen)
+        yield TourStep("offered_again", "Both ended, and both doors offer every device again", seen)
 
 
 async def _allocatable(node: SandboxNode, resource: str) -> int:
@@ -149,9 +149,7 @@ async def _pair(node: SandboxNode, cluster: SandboxCluster) -> TourStep:
     async with _template(cluster, samples.pair("tour-pair", "gpu", "nic", "switch")) as name:
         pod = await cluster.run(samples.pod("pair-1", name))
         await _end(node, cluster, "pair-1")
-    return TourStep(
-        "claim_pair", "A pod asked for a GPU and a NIC that have a PCIe switch in common", outcome_view(pod)
-    )
+    return TourStep("claim_pair", "A pod asked for a GPU and a NIC that share a PCIe switch", outcome_view(pod))
 
 
 async def _islands(node: SandboxNode, cluster: SandboxCluster) -> TourStep:
@@ -164,7 +162,7 @@ async def _islands(node: SandboxNode, cluster: SandboxCluster) -> TourStep:
             running = pod.running
             seen.append(outcome_view(pod))
         await _end(node, cluster, *(str(each["pod"]) for each in seen))
-    return TourStep("islands", f"Pods asked for {ISLAND} GPUs that agree in cell{ISLAND}, until there were none", seen)
+    return TourStep("islands", f"Pods asked for {ISLAND} GPUs with the same cell{ISLAND}, until none were left", seen)
 
 
 async def _failure(
@@ -183,7 +181,7 @@ async def _failure(
     yield TourStep("claim_failure", title, {"part": str(part), "taints": taints, "podStatus": health})
     if part.gpu:
         told = await node.agent.command("health", "--faults")
-        yield TourStep("health", "What is known of it, and what ends it", told.splitlines())
+        yield TourStep("health", "What ostler knows of the fault, and what ends it", told.splitlines())
     hardware.heal(part)
     await node.agent.rescan()
     taints = await _until(lambda: _taints(cluster), lambda found: device not in found)

@@ -24,19 +24,19 @@ from sandbox.tour import capacity, described
 
 HELP = f"""\
   devices                  what the agent sees
-  topology [tree]          how near devices are to each other, as a matrix or a tree
-  status                   how the agent is
+  topology [tree]          how close devices are to each other, as a matrix or a tree
+  status                   the state of the agent
   holds [WORDS]            who has which device, and what is withheld (as 'ostler holds': release DEVICE ...)
-  health [WORDS]           how every device is (as 'ostler health': --faults, set DEVICE ..., clear DEVICE ...)
+  health [WORDS]           the health of every device (as 'ostler health': --faults, set DEVICE ..., clear DEVICE ...)
   capacity                 what the kubelet offers
   give RESOURCE COUNT ...  admit a pod that asks for devices; show what its container gets
-  end POD                  end a pod, its devices are free again
+  end POD                  end a pod, which frees its devices
   pods                     pods that hold devices
 {CLAIM_HELP}\
-  fail PART                a GPU falls off the bus, a NIC loses its link (by index, UUID, PCI address or interface)
-  unplug PART              it is taken out of the machine, a NIC with its virtual functions
-  take NIC                 a pod has its interface
-  heal PART                it is as it was
+  fail PART                let a GPU fall off the bus or a NIC lose its link (by index, UUID, PCI address or interface)
+  unplug PART              take it out of the machine, a NIC with its virtual functions
+  take NIC                 let a pod take its interface
+  heal PART                repair it
   restart-kubelet          restart the embedded kubelet
   kill-agent               kill -9 the agent and start it again
   log                      the end of the agent's log
@@ -131,7 +131,7 @@ class Prompt:
     async def run(self) -> None:
         """Ask, do, ask again."""
         commands = f"\n{HELP}" if self._verbose else " 'help' lists them, 'quit' ends.\n"
-        sys.stdout.write(f"\nThe node goes on running in {self._node.root}. Commands:{commands}")
+        sys.stdout.write(f"\nThe node keeps running in {self._node.root}. Commands:{commands}")
         reader = await _standard_input()
         while True:
             sys.stdout.write("ostler> ")
@@ -236,7 +236,7 @@ class Prompt:
     async def _change(self, happens: Callable[[RecordedHardware, HardwarePart], None], words: Sequence[str]) -> None:
         hardware = self._node.hardware
         if hardware is None:
-            tell("this machine's own hardware is not broken on purpose")
+            tell("the sandbox does not break this machine's own hardware")
             return
         happens(hardware, hardware.find(words[0]))
         tell(*(await self._node.agent.rescan()).changes)

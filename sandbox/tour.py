@@ -32,7 +32,7 @@ async def tour(node: SandboxNode) -> AsyncIterator[TourStep]:
     yield TourStep("devices", "The agent found these devices", devices)
     if len((await node.agent.topology()).places) > 1:
         drawn = await node.agent.command("topology", "-o", "matrix")
-        yield TourStep("topology", "This is how near they are to each other", drawn.splitlines())
+        yield TourStep("topology", "How close they are to each other", drawn.splitlines())
     resources = [MessageToDict(item, preserving_proto_field_name=True) for item in status.resources]
     yield TourStep("resources", "It registered these resources with the kubelet", resources)
     yield TourStep("capacity", "The kubelet now offers", capacity(node))
@@ -49,11 +49,9 @@ async def tour(node: SandboxNode) -> AsyncIterator[TourStep]:
 
 async def _plugin_tour(node: SandboxNode, given: list[PodResult]) -> AsyncIterator[TourStep]:
     """Pods with devices of the plugin door: allocation, refusal, failure."""
-    yield TourStep(
-        "allocations", "Pods asked for devices, and their containers get", [described(each) for each in given]
-    )
+    yield TourStep("allocations", "Pods asked for devices; their containers get", [described(each) for each in given])
     refused = await node.give(next(iter(given[0].asked)), 1000)
-    yield TourStep("refused", "A pod that asks for more than there is, is refused", described(refused))
+    yield TourStep("refused", "A pod that asks for more than is available is refused", described(refused))
     if node.hardware is not None:
         async for step in _failures(node, given):
             yield step
@@ -77,7 +75,7 @@ async def _pairs(node: SandboxNode) -> AsyncIterator[TourStep]:
         seen = [
             {**described(pod), "proximity": near.between(pod.devices[gpu][0], pod.devices[nic][0])} for pod in served
         ]
-        yield TourStep("pairs", "Pods asked for a GPU and a NIC, and get the NIC that is near their GPU", seen)
+        yield TourStep("pairs", "Pods asked for a GPU and a NIC, and get the NIC that is closest to their GPU", seen)
     for pod in served:
         await node.over(pod.pod)
 

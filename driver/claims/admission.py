@@ -31,7 +31,7 @@ from node.values import Value, value
 
 _UNKNOWN = "the kubelet has not reported yet which devices pods have through the plugin door, so these may be in use"
 _UNKNOWN_ADVICE = "'ostler holds' says what is missing; the kubelet asks again"
-_EVICTED = "the pod of this claim is evicted, so that its controller makes one that is scheduled anew"
+_EVICTED = "the pod of this claim is evicted, so that its controller creates one that is scheduled again"
 _NOT_EVICTED = (
     "if the API server drops device taints, it waits until the other pod ends; delete it to have it scheduled elsewhere"
 )
@@ -82,10 +82,10 @@ def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> AdmissionRefusal:
         return AdmissionRefusal(str(error), _advice_on_pod(error), lost=lost, cause=error)
     by = error.by
     if by.state is HoldState.PENDING_RELEASE:
-        advice = f"it is free when no process uses it any more; 'ostler holds release {by.device}' ends the wait"
+        advice = f"it becomes free when no process uses it; 'ostler holds release {by.device}' ends the wait"
         return AdmissionRefusal(str(error), advice, cause=error)
     holder = by.owner if by.door is Door.DRA else ""
-    return AdmissionRefusal(str(error), "it is free when that claim is released", holder, cause=error)
+    return AdmissionRefusal(str(error), "it becomes free when that claim is released", holder, cause=error)
 
 
 def _advice_on_pod(error: HeldError) -> str:

@@ -195,7 +195,7 @@ class ClaimStatusWriter:
                 return
             await asyncio.sleep(delay * (1 + self._random()) / 2)
             delay = min(2 * delay, LONGEST_DELAY)
-        log.warning("the claim's status is given up", extra={"claim": str(claim), "reason": self.problem})
+        log.warning("gave up writing the claim's status", extra={"claim": str(claim), "reason": self.problem})
 
     async def _attempt(self, claim: ClaimReference, report: ClaimReport) -> None:
         found = await self._api.claim(claim.namespace, claim.name)
@@ -229,7 +229,7 @@ class ClaimStatusWriter:
         if problem == self.problem:
             return
         self.problem = problem
-        log.warning("the claim's status cannot be written", extra={"claim": str(claim), "reason": problem})
+        log.warning("cannot write the claim's status", extra={"claim": str(claim), "reason": problem})
         if event:
             self._events.emit(EventType.WARNING, "ClaimStatusRefused", problem)
 

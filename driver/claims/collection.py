@@ -125,7 +125,7 @@ class Collector:
             self._told = known.fault
             fix = "check the setting of the kubelet's root"
             self._book.tell(
-                "KubeletClaimsUnknown", f"cannot find claims that no pod has any more: {known.fault}; {fix}"
+                "KubeletClaimsUnknown", f"cannot find claims that no pod uses any more: {known.fault}; {fix}"
             )
         return known
 
@@ -144,7 +144,7 @@ class Collector:
             if self._book.records.get(claim.uid) is not record or not self._unknown(record, known):
                 return False
             await self._book.release(claim)
-        log.info("claim released: no pod has it any more", extra={"claim": str(claim), "uid": claim.uid})
+        log.info("claim released: no pod uses it any more", extra={"claim": str(claim), "uid": claim.uid})
         return True
 
     async def _given(self, claim: ClaimReference) -> bool:
@@ -200,7 +200,9 @@ class Collector:
             try:
                 await self._claims.prepare(record.claim)
             except Unavailable as error:
-                log.info("claim is prepared again later", extra={"claim": str(record.claim), "reason": str(error)})
+                log.info(
+                    "the claim will be prepared again later", extra={"claim": str(record.claim), "reason": str(error)}
+                )
             except ClaimError as error:
                 # The kubelet will ask again or release it; its devices stay taken until then.
                 self._to_rebuild.discard(uid)
@@ -229,7 +231,9 @@ class Collector:
                 try:
                     await self._book.renew(record)
                 except Unavailable as error:
-                    log.warning("a lost CDI file stays lost", extra={"claim": str(record.claim), "reason": str(error)})
+                    log.warning(
+                        "cannot rebuild a lost CDI file", extra={"claim": str(record.claim), "reason": str(error)}
+                    )
 
     async def _unmake_leftovers(self) -> None:
         """Remove partitions of claims that are released; one that is in use stays until the next look."""
@@ -254,14 +258,14 @@ class Collector:
 
 
 def _later(record: ClaimRecord, error: ClaimError) -> None:
-    log.info("a claim is looked at later", extra={"claim": str(record.claim), "reason": str(error)})
+    log.info("the claim will be checked again later", extra={"claim": str(record.claim), "reason": str(error)})
 
 
 def _unseen(known: KubeletClaims) -> str:
     why = known.fault or "only an old version of the kubelet's file is visible here"
     fix = "restart this agent's container" if known.stale else "fix that"
     return (
-        "no pod has it according to the API server: the kubelet has not released it, and its own record cannot be "
+        "according to the API server no pod uses it, but the kubelet has not released it, and its record cannot be "
         f"read: {why}; {fix}"
     )
 

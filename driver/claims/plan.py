@@ -147,7 +147,7 @@ def device_of_entry(uid: str, entry: str) -> tuple[str, str] | None:
 def _offered(device: AllocatedDevice, view: DoorView, pool: str, had: Collection[str]) -> DraDevice:
     place = f"request {device.request}: device {device.device}"
     if device.pool != pool:
-        raise ClaimError(f"{place} is of pool {device.pool}, this node's pool is {pool}")
+        raise ClaimError(f"{place} belongs to pool {device.pool}, but this node's pool is {pool}")
     offered = view.device_for(device.device, looking=device.admin_access)
     if offered is None:
         raise ClaimError(f"{place} is not offered on this node; 'ostler slices' lists what is")

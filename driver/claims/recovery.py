@@ -116,7 +116,7 @@ def _described(uid: str, spec: str) -> tuple[RecordedDevice, ...]:
 def _note(uid: str, reason: str, record: ClaimRecord | None, known: KubeletClaims) -> str:
     if record is not None:
         devices = ", ".join(device.device for device in record.devices)
-        return f"claim {uid}: {reason}; its devices stay taken as others know them: {devices}"
+        return f"claim {uid}: {reason}; its devices stay taken, as other sources name them: {devices}"
     if known.lacks(uid):
         return f"claim {uid}: {reason}; the kubelet does not know the claim, so nothing is held for it"
     return f"claim {uid}: {reason}; its devices are unknown until the kubelet asks for it again ({known.fault})"
@@ -161,7 +161,7 @@ def _read(book: ClaimBook) -> _Found:
         book.store.sweep_unfinished()
         stored = book.store.load()
     except FileError as error:
-        stored, fault = StoredClaims({}, {}), f"{error}; claims are taken from the kubelet's own file"
+        stored, fault = StoredClaims({}, {}), f"{error}; the agent takes the claims from the kubelet's own file"
     return _Found(stored, {uid: book.specs.text(uid) for uid in book.specs.uids()}, fault)
 
 

@@ -195,8 +195,8 @@ class ClaimService:
 
     async def _prepare(self, claim: ClaimReference, began: int) -> tuple[PreparedDevice, ...]:
         check_reference(claim)
-        await self._ready(self._recovered, "the claims of this node are still being read")
-        await self._ready(self._viewed, "the devices of this node are still being looked for")
+        await self._ready(self._recovered, "the agent is still reading the claims of this node")
+        await self._ready(self._viewed, "the agent is still finding the devices of this node")
         return await self._preparation.prepare(claim, began)
 
     async def _unprepare(self, claim: ClaimReference) -> None:
@@ -204,7 +204,7 @@ class ClaimService:
         self._book.tombstones.add(claim.uid)
         self.settled(claim.uid)
         self._book.wake()
-        await self._ready(self._recovered, "the claims of this node are still being read")
+        await self._ready(self._recovered, "the agent is still reading the claims of this node")
         async with self._book.locks.of(claim.uid):
             await self._book.release(claim)
 

@@ -225,7 +225,7 @@ def _whole_only(gpu: Device, rule: Rule, instances: Iterable[Device]) -> str:
         )
     unknown = [each.name for each in instances if shape_of(each, gpu) is None and _placed(each) is None]
     if unknown:
-        return f"its partitions are not offered: where its MIG instances {', '.join(unknown)} are is not known"
+        return f"its partitions are not offered: the placement of its MIG instances {', '.join(unknown)} is unknown"
     if len(totals(gpu).counters) > _MOST_COUNTERS:
         return f"its partitions are not offered: it has more than {_MOST_COUNTERS} memory slices and kinds of capacity"
     return ""

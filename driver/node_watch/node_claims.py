@@ -173,11 +173,11 @@ class ClaimNames:
             except Forbidden as error:
                 raise Unavailable(_refused(error)) from error
             except KubeError as error:
-                raise Unavailable(f"the claims of the cluster cannot be listed: {error}") from error
+                raise Unavailable(f"cannot list the claims of the cluster: {error}") from error
             except ClaimError as error:
                 if isinstance(error, Unavailable):
                     raise
-                raise Unavailable(f"an allocation cannot be read: {error}") from error
+                raise Unavailable(f"cannot read an allocation: {error}") from error
         return tuple(each for each in found if each.device in wanted)
 
     def _listed(self, api: ResourceApi) -> tuple[NamedDevice, ...]:

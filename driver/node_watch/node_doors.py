@@ -108,7 +108,7 @@ class NodeDoorsKeeper:
         self._look_every = look_every
         self._known, problem = load(state_dir)
         if problem:
-            self._warn(NOT_KEPT, f"the doors of this node are read from the API server anew: {problem}")
+            self._warn(NOT_KEPT, f"the agent reads the doors of this node from the API server again: {problem}")
         self._saved = self._known
         if not by_node:
             self._known = replace(self._known, words=NodeWords())
@@ -329,7 +329,10 @@ class NodeDoorsKeeper:
 
 
 _GATE: Final = "DRADeviceTaints"
-_FIX: Final = f"they are on since Kubernetes 1.36, and before with the feature gate {_GATE} of API server and scheduler"
+_FIX: Final = (
+    "they are on by default since Kubernetes 1.36, and before with "
+    f"the feature gate {_GATE} of API server and scheduler"
+)
 _TEXT: Final = 400
 _UNCOUNTED: Final = {
     None: "no partitions of GPUs are offered yet: the API server has not been asked whether it keeps counters",
@@ -370,7 +373,7 @@ def asked(api: DryRunApi, driver: str, node_name: str, server: str) -> TaintSupp
         return TaintSupport(Taints.UNKNOWN, _unknown(error), "")
     devices = object_at(stored, "spec").get("devices")
     if not isinstance(devices, list) or len(devices) != 1:
-        text = "the API server answers the dry run of a slice with something else; check its admission webhooks"
+        text = "the API server answers the dry run of a slice with a different object; check its admission webhooks"
         return TaintSupport(Taints.UNKNOWN, text, "")
     if _has_taint(devices[0]):
         return TaintSupport(Taints.KEPT, f"the API server ({server}) keeps device taints", server)
@@ -402,7 +405,7 @@ def _unknown(error: KubeError) -> str:
     if isinstance(error, Forbidden):
         fix = "give the agent's account the verb create on resourceslices of the API group resource.k8s.io"
         return f"{begin}: it refuses the dry run of a slice ({one_line(error.message, _TEXT)}); {fix}"
-    again = "; it is asked again" if isinstance(error, Unreachable) and not isinstance(error, Closed) else ""
+    again = "; the agent asks again" if isinstance(error, Unreachable) and not isinstance(error, Closed) else ""
     return f"{begin}: {one_line(str(error), _TEXT)}{again}"
 
 

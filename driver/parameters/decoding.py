@@ -58,7 +58,7 @@ def decode(config: AllocatedConfig) -> Config:
             raise _unknown(place, key, kind, names)
         if key in CLASS_ONLY and config.source is not ConfigSource.CLASS:
             raise ParameterError(
-                place, key, "a claim may not have it", "leave it out; an administrator writes it into a DeviceClass"
+                place, key, "a claim may not set it", "leave it out; an administrator writes it into a DeviceClass"
             )
         found[names[key]] = _channels(place, key, content) if key == "imexChannels" else _truth(place, key, content)
     made: Config = kind(**found)  # type: ignore[arg-type]  # each was checked against its field above
@@ -99,7 +99,7 @@ def _channels(place: str, key: str, content: Json) -> tuple[int, ...]:
             fix = f"write whole numbers from 0 to {MOST_CHANNELS - 1}"
             raise ParameterError(place, f"{key}[{index}]", f"{shown(item)} is not a channel number", fix)
         if item in channels:
-            raise ParameterError(place, f"{key}[{index}]", f"channel {item} is there twice", "write it once")
+            raise ParameterError(place, f"{key}[{index}]", f"channel {item} is listed twice", "write it once")
         channels.append(item)
     return tuple(channels)
 
@@ -227,7 +227,7 @@ def shown(content: Json) -> str:
     try:
         text = json.dumps(content)
     except RecursionError:
-        return "a value of too many levels"
+        return "a value that nests too deep"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 

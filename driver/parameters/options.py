@@ -157,8 +157,10 @@ def _check_rdma(device: Device, options: EditOptions, host: Host, place: str | N
             "door with a CNI plugin that moves RDMA devices (rdma-cni)"
         )
         if place is not None:
-            raise ParameterError(place, "rdma", f"{device.name}: {EXCLUSIVE}, and none is moved into a pod", fix)
-        raise ClaimError(f"device {device.name}: its rule gives RDMA; {EXCLUSIVE}, and none is moved into a pod; {fix}")
+            raise ParameterError(place, "rdma", f"{device.name}: {EXCLUSIVE}, and ostler moves none into a pod", fix)
+        raise ClaimError(
+            f"device {device.name}: its rule gives RDMA; {EXCLUSIVE}, and ostler moves none into a pod; {fix}"
+        )
     if place is None or device.attribute("inPod") is True:
         return
     files = [node.path for node in device.nodes_of(NodeRole.RDMA) if node.present]

@@ -72,7 +72,7 @@ class _Parameters:
     def unserved(self, field: str, content: Json, fix: str, why: str = "") -> UnservedParameter:
         """The error that nothing here serves the value."""
         because = f": {why}" if why else ""
-        return self.error(field, f"{shown(content)} is for {self._peer} and not served here{because}", fix)
+        return self.error(field, f"{shown(content)} is for {self._peer} and ostler does not support it{because}", fix)
 
     def each(self, content: JsonObject, fields: _Fields, path: str = "", *, skip: Collection[str] = ()) -> None:
         """Have every field of an object checked; null is as if it were absent."""

@@ -296,7 +296,7 @@ class SlicePublisher:
             self._shown.cover(ours)
         except FileError as error:
             self._again_at = self._monotonic() + self._backoff.delay()
-            self._tell(error, "remembering which devices claims may get")
+            self._tell(error, "saving which devices claims may get")
             return {name for name in names if name in published or self._shown.on_disk(name)}
         if self._again_at is not None:
             self._again_at = None

@@ -85,7 +85,7 @@ class AsyncResourceApi:
         done, _ = await asyncio.wait((work,), timeout=seconds)
         if not done:
             text = f"the API server has not answered within {seconds:g} s; check its load and the network"
-            raise Unavailable(f"{text}; it is asked again later")
+            raise Unavailable(f"{text}; the agent asks again later")
         if work.cancelled():
             raise Unavailable(_ENDING)
         return work.result()
@@ -125,7 +125,7 @@ def explained(error: KubeError, what: str, right: str) -> str:
             )
         group = "resource.k8s.io" if "resource" in right else '""'
         lacking = f"give the agent's account the verb {right} of the API group {group} by a ClusterRole"
-        return f"{what}: the API server refuses us ({error.message}); {lacking}"
+        return f"{what}: the API server refuses the agent ({error.message}); {lacking}"
     if isinstance(error, NotServed):
         return f"{what}: {error}"
     if isinstance(error, Closed):

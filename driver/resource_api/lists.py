@@ -103,7 +103,7 @@ def converted(body: JsonObject, version: str, kind: str, path: str) -> JsonObjec
     try:
         return cast("JsonObject", to_v1(named))
     except VersionError as error:
-        raise BadAnswer("GET", path, 200, "", one_line(f"the answer is no {kind} ({error})", 400)) from error
+        raise BadAnswer("GET", path, 200, "", one_line(f"the answer is not a {kind} ({error})", 400)) from error
 
 
 GROUP: Final = "resource.k8s.io"

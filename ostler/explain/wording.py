@@ -163,7 +163,7 @@ def _of_the_node(obstacle: Obstacle, depth: int) -> list[Line]:
             return [line(depth, f"the pod cannot run there: {reason}") for reason in obstacle.reasons]
         case kinds.NodeOutside():
             where = some(obstacle.nodes) if obstacle.nodes else "other nodes"
-            return [line(depth, f"claim {obstacle.claim} has its devices already, for {where}")]
+            return [line(depth, f"claim {obstacle.claim} already has its devices, for {where}")]
         case kinds.NoDevices():
             there = f" (drivers with devices elsewhere: {some(obstacle.drivers)})" if obstacle.drivers else ""
             return [

@@ -64,7 +64,7 @@ def _named(where: str, value: object) -> Iterator[tuple[str, Object]]:
         place = f"{where}[{index}]"
         name = _mapping(place, entry).get("name")
         if not isinstance(name, str):
-            raise ManifestError(f"{place}.name: must be a text, is {name!r}")
+            raise ManifestError(f"{place}.name: must be a string, is {name!r}")
         yield place, entry
 
 

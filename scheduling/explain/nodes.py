@@ -116,7 +116,7 @@ def _written(requirement: JsonObject) -> str:
     )
     listed = one_line(", ".join(values), _WORD)
     words = {"In": f"in ({listed})", "NotIn": f"not in ({listed})", "Gt": f"> {listed}", "Lt": f"< {listed}"}
-    words |= {"Exists": "to be there", "DoesNotExist": "not to be there"}
+    words |= {"Exists": "to exist", "DoesNotExist": "not to exist"}
     return f"{key} {words.get(operator, f'{operator} ({listed}), which is not an operator')}"
 
 

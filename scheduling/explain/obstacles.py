@@ -137,7 +137,7 @@ class NodeRefused(Obstacle, kind="node-refused"):
 
 
 class NodeOutside(Obstacle, kind="allocated-elsewhere"):
-    """A claim of the pod has its devices already, and they can be used on other nodes alone."""
+    """A claim of the pod already has its devices, and they can be used on other nodes alone."""
 
     claim: str
     nodes: tuple[str, ...]

@@ -81,7 +81,7 @@ def parse_questions(words: Sequence[str], namespace: str = "", default: str = "d
     if len(words) > 1 and all("/" in word for word in words):
         questions = [parse_question([word], namespace, default) for word in dict.fromkeys(words)]
         if len(questions) > MOST:
-            raise BadQuestion(f"{len(questions)} objects are asked about at once; ask about {MOST} at most")
+            raise BadQuestion(f"{len(questions)} objects in one question; ask about at most {MOST}")
         return tuple(questions)
     return (parse_question(words, namespace, default),)
 
@@ -101,7 +101,7 @@ def questions_about(state: State) -> tuple[Question, ...]:
         if chosen:
             names = ", ".join(name_of(one) for one in chosen[:5]) + (" ..." if len(chosen) > 5 else "")
             raise BadQuestion(
-                f"{state.origin}: {len(chosen)} {word} ({names}), and {MOST} at most are explained at once; say which, "
+                f"{state.origin}: {len(chosen)} {word} ({names}); at most {MOST} can be explained at once; name some, "
                 f"such as '{word[:-1]} {name_of(chosen[0])}'"
             )
     raise BadQuestion(f"{state.origin}: it has no pod, claim or claim template; {_FORMS}, or give its manifest with -f")
@@ -178,9 +178,7 @@ def _nothing(state: State, question: Question) -> str:
         {namespace_of(one) for kind in _kinds(question) for one in state.of(kind) if name_of(one) == question.name}
     )
     fix = (
-        f"it is in namespace {', '.join(elsewhere)}: give that with -n"
-        if elsewhere
-        else "check name and namespace (-n)"
+        f"it is in namespace {', '.join(elsewhere)}: pass it with -n" if elsewhere else "check name and namespace (-n)"
     )
     return f"{what} in {state.origin or 'what was read'}; {fix}"
 
@@ -274,10 +272,10 @@ class _Resolution:
                 f"the pod is held by its scheduling gates ({', '.join(gates)}); whoever set them must remove them"
             )
         if text_at(self._pod, "metadata", "deletionTimestamp"):
-            self._missing.append("the pod is being deleted; it will not be scheduled any more")
+            self._missing.append("the pod is being deleted; it will not be scheduled")
         scheduler = text_at(self._pod, "spec", "schedulerName") or DEFAULT_SCHEDULER
         if scheduler != DEFAULT_SCHEDULER:
-            self._notes.append(f"the pod is for the scheduler {scheduler}, which may decide by rules of its own")
+            self._notes.append(f"the pod uses the scheduler {scheduler}, which may follow other rules")
         if node := text_at(self._pod, "spec", "nodeName"):
             self._notes.append(f"the pod is on node {node}")
 

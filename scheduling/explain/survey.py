@@ -69,7 +69,7 @@ def survey(
     notes += _notes(state, subject, parameters)
     title, claims = title_of_subject(subject), tuple(title_of(claim) for claim in subject.to_allocate)
     if not subject.to_allocate and not subject.missing and (subject.pod is None or not subject.allocated):
-        settled = "has its devices already" if subject.allocated else "asks for no devices"
+        settled = "already has its devices" if subject.allocated else "asks for no devices"
         return Explanation(title, settled=settled, notes=tuple(notes))
     stops: list[Obstacle] = [Waiting(sentence) for sentence in subject.missing]
     try:
@@ -145,7 +145,7 @@ def _nodes(state: State, names: Sequence[str]) -> tuple[list[JsonObject], list[s
     by_name = {name_of(node): node for node in nodes}
     if unknown := [name for name in names if name not in by_name]:
         near = ", ".join(sorted(by_name)[:5]) or "none"
-        raise BadQuestion(f"there is no node {', '.join(unknown)}; there are: {near}")
+        raise BadQuestion(f"there is no node {', '.join(unknown)}; known nodes: {near}")
     return [by_name[name] for name in dict.fromkeys(names)], notes
 
 
@@ -163,7 +163,7 @@ def _notes(state: State, subject: ExplainSubject, parameters: ParameterCheck) ->
         devices = ", ".join(
             f"{each.get('device')} of {each.get('driver')}, pool {each.get('pool')}" for each in results
         )
-        found.append(f"claim {title_of(claim)} has its devices already: {devices or 'none were needed'}")
+        found.append(f"claim {title_of(claim)} already has its devices: {devices or 'none were needed'}")
         if not text_at(subject.pod, "spec", "nodeName"):
             found += waits_of(claim)
         found += parameters(state, claim, _given_of(claim))
@@ -215,7 +215,7 @@ def _missing_classes(state: State, subject: ExplainSubject, cluster: Cluster) ->
         if not name or name in cluster.classes:
             continue
         if state.lacks(Kind.CLASS) is not None:
-            yield Waiting(f"whether there is a DeviceClass {name}, and what it selects, could not be read")
+            yield Waiting(f"could not read whether DeviceClass {name} exists, and what it selects")
         else:
             yield class_missing(name, cluster)
 

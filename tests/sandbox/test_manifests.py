@@ -21,7 +21,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
         ("{kind: Pod, metadata: {name: a}, spec: {containers: 5}}", "spec.containers: must be a list, is 5"),
         (
             "{kind: Pod, metadata: {name: a}, spec: {containers: [{}]}}",
-            "spec.containers[0].name: must be a text, is None",
+            "spec.containers[0].name: must be a string, is None",
         ),
         (
             "{kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, resources: {limits: [1]}}]}}",

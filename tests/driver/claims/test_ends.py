@@ -14,10 +14,10 @@ from tests.waiting import eventually
 async def test_calls_before_the_devices_are_known_wait_and_then_say_so(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = node.service()
-    with pytest.raises(Unavailable, match="the claims of this node are still being read"):
+    with pytest.raises(Unavailable, match="the agent is still reading the claims of this node"):
         await service.unprepare(reference())
     await service.recover()
-    with pytest.raises(Unavailable, match="the devices of this node are still being looked for"):
+    with pytest.raises(Unavailable, match="the agent is still finding the devices of this node"):
         await service.prepare(reference())
     early = asyncio.create_task(service.prepare(reference()))
     await asyncio.sleep(0)

@@ -193,8 +193,8 @@ async def test_a_claim_that_was_asked_for_since_stays_until_the_next_container(
         assert await service.collect() == 0
     [told] = node.events.of("ClaimLeftBehind")
     assert told == (
-        f"claim default/claim-1 (uid-1) keeps {GPU0}, though no pod has it according to the API server: the "
-        "kubelet has not released it, and its own record cannot be read: only an old version of the kubelet's file is "
+        f"claim default/claim-1 (uid-1) keeps {GPU0}, though according to the API server no pod uses it, but "
+        "the kubelet has not released it, and its record cannot be read: only an old version of the kubelet's file is "
         "visible here; restart this agent's container"
     )
     with pytest.raises(Unavailable):

@@ -83,7 +83,7 @@ async def test_a_device_that_a_pod_has_is_refused_at_once_with_the_pod_and_when_
             await service.prepare(reference())
     assert str(caught.value) == (
         f"device {GPU0} is held through the plugin door by team/pod; {when}the pod of this claim is evicted, so that "
-        "its controller makes one that is scheduled anew; if the API server drops device taints, it waits until the "
+        "its controller creates one that is scheduled again; if the API server drops device taints, it waits until the "
         "other pod ends; delete it to have it scheduled elsewhere"
     )
     assert (service.contested() == {GPU0}) is (when == "")
@@ -126,7 +126,7 @@ async def test_a_device_that_goes_on_draining_is_refused_after_the_wait_with_wha
     service.ledger.take(pending_owner(GPU0), [draining(GPU0)])
     expected = (
         rf"device {GPU0} is pending release: process 7 \(python\) is left on it; "
-        "it is free when no process uses it any more; "
+        "it becomes free when no process uses it; "
         f"'ostler holds release {GPU0}' ends the wait"
     )
     with pytest.raises(Unavailable, match=expected):

@@ -117,7 +117,7 @@ async def test_a_damaged_record_costs_one_claim_and_is_rebuilt(node: Node, spoil
     assert {hold.device for hold in service.ledger.all} == {GPU0, GPU1}
     [told] = node.events.of("ClaimRecordUnusable")
     assert "uid-1.json is damaged" in told
-    assert f"its devices stay taken as others know them: {GPU0}" in told
+    assert f"its devices stay taken, as other sources name them: {GPU0}" in told
     assert await service.prepare(reference(2)) == second
     await service.collect()
     assert [record.state for record in service.records()] == [RecordState.COMPLETED] * 2

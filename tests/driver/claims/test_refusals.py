@@ -27,7 +27,10 @@ REPLACED = (
         (claim(1), r"status.allocation.devices.results has no device of driver ostler.dev"),
         (claim(1, result(GPU0), users=()), "is not reserved for any pod: status.reservedFor is empty"),
         (claim(1, result("gpu-9")), "request gpu: device gpu-9 is not offered on this node"),
-        (claim(1, result(GPU0, pool="n2")), f"request gpu: device {GPU0} is of pool n2, this node's pool is node-1"),
+        (
+            claim(1, result(GPU0, pool="n2")),
+            f"request gpu: device {GPU0} belongs to pool n2, but this node's pool is node-1",
+        ),
     ],
 )
 async def test_a_claim_that_cannot_be_prepared_says_why(node: Node, body: dict[str, object] | None, text: str) -> None:

@@ -128,7 +128,7 @@ async def test_a_record_that_cannot_be_removed_does_not_keep_the_device(
 
 async def test_release_waits_for_recovery_and_says_so(node: Node) -> None:
     service = node.service()
-    with pytest.raises(Unavailable, match="the claims of this node are still being read; the kubelet asks again"):
+    with pytest.raises(Unavailable, match="the agent is still reading the claims of this node; the kubelet asks again"):
         await service.unprepare(reference())
 
 

@@ -38,8 +38,8 @@ def test_a_server_whose_gate_is_off_drops_them() -> None:
         support = asked(api, DRIVER, NODE, "v1.35.0")
         assert support.taints is Taints.DROPPED
         assert support.text == (
-            "the API server (v1.35.0) drops device taints: they are on since Kubernetes 1.36, and before with the "
-            "feature gate DRADeviceTaints of API server and scheduler"
+            "the API server (v1.35.0) drops device taints: they are on by default since Kubernetes 1.36, "
+            "and before with the feature gate DRADeviceTaints of API server and scheduler"
         )
         api.close()
 
@@ -77,7 +77,7 @@ def test_a_server_that_is_away_is_asked_again() -> None:
         support = asked(api, DRIVER, NODE, "v1.36.0")
         assert support.taints is Taints.UNKNOWN
         assert support.text.startswith(f"{BEGIN}: POST /apis/")
-        assert support.text.endswith("; it is asked again")
+        assert support.text.endswith("; the agent asks again")
         api.close()
 
 
@@ -91,6 +91,6 @@ def test_an_answer_that_is_no_slice_is_none() -> None:
         support = asked(api, DRIVER, NODE, "v1.36.0")
         assert (support.taints, support.text) == (
             Taints.UNKNOWN,
-            "the API server answers the dry run of a slice with something else; check its admission webhooks",
+            "the API server answers the dry run of a slice with a different object; check its admission webhooks",
         )
         api.close()

@@ -99,7 +99,7 @@ async def test_without_the_right_to_list_claims_the_error_says_how_to_give_it(
 
 async def test_without_an_answer_nobody_knows(server: ApiServer, names: ClaimNames) -> None:
     server.faults.add("list", status=500, resource="resourceclaims", message="etcd")
-    with pytest.raises(Unavailable, match=r"the claims of the cluster cannot be listed: GET .*: 500 .*: etcd"):
+    with pytest.raises(Unavailable, match=r"cannot list the claims of the cluster: GET .*: 500 .*: etcd"):
         await names.claims_naming(["gpu-0"])
 
 
@@ -122,6 +122,6 @@ async def test_an_allocation_that_cannot_be_read_is_no_proof() -> None:
             return Source()
 
     api = AsyncResourceApi(lambda: Odd(client_of("http://127.0.0.1:1")))
-    with pytest.raises(Unavailable, match=r"an allocation cannot be read: claim n/c: .*results\[0\].request"):
+    with pytest.raises(Unavailable, match=r"cannot read an allocation: claim n/c: .*results\[0\].request"):
         await ClaimNames(api, DRIVER, NODE).claims_naming(["gpu-0"])
     api.close()

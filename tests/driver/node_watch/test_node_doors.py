@@ -286,7 +286,7 @@ async def test_a_record_that_cannot_be_read_or_written_is_told(
         reason, text = told.events[0]
         assert reason == NOT_KEPT
         assert text.startswith(
-            f"the doors of this node are read from the API server anew: {tmp_path / NAME} is damaged"
+            f"the agent reads the doors of this node from the API server again: {tmp_path / NAME} is damaged"
         )
     told = Told()
     async with keeping(api, tmp_path / "none", told) as keeper:

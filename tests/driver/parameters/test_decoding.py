@@ -56,9 +56,7 @@ def test_a_class_may_give_imex_channels() -> None:
 def test_a_claim_may_not_give_itself_more_than_its_devices(field: dict[str, Json]) -> None:
     (name,) = field
     fix = "leave it out; an administrator writes it into a DeviceClass"
-    assert (
-        problem(config("GpuConfig", ConfigSource.CLAIM, **field)) == f"{PLACE}.{name}: a claim may not have it; {fix}"
-    )
+    assert problem(config("GpuConfig", ConfigSource.CLAIM, **field)) == f"{PLACE}.{name}: a claim may not set it; {fix}"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +115,7 @@ def test_a_mistake_is_named_with_place_value_and_fix(parameters: Json, text: str
         ([0, -1], "imexChannels[1]: -1 is not a channel number; write whole numbers from 0 to 2047"),
         ([True], "imexChannels[0]: true is not a channel number; write whole numbers from 0 to 2047"),
         ([0.5], "imexChannels[0]: 0.5 is not a channel number; write whole numbers from 0 to 2047"),
-        ([3, 3], "imexChannels[1]: channel 3 is there twice; write it once"),
+        ([3, 3], "imexChannels[1]: channel 3 is listed twice; write it once"),
     ],
 )
 def test_a_bad_channel_is_named(channels: Json, text: str) -> None:

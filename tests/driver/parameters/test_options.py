@@ -174,7 +174,8 @@ FIX = (
     "CNI plugin that moves RDMA devices (rdma-cni)"
 )
 EXCLUSIVE = (
-    "RDMA devices of this node are bound to network namespaces (exclusive mode), and none is moved into a pod; " + FIX
+    "RDMA devices of this node are bound to network namespaces (exclusive mode), and ostler moves none into a pod; "
+    + FIX
 )
 
 

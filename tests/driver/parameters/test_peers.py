@@ -39,7 +39,7 @@ def sharing(**fields: Json) -> JsonObject:
 
 def unserved(field: str, value: str, peer: Peer, fix: str, why: str = "") -> str:
     because = f": {why}" if why else ""
-    return f".{field}: {value} is for {peer} and not served here{because}; {fix}"
+    return f".{field}: {value} is for {peer} and ostler does not support it{because}; {fix}"
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_what_cannot_be_remembered_is_not_published_until_it_can(rig: Rig) -> No
     rig.publish(offered(0), offered(1))
     until(lambda: rig.told.reasons == ["SlicesNotPublished"])
     text = rig.told.events[0][2]
-    assert text.startswith("remembering which devices claims may get: ")
+    assert text.startswith("saving which devices claims may get: ")
     assert text.endswith("dra-door.json cannot be written: No such file or directory")
     until(lambda: len(rig.controller.given) == 2)
     assert rig.controller.given[1] == ((name(0),),)

@@ -238,7 +238,7 @@ def test_an_object_of_another_kind_is_a_bad_answer(words: Scripted) -> None:
     server = Upgrading(words, "v1")
     pod = Answer.of({"apiVersion": "v1", "kind": "Pod"})
     words.respond = lambda asked: pod if "resourceclaims" in asked.path else server.answer(asked)
-    with pytest.raises(BadAnswer, match="the answer is no ResourceClaim"):
+    with pytest.raises(BadAnswer, match="the answer is not a ResourceClaim"):
         ResourceApi(client_of(words.url)).claim("team", "c")
 
 

@@ -116,7 +116,7 @@ TEXTS: dict[str, tuple[Answer, list[str]]] = {
     "right": (
         refused(403, "Forbidden", NO_RIGHT),
         [
-            f"{CLAIM}: the API server refuses us ({NO_RIGHT}); give the agent's account the verb get on ",
+            f"{CLAIM}: the API server refuses the agent ({NO_RIGHT}); give the agent's account the verb get on ",
             "resourceclaims of the API group resource.k8s.io by a ClusterRole",
         ],
     ),
@@ -182,7 +182,7 @@ async def test_a_call_does_not_last_longer_than_its_patience(words: Scripted) ->
     with pytest.raises(Unavailable) as caught:
         await api.claim("team", "c")
     assert str(caught.value) == (
-        "the API server has not answered within 0.3 s; check its load and the network; it is asked again later"
+        "the API server has not answered within 0.3 s; check its load and the network; the agent asks again later"
     )
     api.close()
 

@@ -186,7 +186,7 @@ async def test_claim_that_went_while_the_agent_was_away_is_released_by_itself() 
             return not await box.claims()
 
         await eventually(is_forgotten, "forgotten")
-        assert "claim released: no pod has it any more" in box.said()
+        assert "claim released: no pod uses it any more" in box.said()
 
 
 async def test_thousand_devices_are_published_claimed_and_released(tmp_path: Path) -> None:

@@ -114,8 +114,8 @@ def test_the_prompt_takes_commands_until_quit() -> None:
     )  # fmt: skip
     out, _ = sandbox("--node", "l4-2", typed=typed + "\n")
     assert "== The agent found these devices" in out
-    assert "== This is how near they are to each other" in out
-    assert "== A pod that asks for more than there is, is refused" in out
+    assert "== How close they are to each other" in out
+    assert "== A pod that asks for more than is available is refused" in out
     assert "pod-4: 1 nvidia.com/gpu: GPU-" in out
     assert "no GPU or NIC '99' on this node; known: 0, 1, eno8303, eno8403" in out
     assert out.count("usage: give RESOURCE COUNT") == 2
@@ -191,5 +191,5 @@ def test_the_prompt_reads_a_file_and_ends_with_it(name: str, run_dir: Path) -> N
     """/dev/null too; neither can be waited on. That it ends well, with a prompt, holds for every session."""
     read = session(name, run_dir)
     assert SESSIONS[name].by_file
-    assert "\nThe node goes on running in /tmp/ostler-" in read.story
+    assert "\nThe node keeps running in /tmp/ostler-" in read.story
     assert ("phase: Running" in "".join(map(read.said, read.scenes))) is (name == "verbose")

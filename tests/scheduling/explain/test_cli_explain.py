@@ -175,7 +175,7 @@ def test_a_terminal_gets_colours_and_its_own_width(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[list[str], str]] = {
     "kind": (["service/x", "--from", "FILE"], "'service' is not a kind that waits for devices"),
     "name": (["claim/none", "--from", "FILE"], "there is no claim default/none"),
-    "node": (["claim/train", "-n", "team", "--from", "FILE", "--node", "x"], "there is no node x; there are: node-a"),
+    "node": (["claim/train", "-n", "team", "--from", "FILE", "--node", "x"], "there is no node x; known nodes: node-a"),
     "file": (["claim/train", "--from", "FOLDER/none.yaml"], "cannot be read (No such file or directory)"),
     "kubeconfig": (["claim/train", "--kubeconfig", "FOLDER/none"], "FOLDER/none"),
     "nothing": (["--kubeconfig", "KUBECONFIG"], "nothing to explain: give 'pod NAME', 'claim NAME'"),

@@ -102,7 +102,7 @@ WORDS: list[tuple[Obstacle, str]] = [
     (AllNeedsPools(("gpu",)), 'request "gpu" wants all devices, so every pool of a node must be usable\n'),
     (Waiting("claim gpu does not exist; create it"), "claim gpu does not exist; create it\n"),
     (NodeRefused(("the node is cordoned",)), "the pod cannot run there: the node is cordoned\n"),
-    (NodeOutside("team/gpu", ("node-b",)), "claim team/gpu has its devices already, for node-b\n"),
+    (NodeOutside("team/gpu", ("node-b",)), "claim team/gpu already has its devices, for node-b\n"),
     (
         NoDevices(("gpu.example.com",)),
         "no ResourceSlice offers devices here (drivers with devices elsewhere: gpu.example.com)\n"
@@ -332,8 +332,8 @@ def test_answers_without_nodes_say_why() -> None:
     )
     stopped = Explanation("claim a/b", stops=(ClassMissing("x"),))
     assert draw(stopped, width=None, colour=False).startswith("claim a/b cannot be scheduled on any node\n")
-    done = Explanation("claim a/b", settled="has its devices already")
-    assert draw(done, width=None, colour=False) == "claim a/b has its devices already\n"
+    done = Explanation("claim a/b", settled="already has its devices")
+    assert draw(done, width=None, colour=False) == "claim a/b already has its devices\n"
 
 
 @pytest.mark.parametrize(

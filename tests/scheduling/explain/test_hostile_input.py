@@ -180,7 +180,7 @@ def test_no_object_makes_a_traceback_or_steers_the_terminal(path: Path, objects:
 def test_names_in_errors_cannot_steer_the_terminal(tmp_path: Path) -> None:
     source = write(tmp_path, node("\x1b[31mred\x9b"), GPU_CLASS, claim(request()))
     code, printed = outcome(["explain", "claim/train", "-n", "team", "--from", source, "--node", "b\x1b]0;x\x07"])
-    assert (code, printed) == (2, "ostler: there is no node b\\x1b]0;x\\x07; there are: \\x1b[31mred\\x9b\n")
+    assert (code, printed) == (2, "ostler: there is no node b\\x1b]0;x\\x07; known nodes: \\x1b[31mred\\x9b\n")
 
 
 def test_values_in_json_cannot_steer_the_terminal_and_stay_what_they_are(tmp_path: Path) -> None:

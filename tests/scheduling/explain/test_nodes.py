@@ -69,8 +69,7 @@ def test_one_term_is_enough_and_else_each_says_what_it_lacks() -> None:
     assert hindrances(wanting(one, term(expression("zone", "In", "b"))), on) == ()
     (text,) = texts(wanting(one, other), on)
     assert text == (
-        "required node affinity: wants zone in (a, c), the node has zone=b, "
-        "or wants gpu to be there, the node has no gpu"
+        "required node affinity: wants zone in (a, c), the node has zone=b, or wants gpu to exist, the node has no gpu"
     )
 
 

@@ -19,7 +19,7 @@ CLASS = thing("DeviceClass", OURS, {"selectors": [{"cel": {"expression": f'devic
 GPU = device("gpu-0", more={"attributes": {"gpu.nvidia.com/uuid": {"string": "GPU-1"}}})
 NIC = device("nic-0", more={"attributes": {"dra.net/numaNode": {"int": 0}}})
 MPS = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS"}}
-TEXT = '.opaque.parameters.sharing.strategy: "MPS" is for gpu.nvidia.com and not served here'
+TEXT = '.opaque.parameters.sharing.strategy: "MPS" is for gpu.nvidia.com and ostler does not support it'
 
 
 def config(parameters: Any, *requests: str, driver: str = "gpu.nvidia.com") -> dict[str, Any]:

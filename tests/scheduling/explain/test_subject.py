@@ -93,8 +93,8 @@ def test_of_a_file_with_several_pods_all_are_meant_up_to_a_bound() -> None:
     with pytest.raises(BadQuestion) as caught:
         questions_about(State("a.yaml", pods=tuple(pods)))
     assert str(caught.value) == (
-        "a.yaml: 21 pods (p-0, p-1, p-2, p-3, p-4 ...), and 20 at most are explained at once; "
-        "say which, such as 'pod p-0'"
+        "a.yaml: 21 pods (p-0, p-1, p-2, p-3, p-4 ...); at most 20 can be explained at once; "
+        "name some, such as 'pod p-0'"
     )
     with pytest.raises(BadQuestion, match=r"a\.yaml: it has no pod, claim or claim template"):
         questions_about(State("a.yaml"))
@@ -111,7 +111,7 @@ def test_several_objects_and_workloads_can_be_asked_about() -> None:
     assert parse_questions(["pod", "train"], "team") == (POD,)
     assert parse_questions(["statefulset", "db"], "team")[0].workload == "StatefulSet"
     assert len(parse_questions(["pod/a", "pod/a"])) == 1
-    with pytest.raises(BadQuestion, match="21 objects are asked about at once; ask about 20 at most"):
+    with pytest.raises(BadQuestion, match="21 objects in one question; ask about at most 20"):
         parse_questions([f"pod/p-{number}" for number in range(MOST + 1)])
     with pytest.raises(BadQuestion, match="'job' without a name"):
         parse_questions(["job"])
@@ -237,7 +237,7 @@ def test_what_keeps_a_pod_or_claim_apart_from_devices_is_said() -> None:
     subject = asked(State(pods=(held,)))
     assert missing(subject) == "the pod is held by its scheduling gates (quota); whoever set them must remove them"
     assert subject.notes == (
-        "the pod is for the scheduler other, which may decide by rules of its own",
+        "the pod uses the scheduler other, which may follow other rules",
         "the pod is on node n",
     )
     going = claim("gpu", deletionTimestamp="2026-01-01T00:00:00Z")
@@ -260,7 +260,7 @@ def test_a_pod_without_claims_is_said_to_have_none() -> None:
 def test_nothing_of_that_name_says_where_there_is_one() -> None:
     state = State("the cluster", pods=(pod("train", "other"),))
     with pytest.raises(
-        BadQuestion, match="there is no pod team/train in the cluster; it is in namespace other: give that"
+        BadQuestion, match="there is no pod team/train in the cluster; it is in namespace other: pass it"
     ):
         asked(state)
     with pytest.raises(BadQuestion, match="there is neither a pod nor a claim team/x in the cluster; check name and"):

@@ -33,7 +33,7 @@ def told(state: State) -> str:
 
 def test_a_class_that_may_not_be_read_is_not_said_to_be_missing() -> None:
     text = told(State(missing=(MissingKind(Kind.CLASS, "device classes may not be listed", "grant list"),)))
-    assert "whether there is a DeviceClass gpu, and what it selects, could not be read" in text
+    assert "could not read whether DeviceClass gpu exists, and what it selects" in text
     assert "device classes may not be listed; grant list" in text
     assert "there is no DeviceClass" not in text
 
@@ -61,7 +61,7 @@ def notes(answers: Answers, claim: dict[str, Any], **spec: Any) -> list[str]:
 def test_conditions_that_are_not_true_yet_are_told_with_who_sets_them(answers: Answers) -> None:
     waiting = {"type": "ready", "status": "False", "reason": "Cabling", "message": "port 7"}
     assert notes(answers, bound({"type": "attached", "status": "True"}, waiting)) == [
-        "note: claim team/train has its devices already: gpu-0 of gpu.example.com, pool node-a",
+        "note: claim team/train already has its devices: gpu-0 of gpu.example.com, pool node-a",
         (
             "note: the pod waits until gpu-0 of gpu.example.com has the condition ready (Cabling: port 7); its "
             "driver's controller sets it in the claim's status.devices"
