@@ -115,11 +115,12 @@ class OfferContext(Value):
         return tuple(found)
 
     def left(self, device: Device, whole: Amounts) -> Mapping[str, int]:
-        """What the shares of the device leave of it, by name; nothing where it is held as a whole or in parts."""
-        holds = [hold for hold in self.holds.get(device.name, ()) if not hold.admin]
-        if any(hold.device != device.name or not hold.share for hold in holds if not _is_pending(hold)):
+        """What the shares of the device leave of it, by name; nothing where anybody has all of it or a part."""
+        wanted = replace(_wanted(device, Door.PLUGIN, None), share="*", amounts=whole, whole=whole)
+        around = [hold for hold in self._around(wanted) if not hold.admin]
+        if any(excludes(hold, wanted) for hold in around):
             return dict.fromkeys((name for name, _ in whole), 0)
-        return left_of(whole, [hold.amounts for hold in holds if hold.share])
+        return left_of(whole, [hold.amounts for hold in around if hold.device == device.name and hold.share])
 
     def _around(self, wanted: Hold) -> list[Hold]:
         """The holds of what a hold is of, is within, or shares a whole with."""

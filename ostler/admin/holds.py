@@ -15,6 +15,7 @@ from node.ledger.ledger import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.offer import Cause, Offer, OfferedDevice
 from node.rules import Door, Rule, rule_for
+from ostler.admin.messages import amounts_message, shared_device
 from ostler.agent.publisher import Publisher
 from ostler.metrics.figures import HoldsFigures
 from protos.agent.v1alpha1 import agent_pb2
@@ -66,6 +67,11 @@ class HoldsView:
         self._publisher = publisher
         self._second = second
         self._rules = rules
+
+    @property
+    def context(self) -> OfferContext:
+        """Everything that the shown offers were decided by."""
+        return self._publisher.context
 
     def report(self) -> agent_pb2.ListHoldsResponse:
         """Which device is held by whom, what is withheld because of it, and what is not known."""
@@ -139,6 +145,9 @@ def holds_report(
         if rule is not None:
             message.doors = rule.door.value
             message.withheld.extend(_withheld(device, rule, context, shown, leaving.get(device.name, "")))
+            shared = shared_device(device, rule, context)
+            if shared is not None:
+                report.shared.append(shared)
         if message.holds or message.withheld or message.losers:
             report.devices.append(message)
     # Held, and forgotten by the inventory: gone for long.
@@ -163,6 +172,7 @@ def _hold(hold: Hold) -> agent_pb2.Hold:
         state=hold.state.value,
         share=hold.share,
         admin=hold.admin,
+        amounts=amounts_message(hold.amounts),
     )
 
 

@@ -8,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from node.inventory.model import Device, DeviceKind, Snapshot, SourceStatus, Version
+from node.ledger.ledger import HoldState
+from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
-from node.rules import Door, Doors
+from node.rules import Door, Doors, Rule
+from node.sharing import Amounts, room_for
 from node.topology.model import Cell, CellLevel, Place, Topology
 from protos.agent.v1alpha1 import agent_pb2
 
 
-def devices_message(snapshot: Snapshot, offer: Offer, second: Offer = Offer()) -> agent_pb2.ListDevicesResponse:  # noqa: B008 - frozen
+def devices_message(
+    snapshot: Snapshot,
+    offer: Offer,
+    second: Offer = Offer(),  # noqa: B008 - frozen
+    context: OfferContext = NOTHING_HELD,
+) -> agent_pb2.ListDevicesResponse:
     """Every device of the snapshot with what the doors' offers say of it: the plugin door's, and the DRA door's."""
     message = agent_pb2.ListDevicesResponse(
         generation=snapshot.generation, sources=[source_message(source) for source in snapshot.sources]
@@ -36,11 +44,37 @@ def devices_message(snapshot: Snapshot, offer: Offer, second: Offer = Offer()) -
             entry.door, entry.resource = resource.rule.door.value, resource.resource
             entry.offered_id = item.device_id if resource.rule.door.has(Door.PLUGIN) else device.name
             entry.offered_as, entry.offer_reason = _word(item), item.reason
+            shared = shared_device(device, resource.rule, context)
+            if shared is not None:
+                entry.shares, entry.shares_free = shared.shares, shared.free
             if resource.rule.door is Doors.BOTH:
                 entry.claims_as = "" if at_claims is None else _word(at_claims[1])
                 entry.claims_reason = apart.get(device.name, "") if at_claims is None else at_claims[1].reason
         message.devices.append(entry)
     return message
+
+
+def shared_device(device: Device, rule: Rule, context: OfferContext) -> agent_pb2.SharedDevice | None:
+    """How the rule shares the device and what is left of it; None for a device that is not shared."""
+    shared = rule.shared(device)
+    if shared is None:
+        return None
+    left = context.left(device, shared.whole)
+    own = [hold for hold in context.holds.get(device.name, ()) if hold.device == device.name and not hold.admin]
+    return agent_pb2.SharedDevice(
+        device=device.name,
+        resource=shared.resource,
+        shares=shared.replicas,
+        held=sum(bool(hold.share) and hold.state is not HoldState.PENDING_RELEASE for hold in own),
+        free=room_for(shared.amounts, left) if device.health.usable else 0,
+        whole=amounts_message(shared.whole),
+        left=amounts_message(tuple(left.items())),
+    )
+
+
+def amounts_message(amounts: Amounts) -> list[agent_pb2.Capacity]:
+    """Amounts of a share or a whole device."""
+    return [agent_pb2.Capacity(name=name, value=amount) for name, amount in amounts]
 
 
 def _shown(offer: Offer) -> dict[str, tuple[ResourceOffer, OfferedDevice]]:

@@ -22,6 +22,7 @@ from node.endpoint import Endpoint
 from node.events import EventType
 from node.health.keeper import InvalidRequest, NothingToClear
 from node.inventory.model import Snapshot, UnknownDevice
+from node.ledger.offer_context import NOTHING_HELD
 from node.offer import Offer
 from node.sockets import SocketError, make_private_directory
 from ostler.admin.health import HealthView
@@ -99,8 +100,9 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
         self, request: agent_pb2.ListDevicesRequest, context: Context
     ) -> agent_pb2.ListDevicesResponse:
         """Every device and where it is offered."""
-        dra = self._view.dra()
-        return devices_message(*self._view.devices(), Offer() if dra is None else dra.offer)
+        dra, holds = self._view.dra(), self._view.holds_view()
+        held = NOTHING_HELD if holds is None else holds.context
+        return devices_message(*self._view.devices(), Offer() if dra is None else dra.offer, held)
 
     async def GetTopology(
         self, request: agent_pb2.GetTopologyRequest, context: Context

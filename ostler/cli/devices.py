@@ -65,7 +65,7 @@ def _print_table(answer: agent_pb2.ListDevicesResponse) -> None:
     rows = []
     for device in answer.devices:
         numa = str(device.numa_node) if device.HasField("numa_node") else "-"
-        offered = f"{device.resource} ({_through(device)})" if device.resource else "-"
+        offered = f"{device.resource} ({_through(device)}{_shares(device)})" if device.resource else "-"
         rows.append((device.name, _described(device), numa, device.health.state, offered, _why(device)))
     if rows:
         print_table(("NAME", "WHAT IT IS", "NUMA", "HEALTH", "OFFERED AS", "WHY"), rows)
@@ -81,6 +81,10 @@ def _through(device: agent_pb2.Device) -> str:
     if device.door == Doors.BOTH:
         return f"{device.offered_as}, by claims {device.claims_as or 'not'}"
     return f"{device.offered_as}, by claims" if device.door == Doors.DRA else device.offered_as
+
+
+def _shares(device: agent_pb2.Device) -> str:
+    return f", {device.shares_free} of {device.shares} shares free" if device.shares else ""
 
 
 def _described(device: agent_pb2.Device) -> str:

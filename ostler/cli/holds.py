@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 
+from node.sharing import amount_words
 from ostler.cli.client import TIMEOUT, running_agent
 from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_socket, sendable
@@ -12,6 +14,7 @@ from ostler.cli.output import add_format, print_changes, print_message, print_ta
 from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
 
+SHARED_HEADER = ("SHARED DEVICE", "RESOURCE", "SHARES", "HELD", "FREE", "LEFT (OF)")
 HEADER = ("DEVICE", "DOOR", "HOLDER", "SINCE", "STATE", "WITHHELD FROM", "WHY", "WAITS FOR")
 
 
@@ -51,21 +54,27 @@ def _list(arguments: argparse.Namespace, name: str | None) -> int:
     with running_agent(arguments.socket) as agent:
         answer = agent.ListHolds(agent_pb2.ListHoldsRequest(), timeout=TIMEOUT)
     chosen = [device for device in answer.devices if name is None or device.device == name]
-    if name is not None and not chosen:
+    shared = [device for device in answer.shared if name is None or device.device == name]
+    if name is not None and not chosen and not shared:
         raise CommandFailed(f"device {name} is neither held nor withheld from a door because of a hold")
     if arguments.output == "table":
-        _print_text(chosen, answer.status)
+        print_holds(chosen, shared, answer.status)
     else:
-        found = agent_pb2.ListHoldsResponse(devices=chosen, status=answer.status)
+        found = agent_pb2.ListHoldsResponse(devices=chosen, status=answer.status, shared=shared)
         print_message(found, arguments.output)
     return 0
 
 
-def _print_text(devices: list[agent_pb2.DeviceHolds], status: agent_pb2.HoldsStatus) -> None:
+def print_holds(
+    devices: list[agent_pb2.DeviceHolds], shared: list[agent_pb2.SharedDevice], status: agent_pb2.HoldsStatus
+) -> None:
+    """Print holds, what is left of shared devices, and what is not known, as tables and sentences."""
     if devices:
         print_table(HEADER, [row for device in devices for row in _rows(device)])
     else:
         sys.stdout.write("no device is held, and none is withheld from a door because of a hold\n")
+    if shared:
+        print_table(SHARED_HEADER, [_shared_row(each) for each in shared])
     for device in devices:
         if device.losers:
             names = ", ".join(plain(each) for each in device.losers)
@@ -88,9 +97,19 @@ def _rows(device: agent_pb2.DeviceHolds) -> list[tuple[str, ...]]:
 def _held(hold: agent_pb2.Hold | None) -> tuple[str, ...]:
     if hold is None:
         return ("-", "-", "-", "-")
-    holder = f"{hold.holder} (share {hold.share})" if hold.share else hold.holder
+    amounts = f": {_words(hold.amounts)}" if hold.amounts else ""
+    holder = f"{hold.holder} (share {hold.share}{amounts})" if hold.share else hold.holder
     state = f"{hold.state}, admin" if hold.admin else hold.state
     return (hold.door or "-", holder or hold.owner or "-", time_text(hold.since), state)
+
+
+def _shared_row(shared: agent_pb2.SharedDevice) -> tuple[str, ...]:
+    numbers = (str(shared.shares), str(shared.held), str(shared.free))
+    return (shared.device, shared.resource, *numbers, f"{_words(shared.left)} ({_words(shared.whole)})")
+
+
+def _words(amounts: Iterable[agent_pb2.Capacity]) -> str:
+    return amount_words(tuple((each.name, each.value) for each in amounts))
 
 
 def _withheld(withheld: agent_pb2.Withholding | None) -> tuple[str, ...]:

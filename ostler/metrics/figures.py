@@ -266,6 +266,30 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
         ("door", "state"),
         [((door, state.value), found[door, state.value]) for door, states in _STATES.items() for state in states],
     )
+    shared = figures.report.shared
+    yield Gauge(
+        "ostler_shared_device_shares",
+        "Shares of a device that a rule shares, through both doors: held, and how many more can be given out (free).",
+        ("device", "resource", "state"),
+        [
+            sample
+            for each in shared
+            for sample in (
+                ((each.device, each.resource, "held"), each.held),
+                ((each.device, each.resource, "free"), each.free),
+            )
+        ],
+    )
+    yield Gauge(
+        "ostler_shared_device_left_ratio",
+        "What the shares of a device leave of its compute and memory: 1 for all of it.",
+        ("device", "resource", "capacity"),
+        [
+            ((each.device, each.resource, left.name), left.value / whole.value)
+            for each in shared
+            for left, whole in zip(each.left, each.whole, strict=True)
+        ],
+    )
     yield _one(
         "ostler_moving_devices",
         "Devices that a rule moves to another door, where they are not given out yet.",

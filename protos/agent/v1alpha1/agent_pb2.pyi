@@ -119,7 +119,7 @@ class ListDevicesResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason", "host_use", "location", "door", "claims_as", "claims_reason")
+    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason", "host_use", "location", "door", "claims_as", "claims_reason", "shares", "shares_free")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     VENDOR_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +140,8 @@ class Device(_message.Message):
     DOOR_FIELD_NUMBER: _ClassVar[int]
     CLAIMS_AS_FIELD_NUMBER: _ClassVar[int]
     CLAIMS_REASON_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FREE_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: str
     vendor: str
@@ -160,7 +162,9 @@ class Device(_message.Message):
     door: str
     claims_as: str
     claims_reason: str
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ..., host_use: _Optional[str] = ..., location: _Optional[str] = ..., door: _Optional[str] = ..., claims_as: _Optional[str] = ..., claims_reason: _Optional[str] = ...) -> None: ...
+    shares: int
+    shares_free: int
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ..., host_use: _Optional[str] = ..., location: _Optional[str] = ..., door: _Optional[str] = ..., claims_as: _Optional[str] = ..., claims_reason: _Optional[str] = ..., shares: _Optional[int] = ..., shares_free: _Optional[int] = ...) -> None: ...
 
 class Health(_message.Message):
     __slots__ = ("state", "reason", "since", "recovery")
@@ -417,12 +421,14 @@ class ListHoldsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListHoldsResponse(_message.Message):
-    __slots__ = ("devices", "status")
+    __slots__ = ("devices", "status", "shared")
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     devices: _containers.RepeatedCompositeFieldContainer[DeviceHolds]
     status: HoldsStatus
-    def __init__(self, devices: _Optional[_Iterable[_Union[DeviceHolds, _Mapping]]] = ..., status: _Optional[_Union[HoldsStatus, _Mapping]] = ...) -> None: ...
+    shared: _containers.RepeatedCompositeFieldContainer[SharedDevice]
+    def __init__(self, devices: _Optional[_Iterable[_Union[DeviceHolds, _Mapping]]] = ..., status: _Optional[_Union[HoldsStatus, _Mapping]] = ..., shared: _Optional[_Iterable[_Union[SharedDevice, _Mapping]]] = ...) -> None: ...
 
 class DeviceHolds(_message.Message):
     __slots__ = ("device", "doors", "holds", "withheld", "losers")
@@ -439,7 +445,7 @@ class DeviceHolds(_message.Message):
     def __init__(self, device: _Optional[str] = ..., doors: _Optional[str] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., withheld: _Optional[_Iterable[_Union[Withholding, _Mapping]]] = ..., losers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Hold(_message.Message):
-    __slots__ = ("door", "holder", "owner", "since", "state", "share", "admin")
+    __slots__ = ("door", "holder", "owner", "since", "state", "share", "admin", "amounts")
     DOOR_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -447,6 +453,7 @@ class Hold(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     ADMIN_FIELD_NUMBER: _ClassVar[int]
+    AMOUNTS_FIELD_NUMBER: _ClassVar[int]
     door: str
     holder: str
     owner: str
@@ -454,7 +461,26 @@ class Hold(_message.Message):
     state: str
     share: str
     admin: bool
-    def __init__(self, door: _Optional[str] = ..., holder: _Optional[str] = ..., owner: _Optional[str] = ..., since: _Optional[float] = ..., state: _Optional[str] = ..., share: _Optional[str] = ..., admin: bool = ...) -> None: ...
+    amounts: _containers.RepeatedCompositeFieldContainer[Capacity]
+    def __init__(self, door: _Optional[str] = ..., holder: _Optional[str] = ..., owner: _Optional[str] = ..., since: _Optional[float] = ..., state: _Optional[str] = ..., share: _Optional[str] = ..., admin: bool = ..., amounts: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ...) -> None: ...
+
+class SharedDevice(_message.Message):
+    __slots__ = ("device", "resource", "shares", "held", "free", "whole", "left")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    resource: str
+    shares: int
+    held: int
+    free: int
+    whole: _containers.RepeatedCompositeFieldContainer[Capacity]
+    left: _containers.RepeatedCompositeFieldContainer[Capacity]
+    def __init__(self, device: _Optional[str] = ..., resource: _Optional[str] = ..., shares: _Optional[int] = ..., held: _Optional[int] = ..., free: _Optional[int] = ..., whole: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., left: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ...) -> None: ...
 
 class Withholding(_message.Message):
     __slots__ = ("door", "cause", "why", "waits_for")

@@ -129,6 +129,7 @@ async def test_programs_get_the_same_as_json(short_dir: Path, capsys: pytest.Cap
                 "state": "listed",
                 "share": "",
                 "admin": False,
+                "amounts": [],
             }
         ],
         "withheld": [

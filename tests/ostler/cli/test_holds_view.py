@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
+
 from driver.devices.partitions import Partitioned
 from driver.devices.view import door_offer
-from node.inventory.model import Device, Host, Snapshot
+from node.health.state import Health, HealthState
+from node.inventory.model import Capacity, Device, Host, Snapshot
 from node.ledger.ledger import Hold, HoldState, pending_owner, plugin_owner
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause, offer
 from node.rules import Door, Doors, Rule, Selector
+from node.sharing import Sharing
 from node.values import replace
 from ostler.admin.holds import holds_report
+from ostler.cli.holds import print_holds
 from protos.agent.v1alpha1 import agent_pb2
 from protos.agent.v1alpha1.agent_pb2 import HoldsStatus
 from tests.making.devices import gpu, mig
@@ -150,3 +156,37 @@ def test_a_held_device_that_the_inventory_has_forgotten_is_told_of_all_the_same(
     (found,) = report(claim(gpu(1)), devices=()).devices
     assert (found.device, found.doors) == (gpu(1).name, "")
     assert [(hold.door, hold.holder, hold.state) for hold in found.holds] == [("dra", "team/claim", "prepared")]
+
+
+def test_a_shared_device_says_who_has_which_share_and_what_is_left() -> None:
+    gib = 1 << 30
+    device = replace(gpu(0), capacity=(Capacity("memory", 40 * gib),))
+    rule = replace(BOTH, sharing=Sharing(replicas=4))
+    whole = (("compute", 1_000_000), ("memory", 40 * gib))
+    part = (("compute", 250_000), ("memory", 10 * gib))
+    half = (("compute", 500_000), ("memory", 5 * gib))
+    owner = plugin_owner(device.name, "2")
+    replica = Hold(device.name, Door.PLUGIN, "team/pod", 1.0, owner, "2", amounts=part, whole=whole)
+    claimed = Hold(device.name, Door.DRA, "team/claim", 1.0, "uid", "s", amounts=half, whole=whole)
+    (free,) = report(devices=(device,), rule=rule).shared
+    assert (free.device, free.resource) == (device.name, "nvidia.com/gpu")
+    assert (free.shares, free.held, free.free) == (4, 0, 4)
+    found = report(replica, claimed, devices=(device,), rule=rule)
+    (shared,) = found.shared
+    assert (shared.shares, shared.held, shared.free) == (4, 2, 1)
+    assert {each.name: each.value for each in shared.left} == {"compute": 250_000, "memory": 25 * gib}
+    assert {hold.share: [each.value for each in hold.amounts] for hold in found.devices[0].holds} == {
+        "2": [250_000, 10 * gib],
+        "s": [500_000, 5 * gib],
+    }
+    ill = replace(device, health=Health(HealthState.UNHEALTHY, "XID 79"))
+    assert report(devices=(ill,), rule=rule).shared[0].free == 0
+    (taken,) = report(claim(device), devices=(device,), rule=rule).shared
+    assert (taken.held, taken.free, [each.value for each in taken.left]) == (0, 0, [0, 0])
+    text = io.StringIO()
+    with redirect_stdout(text):
+        print_holds(list(found.devices), list(found.shared), found.status)
+    lines = text.getvalue().splitlines()
+    assert any("team/pod (share 2: 25% of compute and 10 GiB of memory)" in line for line in lines)
+    assert lines[-1].split()[:5] == [device.name, "nvidia.com/gpu", "4", "2", "1"]
+    assert lines[-1].endswith("25% of compute and 25 GiB of memory (100% of compute and 40 GiB of memory)")

@@ -83,7 +83,24 @@ async def second_door() -> str:
         return await eventually(watched, "the kubelet follows the devices' health")
 
 
-async def everything() -> tuple[str, str, str]:
+SHARED = """\
+apiVersion: ostler.dev/v1alpha1
+kind: Config
+resources:
+  - name: nvidia.com/gpu.shared
+    devices: {vendor: nvidia, kind: gpu}
+    sharing: {replicas: 4}
+"""
+
+
+async def shared_node() -> str:
+    """A scrape of an agent whose devices are shared."""
+    async with SandboxNode(path("l4-2"), flags=HTTP, configuration=SHARED, reconcile_interval=0.05) as box:
+        await box.registered()
+        await box.give("nvidia.com/gpu.shared", 1)
+        return await scrape(box)
+
+
+async def everything() -> tuple[str, ...]:
     """All scrapes."""
-    recorded, machine, claimed = await asyncio.gather(recorded_node(), this_machine(), second_door())
-    return recorded, machine, claimed
+    return tuple(await asyncio.gather(recorded_node(), this_machine(), second_door(), shared_node()))

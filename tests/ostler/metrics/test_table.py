@@ -21,7 +21,7 @@ LABEL = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
 
 
 @cache
-def scrapes() -> tuple[str, str, str]:
+def scrapes() -> tuple[str, ...]:
     return asyncio.run(everything())
 
 
