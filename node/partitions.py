@@ -47,6 +47,20 @@ def whole_of_partition(name: str) -> str:
     return f"gpu-{found[1]}" if found else ""
 
 
+@value
+class MigLayout(Value):
+    """What GPUs are divided into, whoever wants it: an instance of each profile; without ``enabled``, MIG mode is off.
+
+    ``gpus``: the driver's numbers of the GPUs, None for all. ``models``: PCI device and vendor ids such as
+    ``0x233010de``, empty for any.
+    """
+
+    profiles: tuple[str, ...]
+    enabled: bool = True
+    gpus: tuple[int, ...] | None = None
+    models: tuple[str, ...] = ()
+
+
 class PartitionError(Exception):
     """A partition cannot be made or removed: ``device`` is the GPU's name, ``reason`` what the driver or policy says.
 

@@ -145,7 +145,9 @@ class Rule(Value):
     stand for it; False for the rules of a SR-IOV plugin's file, where a name such as ``pfNames: [eth0]`` stands for
     virtual functions and that plugin never offers the function that carries the default route.
     ``sharing``: several pods share each device; None for one pod at a time. ``partitions``: claims may have partitions
-    made of its GPUs (MIG), which then are published beside the whole GPU.
+    made of its GPUs (MIG), which then are published beside the whole GPU. ``layout``: the MIG profiles that its GPUs
+    are divided into, whoever wants them; None for GPUs that stay as they are. ``changes_mode``: MIG mode of its GPUs
+    may be turned on and off.
     """
 
     resource: str
@@ -159,6 +161,8 @@ class Rule(Value):
     by_name: bool = True
     sharing: Sharing | None = None
     partitions: bool = False
+    layout: tuple[str, ...] | None = None
+    changes_mode: bool = True
 
     def names(self, device: Device) -> bool:
         """Whether the rule offers the device by its own name, and so although the node uses it."""
@@ -198,7 +202,7 @@ def offers_nics(rules: Iterable[Rule]) -> bool:
 
 def makes_partitions(rules: Iterable[Rule]) -> bool:
     """Whether any rule has partitions made, so that what can be made of a GPU has to be read."""
-    return any(rule.partitions for rule in rules)
+    return any(rule.partitions or rule.layout is not None for rule in rules)
 
 
 def rule_for(device: Device, rules: Iterable[Rule]) -> Rule | None:

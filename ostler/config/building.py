@@ -124,7 +124,18 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
         holds=HoldsSettings(values.section(schema.HOLDS)[schema.IGNORE_PROCESSES]),
         health=health_policy(values.section(HEALTH), values.section(schema.DRA)[schema.TAINT_EFFECT], problems),
         dra=_dra(values),
+        mig_config=_mig_config(values, problems),
     )
+
+
+def _mig_config(values: Values, problems: list[ConfigError]) -> tuple[Path, str] | None:
+    nvidia = values.section(schema.NVIDIA)
+    file, name = nvidia[schema.MIG_CONFIG_FILE], nvidia[schema.MIG_CONFIG]
+    for field, given, other in ((schema.MIG_CONFIG_FILE, file, name), (schema.MIG_CONFIG, name, file)):
+        if given and not other:
+            missing = schema.MIG_CONFIG if field is schema.MIG_CONFIG_FILE else schema.MIG_CONFIG_FILE
+            problems.append(nvidia.place(field).error(f"is set, but {missing.key} is not", "set both, or neither"))
+    return (Path(file), name) if file and name else None
 
 
 def needs_node_name(rules: tuple[Rule, ...]) -> str:

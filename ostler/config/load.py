@@ -11,6 +11,7 @@ from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
+from node.partitions import MigLayout
 from node.topology.model import PlaceOverride
 from node.values import Value, replace, value
 from ostler.config import schema
@@ -57,8 +58,8 @@ class Loaded(Value):
 def load(path: Path | None, flags: abc.Mapping[str, str], environment: abc.Mapping[str, str]) -> Loaded:
     """The settings of a configuration file (None: defaults) with flags (by name, ``--http``) and environment over it.
 
-    Raises ``ConfigErrors`` with every problem found; reads nothing but the file and the topology file that it names.
-    What is wrong with the latter is a note: everything else can be served without it.
+    Raises ``ConfigErrors`` with every problem found; reads nothing but the file and those that it names, of places and
+    of MIG layouts. What is wrong with the latter is a note: everything else can be served without them.
     """
     if path is None:
         return load_bytes("defaults", None, flags, environment)
@@ -80,6 +81,8 @@ def load_bytes(
         raise ConfigErrors(problems)
     if settings.topology_file is not None:
         settings = replace(settings, topology_overrides=_overrides(settings.topology_file, notes))
+    if settings.mig_config is not None:
+        settings = replace(settings, mig_layouts=_layouts(*settings.mig_config, notes))
     notes.sort(key=lambda note: note.origin.line or 0)
     for name, meant in near_misses(environment):
         notes.append(Note(NoteKind.REMARK, Origin(clipped(name)), f"is not a setting; did you mean {meant}?"))
@@ -101,10 +104,29 @@ def _overrides(path: Path, notes: list[Note]) -> tuple[PlaceOverride, ...]:
     try:
         return load_overrides(path)
     except ConfigErrors as errors:
-        for error in errors.errors:
-            where = Origin(error.path, error.line, error.column, error.key)
-            notes.append(Note(NoteKind.FAULT, where, f"{error.problem}; {error.fix} (the whole file is ignored)"))
+        notes += _ignored(errors)
         return ()
+
+
+def _layouts(path: Path, name: str, notes: list[Note]) -> tuple[MigLayout, ...]:
+    from ostler.config.mig_parted import load_layouts  # only for nodes that have such a file
+
+    try:
+        return load_layouts(path, name)
+    except ConfigErrors as errors:
+        notes += _ignored(errors)
+        return ()
+
+
+def _ignored(errors: ConfigErrors) -> list[Note]:
+    return [
+        Note(
+            NoteKind.FAULT,
+            Origin(error.path, error.line, error.column, error.key),
+            f"{error.problem}; {error.fix} (the whole file is ignored)",
+        )
+        for error in errors.errors
+    ]
 
 
 def read_document(source: str, data: bytes, problems: list[ConfigError], notes: list[Note]) -> Read:

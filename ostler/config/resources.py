@@ -17,6 +17,7 @@ from node.values import Value, value
 from ostler.config import device_fields, option_fields, schema
 from ostler.config.document import clipped, shown
 from ostler.config.errors import ConfigError, Origin
+from ostler.config.mig import MIG, changes_mode, check_mig, layout_of
 from ostler.config.option_fields import NamedInUse
 from ostler.config.options import Roots, check_options, edit_options, pick
 from ostler.config.section import AnyField, Values
@@ -75,16 +76,23 @@ def read_resources(
             by_name=not serves_nics(selected) or pick(option_fields.NAMED_IN_USE, values, defaults) is NamedInUse.OFFER,
             sharing=sharing_of(values),
             partitions=values[PARTITIONS] is PartitionsChoice.ON_DEMAND,
+            layout=layout_of(values),
+            changes_mode=changes_mode(values),
         )
         named = False
         if not devices.broken:
             check_sharing(rule, values, problems)
+            check_mig(rule, values, problems)
             check_selection(rule.selector, devices, problems)
             named = schema.RESOURCE_NAME in values and check_name(rule, name, problems)
-        if named and not (values.broken or values.section(option_fields.IMEX).broken or has_broken_sharing(values)):
+        if named and not (values.broken or values.section(option_fields.IMEX).broken or _has_broken_parts(values)):
             stated = frozenset(option for option, field in _OF_DEVICES.items() if field in values)
             placed.append(PlacedRule(rule, values.origin, name, stated))
     return tuple(placed)
+
+
+def _has_broken_parts(own: Values) -> bool:
+    return has_broken_sharing(own) or (MIG in own and own[MIG].broken)
 
 
 def check_name(rule: Rule, place: Origin, problems: list[ConfigError]) -> bool:

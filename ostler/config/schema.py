@@ -11,6 +11,7 @@ from node.ledger.processes import DAEMONS
 from node.rules import DeviceIds, Doors
 from ostler.config.device_fields import DEVICES
 from ostler.config.health import HEALTH
+from ostler.config.mig import MIG
 from ostler.config.option_fields import DEFAULTS, OPTIONS
 from ostler.config.scalars import (
     SUBDOMAIN,
@@ -243,9 +244,32 @@ MPS_ROOT = ConfigField(
     "/run/nvidia/mps",
     "Host folder for the pipes, logs and shared memory of MPS; a folder in memory (tmpfs).",
 )
+MIG_CONFIG_FILE = ConfigField(
+    "migConfigFile",
+    HostPath("/etc/nvidia-mig-manager/config.yaml", optional=True),
+    "",
+    "File with MIG layouts in the format of NVIDIA's mig-parted; empty for none.",
+)
+MIG_CONFIG = ConfigField(
+    "migConfig",
+    Text(r"[^\x00-\x1f\x7f]{1,128}", "a name of at most 128 characters", "all-balanced", optional=True),
+    "",
+    "The configuration of migConfigFile that this node's GPUs are divided by, while nothing uses them. The layout of a"
+    " resource that selects a GPU overrides it.",
+)
 NVIDIA = section(
     "nvidia",
-    Section(DRIVER_ROOT, DRIVER_ROOT_MOUNT, DEV_ROOT, DEV_ROOT_MOUNT, LIBRARY, MIG_STRATEGY, MPS_ROOT),
+    Section(
+        DRIVER_ROOT,
+        DRIVER_ROOT_MOUNT,
+        DEV_ROOT,
+        DEV_ROOT_MOUNT,
+        LIBRARY,
+        MIG_STRATEGY,
+        MPS_ROOT,
+        MIG_CONFIG_FILE,
+        MIG_CONFIG,
+    ),
     "NVIDIA's driver, and the default rules.",
 )
 
@@ -286,7 +310,7 @@ UNIFORM = ConfigField(
 RESOURCES = ConfigField(
     "resources",
     ConfigList(
-        Section(RESOURCE_NAME, DOOR, IDS, UNIFORM, DEVICES, SHARING, PARTITIONS, *OPTIONS), fewest=1, unique=False
+        Section(RESOURCE_NAME, DOOR, IDS, UNIFORM, DEVICES, SHARING, PARTITIONS, MIG, *OPTIONS), fewest=1, unique=False
     ),
     (),
     "Rules that say which devices are offered under which name; the first matching rule counts. Absent: see"

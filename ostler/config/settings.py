@@ -15,6 +15,7 @@ from pathlib import Path
 from driver.names import Peer, TaintEffect
 from node.health.policy import Policy
 from node.ledger.processes import DAEMONS
+from node.partitions import MigLayout
 from node.rules import Doors, Rule
 from node.topology.model import PlaceOverride
 from node.values import Value, value
@@ -181,7 +182,8 @@ class Settings(Value):
     """Everything. ``http``: ``host:port`` of probes and metrics, None for off. ``rules``: in order, first match.
 
     ``instance``: this agent's name among those that run beside each other during an update; empty for none.
-    ``topology_overrides``: what the file ``topology_file`` says; empty without a file.
+    ``topology_overrides``: what the file ``topology_file`` says; empty without a file. ``mig_config``: a file of
+    mig-parted and the name of the configuration in it; ``mig_layouts``: what that says.
     """
 
     node_name: str = ""
@@ -202,6 +204,8 @@ class Settings(Value):
     health: Policy = field(default_factory=Policy)
     dra: DraSettings = field(default_factory=DraSettings)
     topology_overrides: tuple[PlaceOverride, ...] = ()
+    mig_config: tuple[Path, str] | None = None
+    mig_layouts: tuple[MigLayout, ...] = ()
 
 
 FIXED = (
@@ -234,6 +238,8 @@ def changes(old: Settings, new: Settings) -> tuple[str, ...]:
         found.append(f"log: {new.log.level} {new.log.format}, in force")
     if new.topology_overrides != old.topology_overrides:
         found.append(f"topology: {len(new.topology_overrides)} devices placed by the file, in force")
+    if new.mig_layouts != old.mig_layouts:
+        found.append(f"nvidia.migConfig: {len(new.mig_layouts)} layouts, in force")
     return (*found, *(f"{name}: needs a restart, the old value stays in force" for name in kept(old, new)))
 
 
