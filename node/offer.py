@@ -296,8 +296,17 @@ def _not_given(device: Device, rule: Rule, snapshot: Snapshot, at_door: _Why, *,
     if why is not None:
         return why
     judged = parts.unmade.get(device.name, device)
-    missing = unfit(offered_id(rule, judged), judged, rule.edits, snapshot.host)
+    missing = unfit(offered_id(rule, judged), judged, rule.edits, snapshot.host) or _not_sharable(
+        device, rule, snapshot
+    )
     return (missing, Cause.UNFIT) if missing else None
+
+
+def _not_sharable(device: Device, rule: Rule, snapshot: Snapshot) -> str:
+    """Why the device cannot be shared as its rule says; empty if it can."""
+    if rule.sharing is None or rule.sharing.replicas_of(device) <= 1:
+        return ""
+    return rule.sharing.unsuited(device) or dict(snapshot.host.mps_faults).get(device.name, "")
 
 
 def _replicas(
@@ -310,7 +319,9 @@ def _replicas(
         name = replica_id(id_, each.share)
         if not each.share and (each.held is None or (shared.resource, name) not in each.held.ids):
             continue
-        why = of_all if not device.health.usable else _of_replica(each, device, name, shared) or of_all
+        is_free = each.held is None and each.by is None
+        first = not device.health.usable or (is_free and of_all is not None)
+        why = of_all if first else _of_replica(each, device, name, shared) or of_all
         if why is None and each.held is None:
             why = moving
         sizes = (shared.amounts, shared.whole) if each.share else ((), ())

@@ -26,6 +26,7 @@ import grpc.aio
 
 from node.edits.allocation import container_edits
 from node.edits.model import ContainerEdits
+from node.edits.mps import with_mps
 from node.edits.options import ListStrategy
 from node.ledger.ledger import HeldError
 from node.offer import OfferedDevice, ResourceOffer
@@ -334,6 +335,7 @@ def renderer(offer: ResourceOffer, unique: Callable[[], str] = random_uuid) -> R
     def render(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
         # Two replicas of one device are one device for the container.
         given = [(item.device_id, item.device) for item in devices]
-        return answer(container_edits(resource, given, options, unique() if annotated else "", own))
+        edits = container_edits(resource, given, options, unique() if annotated else "", own)
+        return answer(with_mps(edits, options.mps) if any(item.share for item in devices) else edits)
 
     return render

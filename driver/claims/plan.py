@@ -33,6 +33,7 @@ from kube.bodies import text_at
 from node.edits import nic, nvidia
 from node.edits.allocation import spec_edits, unfit, vendor_environment
 from node.edits.model import ContainerEdits
+from node.edits.mps import with_mps
 from node.edits.nvidia import device_edits as nvidia_device_edits
 from node.edits.nvidia import node_edits, shared_edits
 from node.edits.options import CdiMode, EditOptions
@@ -88,7 +89,10 @@ def planned(
         GivenDevice(device.main_request, _standing_for(each, work), options[device.key])
         for device, each in zip(allocation.devices, offered, strict=True)
     ]
-    edits = claim_edits(given, view.host, name)
+    edits = tuple(
+        each if device.share_id is None else replace(each, edits=with_mps(each.edits, options[device.key].mps))
+        for device, each in zip(allocation.devices, claim_edits(given, view.host, name), strict=True)
+    )
     uid = allocation.claim.uid
     entries = _entry_names(uid, allocation.devices, edits)
     kind = f"{driver}/claim"

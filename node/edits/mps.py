@@ -6,6 +6,7 @@ The shapes are those of NVIDIA's device plugin. Folders on the host are ``<root>
 from __future__ import annotations
 
 from node.edits.model import ContainerEdits, MountEdit
+from node.values import replace
 
 PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 _IN_CONTAINER = "/mps"
@@ -25,6 +26,14 @@ def log_folder(root: str, name: str) -> str:
 def shm_folder(root: str) -> str:
     """The folder that daemons and clients share as /dev/shm."""
     return f"{root.rstrip('/')}/shm"
+
+
+def with_mps(edits: ContainerEdits, mps: tuple[str, str] | None) -> ContainerEdits:
+    """The edits of a container with a share; ``mps`` as in ``EditOptions``."""
+    if mps is None:
+        return edits
+    more = mps_edits(*mps)
+    return replace(edits, env=(*edits.env, *more.env), mounts=(*edits.mounts, *more.mounts))
 
 
 def mps_edits(root: str, name: str) -> ContainerEdits:

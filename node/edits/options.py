@@ -52,6 +52,7 @@ class EditOptions(Value):
     ``hook``: host path of nvidia-cdi-hook, needed by the mode ``full``.
     ``features``: of ``gdrcopy``, ``gds``, ``mofed``. ``imex_channels``: numbers of IMEX channels to give.
     ``rdma``: give a NIC's RDMA device nodes, too. ``vhost_net``: give /dev/vhost-net and /dev/net/tun with a NIC.
+    ``mps``: the host folder of MPS and the resource, for containers with a share; None without MPS.
     """
 
     strategies: tuple[ListStrategy, ...] = (ListStrategy.ENVVAR,)
@@ -67,6 +68,7 @@ class EditOptions(Value):
     imex_required: bool = False
     rdma: bool = False
     vhost_net: bool = False
+    mps: tuple[str, str] | None = None
 
     @property
     def of_resource(self) -> EditOptions:

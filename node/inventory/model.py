@@ -216,12 +216,14 @@ class Host(Value):
     ``cdi_devices``: qualified names that CDI specs of others define (``nvidia.com/gpu=GPU-...``).
     ``cdi_fault``: why our own CDI specs are not on disk, in words; empty when they are.
     ``rdma_exclusive``: an RDMA device works in the one network namespace that it is in (``rdma system`` says).
+    ``mps_faults``: names of devices that MPS cannot share at the moment, with the reason.
     """
 
     cdi_devices: frozenset[str] = frozenset()
     driver_files: DriverFiles | None = None
     cdi_fault: str = ""
     rdma_exclusive: bool = False
+    mps_faults: tuple[tuple[str, str], ...] = ()
 
 
 @value

@@ -183,6 +183,11 @@ class MpsSupervisor:
                     )
         return found
 
+    def is_ready(self, name: str) -> bool:
+        """Whether shares of the resource can be given out at once; also for a resource without MPS."""
+        service = self._services.get(name)
+        return service is None or (service.ready.is_set() and not service.fault)
+
     async def ready(self, name: str) -> None:
         """Return when the daemon of the resource runs; raises ``MpsError`` if it fails to start."""
         service = self._services.get(name)

@@ -7,14 +7,15 @@ shown its list; the second door, which brings an API client, only where a rule o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 from node.events import EventBus, EventSink
 from node.inventory.loop import Inventory
 from node.inventory.model import Snapshot
 from node.inventory.source import Source
 from node.offer import Offer, OfferedDevice
+from node.sharing import SharingStrategy
 from node.values import Value, value
 from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders
 from ostler.agent.edges import STUCK, Edges
@@ -22,7 +23,7 @@ from ostler.agent.eventlog import EventLog
 from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst, load
 from ostler.agent.publisher import Publisher
-from ostler.agent.sources import compute_processes, partition_maker
+from ostler.agent.sources import compute_processes, nvml_sessions, partition_maker
 from ostler.config.settings import Settings
 from ostler.metrics.counters import AgentMetrics, HoldsMetrics
 from plugin.door import KubeletFolderChanged, PluginDoor, ResourceStatus
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from node.ledger.reader import KubeletSource
     from ostler.admin.holds import HoldsView
     from ostler.agent.dra_service import DraService
+    from ostler.agent.mps import MpsService
     from ostler.metrics.dra import DraFigures
     from ostler.metrics.figures import HoldsFigures
     from protos.agent.v1alpha1 import agent_pb2
@@ -94,6 +96,8 @@ class BothDoors:
         self._relieves = False
         """Whether an instance before this one may still answer the kubelet."""
         self._group: asyncio.TaskGroup | None = None
+        self._mps: MpsService | None = None
+        self._mps_task: asyncio.Task[None] | None = None
 
     async def serve(self, group: asyncio.TaskGroup, *, relieves: bool) -> None:
         """Show what was submitted, from now on, by tasks of ``group``; returns when devices are shown.
@@ -103,6 +107,8 @@ class BothDoors:
         that wait for one. A disk that does not answer keeps pods waiting then, and gives none a device of a claim.
         """
         self._relieves = relieves
+        await self._load_mps(self._settings)
+        self._open_mps()
         if claims_left(self._settings):
             self._group = group
             await self._load_second()
@@ -118,12 +124,14 @@ class BothDoors:
         self._group = group
         await self._load_second()
         self._open_second()
+        self._run_mps()
         group.create_task(self._keep_books(), name="bookkeeping")
 
     async def load_for(self, settings: Settings) -> None:
         """Load what these settings need, so that ``use`` has to wait for nothing."""
         if self.second is None and claims_to_serve(settings):
             await load("ostler.agent.dra_service", "kube.reflector")
+        await self._load_mps(settings)
 
     def use(self, settings: Settings) -> None:
         """Follow other rules; whoever calls this submits a snapshot to the publisher afterwards."""
@@ -131,6 +139,8 @@ class BothDoors:
         self._opens_second = self.second is not None or claims_to_serve(settings)
         self.publisher.use(settings)
         self._open_second()
+        self._open_mps()
+        self._run_mps()
 
     def changed_over(self) -> None:
         """The kubelet follows the lists of this instance."""
@@ -175,7 +185,11 @@ class BothDoors:
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
         """See ``plugin.servicer.Admission``."""
-        return self._opened_books().doubted(resource, devices)
+        doubt = self._opened_books().doubted(resource, devices)
+        starting = None if self._mps is None else self._mps.starting(resource, devices)
+        if doubt is None or starting is None:
+            return starting if doubt is None else doubt
+        return _one_after_the_other(doubt, starting)
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """See ``plugin.servicer.Admission``."""
@@ -216,6 +230,32 @@ class BothDoors:
         self._opens_second = self.second is not None or claims_to_serve(self._settings)
         await self.load_for(self._settings)
 
+    async def _load_mps(self, settings: Settings) -> None:
+        if self._mps is None and _shares_by_mps(settings):
+            await load("ostler.agent.mps")
+
+    def _open_mps(self) -> None:
+        """Make what runs MPS if a rule needs it; it is kept with the process."""
+        if self._mps is not None or not _shares_by_mps(self._settings):
+            return
+        # Here and not above: a node without MPS does not pay for it.
+        from node.inventory.nvidia.compute_modes import NvmlComputeModes
+        from ostler.agent.mps import MpsService
+
+        around, sessions = self._around, nvml_sessions(self._sources)
+        self._mps = MpsService(
+            self._settings,
+            None if sessions is None else NvmlComputeModes(sessions),
+            clocks=around.edges,
+            events=around.events,
+            on_changed=self.publisher.held,
+        )
+        self.publisher.follow_mps(self._mps)
+
+    def _run_mps(self) -> None:
+        if self._group is not None and self._mps is not None and self._mps_task is None:
+            self._mps_task = self._group.create_task(self._mps.run(), name="MPS")
+
     def _open_second(self) -> None:
         """Open it if that was announced and it is not open; it is closed with the process only."""
         if self._group is None or self.second is not None or not self._opens_second:
@@ -239,6 +279,19 @@ class BothDoors:
         books.bus.subscribe(RegistrationChanged, self._streams_changed)
         self.publisher.submit(around.health.judged)
         self._group.create_task(self.second.run(around.first), name="DRA door")
+
+
+def _shares_by_mps(settings: Settings) -> bool:
+    return any(rule.sharing is not None and rule.sharing.strategy is SharingStrategy.MPS for rule in settings.rules)
+
+
+async def _one_after_the_other(first: Awaitable[None], second: Coroutine[Any, Any, None]) -> None:
+    try:
+        await first
+    except BaseException:
+        second.close()
+        raise
+    await second
 
 
 def open_books(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from node.ledger.bookkeeping import Bookkeeping
     from node.ledger.events import HoldsChanged, OfferChanged
     from ostler.agent.dra_service import DraService
+    from ostler.agent.mps import MpsService
 
 log = logging.getLogger("ostler.publisher")
 
@@ -57,6 +58,7 @@ class Publisher:
         self._books: Bookkeeping | None = None
         self._placed: tuple[Snapshot, tuple[Rule, ...]] | None = None
         self._record = settings.state_dir / "cdi-files.json"
+        self._mps: MpsService | None = None
         self._specs: CdiDirectory | None = None
         self._snapshot: Snapshot | None = None
         self._rules_changed = False
@@ -75,6 +77,10 @@ class Publisher:
     def open_dra(self, second: DraService) -> None:
         """Give every snapshot to the DRA door, too, from the next one on."""
         self._second = second
+
+    def follow_mps(self, mps: MpsService) -> None:
+        """Withhold devices that MPS cannot share, and tell it who holds shares, from the next snapshot on."""
+        self._mps = mps
 
     def submit(self, snapshot: Snapshot) -> None:
         """Have this snapshot shown; does not block."""
@@ -112,6 +118,10 @@ class Publisher:
         rules = self._settings.rules if second is None else second.rules_of_plugin_door(self._settings.rules)
         self._place(snapshot, rules)
         context = self._standing(second)
+        if self._mps is not None:
+            snapshot = self._mps.observe(snapshot, self._settings.rules)
+            if self._books is not None:
+                self._mps.hold(context)
         offered = offer(snapshot, rules, context, Door.PLUGIN)
         forget, self._rules_changed = self._rules_changed, False
         fault = await self._write_specs(offered, snapshot)

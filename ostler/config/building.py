@@ -8,13 +8,15 @@ beside them is always an error, because it names MIG devices as whole GPUs, whic
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from node.edits.options import CdiMode
 from node.inventory.model import DeviceKind
 from node.rules import Door, Doors, Rule
-from node.values import Value, value
+from node.sharing import SharingStrategy
+from node.values import Value, replace, value
 from ostler.config import option_fields, schema
 from ostler.config.conflicts import check_together, reached, sorts
 from ostler.config.default_rules import NVIDIA_GPUS, Rename, nvidia_resources, other_rules
@@ -195,7 +197,7 @@ def _rules(
             placed = reached(placed, notes)
         check_together(placed, problems, notes)
         _check_strategy(values, placed, complete, problems, notes)
-        return tuple(one.rule for one in placed)
+        return _with_mps((one.rule for one in placed), values)
     nothing = Values(defaults.origin)
     options = edit_options(nothing, defaults, roots, NVIDIA_GPUS)
     check_options(options, nothing, defaults, NVIDIA_GPUS, problems)
@@ -205,7 +207,18 @@ def _rules(
         if rename.kind is DeviceKind.MIG and strategy is MigStrategy.NONE:
             text = "is ignored: migStrategy none does not offer MIG devices"
             notes.append(Note(NoteKind.IGNORED, rename.origin, text))
-    return tuple(one.rule for one in placed)
+    return _with_mps((one.rule for one in placed), values)
+
+
+def _with_mps(rules: Iterable[Rule], values: Values) -> tuple[Rule, ...]:
+    """The rules, where those that share devices by MPS say where its daemon is."""
+    root = values.section(schema.NVIDIA)[schema.MPS_ROOT]
+    return tuple(
+        replace(rule, edits=replace(rule.edits, mps=(root, rule.resource)))
+        if rule.sharing is not None and rule.sharing.strategy is SharingStrategy.MPS
+        else rule
+        for rule in rules
+    )
 
 
 def _check_strategy(

@@ -419,6 +419,19 @@ nvml_return nvmlDeviceSetMigMode(struct device *device, unsigned int mode, nvml_
     return leave(OK);
 }
 
+nvml_return nvmlDeviceSetComputeMode(struct device *device, unsigned int mode) {
+    nvml_return result = enter(device, "nvmlDeviceSetComputeMode");
+    int gpu = device->gpu;
+    if (result == OK && !value_at("gpu%d.compute_mode", gpu)) result = NOT_SUPPORTED;
+    if (result == OK && mode > 3) result = INVALID_ARGUMENT;
+    if (result != OK) return leave(result);
+    begin(gpu);
+    drop("gpu%d.compute_mode ", gpu);
+    put("gpu%d.compute_mode %u", gpu, mode);
+    commit();
+    return leave(OK);
+}
+
 /* ---- GPU instances ---- */
 
 static const char *const SHARED[] = {"multiprocessors", "copy_engines", "decoders",

@@ -17,6 +17,7 @@
  *   gpu0.fabric.uuid 32 hex digits, also .clique, .state, .status, .health_mask, .health_summary
  *   fabric_versions 3              the newest layout of nvmlDeviceGetGpuFabricInfoV that the driver knows (2 or 3)
  *   gpu0.sram.threshold_exceeded 0 also .volatile_parity, .volatile_secded, .aggregate_parity, .aggregate_secded
+ *   gpu0.compute_mode 0            what nvmlDeviceSetComputeMode changes
  *   gpu0.mig2.KEY                  a MIG device; indices without one are holes
  *   gpu0.profile9.KEY              a GPU instance profile by NVML's constant: profile_id, name, slices, instances,
  *                                  multiprocessors, ..., memory_mib, placements 0:2,2:2 (start:size)
@@ -548,6 +549,7 @@ TEXT(nvmlDeviceGetSerial, "serial")
 TEXT(nvmlDeviceGetVbiosVersion, "vbios_version")
 TEXT(nvmlDeviceGetBoardPartNumber, "board_part_number")
 NUMBER(nvmlDeviceGetMinorNumber, "minor")
+NUMBER(nvmlDeviceGetComputeMode, "compute_mode")
 NUMBER(nvmlDeviceGetBrand, "brand")
 NUMBER(nvmlDeviceGetArchitecture, "architecture")
 NUMBER(nvmlDeviceGetModuleId, "module_id")

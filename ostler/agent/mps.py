@@ -1,0 +1,145 @@
+"""MPS in the process: which resources need a daemon by rules and devices, who holds shares, and what waits for it.
+
+Made where a rule shares devices by MPS, and never on other nodes. A recorded node has no driver, so that its devices
+cannot be shared in this way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from node.clocks import Clocks
+from node.edits.mps import SHARED_MEMORY
+from node.events import EventSink
+from node.inventory.model import Snapshot, SourceState
+from node.ledger.offer_context import OfferContext
+from node.mps.daemon import MpsDevice, MpsError, MpsHome, MpsResource
+from node.mps.supervisor import ComputeModes, MpsHolders, MpsRecord, MpsSupervisor
+from node.offer import OfferedDevice
+from node.rules import Rule, rule_for
+from node.sharing import MEMORY, SharingStrategy, whole_amounts
+from node.values import replace
+from ostler.config.settings import Settings
+from plugin.servicer import DevicePluginError
+
+FILE = "mps.json"
+_NO_DRIVER = "a recorded node has no driver that could run MPS; use strategy timeSlicing"
+
+
+class MpsUnavailable(DevicePluginError):
+    """A share cannot be given out, because the MPS control daemon of the resource does not run."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+
+    def __init__(self, resource: str, reason: str) -> None:
+        super().__init__(f"{resource}: MPS does not work: {reason}")
+
+
+def mps_resources(snapshot: Snapshot, rules: Iterable[Rule]) -> tuple[MpsResource, ...]:
+    """What daemons are needed for: by resource, the GPUs that can be shared now."""
+    rules = tuple(rules)
+    devices: dict[str, list[MpsDevice]] = {}
+    percentages: dict[str, int] = {}
+    for device in snapshot.devices:
+        rule = rule_for(device, rules)
+        if rule is None or rule.sharing is None or rule.sharing.strategy is not SharingStrategy.MPS:
+            continue
+        sharing, name = rule.sharing, rule.resource_of(device)
+        replicas = sharing.replicas_of(device)
+        if replicas <= 1 or sharing.unsuited(device) or device.uuid is None or not device.health.usable:
+            continue
+        memory = dict(whole_amounts(device)).get(MEMORY)
+        limit = sharing.memory_limit or (None if memory is None else memory // replicas)
+        devices.setdefault(name, []).append(MpsDevice(device.name, device.uuid, limit))
+        # One number for all GPUs of a daemon: that of the GPU with the fewest shares, an upper bound for all of them.
+        percentages[name] = max(percentages.get(name, 0), sharing.thread_percentage or 100 // replicas)
+    return tuple(MpsResource(name, tuple(those), percentages[name]) for name, those in devices.items())
+
+
+class MpsService:
+    """Runs the daemons that the offered devices need; for the event loop. ``modes``: None without a driver."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        modes: ComputeModes | None,
+        *,
+        clocks: Clocks,
+        events: EventSink,
+        on_changed: Callable[[], None],
+        shared_memory: Path = Path(SHARED_MEMORY),
+    ) -> None:
+        nvidia = settings.nvidia
+        home = MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, shared_memory, settings.roots.proc)
+        self._supervisor = (
+            None
+            if modes is None
+            else MpsSupervisor(
+                home,
+                modes,
+                MpsRecord(settings.state_dir / FILE),
+                clocks=clocks,
+                events=events,
+                on_changed=on_changed,
+            )
+        )
+        self._resources: tuple[MpsResource, ...] = ()
+        self._observed = asyncio.Event()
+        self._read: OfferContext | None = None
+
+    def observe(self, snapshot: Snapshot, rules: Iterable[Rule]) -> Snapshot:
+        """Follow devices and rules; the snapshot with what keeps its devices from being shared."""
+        self._resources = mps_resources(snapshot, rules)
+        if self._supervisor is None:
+            names = [device.name for resource in self._resources for device in resource.devices]
+            faults = tuple((name, _NO_DRIVER) for name in names)
+        else:
+            self._supervisor.use(self._resources)
+            faults = tuple(sorted(self._supervisor.faults().items()))
+        if self._resources or any(each.name == "nvml" and each.state is SourceState.OK for each in snapshot.sources):
+            self._observed.set()
+        return replace(snapshot, host=replace(snapshot.host, mps_faults=faults)) if faults else snapshot
+
+    def hold(self, context: OfferContext) -> None:
+        """Follow who has shares of the devices, through either door."""
+        if self._supervisor is None or context is self._read:
+            return
+        self._read = context
+        found = {}
+        for resource in self._resources:
+            holders = {
+                hold.holder
+                for device in resource.devices
+                for hold in context.holds.get(device.name, ())
+                if hold.device == device.name and hold.share
+            }
+            if holders:
+                found[resource.name] = tuple(sorted(holders))
+        self._supervisor.hold(MpsHolders(found, context.known))
+
+    def starting(self, resource: str, devices: Sequence[OfferedDevice]) -> Coroutine[Any, Any, None] | None:
+        """What has to be awaited before shares are given out, which raises ``MpsUnavailable``; None for nothing."""
+        if self._supervisor is None or not any(device.share for device in devices):
+            return None
+        if self._supervisor.is_ready(resource):
+            return None
+        return self._started(self._supervisor, resource)
+
+    @staticmethod
+    async def _started(supervisor: MpsSupervisor, resource: str) -> None:
+        try:
+            await supervisor.ready(resource)
+        except MpsError as error:
+            raise MpsUnavailable(resource, str(error)) from error
+
+    async def run(self) -> None:
+        """Supervise until cancelled."""
+        if self._supervisor is not None:
+            # Not before devices are known: what an earlier agent left would be taken for what nobody needs.
+            await self._observed.wait()
+            await self._supervisor.run()
