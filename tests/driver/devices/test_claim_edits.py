@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from driver.claims.model import ClaimError
-from driver.claims.plan import ClaimEdits, GivenDevice, claim_edits, device_edits, unfit_for_claim
-from driver.devices.view import by_cdi
+from driver.claims.model import AllocatedDevice, Allocation, ClaimError, ClaimReference
+from driver.claims.plan import ClaimEdits, GivenDevice, claim_edits, device_edits, planned, unfit_for_claim
+from driver.devices.view import DoorView, DraDevice, by_cdi
 from node.cdi.spec import CdiDevice, Spec, validate
 from node.edits.model import ContainerEdits
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, Host
+from node.rules import Rule
 from tests.making.devices import amd, gaudi, gpu, intel, lacking, mig, nic, partition, rdma, vfio
 
 PLAIN = EditOptions()
@@ -247,3 +248,15 @@ def test_variables_with_a_vendors_fixed_names_tell_the_cards_of_a_request() -> N
     assert (one["HABANA_VISIBLE_DEVICES"], one["HABANA_VISIBLE_MODULES"]) == ("1,2", "5,4")
     assert other["HL_VISIBLE_DEVICES"] == "/dev/accel/accel3"
     assert gpu_ == {}
+
+
+@pytest.mark.parametrize(("share", "is_client"), [("7f0b4a36", True), (None, False)])
+def test_a_claim_with_a_share_under_mps_is_a_client_of_its_daemon(share: str | None, is_client: bool) -> None:
+    device = gpu(0)
+    options = EditOptions(mps=("/run/mps", "nvidia.com/gpu"))
+    view = DoorView((DraDevice(device, Rule("nvidia.com/gpu", edits=options), True),))
+    allocated = AllocatedDevice("gpu", "node-a", device.name, share_id=share)
+    allocation = Allocation(ClaimReference("team", "claim", "uid"), (allocated,))
+    plan = planned(allocation, "claim", view, driver="ostler.dev", pool="node-a")
+    assert ("CUDA_MPS_PIPE_DIRECTORY=/mps/nvidia.com/gpu/pipe" in plan.spec) is is_client
+    assert ("/run/mps/nvidia.com/gpu/pipe" in plan.spec) is is_client

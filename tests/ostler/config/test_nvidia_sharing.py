@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from node.edits.options import EditOptions
 from node.inventory.model import DeviceKind
 from node.rules import Rule, Selector
 from node.sharing import SharePreference, Sharing, SharingStrategy
@@ -136,6 +137,7 @@ def test_mps_leaves_mig_devices_of_the_strategy_single_out() -> None:
         Rule(
             "nvidia.com/gpu",
             Selector((GPU,), ("nvidia",), mig_enabled=False),
+            edits=EditOptions(mps=("/run/nvidia/mps", "nvidia.com/gpu")),
             uniform=True,
             sharing=Sharing(SharingStrategy.MPS, 4, fail_multiple=True),
         ),
