@@ -11,7 +11,8 @@ The rule of overlap (``conflict``):
 - A hold of a device as a whole excludes every other hold of it.
 - Shares of one device exclude each other if they are the same share, or if the sum of all shares, through both doors
   and pending release alike, is more than the device has. Shares of different doors also exclude each other if the
-  amounts of one are unknown.
+  amounts of one are unknown. While no claim has a share, a pod is not kept from one by what only the kubelet's
+  checkpoint has, for a pod that nobody knows: among pods the kubelet decides, and its checkpoint is older.
 - A device that is part of another (a MIG device of its GPU, a virtual function or subfunction of its NIC) excludes the
   whole and the shares of the whole, not its siblings. Two partitions of one GPU exclude each other if they take the
   same memory slices, as far as their slices are known.
@@ -194,6 +195,10 @@ def conflict(wanted: Hold, others: Iterable[Hold]) -> HeldError | None:
             shares.append(hold)
     if not wanted.share or wanted.admin or not _is_counted(wanted) or _fits(wanted, shares):
         return None
+    if wanted.door is Door.PLUGIN and all(share.door is Door.PLUGIN for share in shares):
+        shares = [share for share in shares if share.state is not HoldState.RECORDED or share.bound]
+        if _fits(wanted, shares):
+            return None
     return HeldError(wanted, _in_the_way(wanted, shares), shares=shares or (wanted,))
 
 

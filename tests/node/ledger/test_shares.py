@@ -268,3 +268,18 @@ def test_what_the_world_has_too_much_of_leaves_nothing_until_it_is_given_back(ha
         ledger.release(ledger.owners[0])
     if legal([wanted]):
         ledger.take("new", [wanted])
+
+
+def test_what_the_checkpoint_alone_has_of_unknown_pods_keeps_claims_away_and_no_pods() -> None:
+    ledger = Ledger()
+    for number in range(4, 8):
+        hold = replace(replica(number), state=HoldState.RECORDED)
+        ledger.restore(hold.owner, [hold])
+    with pytest.raises(HeldError):
+        ledger.take("a", [share("s", "a")])
+    ledger.take_each([replica(0)])
+    ledger.release(plugin_owner("gpu", "7"))
+    ledger.release(plugin_owner("gpu", "6"))
+    ledger.take("a", [share("s", "a")])
+    with pytest.raises(HeldError):
+        ledger.take_each([replica(1)])

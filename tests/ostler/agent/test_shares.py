@@ -1,0 +1,131 @@
+"""Shared GPUs end to end: a kubelet's pods fill all replicas while the agent is killed, and none is given twice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+
+from sandbox.node import PodResult, SandboxNode
+from sandbox.nodes import path
+from tests.waiting import eventually
+
+SHARED = "nvidia.com/gpu.shared"
+ONE = {"name": SHARED, "devices": {"vendor": "nvidia", "kind": "gpu"}}
+
+
+def node(door: str = "plugin", cluster: bool = False, **sharing: object) -> SandboxNode:
+    """Two L4, each with four shares."""
+    rule = {**ONE, "door": door, "sharing": {"replicas": 4, **sharing}}
+    configuration = {"apiVersion": "ostler.dev/v1alpha1", "kind": "Config", "resources": [rule]}
+    return SandboxNode(path("l4-2"), configuration=json.dumps(configuration), reconcile_interval=0.05, cluster=cluster)
+
+
+async def given(box: SandboxNode, count: int, size: int = 1) -> list[PodResult]:
+    pods = [await box.give(SHARED, size) for _ in range(count)]
+    assert all(pod.admission.admitted for pod in pods), [pod.admission.message for pod in pods]
+    return pods
+
+
+def gpus(pods: Iterable[PodResult]) -> Counter[str]:
+    """How many containers have each GPU, by what NVIDIA's runtime is told."""
+    return Counter(str(pod.response["envs"]["NVIDIA_VISIBLE_DEVICES"]) for pod in pods)  # type: ignore[index]
+
+
+async def held(box: SandboxNode, pods: Iterable[PodResult]) -> bool:
+    """Whether the agent has exactly the replicas of these pods in their names."""
+    found = {
+        (hold.holder, hold.share)
+        for device in (await box.agent.holds()).devices
+        for hold in device.holds
+        if hold.state == "listed"
+    }
+    return found == {(f"default/{pod.pod}", id_.rpartition("::")[2]) for pod in pods for id_ in pod.ids}
+
+
+async def test_pods_fill_all_replicas_of_a_killed_agent_and_none_is_given_twice() -> None:
+    async with node(door="both", cluster=True) as box:
+        await box.registered()
+        pods = await given(box, 3)
+        assert len(gpus(pods[:2])) == 2, "shares are distributed"
+        await box.restart_agent()
+        await box.registered()
+        pods += await given(box, 3)
+        await box.restart_agent()
+        pods += await given(box, 2)
+        ids = [id_ for pod in pods for id_ in pod.ids]
+        assert len(set(ids)) == len(ids) == 8
+        assert set(gpus(pods).values()) == {4}
+        refused = await box.give(SHARED, 1)
+        assert not refused.admission.admitted
+        await eventually(lambda: held(box, pods), "every replica is held by its pod")
+        assert [(each.shares, each.held, each.free) for each in (await box.agent.holds()).shared] == [(4, 4, 0)] * 2
+
+        over, pods = pods[:3], pods[3:]
+        for pod in over:
+            await box.noticed(pod.pod)
+            box.end(pod.pod)
+        await box.restart_agent()
+        await box.registered()
+        pods += await given(box, 3)
+        ids = [id_ for pod in pods for id_ in pod.ids]
+        assert len(set(ids)) == len(ids) == 8
+        await eventually(lambda: held(box, pods), "every replica is held by its pod")
+        assert "a device has two holders" not in box.log.read_text()
+
+
+async def test_replicas_that_a_rule_with_more_of_them_gave_out_are_kept_by_their_pods() -> None:
+    async with node(replicas=6) as box:
+        await box.registered()
+        pods = await given(box, 12)
+        keep = [pod for pod in pods if pod.ids[0].endswith(("::5", "::4", "::0"))]
+        for pod in pods:
+            if pod not in keep:
+                box.end(pod.pod)
+        fewer = json.dumps(
+            {
+                "apiVersion": "ostler.dev/v1alpha1",
+                "kind": "Config",
+                "resources": [{**ONE, "door": "plugin", "sharing": {"replicas": 4}}],
+            }
+        )
+        (box.root / "ostler.yaml").write_text(fewer)
+        await box.restart_agent()
+        await box.kubelet.wait_for(SHARED, healthy=8)
+        more = await given(box, 2)
+        assert len({id_ for pod in (*keep, *more) for id_ in pod.ids}) == 8
+        assert set(gpus([*keep, *more]).values()) == {4}
+
+
+async def test_a_sick_gpu_takes_all_of_its_replicas_with_it_and_brings_them_back() -> None:
+    async with node() as box:
+        await box.registered()
+        assert box.hardware is not None
+        (pod,) = await given(box, 1)
+        part = box.hardware.find(pod.ids[0].partition("::")[0])
+        box.hardware.fail(part)
+        await box.agent.rescan()
+        await box.kubelet.wait_for(SHARED, healthy=4)
+        assert set(gpus(await given(box, 4))) != {pod.ids[0].partition("::")[0]}
+        box.hardware.heal(part)
+        await box.agent.rescan()
+        await box.kubelet.wait_for(SHARED, healthy=8)
+
+
+async def test_a_container_with_several_shares_gets_them_of_several_gpus_and_one_variable() -> None:
+    async with node() as box:
+        await box.registered()
+        (pod,) = await given(box, 1, size=2)
+        assert len({id_.partition("::")[0] for id_ in pod.ids}) == 2
+        (large,) = await given(box, 1, size=6)
+        (named,) = gpus([large])
+        assert len(named.split(",")) == 2, "each GPU is named once"
+
+
+async def test_several_shares_are_refused_by_the_agents_own_words() -> None:
+    async with node(failRequestsGreaterThanOne=True) as box:
+        await box.registered()
+        refused = await box.give(SHARED, 2)
+        assert not refused.admission.admitted
+        assert "maximum request size for shared resources is 1; found 2" in refused.admission.message
+        assert (await box.give(SHARED, 1)).admission.admitted
