@@ -25,7 +25,7 @@ from driver.claims.book import ClaimBook
 from driver.claims.record import ClaimRecord
 from node.events import EventBus
 from node.ledger.events import OfferChanged
-from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, excludes
+from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, conflict, excludes
 from node.rules import Door
 from node.values import Value, value
 
@@ -35,6 +35,7 @@ _EVICTED = "the pod of this claim is evicted, so that its controller creates one
 _NOT_EVICTED = (
     "if the API server drops device taints, it waits until the other pod ends; delete it to have it scheduled elsewhere"
 )
+_SHARED_ADVICE = "it waits until one of them ends; delete its pod to have it scheduled elsewhere"
 
 
 @value
@@ -71,9 +72,8 @@ def take(book: ClaimBook, record: ClaimRecord, *, known: bool) -> AdmissionRefus
 
 def _lost(book: ClaimBook, record: ClaimRecord) -> tuple[HeldError, ...]:
     """All that pods have of it: the first thing in the way may be another one."""
-    found = ((hold, book.ledger.obstacle(hold)) for hold in record.holds)
-    errors = (HeldError(hold, by) for hold, by in found if by is not None)
-    return tuple(error for error in errors if lost_to_pod(error))
+    errors = (book.ledger.conflict(hold) for hold in record.holds)
+    return tuple(error for error in errors if error is not None and lost_to_pod(error))
 
 
 def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> AdmissionRefusal:
@@ -90,6 +90,9 @@ def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> AdmissionRefusal:
 
 def _advice_on_pod(error: HeldError) -> str:
     """Whether taints are kept is not known here, so that what is said is true where they are dropped as well."""
+    if any(share.door is Door.DRA for share in error.shares):
+        # A taint would evict the pods of those claims, too.
+        return _SHARED_ADVICE
     when = "" if error.by.live else "once that pod is known to run, "
     return f"{when}{_EVICTED}; {_NOT_EVICTED}"
 
@@ -161,23 +164,29 @@ class Losers:
         holds = ledger.all if self._lost else ()
         found: dict[str, set[str]] = {}
         for conflicts in tuple(self._lost.values()):
-            for device, conflict in tuple(conflicts.items()):
-                if _goes_on(conflict, holds):
-                    found.setdefault(device, set()).add(conflict.claim)
+            for device, lost in tuple(conflicts.items()):
+                if _goes_on(lost, holds):
+                    found.setdefault(device, set()).add(lost.claim)
         return {device: tuple(sorted(claims)) for device, claims in found.items()}
 
     def _forget_ended(self, holds: tuple[Hold, ...]) -> None:
         """Conflicts that ended because the pod gave the device back are none any more."""
         for uid, conflicts in [*self._lost.items()]:
-            for device, conflict in [*conflicts.items()]:
-                if not _goes_on(conflict, holds):
+            for device, lost in [*conflicts.items()]:
+                if not _goes_on(lost, holds):
                     del conflicts[device]
             if not conflicts:
                 del self._lost[uid]
 
 
-def _goes_on(conflict: LostDevice, holds: tuple[Hold, ...]) -> bool:
-    return any(_in_the_way(hold, conflict.wanted) for hold in holds)
+def _goes_on(lost: LostDevice, holds: tuple[Hold, ...]) -> bool:
+    return any(_in_the_way(hold, lost.wanted) for hold in holds) or _is_crowded_out(lost.wanted, holds)
+
+
+def _is_crowded_out(wanted: Hold, holds: tuple[Hold, ...]) -> bool:
+    """Whether pods' shares of the device leave too little for the wanted one."""
+    error = conflict(wanted, [hold for hold in holds if hold.owner != wanted.owner]) if wanted.share else None
+    return error is not None and bool(error.shares) and lost_to_pod(error)
 
 
 def _in_the_way(hold: Hold, wanted: Hold) -> bool:
@@ -188,4 +197,10 @@ def _is_proved(wanted: Hold, holds: tuple[Hold, ...]) -> bool:
     """Whether a live pod has it, and no claim that is prepared would be evicted with, or as, the one that waits."""
     if any(hold.device == wanted.device and hold.state is HoldState.PREPARED and not hold.admin for hold in holds):
         return False
-    return any(hold.live and _in_the_way(hold, wanted) for hold in holds)
+    if any(hold.live and _in_the_way(hold, wanted) for hold in holds):
+        return True
+    own = [hold for hold in holds if hold.device == wanted.device and hold.owner != wanted.owner and not hold.admin]
+    if any(hold.door is Door.DRA for hold in own):
+        # What they wait for is not taken from them.
+        return False
+    return any(hold.live for hold in own) and _is_crowded_out(wanted, holds)

@@ -297,3 +297,29 @@ async def test_a_claim_for_a_gpu_whose_part_a_pod_has_is_refused_at_once(node: N
         with pytest.raises(Unavailable, match=f"device {GPU0}, whose part {part.name} is held through the plugin door"):
             await service.prepare(reference())
     assert service.contested() == {GPU0}
+
+
+def share(hold: Hold, name: str, percent: int) -> Hold:
+    return replace(hold, share=name, amounts=(("compute", percent),), whole=(("compute", 100),))
+
+
+def test_a_claim_that_pods_shares_leave_too_little_for_has_lost_until_one_of_them_ends() -> None:
+    heard = Heard()
+    losers, ledger = Losers(heard.bus), Ledger()
+    for number in range(3):
+        hold = replace(share(pods(GPU0), str(number), 25), owner=plugin_owner(GPU0, str(number)))
+        ledger.restore(hold.owner, [hold])
+    wanted = share(claims(GPU0), "s", 50)
+    error = ledger.conflict(wanted)
+    assert error is not None
+    assert losers.lost("uid-1", "team/claim", error)
+    assert losers.by_device(ledger) == {GPU0: ("team/claim",)}
+    assert losers.contested(ledger) == {GPU0}
+    other = share(claims(GPU0, "uid-2", HoldState.RESERVED), "t", 25)
+    ledger.take("uid-2", [other])
+    assert losers.contested(ledger) == frozenset(), "the taint would evict that claim's pods, too"
+    assert losers.by_device(ledger) == {GPU0: ("team/claim",)}
+    ledger.release("uid-2")
+    ledger.release(plugin_owner(GPU0, "0"))
+    assert losers.by_device(ledger) == {}
+    assert heard.told == [("uid-1", GPU0)]
