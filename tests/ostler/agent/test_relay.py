@@ -319,7 +319,7 @@ def test_the_longest_path_of_a_socket_is_judged_by_the_configuration() -> None:
         load(None, {"--state-dir": folder, "--instance": over}, {})
     assert str(refused.value) == (
         f"--instance: makes the path of its socket in {folder}/http 108 bytes long; "
-        "a socket's path may have 107: use a shorter name or state folder"
+        "use a shorter name or state folder: a socket's path may have 107 bytes"
     )
     with pytest.raises(ConfigErrors, match="--instance: makes the path of its socket"):
         load(None, {"--state-dir": "/" + "s" * 90, "--instance": "a"}, {})
