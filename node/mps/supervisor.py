@@ -29,6 +29,8 @@ from node.values import Value, value
 log = logging.getLogger("ostler.mps")
 
 SCHEMA = "mps/v1"
+RECORD = "mps.json"
+"""Name of the record in the state folder."""
 CRASHED = "MpsServerCrashed"
 """Reason of the event that pods have lost their MPS server."""
 FAILED = "MpsFailed"

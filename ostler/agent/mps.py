@@ -19,7 +19,7 @@ from node.events import EventSink
 from node.inventory.model import Snapshot, SourceState
 from node.ledger.offer_context import OfferContext
 from node.mps.daemon import MpsDevice, MpsError, MpsHome, MpsResource
-from node.mps.supervisor import ComputeModes, MpsHolders, MpsRecord, MpsSupervisor
+from node.mps.supervisor import RECORD, ComputeModes, MpsHolders, MpsRecord, MpsSupervisor
 from node.offer import OfferedDevice
 from node.rules import Rule, rule_for
 from node.sharing import MEMORY, SharingStrategy, whole_amounts
@@ -27,7 +27,6 @@ from node.values import replace
 from ostler.config.settings import Settings
 from plugin.servicer import DevicePluginError
 
-FILE = "mps.json"
 _NO_DRIVER = "a recorded node has no driver that could run MPS; use strategy timeSlicing"
 
 
@@ -82,7 +81,7 @@ class MpsService:
             else MpsSupervisor(
                 home,
                 modes,
-                MpsRecord(settings.state_dir / FILE),
+                MpsRecord(settings.state_dir / RECORD),
                 clocks=clocks,
                 events=events,
                 on_changed=on_changed,

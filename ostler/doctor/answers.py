@@ -256,13 +256,17 @@ NVML_HANGS = "HANGS"
 
 @dataclass(frozen=True, slots=True)
 class NvmlAnswer:
-    """``status`` as in NvmlFacts or NVML_HANGS; ``gpus``: how many; ``lost``: those that do not answer, for people."""
+    """``status`` as in NvmlFacts or NVML_HANGS; ``gpus``: how many; ``lost``: those that do not answer, for people.
+
+    ``modes``: the compute mode of each GPU that tells it, by UUID.
+    """
 
     status: str
     detail: str = ""
     driver_version: str = ""
     gpus: int = 0
     lost: tuple[str, ...] = ()
+    modes: tuple[tuple[str, int], ...] = ()
 
 
 def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float = NVML_TIMEOUT) -> NvmlAnswer:
@@ -295,7 +299,12 @@ def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float
         return NvmlAnswer("CRASHED", f"the process that called NVML ended: {last[0]}")
     answer = json.loads(out)
     return NvmlAnswer(
-        answer["status"], answer["detail"], answer["driver_version"] or "", answer["gpus"], tuple(answer["lost"])
+        answer["status"],
+        answer["detail"],
+        answer["driver_version"] or "",
+        answer["gpus"],
+        tuple(answer["lost"]),
+        tuple(answer["modes"].items()),
     )
 
 

@@ -13,7 +13,7 @@ from node.inventory.vendors import VENDORS
 from node.ledger.offer_context import NOTHING_HELD
 from node.offer import Offer, offer
 from node.rules import Door, offers_nics
-from ostler.doctor import nvidia_files, nvml
+from ostler.doctor import mps, nvidia_files, nvml
 from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
 
@@ -68,6 +68,7 @@ DRIVERS = CheckSubject(
         *nvml.CHECKS,
         *nvidia_files.CHECKS,
         nvidia_files.RUNTIME_CHECK,
+        *mps.CHECKS,
         *(_driver_check(vendor, vendor.check) for vendor in VENDORS if vendor.check is not None),
     ),
 )

@@ -30,7 +30,8 @@ from tests.ostler.doctor.nodes import configured, examined, says, view, write
 
 GPU = PciFunction("0000:1b:00.0", "pci0000:15/0000:1b:00.0", "0x030200", "0x10de", "0x2330", driver="nvidia")
 RECORDED = ("nvidia-module", "nvidia-binding", "nouveau", "nvml", "nvidia-versions", "nvidia-device-files",
-            "nvidia-char-links", "nvidia-runtime", "amd-driver", "habana-driver", "uevents", "rtnetlink")  # fmt: skip
+            "nvidia-char-links", "nvidia-runtime", "mps-program", "compute-mode", "mps-folders", "amd-driver",
+            "habana-driver", "uevents", "rtnetlink")  # fmt: skip
 
 
 def gpu_node(root: Path, *, driver: str | None = "nvidia", module: bool = True) -> tuple[Tree, NodeView]:

@@ -1,0 +1,148 @@
+"""Checks of MPS: the driver's programs, compute modes that keep pods out, and what a killed daemon left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from node.edits.mps import SHARED_MEMORY, shm_folder
+from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS, mode_name
+from node.mps.daemon import PROGRAM, find_process, find_program
+from node.mps.supervisor import RECORD
+from node.opening import read_regular
+from node.rules import Rule
+from node.sharing import SharingStrategy
+from ostler.doctor.answers import NVML_TIMEOUT
+from ostler.doctor.check import Check, CheckFinding, failed, joined, ok, several, skipped, warning
+from ostler.doctor.node import NodeView
+
+_NOT_SHARED = "no rule shares GPUs by MPS"
+_MOST = 1 << 20
+"""Bytes of the record that are read."""
+
+
+def shares_by_mps(rules: Iterable[Rule]) -> bool:
+    """Whether a rule shares GPUs by MPS."""
+    return any(rule.sharing is not None and rule.sharing.strategy is SharingStrategy.MPS for rule in rules)
+
+
+def judge_program(program: Path | None, driver_root: Path, shm: Path, shared_memory: Path) -> CheckFinding:
+    """Whether a control daemon can run: its program, and /dev/shm that clients share with it."""
+    if program is None:
+        fix = "install the driver's compute utilities, or set nvidia.driverRoot"
+        return failed(f"the driver in {driver_root} has no {PROGRAM}", fix)
+    try:
+        same = shm.samefile(shared_memory)
+    except OSError:
+        return warning(f"{shm} does not exist; the agent makes it", "start the agent, then run this again")
+    if not same:
+        fix = f"mount {shm} at {shared_memory} for the agent (the chart: nvidia.mps; systemd: docs/sharing.md)"
+        return failed(f"{shared_memory} is not {shm}, so that clients and daemon share no memory", fix)
+    return ok(f"{program} is there, and {shared_memory} is {shm}")
+
+
+def judge_modes(modes: Mapping[str, int], taken: Mapping[str, int], *, running: bool) -> CheckFinding:
+    """Whether GPUs are in a compute mode that keeps processes out though no daemon needs it.
+
+    ``taken``: what GPUs had before MPS, by UUID; ``running``: whether a daemon on record runs.
+    """
+    findings = []
+    for uuid, mode in sorted(modes.items()):
+        if mode == DEFAULT or (mode == EXCLUSIVE_PROCESS and uuid in taken and running):
+            continue
+        back = mode_name(taken.get(uuid, DEFAULT))
+        whose = "MPS left it there" if uuid in taken else "pods with several processes fail on it"
+        fix = f"run 'nvidia-smi -i {uuid} -c {back}'"
+        if uuid in taken:
+            fix = f"start the agent, which sets it back, or {fix}"
+        findings.append(warning(f"{uuid} is in compute mode {mode_name(mode)}: {whose}", fix))
+    return joined(findings, f"{len(modes)} GPUs let every process in, or belong to a running daemon")
+
+
+def judge_folders(folders: Sequence[str], running: frozenset[str], root: Path) -> CheckFinding:
+    """Whether folders of daemons are left that do not run; ``folders``: the resources that have one."""
+    left = [name for name in folders if name not in running]
+    if left:
+        fix = f"start the agent, which starts or removes them, or remove them below {root}"
+        return warning(f"folders of MPS are left without a daemon: {several(left)}", fix)
+    return ok(f"{len(folders)} resources have folders below {root}, each with its daemon")
+
+
+def folders_below(root: Path) -> list[str]:
+    """Resources that have a folder of pipes below MPS's root; raises OSError."""
+    return sorted(str(pipe.parent.relative_to(root)) for pipe in root.glob("*/*/pipe"))
+
+
+def read_left(state: Path, proc: Path) -> tuple[Mapping[str, int], frozenset[str]]:
+    """What the record says: compute modes before MPS by UUID, and the resources whose daemon runs.
+
+    Read without the agent's reader, which sets a damaged file aside. Raises OSError and ValueError.
+    """
+    try:
+        data = json.loads(read_regular(state / RECORD, _MOST))["data"]
+    except FileNotFoundError:
+        return {}, frozenset()
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{state / RECORD} is not a record of MPS") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{state / RECORD} is not a record of MPS")  # noqa: TRY004 - as above
+    running = set()
+    for name, (pid, started) in data.get("daemons", {}).items():
+        process = find_process(pid, proc)
+        if process is not None and process.started == started:
+            running.add(name)
+    return data.get("modes", {}), frozenset(running)
+
+
+def _program(view: NodeView) -> CheckFinding:
+    if not shares_by_mps(view.settings.rules):
+        return skipped(_NOT_SHARED)
+    nvidia = view.settings.nvidia
+    program = find_program(nvidia.driver_root_mount)
+    return judge_program(program, nvidia.driver_root_mount, Path(shm_folder(nvidia.mps_root)), Path(SHARED_MEMORY))
+
+
+def _modes(view: NodeView) -> CheckFinding:
+    if view.quiesced is not None:
+        return skipped(f"quiesced ({view.quiesced}): NVML is not called")
+    answer = view.nvml()
+    if not answer.modes:
+        return skipped("no GPU tells its compute mode")
+    taken, running = read_left(view.settings.state_dir, view.proc)
+    return judge_modes(dict(answer.modes), taken, running=bool(running))
+
+
+def _folders(view: NodeView) -> CheckFinding:
+    root = Path(view.settings.nvidia.mps_root)
+    folders = folders_below(root)
+    if not folders:
+        return skipped(f"MPS has no folders below {root}")
+    _, running = read_left(view.settings.state_dir, view.proc)
+    return judge_folders(folders, running, root)
+
+
+CHECKS = (
+    Check(
+        "mps-program",
+        "If rules share GPUs by MPS, the driver has its control program, and the agent's /dev/shm is the one of pods",
+        "Install the driver's compute utilities; mount `nvidia.mpsRoot`/shm at /dev/shm",
+        _program,
+        hardware=True,
+    ),
+    Check(
+        "compute-mode",
+        "GPUs are in compute mode DEFAULT, unless an MPS daemon of the agent serves them",
+        "Run `nvidia-smi -c DEFAULT`, or start the agent, which sets back what MPS left",
+        _modes,
+        hardware=True,
+        deadline=NVML_TIMEOUT + 5,
+    ),
+    Check(
+        "mps-folders",
+        "No folder of pipes is left below `nvidia.mpsRoot` without its daemon",
+        "Start the agent, or remove the folder",
+        _folders,
+        hardware=True,
+    ),
+)

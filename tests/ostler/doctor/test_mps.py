@@ -1,0 +1,105 @@
+"""Checks of MPS: programs and shared memory, compute modes, and what a killed daemon left."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from node.files import JsonValue, write_record
+from node.mps.daemon import PROGRAM, find_process
+from node.mps.supervisor import RECORD, SCHEMA
+from node.values import replace
+from ostler.doctor.answers import NvmlAnswer
+from ostler.doctor.check import CheckVerdict
+from ostler.doctor.mps import judge_folders, judge_modes, judge_program
+from ostler.doctor.node import NodeView, Once
+from tests.ostler.doctor.nodes import configured, examined, says, view, write
+
+OK, WARNING, FAILED, SKIPPED = CheckVerdict.OK, CheckVerdict.WARNING, CheckVerdict.FAILED, CheckVerdict.SKIPPED
+SHARED = (
+    "resources:\n"
+    "- {name: nvidia.com/gpu, devices: {vendor: nvidia, kind: gpu}, sharing: {strategy: mps, replicas: 4}}\n"
+)
+NAME = "nvidia.com/gpu"
+
+
+def node(folder: Path, text: str = SHARED, modes: dict[str, int] | None = None) -> NodeView:
+    made = view(folder, configured(text, folder))
+    made.settings = replace(made.settings, nvidia=replace(made.settings.nvidia, mps_root=str(folder / "mps")))
+    answer = NvmlAnswer("ok", "", "570.1", len(modes or {}), (), tuple((modes or {}).items()))
+    made.nvml = Once(lambda: answer)
+    (folder / "state").mkdir(exist_ok=True)
+    return made
+
+
+def test_a_node_that_shares_nothing_by_mps_is_skipped(tmp_path: Path) -> None:
+    one = node(tmp_path, "resources: [{name: nvidia.com/gpu}]\n")
+    says(examined(one, "mps-program"), SKIPPED, "no rule shares GPUs by MPS")
+    says(examined(one, "compute-mode"), SKIPPED, "no GPU tells its compute mode")
+    says(examined(one, "mps-folders"), SKIPPED, f"MPS has no folders below {tmp_path / 'mps'}")
+
+
+def test_a_driver_without_the_program_has_failed(tmp_path: Path) -> None:
+    says(examined(node(tmp_path), "mps-program"), FAILED, f"has no {PROGRAM}", "install the driver's compute utilities")
+
+
+def test_shared_memory_of_another_place_has_failed(tmp_path: Path) -> None:
+    program, shm = tmp_path / PROGRAM, tmp_path / "shm"
+    says(
+        judge_program(program, tmp_path, shm, tmp_path),
+        WARNING,
+        "does not exist; the agent makes it",
+        "start the agent",
+    )
+    shm.mkdir()
+    says(judge_program(program, tmp_path, shm, tmp_path), FAILED, f"{tmp_path} is not {shm}", "mount ")
+    says(judge_program(program, tmp_path, shm, shm), OK, f"{program} is there")
+
+
+def test_the_program_is_looked_for_below_the_drivers_root(tmp_path: Path) -> None:
+    write(tmp_path, {f"host/usr/bin/{PROGRAM}": ""})
+    (tmp_path / "host/usr/bin" / PROGRAM).chmod(0o755)
+    says(examined(node(tmp_path), "mps-program"), WARNING, "does not exist; the agent makes it", "start the agent")
+
+
+def test_compute_modes_belong_to_a_running_daemon_or_are_named() -> None:
+    says(judge_modes({"GPU-0": 0, "GPU-1": 0}, {}, running=False), OK, "2 GPUs let every process in")
+    says(judge_modes({"GPU-0": 3}, {"GPU-0": 0}, running=True), OK, "belong to a running daemon")
+    left = judge_modes({"GPU-0": 3}, {"GPU-0": 0}, running=False)
+    says(left, WARNING, "EXCLUSIVE_PROCESS: MPS left it there", "start the agent, which sets it back")
+    other = judge_modes({"GPU-0": 2}, {}, running=False)
+    says(
+        other, WARNING, "GPU-0 is in compute mode PROHIBITED: pods with several", "run 'nvidia-smi -i GPU-0 -c DEFAULT'"
+    )
+
+
+def test_folders_without_a_daemon_are_named() -> None:
+    says(judge_folders([NAME], frozenset({NAME}), Path("/mps")), OK, "1 resources have folders below /mps")
+    says(judge_folders([NAME], frozenset(), Path("/mps")), WARNING, f"without a daemon: {NAME}", "start the agent")
+
+
+def test_the_record_says_what_runs(tmp_path: Path) -> None:
+    one = node(tmp_path, modes={"GPU-0": 3})
+    (tmp_path / "mps" / NAME / "pipe").mkdir(parents=True)
+    one.settings = replace(one.settings, roots=replace(one.settings.roots, proc=Path("/proc")))
+    process = find_process(os.getpid(), Path("/proc"))
+    assert process is not None
+    data: dict[str, JsonValue] = {"modes": {"GPU-0": 0}, "daemons": {NAME: [process.pid, process.started]}}
+    write_record(tmp_path / "state" / RECORD, SCHEMA, data)
+    says(examined(one, "compute-mode"), OK, "belong to a running daemon")
+    says(examined(one, "mps-folders"), OK, "each with its daemon")
+    write_record(tmp_path / "state" / RECORD, SCHEMA, {**data, "daemons": {NAME: [process.pid, 1]}})
+    says(examined(one, "compute-mode"), WARNING, "MPS left it there", "start the agent")
+    says(examined(one, "mps-folders"), WARNING, "without a daemon", "start the agent")
+
+
+@pytest.mark.parametrize("text", ["{", json.dumps([1]), json.dumps({"data": 1})])
+def test_a_damaged_record_is_left_alone(tmp_path: Path, text: str) -> None:
+    one = node(tmp_path, modes={"GPU-0": 3})
+    (tmp_path / "state" / RECORD).write_text(text)
+    with pytest.raises(ValueError, match=r"Expecting|is not a record of MPS"):
+        examined(one, "compute-mode")
+    assert (tmp_path / "state" / RECORD).read_text() == text
