@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,12 +10,6 @@ from driver.resource_api.async_client import AsyncResourceApi
 from sandbox.apiserver.server import ApiServer
 from tests.making.resource_api import async_api_of
 from tests.making.watched_node import World
-
-
-@pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as running:
-        yield running
 
 
 @pytest.fixture

@@ -49,13 +49,6 @@ def server() -> Iterator[ApiServer]:
         yield running
 
 
-@pytest.fixture
-async def api(server: ApiServer) -> AsyncIterator[AsyncResourceApi]:
-    made = async_api_of(server)
-    yield made
-    made.close()
-
-
 def write(server: ApiServer, label: str | None = None, annotation: str | None = None) -> None:
     metadata: JsonObject = {"labels": {LABEL: label}, "annotations": {ANNOTATION: annotation}}
     server.store.patch("nodes", NODE, {"metadata": metadata})

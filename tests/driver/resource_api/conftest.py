@@ -1,4 +1,4 @@
-"""A stand-in for the API server, or one that says what a test tells it to, and the API on top."""
+"""An API server that says what a test tells it to."""
 
 from __future__ import annotations
 
@@ -6,23 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from driver.resource_api.client import ResourceApi
-from sandbox.apiserver.server import ApiServer
 from tests.kube import server as scripted
-from tests.making.resource_api import client_of
-
-
-@pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as running:
-        yield running
-
-
-@pytest.fixture
-def api(server: ApiServer) -> Iterator[ResourceApi]:
-    made = ResourceApi(client_of(server.url))
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,56 +16,9 @@ from driver.slices.planning import ByDeviceNames
 from kube.bodies import JsonObject
 from kube.errors import RequestError
 from sandbox.apiserver.server import ApiServer
+from tests.driver.slices.conftest import DRIVER, SLICES, Json, Rig
 from tests.making.resource_api import api_of
 from tests.waiting import until
-
-SLICES = "resourceslices"
-DRIVER = "led.example.com"
-Json = dict[str, Any]
-
-
-class Rig:
-    """Controllers that are stopped at the end, with what they told."""
-
-    def __init__(self, server: ApiServer, api: ResourceApi) -> None:
-        self.server = server
-        self.api = api
-        self.errors: list[Exception] = []
-        self._running: list[Controller] = []
-
-    def start(self, resources: DriverResources | None = None, **fields: Any) -> Controller:
-        options = {
-            "client": self.api,
-            "driver_name": DRIVER,
-            "resources": resources,
-            "sync_delay": 0.05,
-            "error_handler": lambda error, _: self.errors.append(error),
-        }
-        made = Controller(Options(**{**options, **fields})).start()
-        self._running.append(made)
-        assert made.wait_synced(10.0)
-        return made
-
-    def stop(self) -> None:
-        for each in self._running:
-            each.stop()
-
-    def slices(self) -> list[Json]:
-        return self.server.store.list(SLICES)
-
-    def delete(self) -> None:
-        for each in self.slices():
-            self.server.store.delete(SLICES, each["metadata"]["name"])
-
-    def verbs(self) -> list[str]:
-        return [each.verb for each in self.server.requests.writes(SLICES)]
-
-
-@pytest.fixture
-def rig(server: ApiServer, api: ResourceApi) -> Iterator[Rig]:
-    made = Rig(server, api)
-    yield made
-    made.stop()
 
 
 def device(number: int, **fields: Any) -> Json:

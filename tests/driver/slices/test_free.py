@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
-from driver.resource_api.client import ResourceApi
 from driver.slices.model import Slice
 from kube.bodies import JsonObject
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.driver.slices.test_controller import SLICES, Rig, device, one_pool
+from tests.driver.slices.conftest import SLICES, Rig
+from tests.driver.slices.test_controller import device, one_pool
 from tests.making.resource_api import api_of
 from tests.waiting import until
-
-
-@pytest.fixture
-def rig(server: ApiServer, api: ResourceApi) -> Iterator[Rig]:
-    made = Rig(server, api)
-    yield made
-    made.stop()
 
 
 def tainted(number: int, effect: str) -> JsonObject:
