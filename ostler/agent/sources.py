@@ -14,8 +14,9 @@ from ostler.config.settings import Settings
 if TYPE_CHECKING:
     from node.inventory.model import Device
     from node.inventory.nvidia.nvml_session import NvmlSessions
-    from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
+    from node.inventory.recordings.partitions import RecordedPartitions
     from node.ledger.processes import ComputeProcesses, Process
+    from node.partitions import PartitionMaker
 
 
 def make_sources(settings: Settings, *, profiles: bool = False) -> tuple[Source, ...]:
@@ -27,7 +28,7 @@ def make_sources(settings: Settings, *, profiles: bool = False) -> tuple[Source,
     if settings.inventory.recorded is not None:
         from node.inventory.recordings.source import RecordedSource
 
-        source = RecordedSource(settings.inventory.recorded)
+        source = RecordedSource(settings.inventory.recorded, _recorded_partitions(settings))
         source.read()  # A file that cannot be replayed is told now; later only while it changes.
         return (source,)
     from driver.names import file_prefix
@@ -87,8 +88,22 @@ def compute_processes(sources: Iterable[Source], proc: Path) -> ComputeProcesses
     return NvmlProcesses(sessions, proc)
 
 
-def partition_maker(settings: Settings, sources: Iterable[Source]) -> NvidiaPartitionMaker | None:
+def _recorded_partitions(settings: Settings) -> RecordedPartitions | None:
+    if not makes_partitions(settings.rules):
+        return None
+    from node.inventory.recordings.partitions import RecordedPartitions
+
+    return RecordedPartitions(settings.state_dir)
+
+
+def partition_maker(settings: Settings, sources: Iterable[Source]) -> PartitionMaker | None:
     """Who makes partitions of GPUs; None where no source has a driver that can. Reads its journal from the disk."""
+    sources = tuple(sources)
+    for source in sources:
+        if source.name == "recorded":
+            from node.inventory.recordings.source import RecordedSource
+
+            return source.partitions if isinstance(source, RecordedSource) else None
     sessions = nvml_sessions(sources)
     if sessions is None:
         return None

@@ -10,11 +10,15 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from node.given import read_given
 from node.inventory.facts import NodeFacts
 from node.inventory.recordings.anonymous import anonymize
 from node.inventory.recordings.document import SCHEMA, Recording, RecordingError, dump, load
+
+if TYPE_CHECKING:
+    from node.inventory.recordings.partitions import RecordedPartitions
 
 __all__ = ["SCHEMA", "RecordedSource", "Recording", "RecordingError", "anonymize", "dump", "load", "read"]
 
@@ -36,12 +40,13 @@ def read(path: Path) -> Recording:
 
 
 class RecordedSource:
-    """Source of every section that a recorded node has."""
+    """Source of every section that a recorded node has; ``partitions``: those that are made of its GPUs."""
 
     name = "recorded"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, partitions: RecordedPartitions | None = None) -> None:
         self._path = path
+        self.partitions = partitions
         self._seen: tuple[int, int] | None = None
         self._facts: NodeFacts | None = None
 
@@ -59,7 +64,7 @@ class RecordedSource:
                     extra={"path": str(self._path), "error": str(error)},
                 )
         self._seen = seen
-        return self._facts
+        return self._facts if self.partitions is None else self.partitions.shown(self._facts)
 
     def close(self) -> None:
         """Forget what was read."""
