@@ -97,7 +97,7 @@ class TokenFile:
             problem = f"{self.path} cannot be read ({error.strerror or error})"
             raise ConfigurationError(self.source, self.field, problem, "give a file with a token") from error
         except UnicodeDecodeError as error:
-            problem = f"{self.path} holds no token"
+            problem = f"{self.path} contains no token"
             raise ConfigurationError(self.source, self.field, problem, "a token is ASCII text") from error
         return Credential(bearer(token, str(self.path), self.source, self.field), self.certificate)
 
@@ -112,7 +112,7 @@ def bearer(token: str, where: str, source: str, field: str) -> str:
         raise ConfigurationError(source, field, f"{where} is empty", "give a token")
     if not token.isascii() or not token.isprintable() or " " in token:
         # Never shown: it may be a secret all the same.
-        raise ConfigurationError(source, field, f"{where} holds no token", "a token is one word without line breaks")
+        raise ConfigurationError(source, field, f"{where} contains no token", "a token is one word without line breaks")
     return f"Bearer {token}"
 
 
@@ -264,7 +264,7 @@ def check_authority(path: str, source: str, field: str) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
     except ssl.SSLError as error:
         raise ConfigurationError(
-            source, field, f"holds no certificate in PEM form ({reason_of(error)})", fix
+            source, field, f"contains no certificate in PEM form ({reason_of(error)})", fix
         ) from error
     except OSError as error:
         problem = f"{path} cannot be read ({error.strerror or error})"

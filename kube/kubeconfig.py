@@ -162,7 +162,7 @@ def _parse(path: Path) -> object:
         # Never the error's own text: it quotes the file, which holds secrets.
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark is not None else ""
-        raise ConfigurationError(source, where, "is not valid YAML", "correct it, or write the file anew") from None
+        raise ConfigurationError(source, where, "is not valid YAML", "correct it, or create the file again") from None
 
 
 def _check(source: str, events: Iterable[yaml.Event]) -> None:

@@ -63,7 +63,7 @@ class NodeWords(Value):
             every = _doors(self.label)
             if every is None:
                 problems.append(
-                    f"label {LABEL}: {_shown(self.label)} is no door; write {_DOORS}, or remove the label "
+                    f"label {LABEL}: {_shown(self.label)} is not a door; write {_DOORS}, or remove the label "
                     "(it is as if it were not there)"
                 )
         named: dict[str, Doors] = {}
@@ -86,9 +86,9 @@ def _read(entry: str, named: dict[str, Doors], problems: list[str]) -> None:
     example = name.replace(PROFILE, "x")
     bad = explain_resource_name(example)
     if not equals:
-        problem = f"is no entry; write NAME=DOOR, such as nvidia.com/gpu={Doors.DRA}"
+        problem = f"is not an entry; write NAME=DOOR, such as nvidia.com/gpu={Doors.DRA}"
     elif doors is None:
-        problem = f"{_shown(word)} is no door; write {_DOORS}"
+        problem = f"{_shown(word)} is not a door; write {_DOORS}"
     elif bad is not None:
         # In the words of whoever wrote it: the name, or what stands behind its slash.
         for made, written in ((example, name), (example.rpartition("/")[2], name.rpartition("/")[2])):
@@ -267,7 +267,7 @@ def save(state_dir: Path, known: KnownDoors) -> None:
 def _known(data: JsonValue) -> KnownDoors:
     """Raises ValueError."""
     if not isinstance(data, dict):
-        raise ValueError("it is no object")  # noqa: TRY004 - one exception type for every kind of damage
+        raise ValueError("the record is not an object")  # noqa: TRY004 - one exception type for every kind of damage
     taints, text, server = (_optional_text(data, key) or "" for key in ("taints", "taintsText", "server"))
     if taints not in {each.value for each in Taints}:
         raise ValueError(f"taints is {taints!r}, not one of {', '.join(Taints)}")
@@ -281,4 +281,4 @@ def _optional_text(data: dict[str, JsonValue], key: str) -> str | None:
     found = data.get(key)
     if found is None or isinstance(found, str):
         return found
-    raise ValueError(f"{key} is no text")
+    raise ValueError(f"{key} is not a string")

@@ -55,7 +55,9 @@ def write_given(path: Path, data: bytes, mode: int = 0o600) -> None:
         raise WriteFailed(path, error.reason) from error
     except OSError as error:
         nobody = error.errno == errno.ENXIO and path.is_fifo()
-        raise WriteFailed(path, "nobody reads from this pipe" if nobody else error.strerror or str(error)) from error
+        raise WriteFailed(
+            path, "no process reads from this pipe" if nobody else error.strerror or str(error)
+        ) from error
 
 
 def _write_into(descriptor: int, data: bytes) -> None:
@@ -90,5 +92,5 @@ def _first_byte(pipe: int) -> bytes:
         if begin or poll.poll(0):
             return begin
         if time.monotonic() > end:
-            raise TimeoutError(errno.ETIMEDOUT, "nobody writes into this pipe")
+            raise TimeoutError(errno.ETIMEDOUT, "no process writes into this pipe")
         time.sleep(_STEP)

@@ -254,7 +254,7 @@ def _reason(name: str) -> str | None:
         return f"has a domain of {len(domain)} characters; {MAX_DOMAIN} are allowed"
     if not re.fullmatch(_DOMAIN, domain):
         return (
-            f"has the domain {domain!r}, which is no DNS name; use lower-case letters, digits, '-' and '.', "
+            f"has the domain {domain!r}, which is not a DNS name; use lower-case letters, digits, '-' and '.', "
             "each part starting and ending with a letter or digit"
         )
     if len(rest) > MAX_NAME:

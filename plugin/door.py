@@ -239,7 +239,7 @@ class PluginDoor:
         self._recent.expected.withdrawn(name)
         if resource.task is not None:
             resource.task.cancel()
-        log.info("resource dropped: no rule offers it any more", extra={"resource": name})
+        log.info("resource dropped: no rule offers it", extra={"resource": name})
 
     def _streams_changed(self, changed: StreamsChanged) -> None:
         resource = self._resources.get(changed.resource)

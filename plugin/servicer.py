@@ -172,7 +172,9 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     ) -> api_pb2.DevicePluginOptions:
         """The options that hold for this connection; UNAVAILABLE when a successor is about to take our place."""
         if self._refuses_kubelets:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "ostler hands over to another instance: this is no fault")
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, "ostler is handing over to another instance: this is not an error"
+            )
         async with self._call("GetDevicePluginOptions", context):
             return OPTIONS
 

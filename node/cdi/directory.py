@@ -93,12 +93,12 @@ class CdiDirectory:
         path = self.path / name
         try:
             if _digest(read_regular(path, LARGEST)) not in digests:
-                return SpecFileChange(name, "left, somebody else changed it")
+                return SpecFileChange(name, "left in place, because another program changed it")
             path.unlink()
         except FileNotFoundError:
             return SpecFileChange(name, "was gone already")
         except TooLarge:
-            return SpecFileChange(name, "left, somebody else changed it")
+            return SpecFileChange(name, "left in place, because another program changed it")
         except OSError as error:
             raise CdiError(f"file {path}", f"cannot be removed ({_reason(error)})", "check the folder") from error
         return SpecFileChange(name, "removed")

@@ -77,7 +77,9 @@ def validate(spec: Spec) -> None:
     for device in spec.devices:
         where = f"{spec.kind}={device.name}"
         if not re.fullmatch(_DEVICE, device.name):
-            raise CdiError(where, f"{device.name!r} is no device name", "use letters, digits and inside also _ - . :")
+            raise CdiError(
+                where, f"{device.name!r} is not a device name", "use letters, digits and inside also _ - . :"
+            )
         if device.name in names:
             raise CdiError(where, "the device is there twice", "name it once")
         names.add(device.name)
@@ -124,7 +126,7 @@ def _check_kind(kind: str) -> None:
     if not separator or not re.fullmatch(_NAME, vendor) or not re.fullmatch(_NAME, class_):
         raise CdiError(f"kind {kind!r}", "is not vendor/class", "start both with a letter, end with a letter or digit")
     if len(vendor) > 253 or not all(re.fullmatch(_LABEL, label) for label in vendor.split(".")):
-        raise CdiError(f"kind {kind!r}", "the vendor is no DNS subdomain", "use lower-case letters, digits, - and .")
+        raise CdiError(f"kind {kind!r}", "the vendor is not a DNS subdomain", "use lower-case letters, digits, - and .")
     if len(class_) > 63:
         raise CdiError(f"kind {kind!r}", "the class has more than 63 characters", "shorten it")
 
@@ -132,7 +134,7 @@ def _check_kind(kind: str) -> None:
 def _check_edits(where: str, edits: ContainerEdits) -> None:
     for name, _ in edits.env:
         if not name or "=" in name:
-            raise CdiError(where, f"{name!r} is no variable name", "use a name without =")
+            raise CdiError(where, f"{name!r} is not a variable name", "use a name without =")
     for node in edits.nodes:
         _check_path(where, "device node", node.path)
         _check_path(where, "device node", node.host_path)
@@ -146,7 +148,7 @@ def _check_edits(where: str, edits: ContainerEdits) -> None:
         if hook.stage not in STAGES:
             raise CdiError(where, f"hook stage {hook.stage!r} is unknown", f"use one of {', '.join(STAGES)}")
     if edits.annotations or edits.cdi_devices:
-        raise CdiError(where, "container annotations and CDI names are no CDI edits", "keep them in the answer")
+        raise CdiError(where, "container annotations and CDI names are not CDI edits", "keep them in the answer")
     for text in _texts(edits):
         _check_text(where, text)
 
@@ -172,7 +174,7 @@ def _check_text(where: str, text: str) -> None:
     # A NUL ends a text for the kernel; a file name that is no UTF-8 has no spelling in JSON.
     if "\0" in text or re.search(_SURROGATE, text):
         raise CdiError(
-            where, f"{text[:_SHOWN]!r} holds a NUL or bytes that are no UTF-8", "rename the file or variable"
+            where, f"{text[:_SHOWN]!r} contains a NUL or bytes that are not UTF-8", "rename the file or variable"
         )
 
 

@@ -241,7 +241,7 @@ class HealthKeeper:
     def release_eviction_limit(self, kind: str, *, dry_run: bool = False) -> tuple[str, ...]:
         """Release a kind's limit: its sick devices may evict again. Raises InvalidRequest and NothingToClear."""
         if kind not in set(DeviceKind):
-            raise InvalidRequest(f"kind: {kind!r} is no kind of device; must be one of {', '.join(DeviceKind)}")
+            raise InvalidRequest(f"kind: {kind!r} is not a kind of device; must be one of {', '.join(DeviceKind)}")
         eviction_limits, held = self._tracker.eviction_limits, DeviceKind(kind)
         if held not in {limit.kind for limit in eviction_limits.on}:
             raise NothingToClear(f"no eviction limit holds for kind {kind}; 'ostler health' shows those that do")
@@ -253,7 +253,7 @@ class HealthKeeper:
         if not dry_run:
             eviction_limits.release(held)
             self._done(self._tracker.touched(restrained, self._now()))
-            text = f"{changes[0]} again: somebody released the eviction limit"
+            text = f"{changes[0]} again: a person released the eviction limit"
             self._events.emit(EventType.NORMAL, LIMIT_RELEASED, text)
         return changes
 

@@ -119,9 +119,7 @@ def _field_text(name: str, old: Device, new: Device) -> str:
     if name == "links":
         return f"links {_links_text(old.links)} -> {_links_text(new.links)}"
     if name == "host_use":
-        return (
-            f"the node itself uses it: {new.host_use}" if new.host_use else "the node itself does not use it any more"
-        )
+        return f"the node itself uses it: {new.host_use}" if new.host_use else "the node itself no longer uses it"
     if name == "nodes":
         return f"device nodes {_paths_text(old, new)}"
     return f"{name} {getattr(old, name)} -> {getattr(new, name)}"

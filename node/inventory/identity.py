@@ -130,7 +130,7 @@ class IdentityStore:
             log.warning("device identities of another version are not used", extra={"error": str(error)})
             self._path = None  # A newer agent's file must survive a downgrade.
         except FileError as error:
-            log.warning("device identities cannot be read, they are gathered anew", extra={"error": str(error)})
+            log.warning("cannot read device identities; the agent gathers them again", extra={"error": str(error)})
         return Identities()
 
     def _data(self, identities: Identities) -> JsonValue:

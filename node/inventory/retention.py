@@ -149,10 +149,10 @@ def _taken_down(device: Device, functions: dict[str, PciFunction]) -> bool:
 def _beside_its_function(device: Device, function: PciFunction) -> str:
     """Says where a device is missing whose PCI function is still there."""
     if device.kind in _PARTS:
-        return "its GPU; it was destroyed, or made anew"
+        return "its GPU; it was destroyed or created again"
     if device.attribute("sfNumber") is not None or device.text("auxDevice"):
         return "its function; the subfunction was removed"
     if device.kind in NIC_KINDS:
-        return "its function; that has no such port or RDMA device any more"
+        return "its function, which no longer has such a port or RDMA device"
     driver = f"the driver {function.driver} has it now" if function.driver is not None else "no driver is bound to it"
     return f"the list of the driver that had it; {driver}"

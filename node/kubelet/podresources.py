@@ -54,7 +54,7 @@ def readable(socket: Path, answer: Answer | None) -> Answer:
     Raises ``PodResourcesRefused``.
     """
     if answer is None:
-        raise PodResourcesRefused(socket, grpc.StatusCode.INTERNAL, "the answer is no message of this API")
+        raise PodResourcesRefused(socket, grpc.StatusCode.INTERNAL, "the answer is not a message of this API")
     return answer
 
 

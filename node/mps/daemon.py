@@ -182,7 +182,7 @@ class MpsDaemon:
         """The answer to a command; raises ``MpsError``."""
         program = find_program(self._home.driver_root)
         if program is None:
-            raise MpsError(f"the driver in {self._home.driver_root} has no {PROGRAM} any more")
+            raise MpsError(f"the driver in {self._home.driver_root} no longer has {PROGRAM}")
         try:
             asking = await asyncio.create_subprocess_exec(
                 program,

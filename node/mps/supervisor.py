@@ -244,7 +244,7 @@ class MpsSupervisor:
             if name not in self._services:
                 daemon = MpsDaemon(MpsResource(name, ()), self._home)
                 if await daemon.adopt(process):
-                    log.info("a daemon of an earlier agent is not needed any more", extra={"resource": name})
+                    log.info("a daemon of an earlier agent is no longer needed", extra={"resource": name})
                     await daemon.stop()
                 del self._record.daemons[name]
         served = {device.uuid for service in self._services.values() for device in service.resource.devices}

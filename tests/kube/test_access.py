@@ -56,9 +56,9 @@ def test_a_port_that_is_none_is_named(account: Path) -> None:
     [
         (None, "token: {folder}/token cannot be read (No such file or directory); give a file with a token"),
         (b" \n", "token: {folder}/token is empty; give a token"),
-        (b"two words", "token: {folder}/token holds no token; a token is one word without line breaks"),
-        (b"a\nb", "token: {folder}/token holds no token; a token is one word without line breaks"),
-        (b"\xff\xfe", "token: {folder}/token holds no token; a token is ASCII text"),
+        (b"two words", "token: {folder}/token contains no token; a token is one word without line breaks"),
+        (b"a\nb", "token: {folder}/token contains no token; a token is one word without line breaks"),
+        (b"\xff\xfe", "token: {folder}/token contains no token; a token is ASCII text"),
     ],
 )
 def test_a_bad_token_is_named_and_not_shown(account: Path, content: bytes | None, words: str) -> None:
@@ -83,7 +83,9 @@ def test_a_missing_ca_is_named(account: Path) -> None:
 @pytest.mark.parametrize("content", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n"])
 def test_a_ca_that_is_none_is_named(account: Path, content: str) -> None:
     (account / "ca.crt").write_text(content)
-    with pytest.raises(ConfigurationError, match=r"ca\.crt: holds no certificate in PEM form \(.+\); give a PEM file"):
+    with pytest.raises(
+        ConfigurationError, match=r"ca\.crt: contains no certificate in PEM form \(.+\); give a PEM file"
+    ):
         in_cluster(POD, account)
 
 

@@ -302,7 +302,7 @@ FAULTS: list[tuple[str, Any, str]] = [
     (
         "token-lines",
         document({"token": "a b"}),
-        "users[agent].user.token: it holds no token; a token is one word without line breaks",
+        "users[agent].user.token: it contains no token; a token is one word without line breaks",
     ),
     (
         "token-file",
@@ -388,18 +388,18 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"a: ]secret", "line 1: is not valid YAML; correct it, or write the file anew"),
-        (b"a: b\nc: *secret\n", "line 2: is not valid YAML; correct it, or write the file anew"),
+        (b"a: ]secret", "line 1: is not valid YAML; correct it, or create the file again"),
+        (b"a: b\nc: *secret\n", "line 2: is not valid YAML; correct it, or create the file again"),
         (b"a: &a [b]\nc: *a\n", "line 2: uses a YAML alias; write the value out"),
-        (b"\xff\xff", "is not valid YAML; correct it, or write the file anew"),
+        (b"\xff\xff", "is not valid YAML; correct it, or create the file again"),
         (b"", "is not a mapping; write keys and values"),
         (b"#" * (2 << 20), "has more than 1048576 bytes; give the path of a kubeconfig"),
         (b"[" * 100_000, "has more than 32 levels; give the path of a kubeconfig"),
         (b"- " * 50_000, "has more than 32 levels; give the path of a kubeconfig"),
-        (b"a: !!bool secret", "is not valid YAML; correct it, or write the file anew"),
-        (b"a: 1" + b":1" * 400 + b".5", "is not valid YAML; correct it, or write the file anew"),
-        (b"a: !!timestamp secret", "is not valid YAML; correct it, or write the file anew"),
-        (b'a: !!int ""', "is not valid YAML; correct it, or write the file anew"),
+        (b"a: !!bool secret", "is not valid YAML; correct it, or create the file again"),
+        (b"a: 1" + b":1" * 400 + b".5", "is not valid YAML; correct it, or create the file again"),
+        (b"a: !!timestamp secret", "is not valid YAML; correct it, or create the file again"),
+        (b'a: !!int ""', "is not valid YAML; correct it, or create the file again"),
     ],
 )
 def test_what_is_no_yaml_is_said_without_showing_it(tmp_path: Path, data: bytes, words: str) -> None:

@@ -113,7 +113,7 @@ class GpuModes:
     def read(self, uuid: str) -> int:
         """The mode of a GPU."""
         if uuid not in self.modes:
-            raise ComputeModeError(uuid, "the driver does not know the GPU any more")
+            raise ComputeModeError(uuid, "the driver no longer knows the GPU")
         return self.modes[uuid]
 
     def write(self, uuid: str, mode: int) -> None:

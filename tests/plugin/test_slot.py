@@ -121,7 +121,7 @@ async def test_no_kubelet_begins_with_a_door_that_has_left(short_dir: Path) -> N
         async with grpc.aio.insecure_channel(f"unix:{socket}", options=local) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await api_pb2_grpc.DevicePluginStub(channel).GetDevicePluginOptions(api_pb2.Empty())
-        assert refused.value.details() == "ostler hands over to another instance: this is no fault"
+        assert refused.value.details() == "ostler is handing over to another instance: this is not an error"
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
         await served.leave(0.0)
 

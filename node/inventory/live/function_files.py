@@ -68,7 +68,7 @@ class FunctionFiles:
             found += self._bound(f"{self._auxiliary}/{device.auxiliary}", made=True)
         missing = next((path for path in device.nodes if self._vanished(path)), None)
         if missing is not None:
-            found.append(Condition(Trouble.NODE, f"its device node {missing} does not exist any more"))
+            found.append(Condition(Trouble.NODE, f"its device node {missing} no longer exists"))
         if device.rdma is not None:
             found += self._port(*device.rdma)
         return tuple(found)
@@ -99,7 +99,7 @@ class FunctionFiles:
         elif driver in self._seen:
             if os.path.lexists(folder):
                 return (Condition(Trouble.UNBOUND, "no driver is bound to it"),)
-            return (Condition(Trouble.UNBOUND if made else Trouble.LOST, "it is not on its bus any more"),)
+            return (Condition(Trouble.UNBOUND if made else Trouble.LOST, "it is no longer on its bus"),)
         return ()
 
     def _registers(self, folder: str, device: Watched) -> tuple[Condition, ...]:

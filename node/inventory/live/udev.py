@@ -109,7 +109,7 @@ class UdevStream:
             raise UeventsUnavailable(reason, "allow netlink sockets (AF_NETLINK, NETLINK_KOBJECT_UEVENT)") from error
         if multicast_groups(monitor.fileno()) == 0:
             hint = "mount the host's /run/udev read-only"
-            raise UeventsUnavailable("libudev does not see udevd and listens to nobody", hint)
+            raise UeventsUnavailable("libudev does not see udevd and receives nothing", hint)
         self._monitor: pyudev.Monitor | None = monitor
 
     def fileno(self) -> int:

@@ -112,7 +112,7 @@ def from_data(kind: type[Made], data: JsonValue) -> Made:
 
 def _made(kind: type, data: JsonValue) -> object:
     if not isinstance(data, dict):
-        raise ValueError(f"{kind.__name__} is no object")  # noqa: TRY004 - one exception for all that is malformed
+        raise ValueError(f"{kind.__name__} is not an object")  # noqa: TRY004 - one exception for all that is malformed
     hints = _hints(kind)
     given = {name: _typed(hints[name], content, name) for name, content in data.items() if name in hints}
     try:
@@ -139,7 +139,7 @@ def _typed(hint: Any, data: JsonValue, name: str) -> object:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         if not isinstance(data, list):
-            raise ValueError(f"{name} is no list")
+            raise ValueError(f"{name} is not a list")
         return tuple([_typed(arguments[0], item, name) for item in data])
     if origin in (types.UnionType, typing.Union):
         if data is None:

@@ -16,7 +16,7 @@ _NAMES = {0: "DEFAULT", 1: "EXCLUSIVE_THREAD", 2: "PROHIBITED", 3: "EXCLUSIVE_PR
 _REASONS = {
     "NOT_SUPPORTED": "the GPU has no compute modes",
     "NO_PERMISSION": "the agent lacks the right; run it as root with CAP_SYS_ADMIN",
-    "NOT_FOUND": "the driver does not know the GPU any more",
+    "NOT_FOUND": "the driver no longer knows the GPU",
 }
 
 

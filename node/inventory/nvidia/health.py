@@ -45,7 +45,7 @@ _SILENCES = {
 }
 
 _FAULTS = {
-    "GPU_IS_LOST": ("the GPU is lost: it fell off the PCI bus or does not answer the driver any more", Recovery.RESET),
+    "GPU_IS_LOST": ("the GPU is lost: it fell off the PCI bus or no longer answers the driver", Recovery.RESET),
     "RESET_REQUIRED": ("the GPU must be reset before it can be used again", Recovery.RESET),
     NOT_LISTED: (
         "the GPU is lost: the driver is bound to it on the PCI bus, but NVML does not list it",
@@ -251,7 +251,7 @@ def _troubles(fabric: Fabric) -> Iterator[Condition]:
     if _pair(mask, _TIMEOUT) == _TRUE:
         yield _of("it recovers from accesses that timed out", APART)
     if fabric.health_summary == _UNHEALTHY:
-        yield _of("it is unhealthy, and no cause is told", APART)
+        yield _of("it is unhealthy for an unknown reason", APART)
     if _pair(mask, _BANDWIDTH) == _TRUE or fabric.health_summary == _LIMITED:
         yield _of("its bandwidth is degraded", NARROW)
 

@@ -125,7 +125,7 @@ class NvmlSource:
         if self._session is not None and not self._session.usable:
             self._end_session()
         if self._session is not None and self._session.mark != mark:
-            log.info("the loaded NVIDIA driver or its GPUs changed: NVML is opened anew")
+            log.info("the loaded NVIDIA driver or its GPUs changed: the agent opens NVML again")
             self._end_session()
         if self._session is None:
             if self._library is None or not self._library.current:

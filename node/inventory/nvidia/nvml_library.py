@@ -100,7 +100,7 @@ def load_library(driver_root: Path, library: Path | None = None) -> NvmlLibrary:
 
 def _where(driver_root: Path, library: Path | None) -> str:
     if library is not None:
-        return f"there is no {library}, which the configuration names as the library"
+        return f"{library}, which the configuration names as the library, does not exist"
     loader = ", and the loader knows none" if driver_root == Path("/") else ""
     return f"no {SONAME} under the driver root {driver_root} (looked in {', '.join(FOLDERS)}){loader}"
 

@@ -26,7 +26,7 @@ class ProcessesUnknownError(OSError):
     """The processes on ``device`` are unknown at the moment, because of ``reason``."""
 
     def __init__(self, device: str, reason: str) -> None:
-        super().__init__(f"the processes on {device} cannot be told: {reason}")
+        super().__init__(f"cannot read the processes on {device}: {reason}")
 
 
 class NvmlProcesses:

@@ -127,11 +127,11 @@ class PartitionJournal:
         try:
             data = read_record(self.path, SCHEMA)
         except RecordSchemaUnknown as error:
-            log.warning("%s; the partitions that it names are taken for somebody else's", error)
+            log.warning("%s; the agent treats the partitions that it names as foreign", error)
             self._foreign = True
             return ()
         except FileError as error:
-            log.warning("%s; the partitions that it names are taken for somebody else's", error)
+            log.warning("%s; the agent treats the partitions that it names as foreign", error)
             # A file that was set aside is not in the way; one that cannot be read may be readable later.
             self._unreadable = error if self.path.exists() else None
             return ()

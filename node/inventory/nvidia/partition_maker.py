@@ -29,7 +29,7 @@ log = logging.getLogger("ostler.partitions")
 
 _ENDS = frozenset({"IN_USE", "UNINITIALIZED", "TIMEOUT"})
 """Errors that go away by themselves, or with what somebody else ends."""
-_RIGHTS = "run ostler as root in a privileged container, since the driver lets nobody else change MIG"
+_RIGHTS = "run ostler as root in a privileged container, because the driver lets no other process change MIG"
 
 
 class NvidiaPartitionMaker:

@@ -139,7 +139,7 @@ class _Reader:
         if version is not None and int(version.group(1)) > 1:
             problem = f"{schema.value} was written by a newer ostler; this one reads {SCHEMA}: record again or upgrade"
         else:
-            problem = f"{_what(schema)} is no recorded node's schema; allowed: {SCHEMA}"
+            problem = f"{_what(schema)} is not the schema of a recorded node; allowed: {SCHEMA}"
         raise self.fault(schema, "schema", problem)
 
 

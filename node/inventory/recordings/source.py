@@ -60,7 +60,7 @@ class RecordedSource:
                 self._facts = read(self._path).facts
             except RecordingError as error:
                 log.error(  # noqa: TRY400 - the error names file, line and key; a traceback says nothing more
-                    "the recorded node cannot be read any more, its last facts stay",
+                    "cannot read the recorded node again; its last facts stay in use",
                     extra={"path": str(self._path), "error": str(error)},
                 )
         self._seen = seen

@@ -70,7 +70,7 @@ class SysfsFolder:
             return None
         if _DECIMAL.fullmatch(text):
             return int(text)
-        self.complain(name, f"{text[:40]!r} is no number")
+        self.complain(name, f"{text[:40]!r} is not a number")
         return None
 
     def hexadecimal(self, name: str, form: re.Pattern[str] = HEXADECIMAL) -> str | None:
@@ -78,7 +78,7 @@ class SysfsFolder:
         text = self.text(name)
         if text is None or form.fullmatch(text):
             return text
-        self.complain(name, f"{text[:40]!r} is no hexadecimal number of sysfs")
+        self.complain(name, f"{text[:40]!r} is not a hexadecimal number of sysfs")
         return None
 
     def link(self, name: str) -> str | None:

@@ -107,7 +107,7 @@ def _character_device(folder: SysfsFolder, name: str, mark: Stamp) -> tuple[Stam
         return None
     match = _NUMBERS.fullmatch(text)
     if match is None:
-        folder.complain("dev", f"{text[:40]!r} is no major:minor number")
+        folder.complain("dev", f"{text[:40]!r} is not a major:minor number")
         return None
     return mark, device, RdmaFile(name, int(match.group(1)), int(match.group(2)))
 

@@ -120,7 +120,7 @@ def test_file_that_somebody_changed_is_left_and_reported_once(folder: Path, reco
     directory = CdiDirectory(folder, record)
     directory.sync({GPU: OLD})
     (folder / GPU).write_text("theirs")
-    assert directory.sync({}) == (SpecFileChange(GPU, "left, somebody else changed it"),)
+    assert directory.sync({}) == (SpecFileChange(GPU, "left in place, because another program changed it"),)
     assert directory.sync({}) == ()
     assert files(folder) == {GPU: b"theirs"}
 

@@ -24,7 +24,7 @@ def one(edits: ContainerEdits) -> Spec:
 
 LETTERS = "start both with a letter, end with a letter or digit"
 NAMES = "use letters, digits and inside also _ - . :"
-UNSPEAKABLE = "holds a NUL or bytes that are no UTF-8; rename the file or variable"
+UNSPEAKABLE = "contains a NUL or bytes that are not UTF-8; rename the file or variable"
 
 REFUSED: dict[str, tuple[Spec, str]] = {
     "kind without class": (spec(kind="gpu"), f"CDI kind 'gpu': is not vendor/class; {LETTERS}"),
@@ -34,24 +34,24 @@ REFUSED: dict[str, tuple[Spec, str]] = {
     "kind ends with a line": (spec(kind="a/b\n"), f"CDI kind 'a/b\\n': is not vendor/class; {LETTERS}"),
     "vendor in capitals": (
         spec(kind="NVIDIA.com/gpu"),
-        "CDI kind 'NVIDIA.com/gpu': the vendor is no DNS subdomain; use lower-case letters, digits, - and .",
+        "CDI kind 'NVIDIA.com/gpu': the vendor is not a DNS subdomain; use lower-case letters, digits, - and .",
     ),
     "vendor with an empty label": (
         spec(kind="a..b/c"),
-        "CDI kind 'a..b/c': the vendor is no DNS subdomain; use lower-case letters, digits, - and .",
+        "CDI kind 'a..b/c': the vendor is not a DNS subdomain; use lower-case letters, digits, - and .",
     ),
     "vendor too long": (
         spec(kind=f"{'a' * 254}/c"),
-        f"CDI kind '{'a' * 254}/c': the vendor is no DNS subdomain; use lower-case letters, digits, - and .",
+        f"CDI kind '{'a' * 254}/c': the vendor is not a DNS subdomain; use lower-case letters, digits, - and .",
     ),
     "class too long": (
         spec(kind=f"a/{'b' * 64}"),
         f"CDI kind 'a/{'b' * 64}': the class has more than 63 characters; shorten it",
     ),
     "no devices": (Spec(KIND, ()), f"CDI {KIND}: a spec has no devices; write no file for it"),
-    "empty device name": (spec(device("")), f"CDI {KIND}=: '' is no device name; {NAMES}"),
-    "device name with a slash": (spec(device("a/b")), f"CDI {KIND}=a/b: 'a/b' is no device name; {NAMES}"),
-    "device name ends with a colon": (spec(device("0:")), f"CDI {KIND}=0:: '0:' is no device name; {NAMES}"),
+    "empty device name": (spec(device("")), f"CDI {KIND}=: '' is not a device name; {NAMES}"),
+    "device name with a slash": (spec(device("a/b")), f"CDI {KIND}=a/b: 'a/b' is not a device name; {NAMES}"),
+    "device name ends with a colon": (spec(device("0:")), f"CDI {KIND}=0:: '0:' is not a device name; {NAMES}"),
     "device named twice": (spec(device(), device()), f"{UUID}: the device is there twice; name it once"),
     "device without edits": (
         one(ContainerEdits()),
@@ -59,11 +59,11 @@ REFUSED: dict[str, tuple[Spec, str]] = {
     ),
     "variable without a name": (
         one(ContainerEdits(env=(("", "1"),))),
-        f"{UUID}: '' is no variable name; use a name without =",
+        f"{UUID}: '' is not a variable name; use a name without =",
     ),
     "variable with = in its name": (
         one(ContainerEdits(env=(("A=B", "1"),))),
-        f"{UUID}: 'A=B' is no variable name; use a name without =",
+        f"{UUID}: 'A=B' is not a variable name; use a name without =",
     ),
     "variable with NUL": (one(ContainerEdits(env=(("A", "x\0"),))), f"{UUID}: 'x\\x00' {UNSPEAKABLE}"),
     "relative node": (
@@ -101,15 +101,15 @@ REFUSED: dict[str, tuple[Spec, str]] = {
     "hook argument with NUL": (one(hook(arguments=("a\0",))), f"{UUID}: 'a\\x00' {UNSPEAKABLE}"),
     "annotations": (
         one(ContainerEdits(env=(("A", "1"),), annotations=(("a", "b"),))),
-        f"{UUID}: container annotations and CDI names are no CDI edits; keep them in the answer",
+        f"{UUID}: container annotations and CDI names are not CDI edits; keep them in the answer",
     ),
     "CDI names": (
         spec(edits=ContainerEdits(cdi_devices=("a/b=c",))),
-        f"CDI {KIND}: container annotations and CDI names are no CDI edits; keep them in the answer",
+        f"CDI {KIND}: container annotations and CDI names are not CDI edits; keep them in the answer",
     ),
     "shared edits": (
         spec(edits=ContainerEdits(env=(("", "1"),))),
-        f"CDI {KIND}: '' is no variable name; use a name without =",
+        f"CDI {KIND}: '' is not a variable name; use a name without =",
     ),
 }
 

@@ -43,29 +43,29 @@ def test_the_annotation_wins_over_the_label() -> None:
         (
             NodeWords("DRA"),
             (
-                "label ostler.dev/door: 'DRA' is no door; write plugin, dra or both, or remove the label "
+                "label ostler.dev/door: 'DRA' is not a door; write plugin, dra or both, or remove the label "
                 "(it is as if it were not there)"
             ),
         ),
         (
             NodeWords(""),
             (
-                "label ostler.dev/door: '' is no door; write plugin, dra or both, or remove the label "
+                "label ostler.dev/door: '' is not a door; write plugin, dra or both, or remove the label "
                 "(it is as if it were not there)"
             ),
         ),
         (
             NodeWords(None, "nvidia.com/gpu"),
             (
-                "annotation ostler.dev/doors: entry 'nvidia.com/gpu': is no entry; write NAME=DOOR, such as "
+                "annotation ostler.dev/doors: entry 'nvidia.com/gpu': is not an entry; write NAME=DOOR, such as "
                 "nvidia.com/gpu=dra (the entry is ignored)"
             ),
         ),
         (
             NodeWords(None, "nvidia.com/gpu=claims"),
             (
-                "annotation ostler.dev/doors: entry 'nvidia.com/gpu=claims': 'claims' is no door; write plugin, dra or "
-                "both (the entry is ignored)"
+                "annotation ostler.dev/doors: entry 'nvidia.com/gpu=claims': 'claims' is not a door; write plugin, dra "
+                "or both (the entry is ignored)"
             ),
         ),
         (
@@ -79,7 +79,7 @@ def test_the_annotation_wins_over_the_label() -> None:
             NodeWords(None, "Bad.com/mig-{profile}=dra"),
             (
                 "annotation ostler.dev/doors: entry 'Bad.com/mig-{profile}=dra': resource name "
-                "'Bad.com/mig-{profile}' has the domain 'Bad.com', which is no DNS name; use lower-case letters, "
+                "'Bad.com/mig-{profile}' has the domain 'Bad.com', which is not a DNS name; use lower-case letters, "
                 "digits, '-' and '.', each part starting and ending with a letter or digit (the entry is ignored)"
             ),
         ),

@@ -21,10 +21,10 @@ def test_what_was_known_is_known_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        ([], "it is no object"),
+        ([], "the record is not an object"),
         ({"taints": "perhaps"}, "taints is 'perhaps', not one of kept, dropped, unknown"),
-        ({"taints": "kept", "label": 7}, "label is no text"),
-        ({"taints": 1}, "taints is no text"),
+        ({"taints": "kept", "label": 7}, "label is not a string"),
+        ({"taints": 1}, "taints is not a string"),
     ],
 )
 def test_a_damaged_record_is_set_aside_and_told(tmp_path: Path, data: JsonValue, reason: str) -> None:

@@ -454,7 +454,7 @@ def test_any_changed_byte_is_noticed(tmp_path: Path, data: st.DataObject) -> Non
 @pytest.mark.timeout(10)
 def test_a_pipe_that_nobody_reads_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(WriteFailed, match="fifo cannot be written: nobody reads from this pipe"):
+    with pytest.raises(WriteFailed, match="fifo cannot be written: no process reads from this pipe"):
         write_given(tmp_path / "fifo", b"x")
 
 

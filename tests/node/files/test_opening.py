@@ -180,5 +180,5 @@ def test_a_fifo_is_read_only_where_its_reader_says_so_and_somebody_writes(
     assert read_given(path, 10, fifo=True) == b"abc"
     writer.join()
     monkeypatch.setattr(given, "WRITER_WAIT", 0.05)
-    with pytest.raises(TimeoutError, match=re.escape("nobody writes into this pipe")):
+    with pytest.raises(TimeoutError, match=re.escape("no process writes into this pipe")):
         read_given(path, 10, fifo=True)

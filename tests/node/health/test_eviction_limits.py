@@ -15,7 +15,7 @@ from tests.node.health.rig import GONE, UNHEALTHY, A, B, C, D, Rig, gpu, lost, m
 
 LOST = Condition(Trouble.LOST)
 EVERYTHING = Policy(evicting=frozenset(Trouble))
-DESTROYED = Health(UNHEALTHY, "gone from its GPU; it was destroyed, or made anew")
+DESTROYED = Health(UNHEALTHY, "gone from its GPU; it was destroyed or created again")
 
 
 def test_an_eviction_limit_stops_a_device_that_evicts_also_while_it_settles() -> None:
@@ -113,7 +113,7 @@ def test_an_eviction_limit_stays_on_until_somebody_releases_it() -> None:
     assert rig.told.events[-1] == (
         EventType.NORMAL,
         "HealthBrakeReleased",
-        "devices of kind gpu may evict again: somebody released the eviction limit",
+        "devices of kind gpu may evict again: a person released the eviction limit",
     )
 
 
@@ -279,6 +279,6 @@ def test_releasing_what_is_not_on_says_so() -> None:
     with pytest.raises(NothingToClear, match="no eviction limit holds for kind gpu; 'ostler health' shows those"):
         rig.keeper.release_eviction_limit("gpu")
     with pytest.raises(
-        InvalidRequest, match="'toaster' is no kind of device; must be one of gpu, mig, partition, nic, rdma"
+        InvalidRequest, match="'toaster' is not a kind of device; must be one of gpu, mig, partition, nic, rdma"
     ):
         rig.keeper.release_eviction_limit("toaster")

@@ -115,7 +115,7 @@ def test_a_virtual_function_that_is_missing_has_no_driver_and_is_not_said_to_hav
     assert machine.look(vf()) == {}
     shutil.rmtree(folder)
     (machine.root / "sys/bus/pci/devices" / folder.name).unlink()
-    assert machine.look(vf()) == {vf().name: (Condition(Trouble.UNBOUND, "it is not on its bus any more"),)}
+    assert machine.look(vf()) == {vf().name: (Condition(Trouble.UNBOUND, "it is no longer on its bus"),)}
 
 
 def test_a_gpu_on_half_its_lanes_is_told_and_one_that_is_slow_is_not(machine: Machine) -> None:
@@ -157,7 +157,7 @@ def test_a_function_that_left_its_bus_is_lost(machine: Machine) -> None:
     machine.function(GPU)
     assert machine.look(gpu()) == {}
     (machine.root / "sys/bus/pci/devices" / address_of(GPU)).unlink()
-    assert machine.look(gpu()) == {GPU: (Condition(Trouble.LOST, "it is not on its bus any more"),)}
+    assert machine.look(gpu()) == {GPU: (Condition(Trouble.LOST, "it is no longer on its bus"),)}
 
 
 def test_a_function_that_was_never_seen_is_not_missed(machine: Machine) -> None:
@@ -170,7 +170,7 @@ def test_a_node_that_was_there_and_is_gone_is_told_and_one_that_never_was_is_not
     device = gpu(GPU, "/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap1")
     assert machine.look(device) == {}
     file.unlink()
-    detail = "its device node /dev/nvidia0 does not exist any more"
+    detail = "its device node /dev/nvidia0 no longer exists"
     assert machine.look(device) == {GPU: (Condition(Trouble.NODE, detail),)}
     file.touch()
     assert machine.look(device) == {}

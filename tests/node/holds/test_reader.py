@@ -216,11 +216,11 @@ async def test_messages_that_are_none_are_a_fault(short_dir: Path) -> None:
     server.add_insecure_port(f"unix:{short_dir}/pod-resources/kubelet.sock")
     await server.start()
     reading = await _look(short_dir).read()
-    with pytest.raises(PodResourcesRefused, match="is no message of this API"):
+    with pytest.raises(PodResourcesRefused, match="is not a message of this API"):
         await healthy_ids(short_dir / "pod-resources/kubelet.sock")
     await server.stop(None)
     assert (reading.listed, reading.allocatable) == (None, None)
-    assert reading.faults[0].endswith("kubelet.sock: INTERNAL: the answer is no message of this API")
+    assert reading.faults[0].endswith("kubelet.sock: INTERNAL: the answer is not a message of this API")
 
 
 async def test_a_kubelet_that_hangs_is_given_up(short_dir: Path) -> None:

@@ -91,7 +91,7 @@ def test_place_links_and_use_have_their_words() -> None:
     assert f"location {device.location} -> pci0000:00" in there
     assert "links none -> 18 to switches, 2 to 0000:2b:00.0" in there
     assert there.endswith("the node itself uses it: is in br0")
-    assert back.endswith("the node itself does not use it any more")
+    assert back.endswith("the node itself no longer uses it")
 
 
 def test_sources_and_host_are_told() -> None:

@@ -73,7 +73,7 @@ def test_damaged_file_is_set_aside_and_told(tmp_path: Path, caplog: pytest.LogCa
     path.write_text("{")
     store = IdentityStore(path)
     assert store.load() == Identities()
-    assert "gathered anew" in caplog.text
+    assert "gathers them again" in caplog.text
     assert (tmp_path / "identities.json.damaged-1").read_text() == "{"
     store.save(ONE)
     assert IdentityStore(path).load() == ONE

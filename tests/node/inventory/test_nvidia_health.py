@@ -10,7 +10,7 @@ from node.inventory.identity import Identities
 from node.inventory.model import Device
 from tests.making.nvidia_facts import CONTROL, a100, devices, files, function, gpu, mig, node, nvml, sysfs, uuid
 
-LOST = "the GPU is lost: it fell off the PCI bus or does not answer the driver any more (GPU_IS_LOST)"
+LOST = "the GPU is lost: it fell off the PCI bus or no longer answers the driver (GPU_IS_LOST)"
 NOT_LISTED = "the GPU is lost: the driver is bound to it on the PCI bus, but NVML does not list it"
 REMEMBERED = Identities((("0000:1b:00.0", uuid(0)), ("0000:2b:00.0", uuid(1)), ("0000:3b:00.0", uuid(2))))
 

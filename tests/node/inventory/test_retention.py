@@ -81,7 +81,7 @@ def test_mig_devices_that_were_destroyed_are_marked_for_an_hour() -> None:
     found = kept(fewer, WHOLE)
     assert sorted(found) == [device.name for device in WHOLE]
     marked = found["mig-0000-1b-00-0-1-1"]
-    assert reason(marked) == "gone from its GPU; it was destroyed, or made anew"
+    assert reason(marked) == "gone from its GPU; it was destroyed or created again"
     assert (marked.uuid, marked.text("profile")) == ("MIG-00000001-aaaa-bbbb-cccc-dddddddddddd", "1g.5gb")
     later = kept(fewer, found.values(), 1000 + KEPT_SECONDS - 1)
     assert later == found
@@ -196,7 +196,7 @@ def test_subfunction_and_port_that_went_are_marked() -> None:
     found = kept(nics(one, interfaces=interfaces[:1]), before)
     assert reason(found["nic-0000-86-00-0-sf88"]) == "gone from its function; the subfunction was removed"
     assert reason(found["nic-0000-86-00-0-p1"]) == (
-        "gone from its function; that has no such port or RDMA device any more"
+        "gone from its function, which no longer has such a port or RDMA device"
     )
 
 

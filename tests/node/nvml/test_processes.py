@@ -128,7 +128,7 @@ def test_a_lost_gpu_cannot_tell_at_the_moment(served: Callable[..., Asking]) -> 
     asking.hardware.lose(0)
     with pytest.raises(ProcessesUnknownError) as unknown:
         asking.processes.compute_processes(device)
-    assert str(unknown.value) == (f"the processes on {GPU} cannot be told: nvmlDeviceGetHandleByIndex says GPU_IS_LOST")
+    assert str(unknown.value) == (f"cannot read the processes on {GPU}: nvmlDeviceGetHandleByIndex says GPU_IS_LOST")
     asking.hardware.find(0)
     assert asking.processes.compute_processes(device) == ()
 
@@ -139,7 +139,7 @@ def test_without_a_session_it_cannot_be_told_at_the_moment(served: Callable[...,
     asking.source.close()
     with pytest.raises(ProcessesUnknownError) as unknown:
         asking.processes.compute_processes(device)
-    assert str(unknown.value) == f"the processes on {GPU} cannot be told: NVML is not open"
+    assert str(unknown.value) == f"cannot read the processes on {GPU}: NVML is not open"
 
 
 def test_a_device_whose_number_another_one_has_now_is_found_by_its_uuid(served: Callable[..., Asking]) -> None:

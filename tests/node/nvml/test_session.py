@@ -37,7 +37,7 @@ def test_a_library_that_the_configuration_names_and_that_is_absent_is_named(node
     node.install()
     facts = read(node.source(node.root / "elsewhere.so"))
     assert facts.status == "LIBRARY_NOT_FOUND"
-    assert facts.detail == f"there is no {node.root}/elsewhere.so, which the configuration names as the library"
+    assert facts.detail == f"{node.root}/elsewhere.so, which the configuration names as the library, does not exist"
 
 
 def test_a_library_that_cannot_be_loaded_is_named_with_the_loaders_reason(node: ServedNode) -> None:

@@ -355,7 +355,7 @@ async def test_too_many_errors_of_sram_ask_for_another_gpu(listening: Listening)
         (0x1FAA, 2, APART, "it is configured wrongly (fault 15)"),
         (0x11A6, 2, APART, "its routes to other GPUs are being recovered"),
         (0x116A, 2, APART, "it recovers from accesses that timed out"),
-        (0x11AA, 2, APART, "it is unhealthy, and no cause is told"),
+        (0x11AA, 2, APART, "it is unhealthy for an unknown reason"),
         (0x11A9, 3, NARROW, "its bandwidth is degraded"),
         (0, 3, NARROW, "its bandwidth is degraded"),
     ],

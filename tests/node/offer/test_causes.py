@@ -37,7 +37,7 @@ def causes(rules: tuple[Rule, ...], *devices: Device, held: str = "") -> set[Cau
         ((replace(GPUS, door=Doors.DRA),), (gpu(1),), Cause.OTHER_DOOR),
         ((replace(GPUS, resource="gpu"),), (gpu(1),), Cause.BAD_NAME),
         ((GPUS,), (gpu(1, health=ill("lost")),), Cause.HEALTH),
-        ((GPUS,), (gpu(1, health=ill("gone from its GPU; it was destroyed, or made anew")),), Cause.GONE),
+        ((GPUS,), (gpu(1, health=ill("gone from its GPU; it was destroyed or created again")),), Cause.GONE),
         ((GPUS,), (gpu(1, health=Health(HealthState.UNKNOWN, "gone from sight: no answer")),), Cause.HEALTH),
         ((ALL,), (replace(nic(3), host_use=USE),), Cause.NODE_USE),
         ((ALL,), (pf(8),), Cause.NODE_USE),

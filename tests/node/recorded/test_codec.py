@@ -109,8 +109,8 @@ def test_texts_need_no_quotes_where_a_text_is_expected() -> None:
                 f"this one reads {SCHEMA}: record again or upgrade"
             ),
         ),
-        ("schema: v1\n", f"node.yaml:1: schema: 'v1' is no recorded node's schema; allowed: {SCHEMA}"),
-        ("schema: [1]\n", f"node.yaml:1: schema: a list is no recorded node's schema; allowed: {SCHEMA}"),
+        ("schema: v1\n", f"node.yaml:1: schema: 'v1' is not the schema of a recorded node; allowed: {SCHEMA}"),
+        ("schema: [1]\n", f"node.yaml:1: schema: a list is not the schema of a recorded node; allowed: {SCHEMA}"),
         (
             f"schema: {SCHEMA}\nfact: {{}}\n",
             "node.yaml:2: fact: unknown key; allowed: schema, name, description, recorded_at, facts",

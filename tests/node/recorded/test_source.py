@@ -78,7 +78,7 @@ def test_a_file_that_breaks_keeps_the_last_facts_and_is_logged_once(
         assert [source.read() for _ in range(3)] == [FIRST] * 3
 
     assert [record.message for record in caplog.records] == [
-        "the recorded node cannot be read any more, its last facts stay"
+        "cannot read the recorded node again; its last facts stay in use"
     ]
     assert "not valid YAML" in caplog.records[0].__dict__["error"]
 
@@ -104,7 +104,9 @@ def test_a_file_that_is_bad_from_the_start_is_the_callers_error(tmp_path: Path) 
     path.write_text("schema: 1\n")
     source = RecordedSource(path)
 
-    with pytest.raises(RecordingError, match=rf"^{path}:1: schema: '1' is no recorded node's schema; allowed: ostler"):
+    with pytest.raises(
+        RecordingError, match=rf"^{path}:1: schema: '1' is not the schema of a recorded node; allowed: ostler"
+    ):
         source.read()
 
     path.write_text(text(FIRST))

@@ -173,7 +173,7 @@ def test_a_name_that_is_no_utf8_is_shown_in_escapes(tree: Tree) -> None:
 
     assert facts.interfaces[0].name == r"eth\xff\xe4"
     assert facts.interfaces[0].path == PF + r"/net/eth\xff\xe4"
-    assert facts.errors == (f"{tree.sys}/class/net/" + r"eth\xff\xe4/mtu: 'big' is no number",)
+    assert facts.errors == (f"{tree.sys}/class/net/" + r"eth\xff\xe4/mtu: 'big' is not a number",)
 
 
 @pytest.mark.parametrize("name", ["ifindex", "type", "address", "mtu", "operstate"])
@@ -192,7 +192,7 @@ def test_a_missing_attribute_costs_itself_only_and_is_named(tree: Tree, name: st
 def test_garbage_in_a_number_is_quoted(tree: Tree, name: str) -> None:
     tree.net(PATH, NET | {name: "what?"})
 
-    assert tree.read().errors == (f"{tree.sys}/class/net/ens1np0/{name}: 'what?' is no number",)
+    assert tree.read().errors == (f"{tree.sys}/class/net/ens1np0/{name}: 'what?' is not a number",)
 
 
 def test_an_error_is_named_at_every_read_until_it_is_gone(tree: Tree) -> None:

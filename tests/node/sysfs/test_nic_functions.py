@@ -180,7 +180,10 @@ def test_numbers_of_virtual_functions_that_are_garbage_are_quoted(tree: Tree) ->
     facts = tree.read()
 
     link = tree.bus_link(folder.name)
-    assert facts.errors == (f"{link}/acpi_index: '0x3' is no number", f"{link}/sriov_totalvfs: 'many' is no number")
+    assert facts.errors == (
+        f"{link}/acpi_index: '0x3' is not a number",
+        f"{link}/sriov_totalvfs: 'many' is not a number",
+    )
     assert facts.pci[0].driver is None
 
 

@@ -104,8 +104,8 @@ def test_garbage_in_an_attribute_is_quoted(tree: Tree) -> None:
 
     link = tree.bus_link("0000:1b:00.0")
     assert facts.errors == (
-        f"{link}/device: 'what?' is no hexadecimal number of sysfs",
-        f"{link}/numa_node: 'here' is no number",
+        f"{link}/device: 'what?' is not a hexadecimal number of sysfs",
+        f"{link}/numa_node: 'here' is not a number",
     )
     assert facts.pci[0].device == ""
     assert facts.pci[0].vendor == "0x10de"
@@ -118,7 +118,7 @@ def test_a_function_whose_class_is_garbage_is_left_out_and_named(tree: Tree) -> 
     facts = tree.read()
 
     assert [function.address for function in facts.pci] == ["0000:00:02.0"]
-    assert facts.errors == (f"{tree.bus_link('0000:1b:00.0')}/class: '0x03' is no hexadecimal number of sysfs",)
+    assert facts.errors == (f"{tree.bus_link('0000:1b:00.0')}/class: '0x03' is not a hexadecimal number of sysfs",)
 
 
 def test_an_unreadable_attribute_is_named_with_its_reason(tree: Tree) -> None:

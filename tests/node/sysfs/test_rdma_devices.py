@@ -188,7 +188,7 @@ def test_numbers_of_a_character_device_that_are_none_are_quoted(tree: Tree, text
 
     facts = tree.read()
 
-    assert facts.errors == (f"{tree.sys}/class/infiniband_verbs/uverbs0/dev: {text!r} is no major:minor number",)
+    assert facts.errors == (f"{tree.sys}/class/infiniband_verbs/uverbs0/dev: {text!r} is not a major:minor number",)
     assert [file.name for file in facts.rdma[0].files] == ["umad0"]
 
 

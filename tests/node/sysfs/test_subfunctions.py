@@ -60,7 +60,7 @@ def test_a_subfunction_that_is_bound_unbound_and_removed_is_seen(tree: Tree) -> 
     assert third.errors == ()
 
 
-@pytest.mark.parametrize(("text", "problem"), [(None, "No such file or directory"), ("x", "'x' is no number")])
+@pytest.mark.parametrize(("text", "problem"), [(None, "No such file or directory"), ("x", "'x' is not a number")])
 def test_a_number_that_cannot_be_read_costs_itself_only_and_is_named(
     tree: Tree, text: str | None, problem: str
 ) -> None:

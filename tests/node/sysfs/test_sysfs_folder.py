@@ -70,7 +70,7 @@ def test_a_number_with_too_many_digits_is_quoted_in_part(tmp_path: Path, errors:
     (tmp_path / "mtu").write_text("9" * 5000)
 
     assert SysfsFolder(str(tmp_path), errors).number("mtu") is None
-    assert errors == [f"{tmp_path}/mtu: '{'9' * 40}' is no number"]
+    assert errors == [f"{tmp_path}/mtu: '{'9' * 40}' is not a number"]
 
 
 def test_bytes_that_are_no_text_are_escaped_in_contents_and_names(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ async def test_eviction_limits_and_what_evicts_are_shown_and_an_eviction_limit_i
     assert await health(short_dir, rig) == 0
     assert "unhealthy, evicts" in capsys.readouterr().out
     assert await health(short_dir, rig, "release-eviction-limit", "toaster") == 1
-    assert "'toaster' is no kind of device" in capsys.readouterr().err
+    assert "'toaster' is not a kind of device" in capsys.readouterr().err
 
 
 async def test_people_say_how_a_device_is_and_take_it_back(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

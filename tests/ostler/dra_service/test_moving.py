@@ -118,7 +118,7 @@ async def test_the_label_of_the_node_moves_its_devices_and_a_node_made_anew_goes
             label(door)
             await ended_at(both, Doors(door))
         label("none")
-        said = "label ostler.dev/door: 'none' is no door; write plugin, dra or both, or remove the label "
+        said = "label ostler.dev/door: 'none' is not a door; write plugin, dra or both, or remove the label "
         await eventually(lambda: both.second.problems_of_doors() == (f"{said}(it is as if it were not there)",))
         world.store.delete("nodes", NODE)
         world.store.create("nodes", {"metadata": {"name": NODE, "labels": {"ostler.dev/door": "both"}}})

@@ -23,7 +23,7 @@ def test_verdict_is_the_kubelets(case: dict[str, Any]) -> None:
         ("foo.kubernetes.io/x", "contains 'kubernetes.io/', which is kept for Kubernetes itself"),
         ("requests.nvidia.com/gpu", "starts with 'requests.', which is kept for quotas"),
         ("nvidia.com/gpu/0", "has more than one '/'"),
-        ("Nvidia.com/gpu", "has the domain 'Nvidia.com', which is no DNS name; use lower-case letters"),
+        ("Nvidia.com/gpu", "has the domain 'Nvidia.com', which is not a DNS name; use lower-case letters"),
         (f"{'a' * 245}/gpu", "has a domain of 245 characters; 244 are allowed"),
         (f"nvidia.com/{'x' * 64}", "has 64 characters behind the '/'; 63 are allowed"),
         ("nvidia.com/-gpu", "has '-gpu' behind the '/'; use letters, digits, '-', '_' and '.'"),

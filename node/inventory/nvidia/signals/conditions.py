@@ -42,7 +42,7 @@ def conditions(now: Vitals, before: Vitals, up: frozenset[int]) -> tuple[Conditi
 def _gone(error: str) -> Condition:
     if error == "RESET_REQUIRED":
         return Condition(Trouble.RECOVERY, f"the GPU must be reset before it can be used again ({error})", RESET)
-    return Condition(Trouble.LOST, f"the GPU fell off the bus or does not answer the driver any more ({error})")
+    return Condition(Trouble.LOST, f"the GPU fell off the bus or no longer answers the driver ({error})")
 
 
 def _recovery(now: Vitals) -> Iterator[Condition]:
