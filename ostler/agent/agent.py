@@ -39,7 +39,7 @@ from ostler.agent.handover import Handover
 from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst, load, tidy
 from ostler.agent.quiescence import Quiescence
-from ostler.agent.sources import read_profiles
+from ostler.agent.sources import has_layouts, read_profiles
 from ostler.config.errors import ReloadFailed
 from ostler.config.settings import EventsChoice, LogLevel, RegistrationChoice, Settings, changes, kept
 from ostler.metrics.counters import AgentMetrics
@@ -272,7 +272,13 @@ class Agent:
             self._events.emit(EventType.WARNING, "ConfigRejected", str(error))
             raise
         wanted = replace(
-            self._settings, rules=new.rules, log=new.log, topology_overrides=new.topology_overrides, health=new.health
+            self._settings,
+            rules=new.rules,
+            log=new.log,
+            topology_overrides=new.topology_overrides,
+            mig_config=new.mig_config,
+            mig_layouts=new.mig_layouts,
+            health=new.health,
         )
         await self._doors.load_for(wanted)
         # From here on nothing waits: whoever asked may go, and half of a configuration is none.
@@ -283,7 +289,7 @@ class Agent:
             from ostler.logs import configure
 
             configure(new.log)
-        if makes_partitions(new.rules):
+        if makes_partitions(new.rules) or has_layouts(new):
             read_profiles(self._hardware)
         self._doors.use(self._settings)
         self._health.use(self._settings)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from node.events import EventBus, EventSink
 from node.inventory.loop import Inventory
-from node.inventory.model import Snapshot
+from node.inventory.model import Device, Snapshot
 from node.inventory.source import Source
 from node.offer import Offer, OfferedDevice
+from node.rules import rule_for
 from node.sharing import SharingStrategy
 from node.values import Value, value
 from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders
@@ -23,7 +24,7 @@ from ostler.agent.eventlog import EventLog
 from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst, load
 from ostler.agent.publisher import Publisher
-from ostler.agent.sources import compute_processes, nvml_sessions, partition_maker
+from ostler.agent.sources import compute_processes, has_layouts, nvml_sessions, partition_maker
 from ostler.config.settings import Settings
 from ostler.metrics.counters import AgentMetrics, HoldsMetrics
 from plugin.door import KubeletFolderChanged, PluginDoor, ResourceStatus
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
     from node.ledger.containers import PodContainers
     from node.ledger.processes import ComputeProcesses
     from node.ledger.reader import KubeletSource
+    from node.partitions import PartitionMaker
     from ostler.admin.holds import HoldsView
     from ostler.agent.dra_service import DraService
+    from ostler.agent.mig_layouts import MigLayouts
     from ostler.agent.mps import MpsService
     from ostler.metrics.dra import DraFigures
     from ostler.metrics.figures import HoldsFigures
@@ -95,6 +98,8 @@ class BothDoors:
         """Whether the DRA door is open or about to be."""
         self._relieves = False
         """Whether an instance before this one may still answer the kubelet."""
+        self._maker: PartitionMaker | None = None
+        self._layouts: MigLayouts | None = None
         self._group: asyncio.TaskGroup | None = None
         self._mps: MpsService | None = None
         self._mps_task: asyncio.Task[None] | None = None
@@ -126,12 +131,15 @@ class BothDoors:
         self._open_second()
         self._run_mps()
         group.create_task(self._keep_books(), name="bookkeeping")
+        self._divide_gpus()
 
     async def load_for(self, settings: Settings) -> None:
         """Load what these settings need, so that ``use`` has to wait for nothing."""
         if self.second is None and claims_to_serve(settings):
             await load("ostler.agent.dra_service", "kube.reflector")
         await self._load_mps(settings)
+        if self._layouts is None and has_layouts(settings):
+            await load("ostler.agent.mig_layouts")
 
     def use(self, settings: Settings) -> None:
         """Follow other rules; whoever calls this submits a snapshot to the publisher afterwards."""
@@ -141,6 +149,7 @@ class BothDoors:
         self._open_second()
         self._open_mps()
         self._run_mps()
+        self._divide_gpus()
 
     def changed_over(self) -> None:
         """The kubelet follows the lists of this instance."""
@@ -273,12 +282,41 @@ class BothDoors:
             books,
             around.events,
             is_alive=around.alive,
-            partitions=PartitionMaking(partition_maker(self._settings, self._sources), around.inventory.rescan),
+            partitions=PartitionMaking(self._partition_maker(), around.inventory.rescan),
         )
         self.publisher.open_dra(self.second)
         books.bus.subscribe(RegistrationChanged, self._streams_changed)
         self.publisher.submit(around.health.judged)
         self._group.create_task(self.second.run(around.first), name="DRA door")
+
+    def _partition_maker(self) -> PartitionMaker | None:
+        """The one that keeps the journal; None where nothing can make partitions."""
+        if self._maker is None:
+            self._maker = partition_maker(self._settings, self._sources, self._may_change_mode)
+        return self._maker
+
+    def _may_change_mode(self, gpu: Device) -> bool:
+        rule = rule_for(gpu, self._settings.rules)
+        return rule is None or rule.changes_mode
+
+    def _divide_gpus(self) -> None:
+        """Divide GPUs by their layouts from now on, if there are any and that has not begun."""
+        if self._layouts is not None:
+            self._layouts.use(self._settings)
+        if self._group is None or self._layouts is not None or not has_layouts(self._settings):
+            return
+        # Here and not above: few nodes have layouts.
+        from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
+        from ostler.agent.mig_layouts import MigLayouts
+
+        maker = self._partition_maker()
+        if not isinstance(maker, NvidiaPartitionMaker):
+            return
+        around, books = self._around, self._opened_books()
+        self._layouts = MigLayouts(
+            self._settings, maker, books, around.inventory, around.bus, events=around.events, clock=around.edges.clock
+        )
+        self._group.create_task(self._layouts.run(), name="MIG layouts")
 
 
 def _shares_by_mps(settings: Settings) -> bool:

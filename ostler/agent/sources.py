@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,7 @@ def make_sources(settings: Settings, *, profiles: bool = False) -> tuple[Source,
         nvidia.driver_root_mount,
         nvidia.library,
         proc=settings.roots.proc,
-        profiles=profiles or makes_partitions(settings.rules),
+        profiles=profiles or makes_partitions(settings.rules) or has_layouts(settings),
     )
     sources: list[Source] = [
         nvml,
@@ -96,8 +96,18 @@ def _recorded_partitions(settings: Settings) -> RecordedPartitions | None:
     return RecordedPartitions(settings.state_dir)
 
 
-def partition_maker(settings: Settings, sources: Iterable[Source]) -> PartitionMaker | None:
-    """Who makes partitions of GPUs; None where no source has a driver that can. Reads its journal from the disk."""
+def has_layouts(settings: Settings) -> bool:
+    """Whether any GPU is to be divided."""
+    return bool(settings.mig_layouts) or any(rule.layout is not None for rule in settings.rules)
+
+
+def partition_maker(
+    settings: Settings, sources: Iterable[Source], may_change_mode: Callable[[Device], bool]
+) -> PartitionMaker | None:
+    """Who makes partitions of GPUs; None where no source has a driver that can. Reads its journal from the disk.
+
+    One for the process: two would write one journal. ``may_change_mode``: of a GPU, by the rules of the moment.
+    """
     sources = tuple(sources)
     for source in sources:
         if source.name == "recorded":
@@ -110,7 +120,8 @@ def partition_maker(settings: Settings, sources: Iterable[Source]) -> PartitionM
     from node.inventory.nvidia.partition_journal import PartitionJournal
     from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
 
-    return NvidiaPartitionMaker(sessions, PartitionJournal(settings.state_dir, boot_id(settings.roots.proc)))
+    journal = PartitionJournal(settings.state_dir, boot_id(settings.roots.proc))
+    return NvidiaPartitionMaker(sessions, journal, may_change_mode)
 
 
 class _Untold:

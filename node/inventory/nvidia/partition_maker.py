@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from node.files import FileError
 from node.inventory.model import Device, PartitionShape
+from node.inventory.nvidia.layouts import LayoutError, plan_layout
 from node.inventory.nvidia.nvml_binding import CallFailed, Handle
 from node.inventory.nvidia.nvml_mig import GONE, ComputeInstance, GpuInstance, MigCalls
 from node.inventory.nvidia.nvml_session import NvmlSessions
-from node.inventory.nvidia.partition_journal import MadePart, PartitionEntry, PartitionJournal, with_device
-from node.partitions import Partition, PartitionError
+from node.inventory.nvidia.partition_journal import MadePart, PartitionEntry, PartitionJournal, place_of, with_device
+from node.partitions import MigLayout, Partition, PartitionError
 from node.values import replace
 
 log = logging.getLogger("ostler.partitions")
@@ -109,23 +111,31 @@ class NvidiaPartitionMaker:
         entries = self._journal.entries()
         return tuple(entry.partition for entry in entries if not entry.partition.owner.startswith(LAYOUT))
 
-    def apply_layout(self, gpu: Device, shapes: Sequence[PartitionShape], *, enabled: bool = True) -> None:
-        """Give an idle GPU these partitions, instead of those of its former layout; what others have made stays.
+    def layout_of(self, gpu: Device) -> tuple[PartitionShape, ...]:
+        """What was made of a GPU for its layout."""
+        return tuple(entry.partition.shape for entry in self._journal.of(f"{LAYOUT}{gpu.uuid}"))
 
-        Without ``enabled``, MIG mode goes off. Raises PartitionError, also for what is in the way.
+    def apply_layout(self, gpu: Device, layout: MigLayout) -> None:
+        """Divide a GPU that nothing uses, instead of as its former layout did; what others have made counts and stays.
+
+        Raises PartitionError, also for what is in the way.
         """
         owner = f"{LAYOUT}{gpu.uuid}"
-        wanted = {(shape.profile_id, shape.start) for shape in shapes}
-        for entry in self._journal.of(owner):
-            shape = entry.partition.shape
-            if (shape.profile_id, shape.start) not in wanted:
-                self._remove(entry)
-        if not enabled:
+        entries = self._journal.of(owner)
+        if not layout.enabled:
+            self.remove(owner)
             self.leave_partitioning(gpu)
             return
-        if not shapes:
-            with self._gpu(gpu.uuid or "", gpu.name) as calls:
-                self._enter_mode(calls, calls.gpu(gpu.uuid or "", gpu.index), gpu)
+        mine = {place_of(gpu.uuid or "", entry.partition.shape)[1:] for entry in entries}
+        with self._gpu(gpu.uuid or "", gpu.name) as calls:
+            handle = calls.gpu(gpu.uuid or "", gpu.index)
+            shapes = _planned(gpu, layout, calls.all_instances(handle), mine)
+        kept = {(shape.profile_id, shape.start) for shape in shapes}
+        for entry in entries:
+            if (entry.partition.shape.profile_id, entry.partition.shape.start) not in kept:
+                self._remove(entry)
+        with self._gpu(gpu.uuid or "", gpu.name) as calls:
+            self._enter_mode(calls, calls.gpu(gpu.uuid or "", gpu.index), gpu)
         for shape in shapes:
             self.make(gpu, shape, owner)
 
@@ -290,6 +300,20 @@ class NvidiaPartitionMaker:
 
 LAYOUT = "layout/"
 """How the owner of a partition that a layout asks for begins; the GPU's UUID follows."""
+
+
+def _planned(
+    gpu: Device, layout: MigLayout, existing: Sequence[GpuInstance], mine: set[tuple[int, int]]
+) -> tuple[PartitionShape, ...]:
+    """Where the instances of a layout go that others have not made already. Raises PartitionError."""
+    shapes = {(shape.profile_id, shape.start): shape for shape in gpu.partitions}
+    there = [shapes[each.profile_id, each.start] for each in existing if (each.profile_id, each.start) in shapes]
+    others = [shape for shape in there if (shape.profile_id, shape.start) not in mine]
+    wanted = Counter(layout.profiles) - Counter(shape.profile for shape in others)
+    try:
+        return plan_layout(gpu, sorted(wanted.elements()), mine, others)
+    except LayoutError as error:
+        raise PartitionError(gpu.name, f"its layout cannot be made: {error.problem}; {error.fix}") from error
 
 
 def _at(calls: MigCalls, gpu: Handle, shape: PartitionShape) -> GpuInstance | None:

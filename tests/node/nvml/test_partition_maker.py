@@ -14,7 +14,7 @@ from node.inventory.model import Device
 from node.inventory.nvidia.nvml_mig import MigCalls
 from node.inventory.nvidia.partition_journal import FILE, SCHEMA, MadePart
 from node.inventory.nvidia.partition_maker import LAYOUT
-from node.partitions import PartitionError, PartitionMaker
+from node.partitions import MigLayout, PartitionError, PartitionMaker
 from tests.making import mig_tables
 from tests.making.mig_nodes import BLACKWELL, BOOT, Partitioned, a100, node
 from tests.node.nvml import stub
@@ -500,24 +500,38 @@ def test_an_entry_that_is_not_valid_costs_only_itself(start: Start, tmp_path: Pa
 def test_a_layout_is_applied_and_changed(start: Start) -> None:
     made = start()
     gpu = made.gpu()
-    made.maker.apply_layout(gpu, [made.shape("3g.40gb", 4), made.shape("1g.10gb", 0)])
-    assert made.existing() == [("1g.10gb", 0, 1), ("3g.40gb", 4, 4)]
+    made.maker.apply_layout(gpu, MigLayout(("3g.40gb", "1g.10gb")))
+    assert made.existing() == [("1g.10gb", 4, 1), ("3g.40gb", 0, 4)]
     assert {entry.partition.owner for entry in made.journal.entries()} == {f"{LAYOUT}{gpu.uuid}"}
     assert made.maker.made() == ()
     assert made.maker.sweep(frozenset()) == ()
-    made.maker.apply_layout(gpu, [made.shape("1g.10gb", 0), made.shape("1g.10gb", 5)])
-    assert made.existing() == [("1g.10gb", 0, 1), ("1g.10gb", 5, 1)]
-    made.maker.apply_layout(gpu, [])
+    assert {shape.profile for shape in made.maker.layout_of(gpu)} == {"3g.40gb", "1g.10gb"}
+    made.maker.apply_layout(gpu, MigLayout(("1g.10gb", "1g.10gb")))
+    assert made.existing() == [("1g.10gb", 0, 1), ("1g.10gb", 4, 1)]
+    made.maker.apply_layout(gpu, MigLayout(()))
     assert made.existing() == []
     assert made.facts().gpus[0].mig_mode == 1
-    made.maker.apply_layout(gpu, [], enabled=False)
+    made.maker.apply_layout(gpu, MigLayout((), enabled=False))
     assert made.facts().gpus[0].mig_mode == 0
 
 
-def test_a_layout_leaves_what_others_have_made(start: Start) -> None:
+def test_what_others_have_made_counts_and_stays(start: Start) -> None:
     made = start()
     foreign(made, "1g.10gb", 0)
     foreign(made, "1g.10gb", 1)
-    made.maker.apply_layout(made.gpu(), [made.shape("1g.10gb", 0), made.shape("3g.40gb", 4)])
-    made.maker.apply_layout(made.gpu(), [])
+    made.maker.apply_layout(made.gpu(), MigLayout(("1g.10gb", "3g.40gb")))
+    assert made.existing() == [("1g.10gb", 0, 1), ("1g.10gb", 1, 1), ("3g.40gb", 4, 4)]
+    assert [shape.profile for shape in made.maker.layout_of(made.gpu())] == ["3g.40gb"]
+    made.maker.apply_layout(made.gpu(), MigLayout(()))
     assert made.existing() == [("1g.10gb", 0, 1), ("1g.10gb", 1, 1)]
+
+
+def test_a_layout_that_does_not_fit_changes_nothing(start: Start) -> None:
+    made = start()
+    made.maker.apply_layout(made.gpu(), MigLayout(("3g.40gb",)))
+    with pytest.raises(
+        PartitionError, match=r"its layout cannot be made: 2 x 4g\.40gb do not fit on it together"
+    ) as no:
+        made.maker.apply_layout(made.gpu(), MigLayout(("4g.40gb", "4g.40gb")))
+    assert not no.value.pending
+    assert made.existing() == [("3g.40gb", 0, 4)]

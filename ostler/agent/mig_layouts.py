@@ -1,0 +1,172 @@
+"""Divides GPUs by MIG as the configuration says, each while nothing uses it.
+
+A GPU is taken in the ledger before it is touched, so that neither door gives it or a part of it out meanwhile, and
+given back when the devices of now are known. Whoever has a device of it, or a process on it, is waited for. What the
+driver refuses is told once and tried again later; a layout that does not fit is told once and left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from node.events import EventBus, EventSink, EventType
+from node.inventory.loop import Inventory, InventoryStopped, SnapshotPublished
+from node.inventory.model import Device, DeviceKind, Snapshot
+from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
+from node.ledger.bookkeeping import Bookkeeping
+from node.ledger.events import HoldsChanged
+from node.ledger.ledger import HeldError, Hold, HoldsReleased, HoldState
+from node.opening import read_kernel_text
+from node.partitions import MigLayout, PartitionError
+from node.rules import rule_for
+from ostler.config.settings import Settings
+
+log = logging.getLogger("ostler.partitions")
+
+AGAIN = 10.0
+"""Seconds after which a GPU that could not be divided is tried again."""
+WITHDRAWN = 1.0
+"""Seconds that the doors' schedulers get to see that a GPU is taken, before its devices change."""
+
+
+class MigLayouts:
+    """For the event loop; the driver is asked in threads. ``bus``: the inventory's. ``clock``: Unix seconds."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        maker: NvidiaPartitionMaker,
+        books: Bookkeeping,
+        inventory: Inventory,
+        bus: EventBus,
+        *,
+        events: EventSink,
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._maker = maker
+        self._books = books
+        self._inventory = inventory
+        self._events = events
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._told: dict[str, tuple[MigLayout, str]] = {}
+        """By GPU the layout that could not be made of it, and why."""
+        self._hopeless: dict[str, MigLayout] = {}
+        """Layouts that no GPU becomes by waiting."""
+        books.bus.subscribe(HoldsReleased, lambda _: self._woken.set())
+        bus.subscribe(SnapshotPublished, lambda _: self._woken.set())
+
+    def use(self, settings: Settings) -> None:
+        """Follow other layouts."""
+        self._settings = settings
+        self._hopeless.clear()
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Divide GPUs until cancelled."""
+        while True:
+            self._woken.clear()
+            waiting = False
+            for gpu, layout in self._wanted(self._inventory.snapshot):
+                # Only what is known of pods tells which GPUs are free.
+                waiting |= bool(self._books.unknown_because()) or not await self._divide(gpu, layout)
+            if waiting:
+                # With one door the kubelet is read so seldom that a GPU would be idle for a minute.
+                self._books.pods_changed()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN if waiting else None):
+                    await self._woken.wait()
+
+    def _wanted(self, snapshot: Snapshot) -> list[tuple[Device, MigLayout]]:
+        """GPUs that are not what they should be."""
+        found = []
+        for gpu in snapshot.devices:
+            if gpu.kind is not DeviceKind.GPU or not gpu.partitions or not gpu.health.usable:
+                continue
+            layout = self._layout(gpu)
+            if layout is None or self._hopeless.get(gpu.name) == layout:
+                continue
+            if self._is_made(gpu, layout, [each for each in snapshot.devices if each.parent == gpu.name]):
+                self._told.pop(gpu.name, None)
+            else:
+                found.append((gpu, layout))
+        return found
+
+    def _layout(self, gpu: Device) -> MigLayout | None:
+        rule = rule_for(gpu, self._settings.rules)
+        if rule is not None and rule.layout is not None:
+            return MigLayout(rule.layout)
+        layouts = [each for each in self._settings.mig_layouts if _is_of(gpu, each, self._settings)]
+        return layouts[-1] if layouts else None
+
+    def _is_made(self, gpu: Device, layout: MigLayout, parts: Sequence[Device]) -> bool:
+        mine = Counter(shape.profile for shape in self._maker.layout_of(gpu))
+        if bool(gpu.attribute("migEnabled")) is not layout.enabled:
+            return False
+        wanted = Counter(layout.profiles)
+        # What others have made beside the layout is theirs.
+        return wanted <= Counter(part.text("profile") for part in parts) and mine <= wanted
+
+    async def _divide(self, gpu: Device, layout: MigLayout) -> bool:
+        """Whether there is nothing left to wait for."""
+        owner = f"layout/{gpu.name}"
+        taken = Hold(gpu.name, None, "its MIG layout is applied", self._clock(), owner, state=HoldState.PENDING_RELEASE)
+        try:
+            self._books.ledger.take(owner, (taken,))
+        except HeldError as error:
+            self._tell(gpu, layout, str(error))
+            return False
+        self._books.bus.publish(HoldsChanged())
+        try:
+            await asyncio.sleep(WITHDRAWN)
+            await asyncio.to_thread(self._maker.apply_layout, gpu, layout)
+        except PartitionError as error:
+            self._tell(gpu, layout, error.reason)
+            if error.pending:
+                return False
+            self._hopeless[gpu.name] = layout
+        else:
+            self._told.pop(gpu.name, None)
+            text = f"{gpu.name} is divided into {_words(layout)}"
+            self._events.emit(EventType.NORMAL, "MigLayoutApplied", text)
+        finally:
+            with contextlib.suppress(InventoryStopped):
+                await self._inventory.rescan()
+            self._books.ledger.release(owner)
+            self._books.bus.publish(HoldsChanged())
+        return True
+
+    def _tell(self, gpu: Device, layout: MigLayout, reason: str) -> None:
+        if self._told.get(gpu.name) == (layout, reason):
+            return
+        self._told[gpu.name] = layout, reason
+        text = f"{gpu.name} is not divided into {_words(layout)} yet: {reason}"
+        self._events.emit(EventType.WARNING, "MigLayoutPending", text)
+
+
+def _words(layout: MigLayout) -> str:
+    if not layout.enabled:
+        return "nothing (MIG mode off)"
+    counted = Counter(layout.profiles)
+    return ", ".join(f"{number} x {profile}" for profile, number in sorted(counted.items())) or "no instances"
+
+
+def _is_of(gpu: Device, layout: MigLayout, settings: Settings) -> bool:
+    if layout.gpus is not None and (gpu.index is None or int(gpu.index) not in layout.gpus):
+        return False
+    return not layout.models or _model(gpu, settings) in layout.models
+
+
+def _model(gpu: Device, settings: Settings) -> str:
+    """The PCI device and vendor ids as mig-parted writes them; empty where the kernel does not tell them."""
+    folder = settings.roots.sys / "bus/pci/devices" / (gpu.pci_address or "")
+    try:
+        device, vendor = (int(read_kernel_text(folder / name), 16) for name in ("device", "vendor"))
+    except (OSError, ValueError):
+        return ""
+    return f"0x{device:04x}{vendor:04x}"
