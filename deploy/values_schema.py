@@ -132,6 +132,7 @@ def _hardware() -> dict[str, JsonObject]:
         "access": {"enum": ["runtime", "privileged", "none"]},
         "visibleDevices": _text(r"\S+"),
         "mig": _boolean(),
+        "mps": _boolean(),
     }
     folders = ("kubeletRoot", "devicePluginDir", "cdiRoot", "stateDir")
     return {

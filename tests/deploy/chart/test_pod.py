@@ -220,6 +220,21 @@ def test_read_only_reaches_what_is_mounted_below_where_the_cluster_knows_how() -
     assert "recursiveReadOnly" not in _mount(documents, "driver")
 
 
+@pytest.mark.parametrize(("nvidia", "root"), [({}, "/run/nvidia/mps"), ({"mpsRoot": "/run/mps/"}, "/run/mps/")])
+def test_daemons_of_mps_have_their_folders_where_pods_get_them(nvidia: Values, root: str) -> None:
+    rule = {"name": "nvidia.com/gpu", "sharing": {"strategy": "mps", "replicas": 4}}
+    documents = render(
+        {"nvidia": {"access": "privileged", "mps": True}, "config": {"nvidia": nvidia, "resources": [rule]}}
+    )
+    if not nvidia:  # the table has the default
+        _check_mounts(documents)
+    paths = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod_of(documents)["volumes"]}
+    assert paths["mps"] == _mount(documents, "mps")["mountPath"] == root
+    assert paths["mps-shm"] == f"{root.rstrip('/')}/shm"
+    assert _mount(documents, "mps-shm")["mountPath"] == "/dev/shm"
+    assert "mps" not in {volume["name"] for volume in pod_of(render({}))["volumes"]}
+
+
 def test_a_privileged_agent_sees_the_nodes_own_device_folder() -> None:
     assert _mount(render({"nvidia": {"access": "privileged"}}), "dev")["mountPath"] == "/dev"
     assert _mount(render(), "dev")["mountPath"] == "/host/dev"

@@ -10,6 +10,7 @@ from tests.deploy.chart.rendering import Values, refusal, render, template
 
 pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
 
+MPS: dict[str, Any] = {"name": "nvidia.com/gpu", "sharing": {"strategy": "mps", "replicas": 4}}
 NICS: dict[str, Any] = {"name": "example.com/nic", "devices": {"kind": "nic"}}
 MIG: dict[str, Any] = {"name": "nvidia.com/mig-1g.10gb", "devices": {"kind": ["gpu", "mig"]}}
 
@@ -33,6 +34,15 @@ MIG: dict[str, Any] = {"name": "nvidia.com/mig-1g.10gb", "devices": {"kind": ["g
         ({"cdiRoot": "/run/../etc"}, "'/cdiRoot': '/run/../etc' does not match pattern"),
         ({"driverRoot": ""}, "'/driverRoot': '' does not match pattern"),
         ({"nvidia": {"acces": "none"}}, "'/nvidia': additional properties 'acces' not allowed"),
+        ({"nvidia": {"mps": "yes"}}, "'/nvidia/mps': got string, want boolean"),
+        ({"nvidia": {"mps": True}}, "nvidia.mps is true, but nvidia.access is runtime: set it to privileged"),
+        (
+            {"config": {"resources": [MPS]}},
+            (
+                "config shares GPUs by MPS, whose daemons the agent runs only with more rights: "
+                "set nvidia.mps=true and nvidia.access=privileged"
+            ),
+        ),
         ({"nvidia": {"access": "all"}}, "'/nvidia/access': value must be one of 'runtime', 'privileged', 'none'"),
         ({"nics": {"enabled": "yes"}}, "'/nics/enabled': got string, want boolean"),
         ({"http": {"port": 99999}}, "'/http/port': maximum: got 99,999, want 65,535"),

@@ -134,6 +134,16 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
 {{- if and (regexMatch "\"?resourceList\"?\\s*:" .Values.configText) (not .Values.nics.enabled) (not .Values.recording) -}}
 {{- fail "configText is a file of the SR-IOV network device plugin, whose NICs a pod sees only in the network namespace of the node: set nics.enabled=true" -}}
 {{- end -}}
+{{- $mps := false -}}
+{{- range $config.resources | default list -}}
+{{- if eq ((.sharing | default dict).strategy | default "") "mps" -}}{{- $mps = true -}}{{- end -}}
+{{- end -}}
+{{- if and $mps (not .Values.nvidia.mps) (not .Values.recording) -}}
+{{- fail "config shares GPUs by MPS, whose daemons the agent runs only with more rights: set nvidia.mps=true and nvidia.access=privileged" -}}
+{{- end -}}
+{{- if and .Values.nvidia.mps (ne .Values.nvidia.access "privileged") -}}
+{{- fail (printf "nvidia.mps is true, but nvidia.access is %s: set it to privileged" .Values.nvidia.access) -}}
+{{- end -}}
 {{- if and $mig (eq .Values.nvidia.access "runtime") (not .Values.nvidia.mig) (not .Values.recording) -}}
 {{- fail "config offers MIG devices, whose state NVIDIA's container runtime shows only to a container with SYS_ADMIN: set nvidia.mig=true, or nvidia.access=privileged" -}}
 {{- end -}}

@@ -71,6 +71,14 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
   mountPath: /run/udev
   readOnly: true
 {{- end }}
+{{- if .Values.nvidia.mps }}
+# Pods get the daemons' pipes from the node, so they must be at one path here and there.
+- name: mps
+  mountPath: {{ include "ostler.mpsRoot" . | quote }}
+# Daemons and the processes of pods share memory.
+- name: mps-shm
+  mountPath: /dev/shm
+{{- end }}
 {{- end -}}
 
 {{/* What is mounted below a folder (/dev/shm below /dev) is else as writable as it is on the node. */}}
@@ -151,11 +159,26 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
     path: /run/udev
     type: Directory
 {{- end }}
+{{- if .Values.nvidia.mps }}
+- name: mps
+  hostPath:
+    path: {{ include "ostler.mpsRoot" . | quote }}
+    type: DirectoryOrCreate
+- name: mps-shm
+  hostPath:
+    path: {{ printf "%s/shm" (include "ostler.mpsRoot" . | trimSuffix "/") | quote }}
+    type: DirectoryOrCreate
+{{- end }}
 {{- end -}}
 
 {{/* Of the node's own root only /usr, where libraries are; all of it where every file of the driver has to be listed. */}}
 {{- define "ostler.driverFolder" -}}
 {{- if and (eq .Values.driverRoot "/") (not (include "ostler.usesMode" (list . "full"))) -}}/usr{{- end -}}
+{{- end -}}
+
+{{/* The folder of MPS, as the agent's configuration has it. */}}
+{{- define "ostler.mpsRoot" -}}
+{{- (.Values.config.nvidia | default dict).mpsRoot | default "/run/nvidia/mps" -}}
 {{- end -}}
 
 {{/* The DRA driver's own folder among those of the kubelet's plugins. */}}
