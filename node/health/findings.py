@@ -15,7 +15,7 @@ from node.health.policy import ENDED_BY_RESETS, RECOVERY_WORDS, Policy
 from node.health.signal import Condition, HealthEvent, Instance, Look, Trouble, instance_of, is_instance, reaches
 from node.health.state import Action, Health, HealthState, Recovery
 from node.health.track import Track
-from node.health.xids import meaning
+from node.health.xids import is_of_all_instances, meaning
 from node.inventory.model import Device, DeviceKind, is_gone
 from node.values import Value, replace, value
 
@@ -123,7 +123,7 @@ class Findings:
             event=True,
             base=self.policy.pace.event_quiet(event.kind, action),
             code=event.code,
-            instance=instance_of(event.instance),
+            instance=None if is_of_all_instances(event.code) else instance_of(event.instance),
             uuid=(device.uuid or "") if device is not None else "",
         )
         known = self._came(event.device, track, now)
@@ -375,6 +375,10 @@ def _scanned(
 
 def _meant(track: Track, part: Device) -> bool:
     if not track.active or not reaches(track.kind, part):
+        return False
+    if track.kind is Trouble.ECC and not track.event and part.kind is DeviceKind.MIG:
+        # The GPU's counter does not say whose memory it was. The driver does: a contained error is an XID of its
+        # instance, and one that was not contained is one of the GPU.
         return False
     return track.instance is None or is_instance(part, track.instance)
 

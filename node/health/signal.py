@@ -4,9 +4,10 @@ Sources (NVML's event thread, polls of NVML and sysfs, rtnetlink, uevents) hand 
 ``node.health`` alone turns them into a state.
 
 A whole device's trouble also reaches its parts: a GPU's its MIG devices, a physical function's its virtual functions
-and subfunctions. An event of a GPU without an instance concerns all its parts. Nothing reaches a neighbour or, in full,
-a whole: an instance that is sick leaves its GPU degraded at most. What a scan finds reaches no part here, because the
-scan itself says what it means for each device.
+and subfunctions. An event of a GPU without an instance concerns all its parts, and so does an uncontained memory error
+whatever instance it names; the GPU's counter of memory errors concerns none of them. Nothing reaches a neighbour or, in
+full, a whole: an instance that is sick leaves its GPU degraded at most. What a scan finds reaches no part here, because
+the scan itself says what it means for each device.
 """
 
 from __future__ import annotations

@@ -40,6 +40,11 @@ _RESET = (46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158)
 """The catalog's action is to reset the GPU."""
 
 _RECOVERY_CHANGED = 154
+_UNCONTAINED = 95
+"""A memory error that was not contained, which may have hit all that runs on the GPU, whichever MIG instance the driver
+names. A contained one (94) is its instance's alone: everything else runs on unaffected, says NVIDIA's "GPU Memory Error
+Management".
+"""
 
 _CATALOG: dict[int, Action] = {
     **dict.fromkeys(_APPLICATION, Action.WARN),
@@ -138,6 +143,11 @@ class XidTable(Value):
 def is_known(xid: int) -> bool:
     """Whether the catalog has it."""
     return xid in _CATALOG
+
+
+def is_of_all_instances(xid: int | None) -> bool:
+    """Whether it hits every MIG instance of the GPU although the driver names one."""
+    return xid == _UNCONTAINED
 
 
 def known_xids() -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.health.signal import Condition, Trouble
+from node.health.signal import Condition, HealthEvent, Trouble
 from node.health.state import Health, HealthState
 from tests.node.health.rig import DEGRADED, HEALTHY, UNHEALTHY, A, B, Rig, gpu, mig, nic
 
@@ -37,23 +37,49 @@ def test_an_xid_of_a_gpu_is_one_of_all_its_instances(instance: tuple[int, int] |
 
 def test_an_xid_of_an_instance_is_that_instances_and_degrades_its_gpu() -> None:
     kept = rig()
-    kept.xid(WHOLE.name, 95, (1, 0))
+    kept.xid(WHOLE.name, 109, (1, 0))
     assert bad(kept) == {WHOLE.name: DEGRADED, ONE.name: UNHEALTHY}
-    assert kept.health(WHOLE.name).reason.startswith(f"its MIG device {ONE.name}: the driver reported XID 95")
+    assert kept.health(WHOLE.name).reason.startswith(f"its MIG device {ONE.name}: the driver reported XID 109")
 
 
 def test_an_xid_of_a_gpu_instance_is_one_of_all_its_compute_instances() -> None:
     kept = rig()
-    kept.xid(WHOLE.name, 95, (2, ALL))
+    kept.xid(WHOLE.name, 109, (2, ALL))
     assert bad(kept) == {WHOLE.name: DEGRADED, TWO.name: UNHEALTHY, THREE.name: UNHEALTHY}
 
 
 def test_an_instance_that_no_scan_knows_yet_hits_none_that_it_does() -> None:
     kept = rig()
-    kept.xid(WHOLE.name, 95, (7, 0))
+    kept.xid(WHOLE.name, 109, (7, 0))
     assert bad(kept) == {WHOLE.name: DEGRADED}
     kept.scan(mig(WHOLE, (7, 0)))
     assert kept.state(f"{ONE.name.removesuffix('1-0')}7-0") is UNHEALTHY
+
+
+def test_a_memory_error_that_was_contained_is_its_instances_and_one_that_was_not_is_the_gpus() -> None:
+    kept = rig()
+    kept.xid(WHOLE.name, 94, (1, 0))
+    # Its application has died; the instance can be used at once, and its siblings never noticed.
+    assert bad(kept) == dict.fromkeys([WHOLE.name, ONE.name], DEGRADED)
+    kept.xid(WHOLE.name, 95, (1, 0))
+    assert bad(kept) == dict.fromkeys([WHOLE.name, ONE.name, TWO.name, THREE.name], UNHEALTHY)
+
+
+def test_a_gpus_count_of_memory_errors_says_nothing_of_its_instances() -> None:
+    kept = rig()
+    kept.look(WHOLE.name, Condition(Trouble.ECC, "1 uncorrectable memory error more"))
+    assert bad(kept) == {WHOLE.name: UNHEALTHY}
+    kept.look(WHOLE.name, Condition(Trouble.ROW_REMAP, "a memory row could not be remapped", 2))
+    assert set(bad(kept)) == {WHOLE.name, ONE.name, TWO.name, THREE.name}
+
+
+def test_a_double_bit_error_is_one_of_the_instance_that_the_driver_names() -> None:
+    kept = rig()
+    kept.keeper.event(HealthEvent(WHOLE.name, Trouble.ECC, kept.time.now, instance=(1, 0)))
+    assert bad(kept) == {WHOLE.name: DEGRADED, ONE.name: UNHEALTHY}
+    kept = rig()
+    kept.keeper.event(HealthEvent(WHOLE.name, Trouble.ECC, kept.time.now))
+    assert set(bad(kept)) == {WHOLE.name, ONE.name, TWO.name, THREE.name}
 
 
 def test_an_instance_of_a_gpu_without_instances_is_all_of_it() -> None:

@@ -305,7 +305,7 @@ def test_what_a_standby_saw_and_somebody_cleared_is_not_brought_back_by_it() -> 
 
 def test_what_a_gpu_waits_for_hits_the_instance_that_it_hit() -> None:
     rig = Rig([A])
-    rig.xid(A.name, 95, (1, 2))
+    rig.xid(A.name, 109, (1, 2))
     (_, track), *rest = from_data(rig.saved[-1], "boot-1").tracks
     assert (track.instance, rest) == ((1, 2), [])
 
