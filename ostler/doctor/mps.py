@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from node.documents import parse_json
 from node.edits.mps import SHARED_MEMORY, shm_folder
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS, mode_name
 from node.mps.daemon import PROGRAM, find_process, find_program
@@ -80,7 +80,7 @@ def read_left(state: Path, proc: Path) -> tuple[Mapping[str, int], frozenset[str
     Read without the agent's reader, which sets a damaged file aside. Raises OSError and ValueError.
     """
     try:
-        data = json.loads(read_regular(state / RECORD, _MOST))["data"]
+        data = parse_json(read_regular(state / RECORD, _MOST))["data"]
     except FileNotFoundError:
         return {}, frozenset()
     except (KeyError, TypeError) as error:

@@ -44,6 +44,7 @@ PARSERS = {
     "ostler/doctor/answers.py": "the answer of a process that it started itself",
     "sandbox/apiserver/store.py": "copies an object that it has",
     "sandbox/apiserver/connections.py": "the sandbox's own API server; what it cannot decode it refuses",
+    "sandbox/configuration.py": "the configuration that it has itself written",
     "sandbox/cluster/client.py": "answers of the sandbox's own API server",
     "systemd/release.py": "this repository's pyproject.toml",
 }

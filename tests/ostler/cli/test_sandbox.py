@@ -18,6 +18,7 @@ from tests.sandbox.sessions import SESSIONS, session
 
 STEPS = ["node", "devices", "topology", "resources", "capacity", "allocations", "refused", "failure", "recovery"]
 CLAIM_STEPS = ["slices", "claim", "claim_failure", "claim_recovery", "released", "holds", "withdrawn", "offered_again"]
+GPU_STEPS = [*CLAIM_STEPS, "shares"]
 
 
 def checked_tour(name: str, run_dir: Path) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def check_claim(tour: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["a100-mig-4", "l4-2"])
 def test_once_prints_the_whole_tour_as_json_and_nothing_else(name: str, run_dir: Path) -> None:
     tour = checked_tour(name, run_dir)
-    assert [key for key in tour if key not in ("pairs", "health")] == STEPS + CLAIM_STEPS
+    assert [key for key in tour if key not in ("pairs", "health")] == STEPS + GPU_STEPS
     assert list(tour).index("health") == list(tour).index("claim_failure") + 1
     check_failure(tour, "nvidia.com/gpu")
     check_claim(tour)
@@ -68,7 +69,7 @@ def test_a_pod_gets_a_gpu_and_the_nic_that_is_near_it(name: str, proximity: str,
     """On the virtual machine only its override file tells what is near."""
     tour = checked_tour(name, run_dir)
     steps = [key for key in tour if key != "health"]
-    assert steps == [*STEPS, "pairs", *CLAIM_STEPS, "claim_pair", "islands"]
+    assert steps == [*STEPS, "pairs", *GPU_STEPS, "claim_pair", "islands"]
     check_claim(tour)
     *whole, waiting = tour["islands"]
     assert whole
@@ -109,17 +110,20 @@ def test_the_prompt_takes_commands_until_quit() -> None:
     typed = "\n".join(
         ["", "help", "devices", "status", "capacity", "topology", "topology tree", "topology svg",
          "give nvidia.com/gpu 1", "pods", "give nvidia.com/gpus 1", "give nvidia.com/gpu 0",
-         "fail 0", "fail 99", "heal 0", "give nvidia.com/gpu", "end pod-4",
+         "fail 0", "fail 99", "heal 0", "give nvidia.com/gpu", "end pod-6",
          "end pod-9", "fly", 'give "', "restart-kubelet", "kill-agent", "log", "quit"]
     )  # fmt: skip
     out, _ = sandbox("--node", "l4-2", typed=typed + "\n")
     assert "== The agent found these devices" in out
     assert "== How close they are to each other" in out
     assert "== A pod that asks for more than is available is refused" in out
-    assert "pod-4: 1 nvidia.com/gpu: GPU-" in out
+    assert "pod-6: 1 nvidia.com/gpu: GPU-" in out
     assert "no GPU or NIC '99' on this node; known: 0, 1, eno8303, eno8403" in out
     assert out.count("usage: give RESOURCE COUNT") == 2
-    assert "the kubelet has no resource 'nvidia.com/gpus'; it has: nvidia.com/gpu, ostler.dev/nic\n" in out
+    assert (
+        "the kubelet has no resource 'nvidia.com/gpus'; it has: nvidia.com/gpu, nvidia.com/gpu.shared, ostler.dev/nic\n"
+        in out
+    )
     assert "\nostler>    l4-2\n   └─ NUMA node 0\n" in out
     assert "usage: topology [tree]" in out
     assert "there is no pod 'pod-9'" in out
