@@ -88,6 +88,14 @@ class Sharing(Value):
         limit = self.memory_limit if replicas > 1 else None
         return tuple((name, limit if limit is not None and name == MEMORY else amount) for name, amount in parts)
 
+    def client_amounts(self, device: Device, amounts: Amounts) -> Amounts:
+        """What a client of MPS may use with a share of this size: the bound of threads of a replica is the rule's."""
+        part, percent = dict(self.replica_amounts(device)).get(COMPUTE, 0), MILLION // 100
+        if self.thread_percentage is None or dict(amounts).get(COMPUTE, 0) // percent != part // percent:
+            return amounts
+        threads = self.thread_percentage * percent
+        return tuple((name, threads if name == COMPUTE else amount) for name, amount in amounts)
+
     def unsuited(self, device: Device) -> str:
         """Why the device cannot be shared in this way, as a sentence with the fix; empty if it can."""
         replicas = self.replicas_of(device)

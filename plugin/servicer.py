@@ -17,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -26,11 +26,12 @@ import grpc.aio
 
 from node.edits.allocation import container_edits
 from node.edits.model import ContainerEdits
-from node.edits.mps import with_mps
+from node.edits.mps import client_limits, with_mps
 from node.edits.options import ListStrategy
 from node.ledger.ledger import HeldError
 from node.offer import OfferedDevice, ResourceOffer
-from node.sharing import Sharing
+from node.rules import Door, Rule
+from node.sharing import Amounts, Sharing
 from node.topology.model import Place
 from plugin.listing import DeviceListing
 from plugin.observer import PluginObserver
@@ -338,6 +339,17 @@ def renderer(offer: ResourceOffer, unique: Callable[[], str] = random_uuid) -> R
         # Two replicas of one device are one device for the container.
         given = [(item.device_id, item.device) for item in devices]
         edits = container_edits(resource, given, options, unique() if annotated else "", own)
-        return answer(with_mps(edits, options.mps) if any(item.share for item in devices) else edits)
+        if options.mps is None or not any(item.share for item in devices):
+            return answer(edits)
+        return answer(with_mps(edits, options.mps, client_limits(_limited(devices, offer.rule))))
 
     return render
+
+
+def _limited(devices: Sequence[OfferedDevice], rule: Rule) -> Iterator[tuple[str, Amounts]]:
+    """What limits a container by its variables: the daemon of a rule for both doors limits nobody.
+
+    Claims may consume more of a device than a replica's part.
+    """
+    if rule.sharing is not None and rule.door.has(Door.DRA):
+        yield from ((item.device.name, rule.sharing.client_amounts(item.device, item.amounts)) for item in devices)

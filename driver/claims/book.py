@@ -4,8 +4,8 @@ The order of things is what makes a kill between any two of them harmless:
 
 - Preparing: ledger, record ``started``, CDI file, record ``completed``, answer. A restart that finds ``started`` knows
   that the kubelet was not answered, that the devices are taken, and that the CDI file may be there or not.
-- Releasing: CDI file, partitions that were made for the claim, record, ledger. A restart that finds the record still
-  knows what to release.
+- Releasing: CDI file, what was done to GPUs for the claim (sharing, then partitions), record, ledger. A restart that
+  finds the record still knows what to release.
 
 All disk work is done in worker threads, and each piece of it in one go: a claim costs two changes of threads.
 """
@@ -26,6 +26,7 @@ from driver.claims.locks import ClaimLocks, Tombstones
 from driver.claims.model import ClaimError, ClaimReference, ClaimState, ClaimStatus, RecordState, Unavailable
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.record import ClaimRecord
+from driver.claims.sharing import ClaimSharing, SharingWork
 from node.clocks import Clocks
 from node.events import EventSink, EventType
 from node.files import FileError
@@ -82,8 +83,9 @@ class ClaimBook:
         boot: str,
         clocks: Clocks,
         partitions: ClaimPartitions,
+        sharing: ClaimSharing,
     ) -> None:
-        """``boot``: this boot's id. ``partitions``: those that claims have made for them."""
+        """``boot``: this boot's id. ``partitions``: those that claims have made for them; ``sharing``: of GPUs."""
         self.options = options
         self.reader = reader
         self.observer = observer
@@ -101,6 +103,7 @@ class ClaimBook:
         self.kubelet = KubeletFile(lambda: self.in_thread(read_kubelet_claims, options.kubelet_root))
         self.steps = steps
         self.partitions = partitions
+        self.sharing = sharing
         self.events = events
         self.remains: set[str] = set()
         """Released claims of which something could not be removed from the disk."""
@@ -184,22 +187,39 @@ class ClaimBook:
 
         Raises ClaimError if a partition that was made for it cannot be removed: it keeps its devices then.
         """
-        await self.unmake(claim)
-        left = await self.erase(claim.uid)
+        left = await self.unmake(claim)
+        left += await self.erase(claim.uid)
         self.give_up(claim.uid)
         self.steps.reached(ClaimStep.RELEASED, claim.uid)
         for problem in left:
             self.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
 
-    async def unmake(self, claim: ClaimReference) -> None:
-        """Remove the partitions that were made for the claim, after the CDI file that names them."""
-        record = self.records.get(claim.uid)
+    async def share(self, claim: ClaimReference, work: SharingWork) -> None:
+        """Do to the claim's devices what its sharing needs; raises ClaimError, and nothing is changed then."""
+        if work or self.sharing.of(claim.uid):
+            await self.sharing.apply(claim, work)
+            self.steps.reached(ClaimStep.SHARED, claim.uid)
+
+    async def unmake(self, claim: ClaimReference) -> tuple[str, ...]:
+        """Undo what was done to GPUs for the claim, after the CDI file that needs it; returns what stays, in words.
+
+        Raises ClaimError if a partition that was made for it cannot be removed.
+        """
+        uid = claim.uid
+        record = self.records.get(uid)
         gpus = [gpu for device in record.devices if device.partition for gpu in device.within] if record else []
-        if not gpus and not self.partitions.of(claim.uid):
-            return
-        await self.in_thread(self._remove_spec, claim.uid)
-        await self.partitions.remove(claim, gpus)
-        self.steps.reached(ClaimStep.REMOVED, claim.uid)
+        is_parted = bool(gpus or self.partitions.of(uid))
+        if not is_parted and not self.sharing.of(uid):
+            return ()
+        await self.in_thread(self._remove_spec, uid)
+        left: tuple[str, ...] = ()
+        if self.sharing.of(uid):
+            left = await self.sharing.remove(claim)
+            self.steps.reached(ClaimStep.UNSHARED, uid)
+        if is_parted:
+            await self.partitions.remove(claim, gpus)
+            self.steps.reached(ClaimStep.REMOVED, uid)
+        return left
 
     async def erase(self, uid: str) -> tuple[str, ...]:
         """Remove what the disk has of a claim; returns what stays, in words.

@@ -236,16 +236,20 @@ class Collector:
                     )
 
     async def _unmake_leftovers(self) -> None:
-        """Remove partitions of claims that are released; one that is in use stays until the next look."""
-        for uid in self._book.partitions.leftovers(self._book.records):
+        """Undo what stayed on GPUs of claims that are released; what cannot be undone stays until the next look."""
+        book = self._book
+        left = {*book.partitions.leftovers(book.records), *book.sharing.leftovers(book.records)}
+        for uid in sorted(left):
             if self._book.locks.busy(uid):
                 continue
             async with self._book.locks.of(uid):
                 if uid not in self._book.records:
                     try:
-                        await self._book.unmake(ClaimReference("", "", uid))
+                        problems = await self._book.unmake(ClaimReference("", "", uid))
                     except ClaimError as error:
-                        log.info("a partition stays for now", extra={"uid": uid, "reason": str(error)})
+                        problems = (str(error),)
+                    for problem in problems:
+                        log.info("a GPU stays as it is for now", extra={"uid": uid, "reason": problem})
 
     async def _sweep(self, known: KubeletClaims) -> None:
         """Remove CDI files of claims that neither we nor the kubelet know."""

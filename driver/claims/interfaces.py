@@ -23,7 +23,7 @@ class ClaimOptions(Value):
     """``state_dir``: ours; records are in its folder ``claims``. ``kubelet_root``: holds ``dra_manager_state``.
 
     ``pool``: name of this node's pool. ``peers``: drivers whose claims run on ours; parameters for them are looked at,
-    and those for any other driver are not.
+    and those for any other driver are not. ``mps_root``: the host folder of MPS.
 
     Times are seconds: ``device_wait`` for a device that another claim still holds (the kubelet asks again only after a
     minute or more, and gives a call 45 s), ``collect_every`` between two looks for claims that nobody has any more,
@@ -41,6 +41,7 @@ class ClaimOptions(Value):
     cdi_dir: Path
     kubelet_root: Path
     peers: tuple[Peer, ...] = ()
+    mps_root: str = "/run/nvidia/mps"
     device_wait: float = 10.0
     ready_wait: float = 10.0
     collect_every: float = 300.0
@@ -115,6 +116,8 @@ class ClaimStep(StrEnum):
     COMPLETED = "prepare: the record says completed"
     ANSWERED = "prepare: the answer is made"
     MADE = "partitions: they are made and seen"
+    SHARED = "sharing: it is done"
+    UNSHARED = "sharing: it is undone"
     REMOVED = "partitions: they are removed"
     RELEASING = "unprepare: nothing is done yet"
     UNDESCRIBED = "unprepare: the CDI file is removed"

@@ -166,6 +166,12 @@ class PartitionNotMade(ClaimError):
     condition = "PartitionNotMade"
 
 
+class SharingNotDone(ClaimError):
+    """The claim's GPUs cannot be shared as it says, on this node or at the moment; the text says why."""
+
+    condition = "SharingNotDone"
+
+
 class ClaimReadForbidden(Unavailable):
     """The API server does not let us read what was asked for; ``reason`` in its own words.
 

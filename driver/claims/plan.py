@@ -22,28 +22,35 @@ Containers get everything by CDI; a rule's list strategies concern the plugin do
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from driver.claims.model import AllocatedDevice, Allocation, ClaimError
 from driver.claims.partitions import PartitionWork
 from driver.claims.record import RecordedDevice
+from driver.claims.sharing import SharingWork, daemon_name
 from driver.devices.view import OF_DOORS, DoorView, DraDevice, by_cdi, taints, without_holds
 from driver.names import TaintEffect
-from driver.parameters.options import device_options
+from driver.parameters.options import DeviceParameters, device_parameters
+from driver.parameters.sharing import SharingParameters, check_one_daemon
 from kube.bodies import text_at
 from node.edits import nic, nvidia
 from node.edits.allocation import spec_edits, unfit, vendor_environment
 from node.edits.model import ContainerEdits
-from node.edits.mps import with_mps
+from node.edits.mps import client_limits, with_mps
 from node.edits.nvidia import device_edits as nvidia_device_edits
 from node.edits.nvidia import node_edits, shared_edits
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, DeviceNode, Host, NodeRole
+from node.inventory.nvidia.time_slices import TimeSlice
 from node.inventory.vendor import Family
 from node.inventory.vendors import family_of
 from node.ledger.ledger import slices_of, wholes_of
 from node.offer import Cause
-from node.sharing import whole_amounts
+from node.sharing import Amounts, SharingStrategy, total, whole_amounts
 from node.values import Value, replace, value
+
+if TYPE_CHECKING:
+    from node.mps.daemon import MpsResource
 
 _TOLERABLE = (Cause.HEALTH, Cause.LINK_DOWN)
 """Causes with which a device is there and works after a fashion; of the others there is nothing to give."""
@@ -54,12 +61,13 @@ class ClaimPlan(Value):
     """The claim's devices with their CDI names, and the text of its CDI file (empty if it needs none).
 
     ``work``: what must be done to GPUs first. The devices are not as they will be then: another plan follows, and this
-    one has neither names nor text.
+    one has neither names nor text. ``sharing``: what must be done to the devices before they are given.
     """
 
     devices: tuple[RecordedDevice, ...]
     spec: str
     work: PartitionWork = PartitionWork()
+    sharing: SharingWork = SharingWork()
 
 
 _NOTHING_MADE: Mapping[str, str] = {}
@@ -74,25 +82,24 @@ def planned(
     pool: str,
     had: Collection[str] = (),
     made: Mapping[str, str] = _NOTHING_MADE,
+    mps_root: str = "",
 ) -> ClaimPlan:
     """The plan for a claim that its pod calls ``name``.
 
     ``made``: the partitions that were made for it, by device name, with their UUIDs; another instance in their place is
-    none of them.
+    none of them. ``mps_root``: the host folder of MPS.
     ``had``: devices that the claim was given before: what they fell ill of since is no reason to answer otherwise.
     Raises ClaimError that names the device, or the field of its parameters, and the reason.
     """
     offered = [_offered(device, view, pool, had) for device in allocation.devices]
-    options = device_options(allocation, view, driver)
+    parameters = device_parameters(allocation, view, driver)
+    options = parameters.options
     work = _work(allocation, offered, made)
     given = [
         GivenDevice(device.main_request, _standing_for(each, work), options[device.key])
         for device, each in zip(allocation.devices, offered, strict=True)
     ]
-    edits = tuple(
-        each if device.share_id is None else replace(each, edits=with_mps(each.edits, options[device.key].mps))
-        for device, each in zip(allocation.devices, claim_edits(given, view.host, name), strict=True)
-    )
+    edits = _with_mps(allocation, offered, parameters, claim_edits(given, view.host, name), mps_root)
     uid = allocation.claim.uid
     entries = _entry_names(uid, allocation.devices, edits)
     kind = f"{driver}/claim"
@@ -112,7 +119,96 @@ def planned(
         )
         for device, each, edit, entry in zip(allocation.devices, offered, edits, entries, strict=True)
     )
-    return ClaimPlan(devices, "" if work else _spec_text(kind, entries, edits), work)
+    if work:
+        return ClaimPlan(devices, "", work)
+    sharing = _sharing(allocation, offered, parameters)
+    return ClaimPlan(devices, _spec_text(kind, entries, edits), sharing=sharing)
+
+
+def _sharing(allocation: Allocation, offered: Sequence[DraDevice], parameters: DeviceParameters) -> SharingWork:
+    """What the parameters and the shares of a claim need; raises ClaimError where they cannot be meant together."""
+    slices: dict[str, TimeSlice] = {}
+    shares: dict[str, None] = {}
+    by_mps: list[Device] = []
+    sections: list[SharingParameters] = []
+    for allocated, each in zip(allocation.devices, offered, strict=True):
+        device, wanted = each.device, parameters.sharing.get(allocated.key)
+        mps = parameters.options[allocated.key].mps
+        if allocated.share_id is not None and mps is not None:
+            shares[mps[1]] = None
+        if wanted is None or wanted.is_served_by_every_gpu:
+            continue
+        if device.uuid is None:
+            raise wanted.refused(f"the UUID of device {device.name} is not known", "leave sharing out")
+        if wanted.strategy is SharingStrategy.TIME_SLICING:
+            slices[device.uuid] = wanted.time_slice
+            continue
+        sections.append(wanted)
+        by_mps.append(device)
+    check_one_daemon(sections)
+    daemon = _daemon(daemon_name(allocation.claim.uid), sections[0], by_mps) if sections else None
+    return SharingWork(tuple(slices.items()), daemon, tuple(shares))
+
+
+def _daemon(name: str, section: SharingParameters, devices: Sequence[Device]) -> MpsResource:
+    from node.mps.daemon import MpsDevice, MpsResource  # Only claims with MPS need it.
+
+    names = {device.uuid: device.name for device in devices if device.uuid is not None}
+    served = tuple(MpsDevice(names[uuid], uuid, limit) for uuid, limit in section.limits(tuple(names)).items())
+    return MpsResource(name, served, section.thread_percentage, section.multi_user)
+
+
+def _with_mps(
+    allocation: Allocation,
+    offered: Sequence[DraDevice],
+    parameters: DeviceParameters,
+    edits: Sequence[ClaimEdits],
+    root: str,
+) -> tuple[ClaimEdits, ...]:
+    """The edits, and what a client of MPS needs: of the claim's own daemon, or of the device's resource for a share.
+
+    A share's limits are variables of the container. One has the last value of each, so that a claim has such shares in
+    one request, which take the same of every device. Raises ClaimError for any other.
+    """
+    shared: dict[str, list[tuple[str, Amounts]]] = {}
+    for allocated, each in zip(allocation.devices, offered, strict=True):
+        if allocated.share_id is not None and parameters.options[allocated.key].mps is not None:
+            sharing, limited = each.rule.sharing, allocated.amounts
+            if sharing is not None:
+                limited = sharing.client_amounts(each.device, limited)
+            shared.setdefault(allocated.main_request, []).append((each.device.name, limited))
+    _check_one_limit(shared)
+    limits = {request: client_limits(shares) for request, shares in shared.items()}
+    found = []
+    for allocated, edit in zip(allocation.devices, edits, strict=True):
+        wanted = parameters.sharing.get(allocated.key)
+        if allocated.share_id is not None:
+            mps = parameters.options[allocated.key].mps
+            given = with_mps(edit.edits, mps, limits.get(allocated.main_request, ()))
+        elif wanted is not None and wanted.strategy is SharingStrategy.MPS:
+            given = with_mps(edit.edits, (root, daemon_name(allocation.claim.uid)))
+        else:
+            given = edit.edits
+        found.append(replace(edit, edits=given))
+    return tuple(found)
+
+
+def _check_one_limit(shared: Mapping[str, Sequence[tuple[str, Amounts]]]) -> None:
+    fix = "write one request with a count and one capacity, or a claim for each"
+    if len(shared) > 1:
+        raise ClaimError(
+            f"requests {', '.join(shared)} all have shares by MPS, and a container of the whole claim can have the "
+            f"limits of one of them only; {fix}"
+        )
+    for request, shares in shared.items():
+        sizes: dict[str, list[Amounts]] = {}
+        for device, amounts in shares:
+            sizes.setdefault(device, []).append(amounts)
+        if len({tuple(sorted(total(each).items())) for each in sizes.values()}) > 1:
+            raise ClaimError(
+                f"request {request}: its shares by MPS take different amounts of {', '.join(sizes)}, and a client of "
+                f"MPS has one limit for all its devices; {fix}"
+            )
 
 
 def _work(allocation: Allocation, offered: Sequence[DraDevice], made: Mapping[str, str]) -> PartitionWork:

@@ -30,8 +30,9 @@ from driver.claims.model import (
 from driver.claims.partitions import PartitionWork
 from driver.claims.plan import ClaimPlan, planned
 from driver.claims.record import ClaimRecord, check_size
+from driver.claims.sharing import SharingWork
 from driver.devices.view import DoorView
-from driver.parameters.decoding import UnservedParameter
+from driver.parameters.errors import UnservedParameter
 from kube.bodies import JsonObject
 from node.values import replace
 
@@ -123,19 +124,21 @@ class Preparation:
     ) -> tuple[PreparedDevice, ...]:
         until = self._book.monotonic() + self._book.options.device_wait
         view = self._known_view()
-        wanted, work = self._wanted(allocation, body, view, record)
-        while work or not self._stands(record, wanted):
+        wanted, plan = self._wanted(allocation, body, view, record)
+        while plan.work or not self._stands(record, wanted):
             refusal = take(self._book, replace(wanted, state=RecordState.STARTED), known=self._is_known())
             if refusal is None:
-                if work:
-                    wanted = await self._made(allocation, body, wanted, work, record)
-                await self._write(wanted, record)
+                if plan.work:
+                    wanted, plan = await self._made(allocation, body, wanted, plan.work, record)
+                await self._write(wanted, plan.sharing, record)
                 break
             await self._freed(allocation.claim, refusal, until, began)
             if self._view is not view:
                 view = self._known_view()
-                wanted, work = self._wanted(allocation, body, view, record)
+                wanted, plan = self._wanted(allocation, body, view, record)
         else:
+            if self._book.sharing.of(allocation.claim.uid) != plan.sharing.own:
+                await self._book.share(allocation.claim, plan.sharing)
             await self._book.renew(wanted)
         self._book.steps.reached(ClaimStep.ANSWERED, allocation.claim.uid)
         return wanted.answer
@@ -150,8 +153,8 @@ class Preparation:
 
     def _wanted(
         self, allocation: Allocation, body: JsonObject | None, view: DoorView, before: ClaimRecord | None
-    ) -> tuple[ClaimRecord, PartitionWork]:
-        """The record of the claim once it is prepared from this view, and what has to be done before.
+    ) -> tuple[ClaimRecord, ClaimPlan]:
+        """The record of the claim once it is prepared from this view, and the plan, with what has to be done before.
 
         Raises ClaimError.
         """
@@ -167,12 +170,29 @@ class Preparation:
                 pool=options.pool,
                 had=had,
                 made=self._book.partitions.of(allocation.claim.uid),
+                mps_root=options.mps_root,
             )
         except ClaimError as error:
             if before is None or not self._left_alone(allocation, view, before, error):
                 raise
-            return before, PartitionWork()
-        return self._record(allocation, plan, before), plan.work
+            return before, self._as_before(before)
+        if before is not None and self._is_other_daemon(before, plan):
+            return before, self._as_before(before)
+        return self._record(allocation, plan, before), plan
+
+    def _as_before(self, record: ClaimRecord) -> ClaimPlan:
+        """The plan by which nothing changes."""
+        return ClaimPlan(record.devices, record.spec, sharing=self._book.sharing.of(record.claim.uid))
+
+    def _is_other_daemon(self, record: ClaimRecord, plan: ClaimPlan) -> bool:
+        """Whether a prepared claim would get another MPS control daemon, under processes that use its GPU."""
+        return (
+            record.prepared_in(self._book.boot)
+            and not plan.work
+            and record.same_allocation(plan.devices)
+            and record.spec != plan.spec
+            and self._book.sharing.of(record.claim.uid).daemon != plan.sharing.daemon
+        )
 
     def _left_alone(self, allocation: Allocation, view: DoorView, record: ClaimRecord, error: ClaimError) -> bool:
         """Whether a prepared claim keeps the devices that it has.
@@ -211,8 +231,11 @@ class Preparation:
         wanted: ClaimRecord,
         work: PartitionWork,
         before: ClaimRecord | None,
-    ) -> ClaimRecord:
-        """The record of a claim whose devices are taken, once its partitions are there; on failure it is as before."""
+    ) -> tuple[ClaimRecord, ClaimPlan]:
+        """Record and plan of a claim whose devices are taken, once its partitions are there.
+
+        On failure it is as before.
+        """
         claim = allocation.claim
         self._book.steps.reached(ClaimStep.TAKEN, claim.uid)
         try:
@@ -227,17 +250,19 @@ class Preparation:
         self._book.steps.reached(ClaimStep.MADE, claim.uid)
         return made
 
-    async def _seen(self, allocation: Allocation, body: JsonObject | None, before: ClaimRecord | None) -> ClaimRecord:
-        """The record from the first view in which there is nothing left to do."""
+    async def _seen(
+        self, allocation: Allocation, body: JsonObject | None, before: ClaimRecord | None
+    ) -> tuple[ClaimRecord, ClaimPlan]:
+        """Record and plan from the first view in which there is nothing left to do."""
         until = self._book.monotonic() + self._book.options.partition_wait
         while True:
             used = self._used
-            wanted, work = self._wanted(allocation, body, self._known_view(), before)
-            if not work:
-                return wanted
+            wanted, plan = self._wanted(allocation, body, self._known_view(), before)
+            if not plan.work:
+                return wanted, plan
             left = until - self._book.monotonic()
             if left <= 0:
-                done = f"claim {allocation.claim}: {work} is done"
+                done = f"claim {allocation.claim}: {plan.work} is done"
                 raise _NotSeen(f"{done}, and the driver does not show it yet; the kubelet asks again")
             await self._book.partitions.look()
             with contextlib.suppress(TimeoutError):
@@ -245,7 +270,7 @@ class Preparation:
                     await used.wait()
 
     async def _undo(self, claim: ClaimReference, before: ClaimRecord | None) -> None:
-        """Have it as it was before the claim's partitions were made."""
+        """Have it as it was before anything was done to GPUs for the claim."""
         try:
             await self._book.unmake(claim)
         except ClaimError as error:
@@ -257,17 +282,15 @@ class Preparation:
         elif not await self._book.erase(claim.uid):
             self._book.give_up(claim.uid)
 
-    async def _write(self, wanted: ClaimRecord, before: ClaimRecord | None) -> None:
+    async def _write(self, wanted: ClaimRecord, sharing: SharingWork, before: ClaimRecord | None) -> None:
         """Have a claim on the disk whose devices are taken; on failure it is as before."""
-        uid = wanted.claim.uid
-        self._book.steps.reached(ClaimStep.TAKEN, uid)
+        claim = wanted.claim
+        self._book.steps.reached(ClaimStep.TAKEN, claim.uid)
         try:
+            await self._book.share(claim, sharing)
             await self._book.prepare(wanted)
         except Exception:
-            if before is not None:
-                self._book.restore(before)
-            elif not await self._book.erase(uid):
-                self._book.give_up(uid)
+            await self._undo(claim, before)
             raise
 
     async def _freed(self, claim: ClaimReference, refusal: AdmissionRefusal, until: float, began: int) -> None:

@@ -31,6 +31,7 @@ from driver.claims.partitions import ClaimPartitions, unpartitioned
 from driver.claims.preparation import Preparation
 from driver.claims.record import ClaimRecord
 from driver.claims.recovery import recover
+from driver.claims.sharing import ClaimSharing, SharingTools
 from driver.devices.view import DoorView
 from node.clocks import SYSTEM, Clocks
 from node.events import EventSink
@@ -57,9 +58,12 @@ class ClaimService:
         clocks: Clocks = SYSTEM,
         steps: StepObserver | None = None,
         partitions: ClaimPartitions | None = None,
+        sharing: ClaimSharing | None = None,
         is_known: Callable[[], bool] = lambda: True,
     ) -> None:
         """``boot``: this boot's id. ``partitions``: those that claims have made for them; None where none can be made.
+
+        ``sharing``: what is done to GPUs that a claim's containers share; None where nothing can be done.
 
         The bus of ``ledger`` has ``OfferChanged`` when that or ``contested`` changes.
 
@@ -82,6 +86,7 @@ class ClaimService:
             boot=boot,
             clocks=clocks,
             partitions=partitions or unpartitioned(self.ledger.bus),
+            sharing=sharing or ClaimSharing(SharingTools(), options.state_dir, boot),
         )
         self._collector = Collector(self._book, self)
         self._preparation = Preparation(self._book, self._waits, self._losers, self._collector, is_known=is_known)
@@ -145,6 +150,9 @@ class ClaimService:
         """Take up what an earlier process left; before that, calls wait. No other process may prepare any more."""
         self._collector.prepare_again(await recover(self._book))
         for problem in await self._book.partitions.recover(self._book.records):
+            self._book.tell("ClaimRecoveryIncomplete", problem)
+        kept = {uid for uid, record in self._book.records.items() if record.made_in(self._book.boot)}
+        for problem in await self._book.sharing.recover(kept):
             self._book.tell("ClaimRecoveryIncomplete", problem)
         if self._preparation.view is not None:
             self.apply(self._preparation.view)

@@ -15,11 +15,12 @@ which keys were doubled.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
-from driver.claims.model import AllocatedConfig, ClaimError, ConfigSource
-from kube.bodies import Json, JsonObject, one_line
+from driver.claims.model import AllocatedConfig, ConfigSource
+from driver.parameters.errors import LONGEST, ParameterError, missing_or, shown, shown_key, shown_path
+from driver.parameters.sharing import SharingParameters, own_sharing
+from kube.bodies import Json, JsonObject
 from node.inventory.model import DeviceKind
 from node.values import Value, value
 
@@ -33,6 +34,7 @@ FIELDS = {
     "imexRequired": "imex_required",
     "rdma": "rdma",
     "vhostNet": "vhost_net",
+    "sharing": "sharing",
 }
 """Every field's name in JSON, and that of the value."""
 
@@ -60,7 +62,7 @@ def decode(config: AllocatedConfig) -> Config:
             raise ParameterError(
                 place, key, "a claim may not set it", "leave it out; an administrator writes it into a DeviceClass"
             )
-        found[names[key]] = _channels(place, key, content) if key == "imexChannels" else _truth(place, key, content)
+        found[names[key]] = _decoded(config, kind, key, content)
     made: Config = kind(**found)  # type: ignore[arg-type]  # each was checked against its field above
     if isinstance(made, GpuConfig) and made.imex_required and made.imex_channels == ():
         raise ParameterError(place, "imexRequired", "true without a channel in imexChannels", "name the channels")
@@ -84,6 +86,13 @@ def _unknown(place: str, key: str, kind: type[Config], names: dict[str, str]) ->
     return ParameterError(place, shown_key(key), f"{kind.__name__} has no such field", fix)
 
 
+def _decoded(config: AllocatedConfig, kind: type[Config], key: str, content: Json) -> object:
+    if key == "sharing":
+        return own_sharing(config, content, mig=kind is MigConfig)
+    place = config.labelled_place
+    return _channels(place, key, content) if key == "imexChannels" else _truth(place, key, content)
+
+
 def _truth(place: str, key: str, content: Json) -> bool:
     if not isinstance(content, bool):
         raise ParameterError(place, key, f"{shown(content)} is neither true nor false", "write true or false")
@@ -104,25 +113,6 @@ def _channels(place: str, key: str, content: Json) -> tuple[int, ...]:
     return tuple(channels)
 
 
-class ParameterError(ClaimError):
-    """Parameters of ours that cannot be used: ``field`` below ``place`` holds ``found``; ``fix`` says what to do.
-
-    ``place`` is the path inside the claim (``status.allocation.devices.config[0].opaque.parameters``) and, where the
-    administrator wrote it, says so. ``field`` is empty for the whole of it, ``found`` where nothing was found.
-    """
-
-    condition = "ParametersRefused"
-
-    def __init__(self, place: str, field: str, found: str, fix: str) -> None:
-        where = f"{place}.{field}" if field else place
-        super().__init__(f"{where}: {found}; {fix}" if found else f"{where}: {fix}")
-        self.place = place
-
-
-class UnservedParameter(ParameterError):
-    """Parameters for another driver, whose claims run on ours, ask for what nothing here serves."""
-
-
 API_VERSION = "ostler.dev/v1alpha1"
 
 
@@ -131,7 +121,8 @@ class GpuConfig(Value):
     """Whole GPUs and AMD's partitions.
 
     ``gdrcopy``, ``gds``, ``mofed``: device nodes that NVIDIA's features of these names need, or not.
-    ``imex_channels``: numbers of IMEX channels, ``imex_required``: fail where one is missing.
+    ``imex_channels``: numbers of IMEX channels, ``imex_required``: fail where one is missing. ``sharing``: how the
+    claim's containers share its GPUs.
     """
 
     gdrcopy: bool | None = None
@@ -139,6 +130,7 @@ class GpuConfig(Value):
     mofed: bool | None = None
     imex_channels: tuple[int, ...] | None = None
     imex_required: bool | None = None
+    sharing: SharingParameters | None = None
 
 
 @value
@@ -148,6 +140,7 @@ class MigConfig(Value):
     gdrcopy: bool | None = None
     gds: bool | None = None
     mofed: bool | None = None
+    sharing: SharingParameters | None = None
 
 
 @value
@@ -216,31 +209,3 @@ def doubled_keys(parsed: Json, path: str = "", *, levels: int = _DEEPEST) -> tup
         for index, content in enumerate(parsed):
             found += doubled_keys(content, f"{path}[{index}]", levels=levels - 1)
     return tuple(found)
-
-
-LONGEST = 60
-"""Characters that are shown of a value."""
-
-
-def shown(content: Json) -> str:
-    """The value as JSON."""
-    try:
-        text = json.dumps(content)
-    except RecursionError:
-        return "a value that nests too deep"
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-
-
-def shown_key(key: str) -> str:
-    """A key in a path; one that is no plain word is quoted."""
-    return key if key.isidentifier() and len(key) <= LONGEST else shown(key)
-
-
-def shown_path(path: str) -> str:
-    """A path of keys, whatever stands in them."""
-    return one_line(path, 2 * LONGEST)
-
-
-def missing_or(content: Json) -> str:
-    """What is wrong with a value that is not one of those that are known."""
-    return "is missing" if content is None else f"{shown(content)} is not known"

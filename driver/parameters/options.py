@@ -8,8 +8,9 @@ keeps the IMEX channel that its class gives.
 
 A configuration that names a request and does not fit its device is an error. One for all requests is for the devices
 that it fits, since a claim may mix GPUs and NICs. A request with alternatives (``firstAvailable``) named as a whole is
-taken the same way: its author does not choose which alternative is allocated. Parameters for a peer change nothing:
-what they ask for is refused unless every device has it.
+taken the same way: its author does not choose which alternative is allocated. Of a peer's parameters only NVIDIA's
+sharing changes anything, and as a whole, which is that driver's order of precedence; what else they ask for is refused
+unless every device has it.
 
 Whether device and node can give what parameters ask for is checked here, too. What the node's rule asks for was judged
 when the device was offered (``node.offer``); ``check_fit`` is about what a claim or class adds to it, and about RDMA in
@@ -22,39 +23,119 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimError, ConfigSource
+from driver.devices.shares import is_shared
 from driver.devices.view import DoorView, DraDevice
-from driver.parameters.decoding import DEVICE_KINDS, Config, GpuConfig, NicConfig, ParameterError, decode, kind_for
-from driver.parameters.peers import check_served, concerns
+from driver.parameters.decoding import DEVICE_KINDS, Config, GpuConfig, MigConfig, NicConfig, decode, kind_for
+from driver.parameters.errors import ParameterError
+from driver.parameters.peers import check_kind, check_served, concerns, is_for
+from driver.parameters.sharing import SharingParameters, SharingTarget, check_sharing
 from node.edits.nic import NEEDED_FOR_RDMA, TUN, VHOST_NET
 from node.edits.nvidia import CHANNEL, FEATURES, feature_nodes, missing_channels
 from node.edits.options import CdiMode, EditOptions
-from node.inventory.model import Device, Host, NodeRole
+from node.inventory.model import Device, Host, NodeRole, Version
 from node.inventory.vendor import Family
 from node.inventory.vendors import family_of
-from node.values import replace
+from node.values import Value, replace, value
 
 DeviceKey = tuple[str, str, str]
 """``AllocatedDevice.key``: pool, device, share id."""
 
 
-def device_options(allocation: Allocation, view: DoorView, driver: str) -> dict[DeviceKey, EditOptions]:
-    """How each device of the claim is to be given, by ``AllocatedDevice.key``; ``driver``: our name.
+@value
+class DeviceParameters(Value):
+    """How each device of a claim is to be given, by ``AllocatedDevice.key``.
+
+    ``sharing``: of the devices that parameters say something of; the last section counts, and as a whole.
+    """
+
+    options: Mapping[DeviceKey, EditOptions]
+    sharing: Mapping[DeviceKey, SharingParameters]
+
+
+def device_parameters(allocation: Allocation, view: DoorView, driver: str) -> DeviceParameters:
+    """How each device of the claim is to be given; ``driver``: our name.
 
     Devices that ``view`` lacks are left out: whoever prepares refuses them by name first. Raises ``ParameterError``
     for parameters that are wrong, or that ask for what the device or this node cannot give.
     """
-    ours = [config for config in allocation.configs if config.peer is None]
-    peers = [config for config in allocation.configs if config.peer is not None]
-    decoded = [(config, decode(config)) for config in _in_order(ours)]
+    decoded = [(config, decode(config)) for config in _in_order(allocation.configs) if config.peer is None]
     options: dict[DeviceKey, EditOptions] = {}
+    sharing: dict[DeviceKey, SharingParameters] = {}
+    for config in allocation.configs:
+        if config.peer is not None and not config.requests:
+            _check_is_for_some(allocation, view, config, driver)
     for allocated in allocation.devices:
         offered = view.device_for(allocated.device, looking=allocated.admin_access)
         if offered is not None:
-            for config in peers:
-                if concerns(config, allocated, offered):
-                    check_served(config, driver)
+            section = _sharing_of(allocated, offered, allocation.configs, decoded, driver)
             options[allocated.key] = _options_of(allocated, offered, decoded, view)
-    return options
+            if section is not None:
+                check_sharing(section, _target(allocated, offered))
+                sharing[allocated.key] = section
+    return DeviceParameters(options, sharing)
+
+
+def _sharing_of(
+    allocated: AllocatedDevice,
+    offered: DraDevice,
+    configs: Iterable[AllocatedConfig],
+    decoded: Iterable[tuple[AllocatedConfig, Config]],
+    driver: str,
+) -> SharingParameters | None:
+    """The section that counts for a device; what a peer's parameters ask for besides is refused here."""
+    contents = {id(config): content for config, content in decoded}
+    found = None
+    for config in _in_order(configs):
+        if config.peer is not None:
+            if concerns(config, allocated, offered):
+                section = check_served(config, driver)
+                if section is not None and _is_for(section, config, allocated, offered):
+                    found = section
+            continue
+        content = contents[id(config)]
+        if isinstance(content, GpuConfig | MigConfig) and content.sharing is not None:
+            named = _names(config, allocated)
+            if named is not None and offered.device.kind in DEVICE_KINDS[type(content)]:
+                found = content.sharing
+    return found
+
+
+def _is_for(
+    section: SharingParameters, config: AllocatedConfig, allocated: AllocatedDevice, offered: DraDevice
+) -> bool:
+    """Whether a peer's section is for a device of this kind; it is an error where its request is named."""
+    if section.is_served_by_every_gpu:
+        return True
+    target = _target(allocated, offered)
+    if _names(config, allocated):
+        check_kind(section, config, target)
+    return is_for(config, target)
+
+
+def _check_is_for_some(allocation: Allocation, view: DoorView, config: AllocatedConfig, driver: str) -> None:
+    """Raise ``ParameterError`` for a peer's section for all requests that fits none of the claim's devices."""
+    found = [(each, view.device_for(each.device, looking=each.admin_access)) for each in allocation.devices]
+    concerned = [(each, offered) for each, offered in found if offered is not None and concerns(config, each, offered)]
+    section = check_served(config, driver) if concerned else None
+    if section is not None and not any(_is_for(section, config, *each) for each in concerned):
+        check_kind(section, config, _target(*concerned[0]))
+
+
+def _target(allocated: AllocatedDevice, offered: DraDevice) -> SharingTarget:
+    device = offered.device
+    capability = device.attribute("cudaComputeCapability")
+    major, minor, _ = (
+        (int(part) for part in str(capability).split(".")) if isinstance(capability, Version) else (0,) * 3
+    )
+    return SharingTarget(
+        allocated.request,
+        device.name,
+        device.vendor,
+        device.kind,
+        (major, minor) if major else None,
+        is_share=allocated.share_id is not None or is_shared(device, offered.rule.sharing),
+        looks_on=allocated.admin_access,
+    )
 
 
 def _in_order(configs: Iterable[AllocatedConfig]) -> list[AllocatedConfig]:

@@ -1,8 +1,8 @@
 """Parameters for a driver in whose name devices are published as well (``alsoPublishAs``): never passed over silently.
 
-A claim that was written for a peer gets a whole device and nothing else. So its parameters are taken where they ask for
-no more than that, which is what the peer's own defaults say; whatever else they ask for is refused by field, value and
-fix, and so is what the peer does not know itself. Parameters for any other driver are that driver's, as Kubernetes has
+A claim that was written for a peer gets a whole device, and what NVIDIA's driver calls sharing is done
+(``driver.parameters.sharing``). Whatever else its parameters ask for is refused by field, value and fix, and so is what
+the peer does not know itself. Parameters for any other driver are that driver's, as Kubernetes has
 it: a class may hold some for each driver that can serve it.
 
 Pure. Kinds and fields are those of NVIDIA's driver (``resource.nvidia.com/v1beta1``), of DRANET (which has no versions)
@@ -12,18 +12,41 @@ and of the SR-IOV driver (``v1alpha1``).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 from driver.claims.model import AllocatedConfig, AllocatedDevice
 from driver.devices.description import is_of
 from driver.devices.view import DraDevice
 from driver.names import Peer
-from driver.parameters.decoding import UnservedParameter, doubled_keys, missing_or, shown, shown_key, shown_path
+from driver.parameters.decoding import doubled_keys
+from driver.parameters.errors import UnservedParameter, missing_or, shown, shown_key, shown_path
+from driver.parameters.sharing import (
+    SharingParameters,
+    SharingTarget,
+    memories_of,
+    memory_of,
+    percentage_of,
+    time_slice_of,
+    truth_of,
+)
 from kube.bodies import Json, JsonObject
+from node.inventory.model import DeviceKind
+from node.inventory.nvidia.time_slices import TimeSlice
+from node.sharing import SharingStrategy
 
 NVIDIA_VERSION = "resource.nvidia.com/v1beta1"
 SRIOV_VERSION = f"{Peer.SRIOV}/v1alpha1"
 
-_WHOLE = "leave it out: a claim gets the whole device; or keep NVIDIA's driver for claims that share one"
+_GPU, _MIG = "GpuConfig", "MigDeviceConfig"
+_KINDS: Mapping[str, str] = {_GPU: DeviceKind.GPU, _MIG: DeviceKind.MIG}
+"""The devices that each kind of NVIDIA's parameters is for."""
+_TIME_SLICING, _MPS = "TimeSlicing", "MPS"
+_MPS_FIELDS = (
+    "defaultActiveThreadPercentage",
+    "defaultPinnedDeviceMemoryLimit",
+    "defaultPerDevicePinnedMemoryLimit",
+    "multiUser",
+)
 _NO_INTERFACE = "ostler moves no network interface and sets none up"
 _LEAVE_NIC = "leave it out, or keep that driver for claims that need it"
 
@@ -33,17 +56,18 @@ _DEEPEST = 6
 _Fields = Mapping[str, Callable[["_Parameters", str, Json], None]]
 
 
-def check_served(config: AllocatedConfig, ours: str) -> None:
-    """Raise ``UnservedParameter`` for what a peer's parameters ask for beyond a whole device.
+def check_served(config: AllocatedConfig, ours: str) -> SharingParameters | None:
+    """Raise ``UnservedParameter`` for what a peer's parameters ask for and nothing here serves.
 
-    ``ours``: the name of our driver, for what to write instead.
+    Returns how containers share the claim's devices, where they are NVIDIA's; whether a device can be shared so is
+    judged by ``check_sharing``. ``ours``: the name of our driver, for what to write instead.
     """
     assert config.peer is not None, "parameters of our own are decoded"
     parameters = _Parameters(config, ours)
     doubled = doubled_keys(config.parameters)
     if doubled:
         raise parameters.error(shown_path(doubled[0]), "the key occurs twice", "write it once")
-    _CHECKS[config.peer](parameters)
+    return _CHECKS[config.peer](parameters)
 
 
 def concerns(config: AllocatedConfig, allocated: AllocatedDevice, offered: DraDevice) -> bool:
@@ -54,6 +78,20 @@ def concerns(config: AllocatedConfig, allocated: AllocatedDevice, offered: DraDe
     if config.requests:
         return allocated.request in config.requests or allocated.main_request in config.requests
     return config.peer is not None and is_of(config.peer, offered.device)
+
+
+def is_for(config: AllocatedConfig, target: SharingTarget) -> bool:
+    """Whether NVIDIA's parameters of this kind are for such devices."""
+    return _KINDS.get(str(config.parameters.get("kind"))) == target.kind
+
+
+def check_kind(section: SharingParameters, config: AllocatedConfig, target: SharingTarget) -> None:
+    """Raise ``ParameterError`` where they are not."""
+    if not is_for(config, target):
+        device = f"device {target.name} of request {target.request} is of kind {target.kind}"
+        right = next((name for name, kind in _KINDS.items() if kind == target.kind), "")
+        fix = f"write kind {right}" if right else "name the requests of NVIDIA's GPUs"
+        raise section.refused(f"the parameters are of kind {config.parameters.get('kind')}, and {device}", fix)
 
 
 class _Parameters:
@@ -68,6 +106,10 @@ class _Parameters:
     def error(self, field: str, found: str, fix: str) -> UnservedParameter:
         """The error that ``field`` holds ``found``."""
         return UnservedParameter(self._place, field, found, fix)
+
+    def sharing(self, strategy: SharingStrategy, said: str, **more: Any) -> SharingParameters:
+        """A section ``sharing`` of these parameters."""
+        return SharingParameters(self._place, strategy, said, of_peer=True, **more)
 
     def unserved(self, field: str, content: Json, fix: str, why: str = "") -> UnservedParameter:
         """The error that nothing here serves the value."""
@@ -95,33 +137,66 @@ class _Parameters:
         return kind
 
 
-def _nvidia(parameters: _Parameters) -> None:
-    kind = parameters.versioned(NVIDIA_VERSION, ("GpuConfig", "MigDeviceConfig", "VfioDeviceConfig"))
-    if kind == "VfioDeviceConfig":
+def _nvidia(parameters: _Parameters) -> SharingParameters:
+    kind = parameters.versioned(NVIDIA_VERSION, (_GPU, _MIG, "VfioDeviceConfig"))
+    if kind not in (_GPU, _MIG):
         fix = "leave the parameters out, or keep NVIDIA's driver for claims that pass a GPU to a virtual machine"
         raise parameters.unserved("kind", kind, fix)
-    parameters.each(parameters.content, {"sharing": _sharing}, skip=("apiVersion", "kind"))
+    found: list[SharingParameters] = []
+    fields: _Fields = {"sharing": lambda each, path, content: found.append(_sharing(each, path, content, kind))}
+    parameters.each(parameters.content, fields, skip=("apiVersion", "kind"))
+    return found[0] if found else parameters.sharing(SharingStrategy.TIME_SLICING, _TIME_SLICING)
 
 
-def _sharing(parameters: _Parameters, path: str, content: Json) -> None:
+def _sharing(parameters: _Parameters, path: str, content: Json, kind: str) -> SharingParameters:
     sharing = _object(parameters, path, content)
-    if sharing.get("strategy") != "TimeSlicing":
-        raise parameters.unserved(f"{path}.strategy", sharing.get("strategy"), _WHOLE)
-    fields: _Fields = {"strategy": _any, "timeSlicingConfig": _time_slicing, "mpsConfig": _mps}
-    parameters.each(sharing, fields, f"{path}.")
+    said = sharing.get("strategy")
+    if said not in (_TIME_SLICING, _MPS):
+        raise parameters.error(f"{path}.strategy", missing_or(said), f"write {_TIME_SLICING} or {_MPS}")
+    if said == _TIME_SLICING:
+        made = _time_slicing(parameters, path, sharing, kind)
+    else:
+        made = _mps(parameters, path, sharing)
+    both: _Fields = dict.fromkeys(("strategy", "mpsConfig", *(("timeSlicingConfig",) if kind == _GPU else ())), _any)
+    parameters.each(sharing, both, f"{path}.")
+    return made
 
 
-def _mps(parameters: _Parameters, path: str, content: Json) -> None:
-    raise parameters.unserved(path, content, _WHOLE)
+def _time_slicing(parameters: _Parameters, path: str, sharing: JsonObject, kind: str) -> SharingParameters:
+    _only_with(parameters, f"{path}.mpsConfig", sharing.get("mpsConfig"), _MPS)
+    content = sharing.get("timeSlicingConfig")
+    if content is None or kind != _GPU:
+        return parameters.sharing(SharingStrategy.TIME_SLICING, _TIME_SLICING)
+    path = f"{path}.timeSlicingConfig"
+    given = _object(parameters, path, content)
+    parameters.each(given, {"interval": _any}, f"{path}.")
+    words = {length.name.title(): length for length in TimeSlice}
+    length = time_slice_of(parameters.error, f"{path}.interval", given.get("interval"), words)
+    return parameters.sharing(SharingStrategy.TIME_SLICING, _TIME_SLICING, time_slice=length)
 
 
-def _time_slicing(parameters: _Parameters, path: str, content: Json) -> None:
-    parameters.each(_object(parameters, path, content), {"interval": _interval}, f"{path}.")
+def _mps(parameters: _Parameters, path: str, sharing: JsonObject) -> SharingParameters:
+    _only_with(parameters, f"{path}.timeSlicingConfig", sharing.get("timeSlicingConfig"), _TIME_SLICING)
+    path = f"{path}.mpsConfig"
+    given = {} if sharing.get("mpsConfig") is None else _object(parameters, path, sharing["mpsConfig"])
+    percentage, limit, limits, multi = _MPS_FIELDS
+    parameters.each(given, dict.fromkeys(_MPS_FIELDS, _any), f"{path}.")
+    refusal = parameters.error
+    return parameters.sharing(
+        SharingStrategy.MPS,
+        _MPS,
+        thread_percentage=percentage_of(refusal, f"{path}.{percentage}", given.get(percentage)),
+        memory_limit=memory_of(refusal, f"{path}.{limit}", given.get(limit)),
+        memory_limits=memories_of(refusal, f"{path}.{limits}", given.get(limits)),
+        multi_user=truth_of(refusal, f"{path}.{multi}", given.get(multi)),
+    )
 
 
-def _interval(parameters: _Parameters, path: str, content: Json) -> None:
-    if content != "Default":
-        raise parameters.unserved(path, content, "write Default, which every GPU has, or leave sharing out")
+def _only_with(parameters: _Parameters, path: str, content: Json, strategy: str) -> None:
+    if content is not None:
+        raise parameters.error(
+            path, f"{shown(content)} is for strategy {strategy}", f"leave it out, or write {strategy}"
+        )
 
 
 def _dranet(parameters: _Parameters) -> None:
@@ -178,7 +253,7 @@ def _object(parameters: _Parameters, path: str, content: Json) -> JsonObject:
     return content
 
 
-_CHECKS: Mapping[Peer, Callable[[_Parameters], None]] = {
+_CHECKS: Mapping[Peer, Callable[[_Parameters], SharingParameters | None]] = {
     Peer.NVIDIA: _nvidia,
     Peer.DRANET: _dranet,
     Peer.SRIOV: _sriov,

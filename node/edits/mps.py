@@ -5,12 +5,20 @@ The shapes are those of NVIDIA's device plugin. Folders on the host are ``<root>
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from node.edits.model import ContainerEdits, MountEdit
+from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, total
 from node.values import replace
 
+MEMORY_VARIABLE = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+THREADS_VARIABLE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 _IN_CONTAINER = "/mps"
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - CUDA looks for the server's memory there and nowhere else
+
+
+_MIB = 1 << 20
 
 
 def pipe_folder(root: str, name: str) -> str:
@@ -28,12 +36,37 @@ def shm_folder(root: str) -> str:
     return f"{root.rstrip('/')}/shm"
 
 
-def with_mps(edits: ContainerEdits, mps: tuple[str, str] | None) -> ContainerEdits:
-    """The edits of a container with a share; ``mps`` as in ``EditOptions``."""
+def with_mps(
+    edits: ContainerEdits, mps: tuple[str, str] | None, limits: tuple[tuple[str, str], ...] = ()
+) -> ContainerEdits:
+    """The edits of a container with a share; ``mps`` as in ``EditOptions``, ``limits``: variables that limit it."""
     if mps is None:
         return edits
     more = mps_edits(*mps)
-    return replace(edits, env=(*edits.env, *more.env), mounts=(*edits.mounts, *more.mounts))
+    return replace(edits, env=(*edits.env, *more.env, *limits), mounts=(*edits.mounts, *more.mounts))
+
+
+def client_limits(shares: Iterable[tuple[str, Amounts]]) -> tuple[tuple[str, str], ...]:
+    """The variables that limit a client of MPS to its shares; ``shares``: pairs of a device and what one takes of it.
+
+    A client numbers its devices itself, so all of them get the limit of the one of which it has the least. An amount
+    that is not known is not limited.
+    """
+    taken: dict[str, list[Amounts]] = {}
+    for device, amounts in shares:
+        taken.setdefault(device, []).append(amounts)
+    sums = [total(each) for each in taken.values()]
+    least = {
+        name: min(each[name] for each in sums) for name in (MEMORY, COMPUTE) if sums and all(name in s for s in sums)
+    }
+    found = []
+    if MEMORY in least:
+        memory = max(1, least[MEMORY] // _MIB)
+        found.append((MEMORY_VARIABLE, ",".join(f"{number}={memory}M" for number in range(len(taken)))))
+    if COMPUTE in least:
+        percentage = min(100, max(1, least[COMPUTE] * 100 // MILLION))
+        found.append((THREADS_VARIABLE, str(percentage)))
+    return tuple(found)
 
 
 def mps_edits(root: str, name: str) -> ContainerEdits:

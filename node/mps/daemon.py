@@ -61,11 +61,15 @@ class MpsDevice(Value):
 
 @value
 class MpsResource(Value):
-    """What one daemon is for; ``thread_percentage``: of each client, None for no limit."""
+    """What one daemon is for; ``thread_percentage``: of each client, None for no limit.
+
+    ``multi_user``: one server for clients of all users; otherwise those of another user wait until it ends.
+    """
 
     name: str
     devices: tuple[MpsDevice, ...]
     thread_percentage: int | None = None
+    multi_user: bool = False
 
 
 @value
@@ -216,14 +220,14 @@ class MpsDaemon:
         try:
             descriptor = os.pidfd_open(self.process.pid)
         except OSError:
-            while self._runs():  # noqa: ASYNC110 - there is nothing to wait for
+            while self.is_running:  # noqa: ASYNC110 - there is nothing to wait for
                 await asyncio.sleep(interval)
             return
         loop, end = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(descriptor, end.set)
         try:
             # The pid may have been another process' by the time it was opened.
-            if self._runs():
+            if self.is_running:
                 await end.wait()
         finally:
             loop.remove_reader(descriptor)
@@ -236,10 +240,13 @@ class MpsDaemon:
 
     async def stop(self) -> None:
         """End the process and remove its folders; its clients lose their server."""
-        if self._runs():
-            with contextlib.suppress(MpsError):
+        if self.is_running:
+            try:
                 await self.ask("quit")
-            if not await self._ends():
+                has_ended = await self._ends()
+            except MpsError:
+                has_ended = False
+            if not has_ended:
                 await self.kill()
         self.process = self._child = None
         await asyncio.to_thread(shutil.rmtree, self._pipe.parent, ignore_errors=True)
@@ -247,7 +254,7 @@ class MpsDaemon:
     async def kill(self) -> None:
         """End the process by signals; its folders stay for whoever looks for the reason."""
         for number in (signal.SIGTERM, signal.SIGKILL):
-            if self.process is None or not self._runs():
+            if self.process is None or not self.is_running:
                 break
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, number)
@@ -261,9 +268,11 @@ class MpsDaemon:
                 await self.ended(0.05)
         except TimeoutError:
             return False
-        return not self._runs()
+        return not self.is_running
 
-    def _runs(self) -> bool:
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
         if self._child is not None:
             return self._child.poll() is None
         return self.process is not None and find_process(self.process.pid, self._home.proc) == self.process
@@ -271,7 +280,7 @@ class MpsDaemon:
     def _spawn(self, program: Path) -> subprocess.Popen[bytes]:
         """Start the process; raises OSError."""
         return subprocess.Popen(
-            [program, "-f"],
+            [program, "-f", *(("-multiuser-server",) if self.resource.multi_user else ())],
             env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -324,6 +333,28 @@ def find_process(pid: int, proc: Path) -> MpsProcess | None:
         return None if fields[0] in "ZX" else MpsProcess(pid, int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
+
+
+def find_daemons(home: MpsHome) -> tuple[tuple[str, MpsProcess], ...]:
+    """Control daemons that serve a folder below the root of MPS, with the name of each; blocks."""
+    found = []
+    for entry in home.proc.iterdir() if home.proc.is_dir() else ():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+            if f"{PROGRAM}\0-f".encode() not in command:
+                continue
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue  # It has ended, or is somebody else's.
+        head = f"{PIPE_VARIABLE}={home.root}/".encode()
+        pipe = next((each for each in environment.split(b"\0") if each.startswith(head)), b"")
+        name = pipe.removeprefix(head).decode(errors="replace").removesuffix("/pipe")
+        process = find_process(int(entry.name), home.proc)
+        if pipe and process is not None:
+            found.append((name, process))
+    return tuple(found)
 
 
 def _link_libraries(driver_root: Path, folder: Path) -> None:

@@ -23,7 +23,7 @@ from node.clocks import SELDOM, Clocks
 from node.events import EventSink, EventType
 from node.files import FileError, JsonValue, read_record, write_record
 from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS, ComputeModeError, mode_name
-from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsProcess, MpsResource, hindrance
+from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsProcess, MpsResource, find_daemons, hindrance
 from node.values import Value, value
 
 log = logging.getLogger("ostler.mps")
@@ -35,6 +35,9 @@ CRASHED = "MpsServerCrashed"
 """Reason of the event that pods have lost their MPS server."""
 FAILED = "MpsFailed"
 _MOST_NAMED = 10
+_ENDED = "the MPS control daemon ended"
+_MIG = "MIG-"
+"""Begins the UUIDs of MIG devices."""
 
 
 class ComputeModes(Protocol):
@@ -133,7 +136,9 @@ class MpsSupervisor:
         events: EventSink,
         on_changed: Callable[[], None],
         pace: MpsPace | None = None,
+        owns: Callable[[str], bool] = lambda name: "/" in name,
     ) -> None:
+        """``owns``: whether a daemon of this name would be one of ours; those of resources are, unless said."""
         self._home = home
         self._modes = modes
         self._record = record
@@ -141,6 +146,8 @@ class MpsSupervisor:
         self._events = events
         self._on_changed = on_changed
         self._pace = pace or MpsPace()
+        self._owns = owns
+        self._has_ended = False
         self._services: dict[str, _Service] = {}
         self._holders = MpsHolders()
         self._group: asyncio.TaskGroup | None = None
@@ -201,6 +208,8 @@ class MpsSupervisor:
         service.changed.set()
         try:
             while not service.ready.is_set():
+                if self._has_ended:
+                    raise MpsError("the agent is stopping; the kubelet asks again when it is back")
                 if service.fault:
                     raise MpsError(service.fault)
                 await self._either(service)
@@ -214,6 +223,12 @@ class MpsSupervisor:
             async with asyncio.timeout(0.1):
                 await service.ready.wait()
 
+    async def stopped(self, name: str) -> None:
+        """Return when no daemon of the resource runs any more, which nobody may use or have a share of."""
+        service = self._services.get(name)
+        if service is not None and service.task is not None:
+            await asyncio.wait({service.task})
+
     async def run(self) -> None:
         """Supervise until cancelled; then daemons without shares are stopped, and others left to the next agent."""
         await asyncio.to_thread(self._record.read)
@@ -225,7 +240,7 @@ class MpsSupervisor:
                     self._begin(service)
                 await asyncio.Event().wait()
         finally:
-            self._group = None
+            self._group, self._has_ended = None, True
             for service in self._services.values():
                 if service.daemon is None:
                     continue
@@ -242,21 +257,33 @@ class MpsSupervisor:
         """End daemons of resources that nobody serves any more, and set back modes of GPUs that are not theirs."""
         for name, process in tuple(self._record.daemons.items()):
             if name not in self._services:
-                daemon = MpsDaemon(MpsResource(name, ()), self._home)
-                if await daemon.adopt(process):
-                    log.info("a daemon of an earlier agent is no longer needed", extra={"resource": name})
-                    await daemon.stop()
+                await self._end(name, process)
                 del self._record.daemons[name]
+        for name, process in await asyncio.to_thread(find_daemons, self._home):
+            # Killed between the start of a daemon and the record of it.
+            if self._owns(name) and self._record.daemons.get(name) != process:
+                await self._end(name, process)
         served = {device.uuid for service in self._services.values() for device in service.resource.devices}
         with contextlib.suppress(MpsError):
             await self._give_back(uuid for uuid in tuple(self._record.modes) if uuid not in served)
+
+    async def _end(self, name: str, process: MpsProcess) -> None:
+        """End a daemon of an earlier agent that nobody needs, and remove its folders."""
+        daemon = MpsDaemon(MpsResource(name, ()), self._home)
+        if await daemon.adopt(process):
+            log.info("a daemon of an earlier agent is not needed any more", extra={"resource": name})
+        await daemon.stop()
 
     async def _keep(self, service: _Service) -> None:
         """The life of one resource's daemon, over and over."""
         failures = 0
         name = service.resource.name
         await self._take_over(service)
-        while service.wanted or service.daemon is not None:
+        while True:
+            if not service.wanted and service.daemon is None:
+                await self._clear(service)
+                if not service.wanted:
+                    break
             if service.daemon is None and not (self._is_needed(service) or failures):
                 await self._changed(service)
                 continue
@@ -278,6 +305,15 @@ class MpsSupervisor:
             elif service.daemon is not None:
                 await self._stop(service)
         del self._services[name]
+
+    async def _clear(self, service: _Service) -> None:
+        """Leave nothing of a resource that is not served any more, whatever its last daemon came to."""
+        resource = service.resource
+        try:
+            await self._give_back(device.uuid for device in resource.devices)
+        except MpsError as error:
+            self._events.emit(EventType.WARNING, FAILED, f"{resource.name}: {error}")
+        await MpsDaemon(resource, self._home).stop()
 
     async def _take_over(self, service: _Service) -> None:
         """Take over the daemon that an earlier agent left; where there is none, set back what it changed."""
@@ -362,9 +398,14 @@ class MpsSupervisor:
                 changed.cancel()
                 service.changed.clear()
                 if ended.done():
-                    return "the MPS control daemon ended"
+                    return _ENDED
                 if not is_changed and released is None:
-                    await self._look(service, daemon)
+                    try:
+                        await self._look(service, daemon)
+                    except MpsError:
+                        if daemon.is_running:
+                            raise
+                        return _ENDED
         finally:
             ended.cancel()
 
@@ -399,7 +440,11 @@ class MpsSupervisor:
     async def _pause(self, service: _Service, failures: int) -> None:
         """Wait before the next attempt; the first one after a crash, for which pods may wait, comes soon."""
         longest = min(self._pace.longest_pause, self._pace.first_pause * 2 ** min(failures - 1, 10))
-        await asyncio.sleep(longest * (0.5 + self._clocks.random() / 2))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest * (0.5 + self._clocks.random() / 2)):
+                while service.wanted:
+                    await service.changed.wait()
+                    service.changed.clear()
 
     def _tell_crash(self, service: _Service, reason: str) -> None:
         holders = self._holders.by_resource.get(service.resource.name, ())
@@ -420,6 +465,8 @@ class MpsSupervisor:
         """Give the GPUs to one process alone; what they had is on disk before. Raises ``MpsError``."""
         async with self._changing:
             for device in resource.devices:
+                if device.uuid.startswith(_MIG):
+                    continue  # It has no mode of its own, and its GPU's must be the default.
                 mode = await asyncio.to_thread(self._modes.read, device.uuid)
                 if device.uuid not in self._record.modes:
                     self._record.modes[device.uuid] = mode

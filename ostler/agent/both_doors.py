@@ -200,6 +200,11 @@ class BothDoors:
             return starting if doubt is None else doubt
         return _one_after_the_other(doubt, starting)
 
+    async def shares_ready(self, resource: str) -> None:
+        """See ``driver.claims.sharing.ShareDaemons``."""
+        if self._mps is not None:
+            await self._mps.ready(resource)
+
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """See ``plugin.servicer.Admission``."""
         self._opened_books().allocate(resource, devices)
@@ -271,7 +276,7 @@ class BothDoors:
             return
         # Here and not above: a node without claims does not pay for it.
         from driver.door.registration import RegistrationChanged
-        from ostler.agent.dra_parts import PartitionMaking
+        from ostler.agent.dra_parts import PartitionMaking, sharing_tools
         from ostler.agent.dra_service import DraService
 
         around, books = self._around, self._opened_books()
@@ -283,6 +288,7 @@ class BothDoors:
             around.events,
             is_alive=around.alive,
             partitions=PartitionMaking(self._partition_maker(), around.inventory.rescan),
+            sharing=sharing_tools(self._settings, self._sources, around.edges, around.events, self),
         )
         self.publisher.open_dra(self.second)
         books.bus.subscribe(RegistrationChanged, self._streams_changed)

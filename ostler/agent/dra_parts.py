@@ -9,13 +9,15 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.claims.claim_status import ClaimStatusWriter
 from driver.claims.interfaces import ClaimObserver, ClaimOptions
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.service import ClaimService
+from driver.claims.sharing import ClaimDaemons, ClaimSharing, ShareDaemons, SharingTools, is_of_claim
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
 from driver.node_watch.following import NodeCheck
@@ -29,6 +31,8 @@ from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import JsonObject
 from node.clocks import Clocks
 from node.events import EventSink, EventType
+from node.inventory.nvidia.time_slices import TimeSlicer
+from node.inventory.source import Source
 from node.ledger.bookkeeping import Bookkeeping
 from node.opening import boot_id
 from node.partitions import PartitionMaker
@@ -36,6 +40,7 @@ from node.values import Value, value
 from ostler import __version__
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import FromThreads
+from ostler.agent.sources import nvml_sessions
 from ostler.config.settings import Settings
 from ostler.metrics.dra import DraMetrics
 
@@ -63,12 +68,42 @@ async def _no_rescan() -> None:
 
 
 NO_PARTITIONS = PartitionMaking(None, _no_rescan)
+NO_SHARING = SharingTools()
+
+
+def sharing_tools(
+    settings: Settings, sources: Iterable[Source], edges: Edges, events: EventSink, shares: ShareDaemons
+) -> SharingTools:
+    """What shares the GPUs of claims on this node; ``shares``: who runs the daemons of shared resources."""
+    sessions = nvml_sessions(sources)
+    if sessions is None:
+        return SharingTools(shares=shares)
+    nvidia, record = settings.nvidia, settings.state_dir / "mps-claims.json"
+
+    def daemons() -> ClaimDaemons:
+        from node.inventory.nvidia.compute_modes import NvmlComputeModes  # Only claims with MPS need them.
+        from node.mps.daemon import MpsHome
+        from node.mps.supervisor import MpsPace, MpsRecord, MpsSupervisor
+
+        return MpsSupervisor(
+            MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, proc=settings.roots.proc),
+            NvmlComputeModes(sessions),
+            MpsRecord(record),
+            clocks=edges,
+            events=events,
+            on_changed=lambda: None,
+            pace=MpsPace(linger=0.0),
+            owns=is_of_claim,
+        )
+
+    return SharingTools(TimeSlicer(nvidia.driver_root_mount), daemons, shares, record.exists)
 
 
 class DraParts:
     """Every part of the DRA door, complete but not running.
 
-    ``is_alive``: whether the inventory still looks at its devices. ``partitions``: how partitions of GPUs are made.
+    ``is_alive``: whether the inventory still looks at its devices. ``partitions``: how partitions of GPUs are made;
+    ``sharing``: what shares the GPUs of claims.
     What happens in the parts is published on the bus of ``books``: ``OfferChanged``, ``PodsChanged``,
     ``ReservationsChanged``, ``RegistrationChanged``.
     """
@@ -82,6 +117,7 @@ class DraParts:
         *,
         is_alive: Callable[[], bool],
         partitions: PartitionMaking = NO_PARTITIONS,
+        sharing: SharingTools = NO_SHARING,
     ) -> None:
         driver, node_name = settings.dra.driver_name, settings.node_name
         loop, check = asyncio.get_running_loop(), node_check(settings)
@@ -92,6 +128,7 @@ class DraParts:
         self.partitions = ClaimPartitions(
             partitions.maker, partitions.rescan, self.metrics.claims, edges.monotonic, books.bus
         )
+        self.sharing = ClaimSharing(sharing, settings.state_dir, boot_id(settings.roots.proc))
         self.claims = _claim_service(
             settings,
             self.api,
@@ -100,6 +137,7 @@ class DraParts:
             events=events,
             observer=self.metrics.claims,
             partitions=self.partitions,
+            sharing=self.sharing,
         )
         self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=books.bus)
         self.doors = NodeDoorsKeeper(
@@ -184,6 +222,7 @@ def _claim_service(
     events: EventSink,
     observer: ClaimObserver,
     partitions: ClaimPartitions,
+    sharing: ClaimSharing,
 ) -> ClaimService:
     options = ClaimOptions(
         settings.dra.driver_name,
@@ -192,6 +231,7 @@ def _claim_service(
         settings.cdi.directory,
         settings.kubelet.registry_dir.parent,
         peers=settings.dra.peers,
+        mps_root=settings.nvidia.mps_root,
     )
     return ClaimService(
         options,
@@ -202,6 +242,7 @@ def _claim_service(
         clocks=clocks,
         ledger=books.ledger,
         partitions=partitions,
+        sharing=sharing,
         is_known=lambda: books.keeper.known,
     )
 

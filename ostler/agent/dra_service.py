@@ -17,6 +17,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
+from driver.claims.sharing import SharingTools
 from driver.devices.partitions import partitioned
 from driver.devices.view import DoorView, door_offer, view_of
 from driver.door.registration import DoorStatus
@@ -33,7 +34,7 @@ from node.partitions import whole_of_partition
 from node.rules import Doors, Rule
 from node.values import replace
 from ostler.admin.dra import claims_message, door_message, slices_message, unpublished
-from ostler.agent.dra_parts import NO_PARTITIONS, DraParts, PartitionMaking
+from ostler.agent.dra_parts import NO_PARTITIONS, NO_SHARING, DraParts, PartitionMaking
 from ostler.agent.edges import Edges
 from ostler.agent.loading import KubeletFirst
 from ostler.config.settings import Settings
@@ -50,7 +51,7 @@ _NOT_ITS_OWN = (Cause.NO_RULE, Cause.OTHER_DOOR)
 
 
 class DraService:
-    """Serves claims for as long as ``run`` runs; ``is_alive`` and ``partitions`` are those of ``DraParts``."""
+    """Serves claims for as long as ``run`` runs; what else it is given are the arguments of ``DraParts``."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class DraService:
         *,
         is_alive: Callable[[], bool],
         partitions: PartitionMaking = NO_PARTITIONS,
+        sharing: SharingTools = NO_SHARING,
     ) -> None:
         self._driver_name = settings.dra.driver_name
         self._books = books
@@ -77,7 +79,9 @@ class DraService:
         self._view = DoorView()
         self.offer = Offer()
         """What the door makes of the snapshot that is shown."""
-        self._parts = DraParts(settings, edges, books, events, is_alive=is_alive, partitions=partitions)
+        self._parts = DraParts(
+            settings, edges, books, events, is_alive=is_alive, partitions=partitions, sharing=sharing
+        )
         books.know(self._parts.node_claims)
         books.bus.subscribe(PodsChanged, self._pods_changed)
         books.bus.subscribe(ReservationsChanged, self._pods_changed)
@@ -143,6 +147,7 @@ class DraService:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._parts.door.run(), name="DRA door")
                 await self._parts.claims.recover()
+                group.create_task(self._parts.sharing.run(), name="MPS of claims")
                 for record in self._parts.claims.records():
                     # The process that prepared it may have ended before it wrote the claim's status.
                     self._parts.status.prepared(record.claim, record.answer)

@@ -21,7 +21,7 @@ from node.ledger.offer_context import OfferContext
 from node.mps.daemon import MpsDevice, MpsError, MpsHome, MpsResource
 from node.mps.supervisor import RECORD, ComputeModes, MpsHolders, MpsRecord, MpsSupervisor
 from node.offer import OfferedDevice
-from node.rules import Rule, rule_for
+from node.rules import Door, Rule, rule_for
 from node.sharing import MEMORY, SharingStrategy, whole_amounts
 from node.values import replace
 from ostler.config.settings import Settings
@@ -52,12 +52,16 @@ def mps_resources(snapshot: Snapshot, rules: Iterable[Rule]) -> tuple[MpsResourc
         replicas = sharing.replicas_of(device)
         if replicas <= 1 or sharing.unsuited(device) or device.uuid is None or not device.health.usable:
             continue
+        if rule.door.has(Door.DRA):
+            # Clients get their limits with their shares: a claim may consume more than a replica's part.
+            devices.setdefault(name, []).append(MpsDevice(device.name, device.uuid))
+            continue
         memory = dict(whole_amounts(device)).get(MEMORY)
         limit = sharing.memory_limit or (None if memory is None else memory // replicas)
         devices.setdefault(name, []).append(MpsDevice(device.name, device.uuid, limit))
         # One number for all GPUs of a daemon: that of the GPU with the fewest shares, an upper bound for all of them.
         percentages[name] = max(percentages.get(name, 0), sharing.thread_percentage or 100 // replicas)
-    return tuple(MpsResource(name, tuple(those), percentages[name]) for name, those in devices.items())
+    return tuple(MpsResource(name, tuple(those), percentages.get(name)) for name, those in devices.items())
 
 
 class MpsService:
@@ -128,6 +132,14 @@ class MpsService:
         if self._supervisor.is_ready(resource):
             return None
         return self._started(self._supervisor, resource)
+
+    async def ready(self, resource: str) -> None:
+        """Return when shares of the resource can be used; raises ``MpsError``."""
+        if self._supervisor is None:
+            raise MpsError(_NO_DRIVER)
+        if all(each.name != resource for each in self._resources):
+            raise MpsError("none of its GPUs can be shared at the moment; 'ostler devices' says why")
+        await self._supervisor.ready(resource)
 
     @staticmethod
     async def _started(supervisor: MpsSupervisor, resource: str) -> None:

@@ -8,13 +8,17 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.names import Peer
-from driver.parameters.decoding import ParameterError, decode
-from driver.parameters.peers import check_served
+from driver.parameters.decoding import DEVICE_KINDS, NicConfig, decode
+from driver.parameters.errors import ParameterError
+from driver.parameters.peers import check_kind, check_served, is_for
+from driver.parameters.sharing import SharingParameters, SharingTarget, check_one_daemon, check_sharing
 from kube.bodies import JsonObject, object_at, text_at
+from node.inventory.model import DeviceKind
+from node.sharing import SharingStrategy
 from ostler.explain.kept import REPLACED
 from scheduling.allocator.claims import Claim
 from scheduling.explain.placing import title_of
@@ -32,29 +36,86 @@ def refusals(state: State, claim: JsonObject, given: Sequence[PlacedDevice]) -> 
     configs = list(_configs(state, claim))
     if not configs:
         return
-    peers = _published_as(state.slices, {(each.driver, each.pool, each.device) for each in given})
-    for driver, config in configs:
+    published = _published(state.slices, {(each.driver, each.pool, each.device) for each in given})
+    counting: dict[PlacedDevice, SharingParameters] = {}
+    for driver, config in sorted(configs, key=lambda each: each[1].source is not ConfigSource.CLASS):
         for each in given:
             requests = config.requests
             if requests and each.request not in requests and each.request.partition("/")[0] not in requests:
                 continue
-            error = _refused(driver, config, each, peers.get((each.driver, each.pool, each.device), frozenset()))
-            if error is not None:
+            body = published.get((each.driver, each.pool, each.device), {})
+            try:
+                section = _section(driver, config, each, body)
+            except ParameterError as error:
                 yield f"{each.driver} will refuse claim {title_of(claim)}: {error}"
                 break
-
-
-def _refused(
-    driver: str, config: AllocatedConfig, given: PlacedDevice, peers: frozenset[Peer]
-) -> ParameterError | None:
+            if section is not None:
+                counting[each] = section
     try:
-        if config.peer is not None and config.peer in peers:
-            check_served(config, given.driver)
-        elif driver == given.driver == OURS:
-            decode(config)
+        _check_together(counting, published)
     except ParameterError as error:
-        return error
+        yield f"{next(iter(counting)).driver} will refuse claim {title_of(claim)}: {error}"
+
+
+def _section(driver: str, config: AllocatedConfig, given: PlacedDevice, body: JsonObject) -> SharingParameters | None:
+    """How the parameters have the device shared; raises ``ParameterError`` for what will be refused."""
+    target = _target(given, body)
+    if config.peer is not None and config.peer in _domains(body, given.driver):
+        section = check_served(config, given.driver)
+        if section is not None and not section.is_served_by_every_gpu and not is_for(config, target):
+            if given.request in config.requests:
+                check_kind(section, config, target)
+            return None
+        return section
+    if driver == given.driver == OURS:
+        content = decode(config)
+        return (
+            None
+            if isinstance(content, NicConfig) or target.kind not in DEVICE_KINDS[type(content)]
+            else content.sharing
+        )
     return None
+
+
+def _check_together(
+    sections: Mapping[PlacedDevice, SharingParameters], published: Mapping[tuple[str, str, str], JsonObject]
+) -> None:
+    """Raise ``ParameterError`` where the sections that count do not fit their devices, or each other."""
+    by_mps: list[SharingParameters] = []
+    uuids = []
+    for given, section in sections.items():
+        body = published.get((given.driver, given.pool, given.device), {})
+        check_sharing(section, _target(given, body))
+        if section.strategy is SharingStrategy.MPS:
+            by_mps.append(section)
+            uuids.append(_text(body, "uuid") or given.device)
+    check_one_daemon(by_mps)
+    if by_mps:
+        by_mps[0].limits(uuids)
+
+
+def _target(given: PlacedDevice, body: JsonObject) -> SharingTarget:
+    """What the slice says of the device; what it does not say keeps nothing from being shared."""
+    major, _, rest = _text(body, "cudaComputeCapability").partition(".")
+    minor = rest.partition(".")[0]
+    return SharingTarget(
+        given.request,
+        given.device,
+        _text(body, "vendor") or "nvidia",
+        _text(body, "type") or DeviceKind.GPU,
+        (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None,
+        is_share=body.get("allowMultipleAllocations") is True,
+        looks_on=given.admin,
+    )
+
+
+def _text(body: JsonObject, fact: str) -> str:
+    """An attribute of the device in its driver's own domain, as text."""
+    attributes = object_at(body, "attributes") or object_at(body, "basic", "attributes")
+    for name, found in attributes.items():
+        if name in (fact, f"{OURS}/{fact}"):
+            return next((str(text) for text in object_at(found).values()), "")
+    return ""
 
 
 def _configs(state: State, claim: JsonObject) -> Iterator[tuple[str, AllocatedConfig]]:
@@ -85,11 +146,11 @@ def _listed(
         yield driver, AllocatedConfig(source, names, parameters, f"{place}[{index}].opaque.parameters", peer)
 
 
-def _published_as(
+def _published(
     slices: Iterable[JsonObject], wanted: set[tuple[str, str, str]]
-) -> dict[tuple[str, str, str], frozenset[Peer]]:
-    """The drivers, other than their own, whose attributes these devices carry."""
-    found: dict[tuple[str, str, str], frozenset[Peer]] = {}
+) -> dict[tuple[str, str, str], JsonObject]:
+    """These devices as their slices have them."""
+    found: dict[tuple[str, str, str], JsonObject] = {}
     for body in slices:
         driver, pool = text_at(body, "spec", "driver"), text_at(body, "spec", "pool", "name")
         if not any((driver, pool) == key[:2] for key in wanted):
@@ -97,7 +158,7 @@ def _published_as(
         for device in objects_at(body, "spec", "devices"):
             key = driver, pool, text_at(device, "name")
             if key in wanted:
-                found[key] = frozenset(_domains(device, driver))
+                found[key] = device
     return found
 
 

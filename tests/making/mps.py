@@ -32,6 +32,7 @@ def serve():
     if os.path.exists(os.path.join(here, "refuse-start")):
         sys.exit(3)
     note("devices " + os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    note("arguments " + " ".join(sys.argv[1:]))
     note("libraries " + os.environ.get("LD_LIBRARY_PATH", ""))
     if os.path.exists(path):
         os.unlink(path)
@@ -73,7 +74,7 @@ def send():
     connection.sendall(sys.stdin.read().encode())
     sys.stdout.write(connection.makefile("r").read())
 
-serve() if sys.argv[1:] == ["-f"] else send()
+serve() if sys.argv[1:2] == ["-f"] else send()
 """
 
 

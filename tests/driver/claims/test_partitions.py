@@ -315,7 +315,7 @@ async def _prepared_and_released(service: ClaimService) -> None:
 
 MAKING = ("make: intended", "make: mode", "make: instance", "make: recorded")
 REMOVING = ("remove: instance", "remove: forgotten")
-STEPS = [step for step in ClaimStep if step is not ClaimStep.RELEASED]
+STEPS = [step for step in ClaimStep if step not in (ClaimStep.RELEASED, ClaimStep.SHARED, ClaimStep.UNSHARED)]
 
 
 def killed_at(parts: Parts, step: ClaimStep | str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driver.claims.interfaces import ClaimObserver
-from driver.claims.model import ClaimError, ClaimReference, Unavailable
+from driver.claims.model import ClaimError, ClaimReference, SharingNotDone, Unavailable
 from driver.names import Peer
 from node.health.state import HealthState
 from node.offer import Cause
@@ -156,16 +156,15 @@ MPS = opaque(
 )
 
 
-async def test_sharing_that_a_claim_for_nvidias_driver_asks_for_is_refused_and_changes_nothing(node: Node) -> None:
+async def test_sharing_that_this_node_cannot_do_is_refused_and_changes_nothing(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0), config=(MPS,)))
     service = await node.started(options=node.with_options(peers=(Peer.NVIDIA,)))
-    with pytest.raises(
-        ClaimError, match=r'config\[0\].opaque.parameters.sharing.strategy: "MPS" is for gpu.nvidia.com'
-    ):
+    with pytest.raises(SharingNotDone, match="MPS cannot be started: this node has no driver of NVIDIA"):
         await service.prepare(reference())
-    assert not (node.root / "state").exists()
+    assert [*(node.root / "state").rglob("*.json")] == []
+    assert service.ledger.all == ()
     [status] = service.statuses()
-    assert "leave it out: a claim gets the whole device" in status.problem
+    assert "leave sharing out of its parameters" in status.problem
 
 
 async def test_parameters_for_a_driver_that_is_not_published_as_are_that_drivers(node: Node) -> None:

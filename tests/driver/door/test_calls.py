@@ -12,7 +12,7 @@ import pytest
 
 from driver.claims.model import ClaimError, ClaimReference, Unavailable
 from driver.door import claim_calls, door
-from driver.parameters.decoding import ParameterError
+from driver.parameters.errors import ParameterError
 from protos.dra.v1 import api_pb2 as v1
 from protos.dra.v1 import api_pb2_grpc as v1_grpc
 from protos.dra.v1beta1 import api_pb2 as v1beta1

@@ -7,16 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.claims.model import AllocatedConfig, ConfigSource
-from driver.parameters.decoding import (
-    API_VERSION,
-    GpuConfig,
-    MigConfig,
-    NicConfig,
-    ParameterError,
-    decode,
-    doubled_keys,
-    pairs,
-)
+from driver.parameters.decoding import API_VERSION, GpuConfig, MigConfig, NicConfig, decode, doubled_keys, pairs
+from driver.parameters.errors import ParameterError
 from kube.bodies import Json, JsonObject
 
 PLACE = "status.allocation.devices.config[0].opaque.parameters"

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from driver.claims.model import AllocatedConfig, ConfigSource
-from driver.parameters.decoding import ParameterError, decode, pairs
+from driver.parameters.decoding import decode, pairs
+from driver.parameters.errors import ParameterError
 from kube.access import Access, Credential, Fixed
 from kube.bodies import object_at
 from kube.client import Client

@@ -4,8 +4,9 @@ import pytest
 
 from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimError, ClaimReference, ConfigSource
 from driver.devices.view import DoorView, DraDevice
-from driver.parameters.decoding import API_VERSION, ParameterError
-from driver.parameters.options import device_options
+from driver.parameters.decoding import API_VERSION
+from driver.parameters.errors import ParameterError
+from driver.parameters.options import device_parameters
 from kube.bodies import Json
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, Host
@@ -38,7 +39,7 @@ def options(
     """The options of these devices, in their order."""
     results = tuple(allocated(device, request) for request, device in devices)
     view = shown(*(device for _, device in devices), rule=rule, host=host)
-    found = device_options(Allocation(CLAIM, results, configs), view, "ostler.dev")
+    found = device_parameters(Allocation(CLAIM, results, configs), view, "ostler.dev").options
     return [found[result.key] for result in results]
 
 
@@ -117,13 +118,13 @@ def test_shares_of_one_device_have_options_of_their_own() -> None:
     first = AllocatedDevice("a", "node-a", gpu(0).name, "share-1")
     second = AllocatedDevice("b", "node-a", gpu(0).name, "share-2")
     allocation = Allocation(CLAIM, (first, second), (config("GpuConfig", "b", gdrcopy=True),))
-    found = device_options(allocation, shown(gpu(0)), "ostler.dev")
+    found = device_parameters(allocation, shown(gpu(0)), "ostler.dev").options
     assert found[first.key].features == ()
     assert found[second.key].features == ("gdrcopy",)
 
 
 def test_a_device_that_is_not_offered_is_left_to_the_caller() -> None:
-    assert device_options(Allocation(CLAIM, (allocated(gpu(0)),)), shown(), "ostler.dev") == {}
+    assert device_parameters(Allocation(CLAIM, (allocated(gpu(0)),)), shown(), "ostler.dev").options == {}
 
 
 def test_a_feature_that_the_node_lacks_is_refused() -> None:

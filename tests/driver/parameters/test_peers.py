@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimError, ClaimReference, ConfigSource
 from driver.devices.view import DoorView, DraDevice
 from driver.names import Peer
-from driver.parameters.decoding import UnservedParameter, pairs
-from driver.parameters.options import device_options
+from driver.parameters.decoding import pairs
+from driver.parameters.errors import UnservedParameter
+from driver.parameters.options import device_parameters
 from driver.parameters.peers import check_served
 from kube.bodies import Json, JsonObject
 from node.inventory.model import Device, Host
@@ -23,7 +24,7 @@ PLACE = "status.allocation.devices.config[0].opaque.parameters"
 GPU: JsonObject = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 MIG: JsonObject = {**GPU, "kind": "MigDeviceConfig"}
 VF: JsonObject = {"apiVersion": "sriovnetwork.k8snetworkplumbingwg.io/v1alpha1", "kind": "VfConfig"}
-WHOLE = "leave it out: a claim gets the whole device; or keep NVIDIA's driver for claims that share one"
+MEMORY = "write a quantity of at least 1Mi, as 10Gi; MPS counts whole MiB"
 NO_INTERFACE = "ostler moves no network interface and sets none up"
 VF_FIELDS = "driver, addVhostMount, ifName, netAttachDefName, netAttachDefNamespace"
 KEEP = "leave it out, or keep that driver for claims that need it"
@@ -35,6 +36,10 @@ def config(peer: Peer, parameters: Json, *requests: str, source: ConfigSource = 
 
 def sharing(**fields: Json) -> JsonObject:
     return {**GPU, "sharing": fields}
+
+
+def mig_sharing(**fields: Json) -> JsonObject:
+    return {**MIG, "sharing": fields}
 
 
 def unserved(field: str, value: str, peer: Peer, fix: str, why: str = "") -> str:
@@ -65,30 +70,69 @@ def test_what_asks_for_nothing_is_taken(peer: Peer, parameters: JsonObject) -> N
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        (sharing(strategy="MPS"), unserved("sharing.strategy", '"MPS"', Peer.NVIDIA, WHOLE)),
-        (
-            sharing(strategy="MPS", mpsConfig={"defaultPinnedDeviceMemoryLimit": "10Gi"}),
-            unserved("sharing.strategy", '"MPS"', Peer.NVIDIA, WHOLE),
-        ),
         (
             sharing(strategy="TimeSlicing", mpsConfig={"defaultActiveThreadPercentage": 50}),
-            unserved("sharing.mpsConfig", '{"defaultActiveThreadPercentage": 50}', Peer.NVIDIA, WHOLE),
+            '.sharing.mpsConfig: {"defaultActiveThreadPercentage": 50} is for strategy MPS; leave it out, or write MPS',
         ),
         (
-            sharing(strategy="TimeSlicing", timeSlicingConfig={"interval": "Long"}),
-            unserved(
-                "sharing.timeSlicingConfig.interval",
-                '"Long"',
-                Peer.NVIDIA,
-                "write Default, which every GPU has, or leave sharing out",
+            sharing(strategy="MPS", timeSlicingConfig={"interval": "Long"}),
+            (
+                '.sharing.timeSlicingConfig: {"interval": "Long"} is for strategy TimeSlicing; leave it out, or write '
+                "TimeSlicing"
             ),
         ),
-        (sharing(), unserved("sharing.strategy", "null", Peer.NVIDIA, WHOLE)),
+        (
+            sharing(strategy="TimeSlicing", timeSlicingConfig={"interval": "long"}),
+            '.sharing.timeSlicingConfig.interval: "long" is not known; write one of Default, Short, Medium, Long',
+        ),
+        (
+            sharing(strategy="TimeSlicing", timeSlicingConfig={"length": 1}),
+            ".sharing.timeSlicingConfig.length: gpu.nvidia.com has no such field; it has interval",
+        ),
+        (
+            sharing(strategy="MPS", mpsConfig={"defaultActiveThreadPercentage": 101}),
+            (
+                ".sharing.mpsConfig.defaultActiveThreadPercentage: 101 is no percentage; write a whole number from 1 "
+                "to 100"
+            ),
+        ),
+        (
+            sharing(strategy="MPS", mpsConfig={"defaultPinnedDeviceMemoryLimit": "ten"}),
+            f'.sharing.mpsConfig.defaultPinnedDeviceMemoryLimit: "ten" is no amount of memory; {MEMORY}',
+        ),
+        (
+            sharing(strategy="MPS", mpsConfig={"defaultPinnedDeviceMemoryLimit": "1Ki"}),
+            f'.sharing.mpsConfig.defaultPinnedDeviceMemoryLimit: "1Ki" is less than a MiB; {MEMORY}',
+        ),
+        (
+            sharing(strategy="MPS", mpsConfig={"defaultPerDevicePinnedMemoryLimit": {"0": True}}),
+            f'.sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit."0": true is no amount of memory; {MEMORY}',
+        ),
+        (
+            sharing(strategy="MPS", mpsConfig={"multiUser": "yes"}),
+            '.sharing.mpsConfig.multiUser: "yes" is neither true nor false; write true or false',
+        ),
+        (
+            sharing(strategy="MPS", mpsConfig={"clients": 4}),
+            (
+                ".sharing.mpsConfig.clients: gpu.nvidia.com has no such field; it has defaultActiveThreadPercentage, "
+                "defaultPinnedDeviceMemoryLimit, defaultPerDevicePinnedMemoryLimit, multiUser"
+            ),
+        ),
+        (
+            mig_sharing(strategy="MPS", timeSlicingConfig={}),
+            ".sharing.timeSlicingConfig: {} is for strategy TimeSlicing; leave it out, or write TimeSlicing",
+        ),
+        (
+            mig_sharing(strategy="TimeSlicing", timeSlicingConfig={}),
+            ".sharing.timeSlicingConfig: gpu.nvidia.com has no such field; it has strategy, mpsConfig",
+        ),
+        (sharing(), ".sharing.strategy: is missing; write TimeSlicing or MPS"),
         ({**GPU, "sharing": "MPS"}, '.sharing: "MPS" is not an object; write an object, or leave it out'),
         ({**GPU, "shared": 1}, ".shared: gpu.nvidia.com has no such field; it has sharing"),
         (
             sharing(strategy="TimeSlicing", replicas=2),
-            ".sharing.replicas: gpu.nvidia.com has no such field; it has strategy, timeSlicingConfig, mpsConfig",
+            ".sharing.replicas: gpu.nvidia.com has no such field; it has strategy, mpsConfig, timeSlicingConfig",
         ),
         (
             {**GPU, "kind": "VfioDeviceConfig"},
@@ -110,7 +154,7 @@ def test_what_asks_for_nothing_is_taken(peer: Peer, parameters: JsonObject) -> N
         ({}, ".apiVersion: is missing; write resource.nvidia.com/v1beta1"),
     ],
 )
-def test_nvidias_sharing_is_refused(parameters: JsonObject, text: str) -> None:
+def test_what_nvidias_driver_does_not_know_either_is_refused(parameters: JsonObject, text: str) -> None:
     assert problem(Peer.NVIDIA, parameters) == f"{PLACE}{text}"
 
 
@@ -176,7 +220,7 @@ def test_a_doubled_key_is_refused() -> None:
 
 def test_the_class_is_named_where_an_administrator_wrote_it() -> None:
     with pytest.raises(UnservedParameter, match=r"parameters \(from the DeviceClass\)\.sharing\.strategy"):
-        check_served(config(Peer.NVIDIA, sharing(strategy="MPS"), source=ConfigSource.CLASS), "ostler.dev")
+        check_served(config(Peer.NVIDIA, sharing(strategy="mps"), source=ConfigSource.CLASS), "ostler.dev")
 
 
 @given(
@@ -206,14 +250,14 @@ def refused(config: AllocatedConfig, *devices: tuple[str, Device]) -> bool:
     results = tuple(AllocatedDevice(request, "node-a", device.name) for request, device in devices)
     view = DoorView(tuple(DraDevice(device, Rule("a.b/c"), True) for _, device in devices), Host())
     try:
-        device_options(Allocation(ClaimReference("a", "b", "c"), results, (config,)), view, "ostler.dev")
+        device_parameters(Allocation(ClaimReference("a", "b", "c"), results, (config,)), view, "ostler.dev")
     except ClaimError:
         return True
     return False
 
 
 def test_parameters_for_a_request_are_looked_at_where_its_device_is_ours() -> None:
-    bad = sharing(strategy="MPS")
+    bad = sharing(strategy="mps")
     assert refused(config(Peer.NVIDIA, bad, "gpu"), ("gpu", gpu(0)))
     assert refused(config(Peer.NVIDIA, bad, "gpu"), ("gpu/large", gpu(0)))
     assert refused(config(Peer.NVIDIA, bad, "nic"), ("nic", rdma(3))), "nobody else serves this request"
@@ -222,8 +266,8 @@ def test_parameters_for_a_request_are_looked_at_where_its_device_is_ours() -> No
 
 
 def test_parameters_for_all_requests_are_for_the_devices_published_as_the_peers() -> None:
-    assert refused(config(Peer.NVIDIA, sharing(strategy="MPS")), ("nic", rdma(3)), ("gpu", mig(1)))
-    assert not refused(config(Peer.NVIDIA, sharing(strategy="MPS")), ("nic", rdma(3)))
+    assert refused(config(Peer.NVIDIA, sharing(strategy="mps")), ("nic", rdma(3)), ("gpu", mig(1)))
+    assert not refused(config(Peer.NVIDIA, sharing(strategy="mps")), ("nic", rdma(3)))
     assert refused(config(Peer.DRANET, {"profile": "fast"}), ("nic", rdma(3)))
     assert not refused(config(Peer.DRANET, {"profile": "fast"}), ("gpu", gpu(0)))
 

@@ -18,8 +18,9 @@ OURS = "ostler.dev"
 CLASS = thing("DeviceClass", OURS, {"selectors": [{"cel": {"expression": f'device.driver == "{OURS}"'}}]})
 GPU = device("gpu-0", more={"attributes": {"gpu.nvidia.com/uuid": {"string": "GPU-1"}}})
 NIC = device("nic-0", more={"attributes": {"dra.net/numaNode": {"int": 0}}})
-MPS = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS"}}
-TEXT = '.opaque.parameters.sharing.strategy: "MPS" is for gpu.nvidia.com and ostler does not support it'
+KIND = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+MPS = {**KIND, "sharing": {"strategy": "mps"}}
+TEXT = '.opaque.parameters.sharing.strategy: "mps" is not known; write TimeSlicing or MPS'
 
 
 def config(parameters: Any, *requests: str, driver: str = "gpu.nvidia.com") -> dict[str, Any]:
@@ -42,6 +43,51 @@ def test_sharing_that_ostler_will_refuse_is_told_with_the_nodes(answers: Answers
     assert "fits on 2 of 2 nodes" in printed
     assert f"note: on node-a and 1 more {OURS} will refuse claim team/train: spec.devices.config[0]{TEXT}" in printed
     assert answers.code == 0
+
+
+def sharing(**fields: Any) -> dict[str, Any]:
+    return {**KIND, "sharing": fields}
+
+
+LONG = sharing(strategy="TimeSlicing", timeSlicingConfig={"interval": "Long"})
+BY_NUMBER = sharing(strategy="MPS", mpsConfig={"defaultPerDevicePinnedMemoryLimit": {"3": "1Gi"}})
+OWN = {"apiVersion": "ostler.dev/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "mps"}}
+
+
+def of(kind: str, **more: Any) -> Any:
+    """A device with the facts of both drivers."""
+    attributes = {"ostler.dev/type": {"string": kind}, "gpu.nvidia.com/type": {"string": kind}, **more}
+    return device("gpu-0", more={"attributes": attributes})
+
+
+@pytest.mark.parametrize(
+    ("found", "given", "text"),
+    [
+        (of("gpu"), sharing(strategy="MPS"), ""),
+        (of("gpu"), LONG, ""),
+        (of("gpu"), OWN, ""),
+        (of("mig"), {**MPS, "kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}, ""),
+        (
+            of("gpu", **{"ostler.dev/cudaComputeCapability": {"version": "6.1.0"}}),
+            LONG,
+            'sharing.timeSlicingConfig.interval: "Long": device gpu-0 of request gpu has compute capability 6.1',
+        ),
+        (
+            {**of("gpu"), "allowMultipleAllocations": True},
+            OWN,
+            'sharing.strategy: "mps": device gpu-0 of request gpu is a share',
+        ),
+        (of("gpu"), BY_NUMBER, 'defaultPerDevicePinnedMemoryLimit."3": the claim has no such device'),
+    ],
+)
+def test_sharing_that_a_device_cannot_have_is_told_beforehand(
+    found: Any, given: Any, text: str, answers: Answers
+) -> None:
+    driver = OURS if given["apiVersion"].startswith("ostler") else "gpu.nvidia.com"
+    slices = resource_slice("node-a", [found], driver=OURS)
+    printed = told(answers(node("node-a"), CLASS, slices, asked(config(given, driver=driver))))
+    assert "fits on node-a" in printed
+    assert (text in printed) if text else ("refuse" not in printed)
 
 
 def test_a_class_may_have_them_too(answers: Answers) -> None:

@@ -1,0 +1,326 @@
+"""What is done to GPUs so that the containers of a claim can share them: time slices, and MPS.
+
+A claim with parameters for it has its GPUs' time slice set, or an MPS control daemon of its own
+(``driver.parameters.sharing``). A claim with a share of a GPU only needs the daemon of the GPU's resource, which others
+use as well.
+
+What is changed is on record before it is changed, so that a kill at any moment leaves nothing for ever: the next start
+undoes what is for claims that are not on record, and keeps the daemons of the others. At the release the CDI file goes
+first, then the daemon and the time slices, then the claim's record. A time slice that cannot be set back keeps nobody
+from releasing a claim; it is tried again with every look of the collection. A reboot undoes everything by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from driver.claims.model import ClaimReference, SharingNotDone, Unavailable
+from kube.bodies import Json, JsonObject
+from node.files import FileError, read_record, write_record
+from node.inventory.nvidia.time_slices import TimeSlice, TimeSliceError, TimeSlicer
+from node.values import Value, replace, value
+
+if TYPE_CHECKING:
+    from node.mps.daemon import MpsResource
+    from node.mps.supervisor import MpsHolders
+
+FILE = "claim-sharing.json"
+SCHEMA = "claim-sharing/v1"
+_PREFIX = "claim-"
+_STOP = 25.0
+"""Seconds for a daemon to stop, which is killed before; the kubelet gives a call 45."""
+_START = 30.0
+
+
+@value
+class SharingWork(Value):
+    """What must be done before a claim can be prepared.
+
+    ``time_slices``: by UUID of a GPU. ``daemon``: the claim's own. ``shares``: resources whose daemon must run.
+    """
+
+    time_slices: tuple[tuple[str, TimeSlice], ...] = ()
+    daemon: MpsResource | None = None
+    shares: tuple[str, ...] = ()
+
+    @property
+    def own(self) -> SharingWork:
+        """What is done for this claim alone, and has to be undone."""
+        return replace(self, shares=())
+
+    def __bool__(self) -> bool:
+        return bool(self.time_slices or self.daemon or self.shares)
+
+
+class ClaimDaemons(Protocol):
+    """Supervises the daemons of claims (``node.mps.supervisor.MpsSupervisor``)."""
+
+    def use(self, resources: Iterable[MpsResource]) -> None:
+        """Serve these and no others."""
+
+    def hold(self, holders: MpsHolders) -> None:
+        """Note which claims have them."""
+
+    async def ready(self, name: str) -> None:
+        """Return when the daemon runs; raises ``MpsError``."""
+
+    async def stopped(self, name: str) -> None:
+        """Return when the daemon does not run any more."""
+
+    async def run(self) -> None:
+        """Supervise until cancelled."""
+
+
+class ShareDaemons(Protocol):
+    """Runs the daemons of shared resources, for both doors."""
+
+    async def shares_ready(self, resource: str) -> None:
+        """Return when shares of the resource can be used; raises ``MpsError``."""
+
+
+@value
+class SharingTools(Value):
+    """What does the work on this node; None for each that is not there. ``daemons`` makes the supervisor."""
+
+    slicer: TimeSlicer | None = None
+    daemons: Callable[[], ClaimDaemons] | None = None
+    shares: ShareDaemons | None = None
+    has_left: Callable[[], bool] = lambda: False
+    """Whether an earlier process left daemons; may read the disk."""
+
+
+_NO_DRIVER = "this node has no driver of NVIDIA that could do it (a recorded node has none)"
+
+
+class ClaimSharing:
+    """Does and undoes the work, by the claim's UID; for the event loop alone. ``folder``: of its record."""
+
+    def __init__(self, tools: SharingTools, folder: Path, boot: str) -> None:
+        self._tools = tools
+        self._path = folder / FILE
+        self._boot = boot
+        self._done: dict[str, tuple[str, SharingWork]] = {}
+        """By UID the claim's name and what was done, or is about to be."""
+        self._writing = asyncio.Lock()
+        self._daemons: ClaimDaemons | None = None
+        self._needed = asyncio.Event()
+
+    def of(self, uid: str) -> SharingWork:
+        """What is done for the claim."""
+        return self._done[uid][1] if uid in self._done else SharingWork()
+
+    def leftovers(self, owners: Collection[str]) -> tuple[str, ...]:
+        """UIDs of claims for which something is still to be undone."""
+        return tuple(sorted(self._done.keys() - set(owners)))
+
+    async def recover(self, owners: Collection[str]) -> tuple[str, ...]:
+        """Take up what an earlier process did for these claims, undo the rest; what failed, in words.
+
+        ``owners``: claims that were prepared since the boot.
+        """
+        problems: list[str] = []
+        try:
+            self._done = await asyncio.to_thread(self._read)
+        except FileError as error:
+            problems.append(f"the time slices of released claims may stay as they are: {error}")
+        if any(work.daemon for _, work in self._done.values()) or await asyncio.to_thread(self._tools.has_left):
+            self._serve()
+        for uid in self.leftovers(owners):
+            problems += await self.remove(ClaimReference("", "", uid))
+        return tuple(problems)
+
+    async def run(self) -> None:
+        """Supervise the claims' daemons until cancelled; they run on then."""
+        await self._needed.wait()
+        assert self._daemons is not None, "made when it was needed"
+        await self._daemons.run()
+
+    async def apply(self, claim: ClaimReference, work: SharingWork) -> None:
+        """Do the work; raises SharingNotDone, or Unavailable, and what was done for the claim alone is undone then."""
+        for resource in work.shares:
+            await self._share_ready(claim, resource)
+        own = work.own
+        if self.of(claim.uid) != own:
+            await self.remove(claim)
+        if not own:
+            return
+        missing = self._missing(own)
+        if missing:
+            raise SharingNotDone(f"claim {claim}: {missing}: {_NO_DRIVER}; leave sharing out of its parameters")
+        self._take_over(own)
+        await self._note(claim.uid, (str(claim), own))
+        problems = await self._slice(own.time_slices)
+        if not problems and own.daemon is not None:
+            problems = await self._start(own.daemon)
+        if problems:
+            await self.remove(claim)
+            raise SharingNotDone(f"claim {claim}: {'; '.join(problems)}")
+
+    async def remove(self, claim: ClaimReference) -> tuple[str, ...]:
+        """Undo what was done for the claim alone; what stays for now, in words."""
+        uid, own = claim.uid, self.of(claim.uid)
+        if not own:
+            return ()
+        if own.daemon is not None:
+            name = self._done[uid][0]
+            self._done[uid] = name, replace(own, daemon=None)
+            self._serve()
+            assert self._daemons is not None, "made when it was needed"
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STOP):
+                    await self._daemons.stopped(own.daemon.name)
+        problems, left = [], []
+        for uuid, length in own.time_slices:
+            problem = await self._slice([(uuid, TimeSlice.DEFAULT)])
+            problems += problem
+            left += [(uuid, length)] if problem else []
+        try:
+            await self._note(uid, (self._done[uid][0], SharingWork(tuple(left))) if left else None)
+        except Unavailable as error:
+            problems.append(str(error))
+        return tuple(problems)
+
+    def _missing(self, work: SharingWork) -> str:
+        """What cannot be done on this node, in words."""
+        if work.daemon is not None and self._tools.daemons is None:
+            return "MPS cannot be started"
+        return "time slices cannot be set" if work.time_slices and self._tools.slicer is None else ""
+
+    def _take_over(self, work: SharingWork) -> None:
+        """What an earlier claim could not set back is this one's now."""
+        now = dict(work.time_slices)
+        for uid, (name, earlier) in tuple(self._done.items()):
+            kept = tuple(each for each in earlier.time_slices if each[0] not in now)
+            if kept != earlier.time_slices:
+                self._done[uid] = name, replace(earlier, time_slices=kept)
+                if not self._done[uid][1]:
+                    del self._done[uid]
+
+    async def _share_ready(self, claim: ClaimReference, resource: str) -> None:
+        from node.mps.daemon import MpsError  # Only nodes with MPS need it.
+
+        problem = _NO_DRIVER
+        if self._tools.shares is not None:
+            try:
+                async with asyncio.timeout(_START):
+                    await self._tools.shares.shares_ready(resource)
+            except TimeoutError:
+                problem = f"its control daemon does not start within {_START:g} s"
+            except MpsError as error:
+                problem = str(error)
+            else:
+                return
+        raise SharingNotDone(f"claim {claim}: MPS of {resource} does not work: {problem}")
+
+    async def _start(self, daemon: MpsResource) -> list[str]:
+        from node.mps.daemon import MpsError  # Only claims with MPS need it.
+
+        self._serve()
+        assert self._daemons is not None, "made when it was needed"
+        try:
+            async with asyncio.timeout(_START):
+                await self._daemons.ready(daemon.name)
+        except TimeoutError:
+            return [f"MPS does not work: its control daemon does not start within {_START:g} s"]
+        except MpsError as error:
+            return [f"MPS does not work: {error}"]
+        return []
+
+    async def _slice(self, slices: Iterable[tuple[str, TimeSlice]]) -> list[str]:
+        """Set time slices, of several GPUs at a time; what failed, in words."""
+        slices = tuple(slices)
+        slicer = self._tools.slicer
+        if slicer is None:
+            return [f"the time slice of {uuid} cannot be set: {_NO_DRIVER}" for uuid, _ in slices]
+        calls = (asyncio.to_thread(slicer.set, *each) for each in slices)
+        problems = []
+        for (uuid, length), result in zip(slices, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            if isinstance(result, TimeSliceError):
+                problems.append(f"the time slice of {uuid} cannot be set to {length.name.title()}: {result}")
+            elif isinstance(result, BaseException):
+                raise result
+        return problems
+
+    def _serve(self) -> None:
+        """Have exactly the daemons on record served."""
+        from node.mps.supervisor import MpsHolders  # Only claims with MPS need it.
+
+        if self._tools.daemons is None:
+            return
+        if self._daemons is None:
+            self._daemons = self._tools.daemons()
+        daemons = [(name, work.daemon) for name, work in self._done.values() if work.daemon is not None]
+        self._daemons.hold(MpsHolders({daemon.name: (name,) for name, daemon in daemons}, known=True))
+        self._daemons.use([daemon for _, daemon in daemons])
+        self._needed.set()
+
+    async def _note(self, uid: str, done: tuple[str, SharingWork] | None) -> None:
+        """Have it on the disk what is done for a claim; raises Unavailable."""
+        async with self._writing:
+            if done is None:
+                self._done.pop(uid, None)
+            else:
+                self._done[uid] = done
+            try:
+                await asyncio.to_thread(self._write, dict(self._done))
+            except (FileError, OSError) as error:
+                raise Unavailable(f"{error}; check the state folder and its disk") from error
+
+    def _write(self, done: Mapping[str, tuple[str, SharingWork]]) -> None:
+        if not done:
+            self._path.unlink(missing_ok=True)
+            return
+        claims: JsonObject = {uid: _entry_json(name, work) for uid, (name, work) in done.items()}
+        write_record(self._path, SCHEMA, {"boot": self._boot, "claims": claims})
+
+    def _read(self) -> dict[str, tuple[str, SharingWork]]:
+        """What an earlier process of this boot did; raises FileError."""
+        data = read_record(self._path, SCHEMA)
+        if not isinstance(data, dict) or data.get("boot") != self._boot:
+            return {}
+        claims = data.get("claims")
+        return {uid: _entry(uid, each) for uid, each in claims.items()} if isinstance(claims, dict) else {}
+
+
+def daemon_name(uid: str) -> str:
+    """The name of a claim's own daemon, which no resource has."""
+    return f"{_PREFIX}{uid}"
+
+
+def is_of_claim(name: str) -> bool:
+    """Whether a daemon of this name would be a claim's own; resources have a slash in theirs."""
+    return name.startswith(_PREFIX) and "/" not in name
+
+
+def _entry_json(name: str, work: SharingWork) -> JsonObject:
+    entry: JsonObject = {"claim": name, "timeSlices": {uuid: length.value for uuid, length in work.time_slices}}
+    if work.daemon is not None:
+        devices: list[Json] = [[each.name, each.uuid, each.memory_limit] for each in work.daemon.devices]
+        entry |= {"devices": devices, "threads": work.daemon.thread_percentage, "multiUser": work.daemon.multi_user}
+    return entry
+
+
+def _entry(uid: str, data: Json) -> tuple[str, SharingWork]:
+    """An entry as this version writes it; its hash says that nobody else did."""
+    from node.mps.daemon import MpsDevice, MpsResource  # Only where there is something on record.
+
+    entry = data if isinstance(data, dict) else {}
+    slices, devices, threads = entry.get("timeSlices"), entry.get("devices"), entry.get("threads")
+    lengths = {length.value: length for length in TimeSlice}
+    found = tuple(
+        (uuid, lengths[number])
+        for uuid, number in (slices.items() if isinstance(slices, dict) else ())
+        if isinstance(number, int) and number in lengths
+    )
+    made = []
+    for each in devices if isinstance(devices, list) else ():
+        match each:
+            case [str(name), str(uuid), int() | None as limit]:
+                made.append(MpsDevice(name, uuid, limit))
+    percentage = threads if isinstance(threads, int) else None
+    daemon = MpsResource(daemon_name(uid), tuple(made), percentage, entry.get("multiUser") is True) if made else None
+    return str(entry.get("claim", "")), SharingWork(found, daemon)

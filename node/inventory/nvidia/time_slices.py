@@ -1,0 +1,83 @@
+"""Time slices of GPUs: how long one process runs before another has its turn.
+
+NVML has no call for it, so the driver's own ``nvidia-smi`` is run where it lies, with the driver's NVML loaded first:
+a driver below a root of its own is not where the loader looks. Blocks as long as the program does, at most ``SECONDS``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from enum import IntEnum
+from pathlib import Path
+
+PROGRAM = "nvidia-smi"
+_PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/nvidia/bin", "bin", "opt/bin", "usr/lib/wsl/lib")
+SECONDS = 10.0
+"""For one run; a driver that hangs keeps the program from ending."""
+_SHOWN = 200
+"""Characters of what the program says."""
+
+
+class TimeSlice(IntEnum):
+    """Lengths by name, as ``nvidia-smi compute-policy --set-timeslice`` counts them."""
+
+    DEFAULT = 0
+    SHORT = 1
+    MEDIUM = 2
+    LONG = 3
+
+
+class TimeSliceError(Exception):
+    """The time slice of a GPU cannot be set: why, and what to do."""
+
+
+class TimeSlicer:
+    """Sets time slices of GPUs; ``driver_root``: where the agent sees the driver's files."""
+
+    def __init__(self, driver_root: Path, seconds: float = SECONDS) -> None:
+        self._root = driver_root
+        self._seconds = seconds
+
+    def set(self, uuid: str, length: TimeSlice) -> None:
+        """Set it for the GPU of this UUID; raises ``TimeSliceError``."""
+        program = self._program()
+        command = [str(program), "compute-policy", "-i", uuid, "--set-timeslice", str(length.value)]
+        try:
+            ended = subprocess.run(
+                command,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=self._seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TimeSliceError(
+                f"{program} did not end within {self._seconds:g} s; check whether the driver answers"
+            ) from error
+        except OSError as error:
+            raise TimeSliceError(f"{program} cannot be run: {error.strerror or error}") from error
+        if ended.returncode != 0:
+            said = " ".join(ended.stdout.decode(errors="replace").split())[:_SHOWN]
+            raise TimeSliceError(f"{program} refuses it with exit code {ended.returncode}: {said or 'it says nothing'}")
+
+    def _program(self) -> Path:
+        for folder in _PROGRAM_FOLDERS:
+            path = self._root / folder / PROGRAM
+            if os.access(path, os.X_OK):
+                return path
+        raise TimeSliceError(
+            f"the driver in {self._root} has no {PROGRAM}, which alone can set it; install the driver's utilities, or "
+            "set nvidia.driverRoot"
+        )
+
+    def _environment(self) -> dict[str, str]:
+        from node.inventory.nvidia.nvml_library import FOLDERS, SONAME  # Only nodes with a driver get this far.
+
+        environment = {"PATH": os.pathsep.join(str(self._root / folder) for folder in _PROGRAM_FOLDERS)}
+        library = next((path for folder in FOLDERS if (path := self._root / folder / SONAME).exists()), None)
+        if self._root != Path("/") and library is not None:
+            environment["LD_PRELOAD"] = str(library)
+        return environment
