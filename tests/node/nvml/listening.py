@@ -108,7 +108,9 @@ class Listening:
         """Look until exactly these kinds of trouble are found at a device."""
 
         async def found() -> bool:
-            return kinds_of((await self.looked()).found[device]) == kinds
+            # A look during which the device comes or goes may not have it.
+            conditions = (await self.looked()).found.get(device)
+            return conditions is not None and kinds_of(conditions) == kinds
 
         await eventually(found, f"{kinds} at {device}: {self.looks[-1:]}")
         return self.looks[-1].found[device]
