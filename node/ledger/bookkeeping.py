@@ -258,7 +258,7 @@ class Bookkeeping:
         self.keeper.know(pods)
 
     def shared(self) -> None:
-        """Read the kubelet more often from now on: the DRA door needs to know what this node's pods have."""
+        """Read the kubelet more often from now on: the DRA door, or MPS, needs to know what this node's pods have."""
         self._loop.follow(ReadingPace())
 
     def begin(self, *, relieves: bool) -> None:

@@ -268,6 +268,7 @@ class BothDoors:
 
     def _run_mps(self) -> None:
         if self._group is not None and self._mps is not None and self._mps_task is None:
+            self._opened_books().shared()
             self._mps_task = self._group.create_task(self._mps.run(), name="MPS")
 
     def _open_second(self) -> None:
