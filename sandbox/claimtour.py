@@ -29,6 +29,8 @@ KINDS = {"gpu": "a GPU", "mig": "a MIG device", "rdma": "an RDMA adapter", "nic"
 """Kinds of devices, the first that a node has is shown."""
 ISLAND = 4
 REPLICAS = 4
+SWITCHING = ("Hopper", "Blackwell")
+"""Architectures whose GPUs enter and leave MIG mode without a reset."""
 SECONDS = 15.0
 """How long a step waits for what it shows."""
 
@@ -52,6 +54,8 @@ async def claim_tour(node: SandboxNode) -> AsyncIterator[TourStep]:
     gpu = next((device for device in reversed(devices) if _is_shareable(device)), None)
     if gpu is not None and node.configuration is not None:
         yield await _shares(node, cluster, gpu)
+        if _text(gpu, "architecture") in SWITCHING:
+            yield await _partition(node, cluster, gpu)
     if _have_pair(devices):
         yield await _pair(node, cluster)
     if sum(_text(device, "type") == "gpu" for device in devices) >= ISLAND:
@@ -131,6 +135,41 @@ async def _shares(node: SandboxNode, cluster: SandboxCluster, gpu: Device) -> To
     await _until(lambda: _multiple(cluster), lambda found: name not in found)
     title = f"A rule shares {name} among {REPLICAS} pods: two take a share by {resource}, one by a claim"
     return TourStep("shares", title, told)
+
+
+async def _partition(node: SandboxNode, cluster: SandboxCluster, gpu: Device) -> TourStep:
+    """A MIG device that is made for a claim and removed after it, and then a claim for all of its GPU."""
+    own, name = node.configuration, str(gpu["name"])
+    assert own is not None, "asked for the sandbox's own configuration alone"
+    await node.change_configuration(configuration.with_partitions(own, name, _text(gpu, "resource")))
+    profile = await _until(lambda: _smallest_partition(cluster), bool)
+    choosing = f"device.attributes['{DRIVER}'].profile == '{profile}'"
+    async with _template(cluster, samples.template("tour-mig", kind="mig", choosing=choosing)) as template:
+        part = outcome_view(await cluster.run(samples.pod("mig-1", template)))
+        made = [device for device in await node.devices() if device.get("parent") == name]
+        await _end(node, cluster, "mig-1")
+    await _until(lambda: _parts_of(node, name), lambda found: not found)
+    choosing = f"device.attributes['{DRIVER}'].uuid == '{_text(gpu, 'uuid')}'"
+    async with _template(cluster, samples.template("tour-whole", choosing=choosing)) as template:
+        whole = outcome_view(await cluster.run(samples.pod("whole-1", template)))
+        await _end(node, cluster, "whole-1")
+    await node.change_configuration(own)
+    await _until(lambda: _smallest_partition(cluster), lambda found: not found)
+    seen = {"part": part, "made": [f"{each['name']} ({each['uuid']})" for each in made], "whole": whole}
+    title = f"A claim has a MIG device {profile} of {name} made for it, and the next one gets the whole GPU again"
+    return TourStep("partition", title, seen)
+
+
+async def _parts_of(node: SandboxNode, gpu: str) -> list[object]:
+    return [device["name"] for device in await node.devices() if device.get("parent") == gpu]
+
+
+async def _smallest_partition(cluster: SandboxCluster) -> str:
+    """The profile of the first partition that can be made; empty for none."""
+    slices = await cluster.slices(DRIVER)
+    devices = (device for each in slices for device in each["spec"].get("devices") or ())
+    parts = (device for device in devices if device.get("consumesCounters") and _text(device, "type") == "mig")
+    return next((_text(device, "profile") for device in parts), "")
 
 
 async def _multiple(cluster: SandboxCluster) -> set[str]:

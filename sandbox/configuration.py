@@ -74,7 +74,17 @@ def _rule(name: str, devices: Rule) -> Rule:
 
 def with_shares(configuration: str, device: str, resource: str, replicas: int) -> str:
     """The configuration with one device shared at both doors as ``resource``."""
-    document = json.loads(configuration)
     sharing: Rule = {"strategy": "timeSlicing", "replicas": replicas}
-    rule = {**_rule(resource, {"name": device}), "door": "both", "sharing": sharing}
+    return _with_rule(configuration, {**_rule(resource, {"name": device}), "door": "both", "sharing": sharing})
+
+
+def with_partitions(configuration: str, device: str, resource: str) -> str:
+    """The configuration with one GPU of which claims have partitions made."""
+    gpu: Rule = {"kind": "gpu", "vendor": "nvidia", "name": device}
+    rule = {**_rule(resource, gpu), "door": "dra", "partitions": "onDemand"}
+    return _with_rule(configuration, rule)
+
+
+def _with_rule(configuration: str, rule: Rule) -> str:
+    document = json.loads(configuration)
     return json.dumps({**document, "resources": [rule, *document["resources"]]}, indent=2) + "\n"

@@ -200,5 +200,10 @@ _TOLD: Mapping[str, Callable[[Any], list[str]]] = {
     "offered_again": _left,
     "holds": _table,
     "shares": _shares,
+    "partition": lambda seen: [
+        _claim(seen["part"]),
+        *(f"made: {each}" for each in seen["made"]),
+        _claim(seen["whole"]),
+    ],
     "health": _table,
 }

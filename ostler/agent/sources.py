@@ -14,7 +14,6 @@ from ostler.config.settings import Settings
 if TYPE_CHECKING:
     from node.inventory.model import Device
     from node.inventory.nvidia.nvml_session import NvmlSessions
-    from node.inventory.recordings.partitions import RecordedPartitions
     from node.ledger.processes import ComputeProcesses, Process
     from node.partitions import PartitionMaker
 
@@ -26,9 +25,10 @@ def make_sources(settings: Settings, *, profiles: bool = False) -> tuple[Source,
     they are needed: a recorded node needs no NVML, a real one no YAML.
     """
     if settings.inventory.recorded is not None:
+        from node.inventory.recordings.partitions import RecordedPartitions
         from node.inventory.recordings.source import RecordedSource
 
-        source = RecordedSource(settings.inventory.recorded, _recorded_partitions(settings))
+        source = RecordedSource(settings.inventory.recorded, RecordedPartitions(settings.state_dir))
         source.read()  # A file that cannot be replayed is told now; later only while it changes.
         return (source,)
     from driver.names import file_prefix
@@ -86,14 +86,6 @@ def compute_processes(sources: Iterable[Source], proc: Path) -> ComputeProcesses
     from node.inventory.nvidia.nvml_processes import NvmlProcesses
 
     return NvmlProcesses(sessions, proc)
-
-
-def _recorded_partitions(settings: Settings) -> RecordedPartitions | None:
-    if not makes_partitions(settings.rules):
-        return None
-    from node.inventory.recordings.partitions import RecordedPartitions
-
-    return RecordedPartitions(settings.state_dir)
 
 
 def has_layouts(settings: Settings) -> bool:

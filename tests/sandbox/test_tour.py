@@ -87,6 +87,9 @@ def test_tour_tells_of_both_doors_and_leaves_nothing(node: str, run_dir: Path) -
     assert seen["released"] == {"claims": [], "specs": []}
     published = {each["name"] for each in seen["devices"] if each.get("published") == "published"}
     assert published == {each["name"] for one in seen["slices"] for each in one["devices"]}
+    if node == "h100-sxm-8":
+        assert [seen["partition"][pod]["phase"] for pod in ("part", "whole")] == ["Running", "Running"]
+        assert len(seen["partition"]["made"]) == 1
     if node in ("h100-sxm-8", "mi300x-8"):
         shares = [line for line in seen["shares"] if "(share " in line]
         assert [sum(door in line for line in shares) for door in ("plugin ", "dra ")] == [2, 1], shares

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -46,6 +45,8 @@ class RecordedPartitions:
 
     def make(self, gpu: Device, shape: PartitionShape, owner: str) -> Partition:
         """See ``PartitionMaker``."""
+        import uuid  # Few nodes are recorded ones of which partitions are made.
+
         gpu_uuid = gpu.uuid or ""
         with self._lock:
             for each in self._made:
