@@ -61,6 +61,13 @@ class MigLayout(Value):
     models: tuple[str, ...] = ()
 
 
+@value
+class PartitionsRemoved(Value):
+    """The MIG devices with these UUIDs were removed on purpose: nobody has to be told that they are gone."""
+
+    uuids: frozenset[str]
+
+
 class PartitionError(Exception):
     """A partition cannot be made or removed: ``device`` is the GPU's name, ``reason`` what the driver or policy says.
 

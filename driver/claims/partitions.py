@@ -25,7 +25,7 @@ from driver.claims.model import ClaimReference, PartitionNotMade, PartitionPendi
 from node.events import EventBus
 from node.inventory.model import Device, PartitionShape
 from node.ledger.events import OfferChanged
-from node.partitions import Partition, PartitionError, PartitionMaker, partition_name
+from node.partitions import Partition, PartitionError, PartitionMaker, PartitionsRemoved, partition_name
 from node.values import Value, value
 
 T = TypeVar("T")
@@ -178,9 +178,11 @@ class ClaimPartitions:
 
     def _fade(self, gone: Iterable[Partition]) -> None:
         """These are removed; until the inventory has seen that, they are nobody else's instances."""
+        gone = tuple(gone)
         names = [each.device for each in gone]
         if not names:
             return
+        self._bus.publish(PartitionsRemoved(frozenset(each.uuid for each in gone)))
         for name in names:
             self._fading[name] = self._fading.get(name, 0) + 1
         task = asyncio.get_running_loop().create_task(self._faded(names))

@@ -20,6 +20,7 @@ from node.inventory.identity import IdentityStore
 from node.inventory.model import Snapshot, SourceState, SourceStatus
 from node.inventory.scan import Scanner, ScanResult
 from node.inventory.source import ScanWanted, Source
+from node.partitions import PartitionsRemoved
 from node.quiesce import Quiesce
 from node.topology.model import PlaceOverride
 from node.values import Value, value
@@ -106,6 +107,10 @@ class Inventory:
         """Apply these place overrides from the next scan on, which begins soon."""
         self._scanner.override(overrides)
         self.wake()
+
+    def removed(self, event: PartitionsRemoved) -> None:
+        """Do not show these MIG devices as gone: they were removed on purpose."""
+        self._scanner.forget(event.uuids)
 
     def _scan_wanted(self, _: ScanWanted) -> None:
         self.wake()

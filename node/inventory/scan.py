@@ -11,7 +11,8 @@ the status QUIESCED, which keeps devices and their ids, unusable. A source that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import NodeFacts, NvmlFacts, merge
@@ -73,6 +74,9 @@ class Scanner:
         self._quiesce = quiesce
         self._uses = LingeringUses()
         self._overrides: tuple[PlaceOverride, ...] = ()
+        self._ended: frozenset[str] = frozenset()
+        """UUIDs of MIG devices that were removed on purpose, until a scan does not see them."""
+        self._lock = threading.Lock()
         self._facts: dict[str, NodeFacts] = {}
         self._faults: dict[str, str] = {}
         self._settled: tuple[_Settled, ScanResult] | None = None
@@ -82,6 +86,11 @@ class Scanner:
     def override(self, overrides: tuple[PlaceOverride, ...]) -> None:
         """Place devices as these say, from the next scan on: the machine's PCIe tree does not tell where they are."""
         self._overrides = overrides
+
+    def forget(self, uuids: Iterable[str]) -> None:
+        """Do not show these MIG devices as gone once they are: they were removed on purpose."""
+        with self._lock:
+            self._ended |= frozenset(uuids)
 
     def scan(self, previous: Snapshot) -> ScanResult:
         """Read everything; unchanged devices are the very objects of ``previous``, so that memory does not grow."""
@@ -139,6 +148,13 @@ class Scanner:
         # The traceback once: the same bug comes back with every scan.
         log.error("a scan hit a bug", extra={"source": name, "error": text}, exc_info=self._faults.get(name) != text)
 
+    def _expected(self, previous: tuple[Device, ...], told: tuple[Device, ...]) -> tuple[Device, ...]:
+        """The previous devices without those that ended on purpose; ``told``: those that there are."""
+        with self._lock:
+            ended = self._ended
+            self._ended &= {device.uuid for device in told}
+        return tuple(device for device in previous if device.uuid not in ended) if ended else previous
+
     def _assembled(self, facts: NodeFacts, previous: Snapshot) -> ScanResult:
         identities = self._identities.load()
         now = self._clock()
@@ -150,7 +166,7 @@ class Scanner:
             return self._settled[1]
         self._settled = None
         told = devices_of(facts, identities)
-        devices = retained(told, previous.devices, facts.sysfs, now)
+        devices = retained(told, self._expected(previous.devices, told), facts.sysfs, now)
         learned = identities.learned(devices, facts)
         self._identities.save(learned)
         devices = self._uses.applied(devices, now)

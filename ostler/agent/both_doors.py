@@ -15,6 +15,7 @@ from node.inventory.loop import Inventory
 from node.inventory.model import Device, Snapshot
 from node.inventory.source import Source
 from node.offer import Offer, OfferedDevice
+from node.partitions import PartitionsRemoved
 from node.rules import rule_for
 from node.sharing import SharingStrategy
 from node.values import Value, value
@@ -293,6 +294,7 @@ class BothDoors:
         )
         self.publisher.open_dra(self.second)
         books.bus.subscribe(RegistrationChanged, self._streams_changed)
+        books.bus.subscribe(PartitionsRemoved, around.inventory.removed)
         self.publisher.submit(around.health.judged)
         self._group.create_task(self.second.run(around.first), name="DRA door")
 

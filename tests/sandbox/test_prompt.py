@@ -14,7 +14,7 @@ def test_prompt_runs_pods_with_claims(run_dir: Path) -> None:
     answers = session("verbose", run_dir).scenes["pods"]
     said = "".join(answers)
     assert (
-        ": pool h100-sxm-8, generation 1, 18 devices\n     gpu-0000-df-00-0  NVIDIA H100 80GB HBM3  memory=81559Mi  "
+        ": pool h100-sxm-8, generation 3, 18 devices\n     gpu-0000-df-00-0  NVIDIA H100 80GB HBM3  memory=81559Mi  "
         in said
     )
     assert "name: gpu-0000-9d-00-0\n   addressingMode: None\n" in said

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import IdentityStore
-from node.inventory.model import Snapshot
+from node.inventory.model import Snapshot, is_gone
 from node.inventory.net_facts import HostLink, HostRoute, NetworkFacts
 from node.inventory.scan import Scanner, ScanResult
 from node.topology.model import PlaceOverride
@@ -74,6 +74,18 @@ def test_a_device_that_is_gone_ends_after_its_hour_although_nothing_else_changes
     each.scan(node(gpu(0), gpu(1)), 1000.0)
     names = [len(each.scan(node(gpu(0), on_bus=1), now).devices) for now in (1060.0, 1120.0, 1180.0, 4650.0, 4661.0)]
     assert names == [2, 2, 2, 2, 1]
+
+
+def test_a_partition_removed_on_purpose_is_not_shown_as_gone_until_it_is_made_again() -> None:
+    each = Node()
+    divided, empty = node(a100(0, mig(0, 0))), node(a100(0))
+    (part,) = (device for device in each.scan(divided, 1000.0).devices if device.uuid == mig(0, 0).uuid)
+    each.scanner.forget([mig(0, 0).uuid or ""])
+    assert part in each.scan(divided, 1010.0).devices, "it is still there"
+    assert part.name not in {device.name for device in each.scan(empty, 1020.0).devices}
+    each.scan(divided, 1030.0)
+    (gone,) = (device for device in each.scan(empty, 1040.0).devices if device.name == part.name)
+    assert is_gone(gone)
 
 
 def test_a_use_that_ends_counts_for_a_minute_from_the_last_scan_and_not_from_the_last_change() -> None:
