@@ -255,6 +255,17 @@ NVML_HANGS = "HANGS"
 
 
 @dataclass(frozen=True, slots=True)
+class MigAnswer:
+    """MIG of a GPU, in NVML's numbers; ``mode`` and ``pending`` are None where the GPU does not support it."""
+
+    index: int
+    mode: int | None
+    pending: int | None
+    virtualization: int | None
+    architecture: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class NvmlAnswer:
     """``status`` as in NvmlFacts or NVML_HANGS; ``gpus``: how many; ``lost``: those that do not answer, for people.
 
@@ -267,6 +278,7 @@ class NvmlAnswer:
     gpus: int = 0
     lost: tuple[str, ...] = ()
     modes: tuple[tuple[str, int], ...] = ()
+    mig: tuple[MigAnswer, ...] = ()
 
 
 def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float = NVML_TIMEOUT) -> NvmlAnswer:
@@ -305,6 +317,7 @@ def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float
         answer["gpus"],
         tuple(answer["lost"]),
         tuple(answer["modes"].items()),
+        tuple(MigAnswer(*each) for each in answer["mig"]),
     )
 
 

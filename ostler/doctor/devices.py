@@ -13,7 +13,7 @@ from node.inventory.vendors import VENDORS
 from node.ledger.offer_context import NOTHING_HELD
 from node.offer import Offer, offer
 from node.rules import Door, offers_nics
-from ostler.doctor import mps, nvidia_files, nvml
+from ostler.doctor import mig, mps, nvidia_files, nvml
 from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
 
@@ -69,6 +69,7 @@ DRIVERS = CheckSubject(
         *nvidia_files.CHECKS,
         nvidia_files.RUNTIME_CHECK,
         *mps.CHECKS,
+        *mig.CHECKS,
         *(_driver_check(vendor, vendor.check) for vendor in VENDORS if vendor.check is not None),
     ),
 )

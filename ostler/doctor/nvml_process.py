@@ -34,6 +34,11 @@ def main(driver_root: str, library: str, proc: str) -> None:
         "gpus": len(facts.gpus),
         "lost": lost,
         "modes": modes,
+        "mig": [
+            (gpu.index, gpu.mig_mode, gpu.mig_pending, gpu.virtualization_mode, gpu.architecture)
+            for gpu in facts.gpus
+            if not gpu.error
+        ],
     }
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()

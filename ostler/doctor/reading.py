@@ -52,6 +52,12 @@ def number_of(path: Path) -> int | None:
         return None
 
 
+def number_after(word: str, text: str | None) -> int | None:
+    """The whole number after a word in a text; None if there is none."""
+    found = (text or "").partition(word)[2].split()
+    return int(found[0]) if found and found[0].isdigit() else None
+
+
 @dataclass(frozen=True, slots=True)
 class RunningProcess:
     """``words``: its command line. Kernel threads and processes that ended meanwhile are left out."""
