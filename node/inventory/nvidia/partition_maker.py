@@ -31,6 +31,10 @@ log = logging.getLogger("ostler.partitions")
 
 _ENDS = frozenset({"IN_USE", "UNINITIALIZED", "TIMEOUT"})
 """Errors that go away by themselves, or with what somebody else ends."""
+_HELD = (
+    "programs hold the GPU without computing; end them (monitoring, persistence daemon, display). On Ampere ostler is "
+    "one of them, so change the mode between 'ostler quiesce' and 'ostler resume'"
+)
 _RIGHTS = "run ostler as root in a privileged container, because the driver lets no other process change MIG"
 
 
@@ -257,10 +261,7 @@ class NvidiaPartitionMaker:
         # Left pending, it would change whenever somebody resets the GPU, long after this.
         calls.set_mode(handle, on=not on)
         raise PartitionError(
-            gpu.name,
-            f"MIG mode cannot be turned {words} now: {status or 'the mode did not change'}; programs that hold the GPU "
-            "without computing (monitoring, persistence daemon, display) have to let go of it first",
-            pending=True,
+            gpu.name, f"MIG mode cannot be turned {words} now ({status or 'it did not change'}): {_HELD}", pending=True
         )
 
     def _existing(self, calls: MigCalls, handle: Handle, gpu: Device, wanted: PartitionShape | None = None) -> str:

@@ -294,7 +294,7 @@ def test_a_gpu_that_computes_keeps_its_mode(start: Start, hardware: InjectedNvml
 def test_a_gpu_that_must_be_reset_and_is_held_says_what_has_to_end(start: Start, hardware: InjectedNvml) -> None:
     made = start(a100())
     hardware.set({"gpu0.held": 1})
-    with pytest.raises(PartitionError, match="MIG mode cannot be turned on now: IN_USE; programs that hold") as refused:
+    with pytest.raises(PartitionError, match=r"MIG mode cannot be turned on now \(IN_USE\): programs hold") as refused:
         made.maker.make(made.gpu(), made.shape("1g.5gb", 5), "claim")
     assert refused.value.pending
     facts = made.facts().gpus[0]

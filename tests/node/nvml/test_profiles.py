@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from node.inventory.facts import CallError, MigProfile, MigTable, NvmlFacts
+from node.inventory.recordings.source import load
+from ostler.cli.main import main
 from tests.making import mig_tables
 from tests.node.nvml import nodes, stub
 from tests.node.nvml.conftest import ServedNode, read
@@ -128,3 +131,12 @@ def test_placements_of_several_sizes_are_kept_apart(served: ServedNode) -> None:
     table = (first, replace(first, size=2, starts=(0, 4)))
     served.serve(partitionable(table))
     assert read(served.source(profiles=True)).mig_profiles(0) == table
+
+
+def test_a_recording_carries_them_although_no_rule_wants_partitions(served: ServedNode, tmp_path: Path) -> None:
+    out = tmp_path / "recorded.yaml"
+    library = str(served.root / "usr/lib64" / stub.SONAME)
+    assert main(["record", "--nvidia-library", library, "-o", str(out), "--name", "one"]) == 0
+    recorded = load(out.read_text(), "recorded").facts.nvml
+    assert recorded is not None
+    assert recorded.mig_tables == partitionable().mig_tables
