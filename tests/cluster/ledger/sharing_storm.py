@@ -25,7 +25,7 @@ MEMORY = 80
 
 def named(*addresses: str) -> Object:
     """The GPUs at these buses."""
-    return {"kind": "gpu", "name": [f"gpu-0000-{address}-00-0" for address in addresses]}
+    return {"kind": "gpu", "vendor": "nvidia", "name": [f"gpu-0000-{address}-00-0" for address in addresses]}
 
 
 def resources(*, partitions: bool) -> tuple[Object, ...]:

@@ -1,4 +1,4 @@
-"""GPUs whole and in shares, through both doors at once: what pods have of one is never more than all of it."""
+"""GPUs whole, in shares and in parts, through both doors at once: what pods have of one is never more than all."""
 
 from __future__ import annotations
 
@@ -7,30 +7,36 @@ from random import Random
 
 import pytest
 
-from tests.cluster.dra.claims import TEMPLATES
+from tests.cluster.dra.claims import TEMPLATES, published
 from tests.cluster.dra.conftest import Stage
 from tests.cluster.ledger.overlaps import Watcher
-from tests.cluster.ledger.sharing_storm import REPLICAS, SHARED, SHARES, SharingStorm, Wish, resources
+from tests.cluster.ledger.sharing_storm import PARTITIONS, REPLICAS, SHARED, SHARES, SharingStorm, resources
 from tests.cluster.ledger.storm import GPU, Storm
 from tests.cluster.ledger.test_forced import DEVICES, show
-from tests.cluster.rig.agent import wait_allocatable
+from tests.cluster.rig.agent import NodeAgent, wait_allocatable
 from tests.cluster.rig.pods import PODS
+from tests.cluster.rig.processes import wait_until
 from tests.cluster.rig.victims import VICTIMS, kill
 
+EVERYTHING = (*SHARES, *PARTITIONS)
+CAPABILITIES = [f"/dev/nvidia-caps/nvidia-cap{1000 + 100 * gpu + number}" for gpu in (5, 6) for number in range(2, 18)]
+"""Device files of every partition that can be made of the last but two GPUs, as recorded nodes number them."""
 
-def rage(stage: Stage, storm: Storm, wishes: tuple[Wish, ...], random: Random, pods: int, *victims: str) -> None:
+
+def rage(stage: Stage, storm: Storm, random: Random, pods: int, *victims: str) -> NodeAgent:
     """A storm of so many pods, with a look at all containers every 20 ms."""
-    agent = stage.run_driver("h100-sxm-8", *resources(partitions=False))
-    stage.claims.wait_slices(8)
+    stage.node.make_devices(*CAPABILITIES)
+    agent = stage.run_driver("h100-sxm-8", *resources(partitions=True))
     wait_allocatable(stage.cluster.api, stage.node, SHARED, 3 * REPLICAS)
-    wait_allocatable(stage.cluster.api, stage.node, GPU, 5)
+    wait_allocatable(stage.cluster.api, stage.node, GPU, 3)
+    wait_until("partitions are published", lambda: len(published(stage.claims.slices())) > 8)
     storming = SharingStorm(
         stage.cluster.api,
         stage.node,
         storm,
         random,
         lambda victim: kill(victim, stage.cluster, stage.node, agent),
-        wishes=wishes,
+        wishes=EVERYTHING,
     )
     for one in storming.templates():
         stage.cluster.api.create(TEMPLATES, one)
@@ -41,6 +47,18 @@ def rage(stage: Stage, storm: Storm, wishes: tuple[Wish, ...], random: Random, p
     assert not seen.overlaps, seen.overlaps
     assert seen.pods >= pods / 3, "hardly a container was seen"
     assert storming.ended["forced"] >= pods / 10, "hardly a pod was deleted by force"
+    return agent
+
+
+def assert_nothing_is_left(stage: Stage, agent: NodeAgent) -> None:
+    """No partition, no CDI file and no hold stays when all pods have ended."""
+
+    def nothing_left() -> bool:
+        parts = [each["name"] for each in agent.ask("devices")["devices"] if each["kind"] == "mig"]
+        held = [each["device"] for each in agent.ask("holds").get("devices", []) if each["holds"]]
+        return not parts and not held
+
+    wait_until("no partition and no hold is left", nothing_left)
 
 
 @pytest.fixture
@@ -48,24 +66,26 @@ def templates_gone(stage: Stage) -> Iterator[None]:
     """No template of the storm stays."""
     yield
     stage.pods.delete_all()
-    for wish in SHARES:
+    for wish in EVERYTHING:
         stage.cluster.api.delete(f"{TEMPLATES}/{wish.label}", None)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("templates_gone")
-def test_shares_of_a_gpu_through_both_doors_are_never_more_than_all_of_it(stage: Stage, storm: Storm) -> None:
-    rage(stage, storm, SHARES, Random(21), 60, "agent")
+def test_whole_gpus_shares_and_partitions_are_never_more_than_there_is(stage: Stage, storm: Storm) -> None:
+    agent = rage(stage, storm, Random(21), 60, "agent")
+    assert_nothing_is_left(stage, agent)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("templates_gone")
-def test_500_pods_with_shares_and_whole_gpus_while_every_part_is_killed(stage: Stage, storm: Storm) -> None:
+def test_500_pods_with_shares_partitions_and_whole_gpus_while_every_part_is_killed(stage: Stage, storm: Storm) -> None:
     random = Random(22)
     victims = [*VICTIMS, *VICTIMS, *VICTIMS]
     random.shuffle(victims)
-    rage(stage, storm, SHARES, random, 500, *victims)
+    agent = rage(stage, storm, random, 500, *victims)
+    assert_nothing_is_left(stage, agent)
 
 
 @pytest.mark.timeout(240)
