@@ -30,7 +30,9 @@ log = logging.getLogger("ostler.mps")
 
 SCHEMA = "mps/v1"
 RECORD = "mps.json"
-"""Name of the record in the state folder."""
+"""Name of the record of resources' daemons in the state folder."""
+CLAIMS_RECORD = "mps-claims.json"
+"""The same of the daemons of claims."""
 CRASHED = "MpsServerCrashed"
 """Reason of the event that pods have lost their MPS server."""
 FAILED = "MpsFailed"

@@ -78,6 +78,7 @@ def sharing_tools(
     sessions = nvml_sessions(sources)
     if sessions is None:
         return SharingTools(shares=shares)
+    # The name is said here as well as in node.mps.supervisor, which only claims with MPS need.
     nvidia, record = settings.nvidia, settings.state_dir / "mps-claims.json"
 
     def daemons() -> ClaimDaemons:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from node.documents import parse_json
 from node.edits.mps import SHARED_MEMORY, shm_folder
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS, mode_name
 from node.mps.daemon import PROGRAM, find_process, find_program
-from node.mps.supervisor import RECORD
+from node.mps.supervisor import CLAIMS_RECORD, RECORD
 from node.opening import read_regular
 from node.rules import Rule
 from node.sharing import SharingStrategy
@@ -70,29 +71,37 @@ def judge_folders(folders: Sequence[str], running: frozenset[str], root: Path) -
 
 
 def folders_below(root: Path) -> list[str]:
-    """Resources that have a folder of pipes below MPS's root; raises OSError."""
-    return sorted(str(pipe.parent.relative_to(root)) for pipe in root.glob("*/*/pipe"))
+    """Resources, and daemons of claims, that have a folder of pipes below MPS's root; raises OSError."""
+    return sorted(str(pipe.parent.relative_to(root)) for depth in ("*/*", "*") for pipe in root.glob(f"{depth}/pipe"))
 
 
 def read_left(state: Path, proc: Path) -> tuple[Mapping[str, int], frozenset[str]]:
-    """What the record says: compute modes before MPS by UUID, and the resources whose daemon runs.
+    """What the records say: compute modes before MPS by UUID, and the names of daemons that run.
 
     Read without the agent's reader, which sets a damaged file aside. Raises OSError and ValueError.
     """
-    try:
-        data = parse_json(read_regular(state / RECORD, _MOST))["data"]
-    except FileNotFoundError:
-        return {}, frozenset()
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{state / RECORD} is not a record of MPS") from error
-    if not isinstance(data, dict):
-        raise ValueError(f"{state / RECORD} is not a record of MPS")  # noqa: TRY004 - as above
+    modes: dict[str, int] = {}
     running = set()
-    for name, (pid, started) in data.get("daemons", {}).items():
-        process = find_process(pid, proc)
-        if process is not None and process.started == started:
-            running.add(name)
-    return data.get("modes", {}), frozenset(running)
+    for path in (state / CLAIMS_RECORD, state / RECORD):
+        data = _data_of(path)
+        modes.update(data.get("modes", {}))
+        for name, (pid, started) in data.get("daemons", {}).items():
+            process = find_process(pid, proc)
+            if process is not None and process.started == started:
+                running.add(name)
+    return modes, frozenset(running)
+
+
+def _data_of(path: Path) -> dict[str, Any]:
+    try:
+        data = parse_json(read_regular(path, _MOST))["data"]
+    except FileNotFoundError:
+        return {}
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a record of MPS") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} is not a record of MPS")  # noqa: TRY004 - as above
+    return data
 
 
 def _program(view: NodeView) -> CheckFinding:

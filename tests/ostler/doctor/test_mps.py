@@ -10,7 +10,7 @@ import pytest
 
 from node.files import JsonValue, write_record
 from node.mps.daemon import PROGRAM, find_process
-from node.mps.supervisor import RECORD, SCHEMA
+from node.mps.supervisor import CLAIMS_RECORD, RECORD, SCHEMA
 from node.values import replace
 from ostler.doctor.answers import NvmlAnswer
 from ostler.doctor.check import CheckVerdict
@@ -94,6 +94,22 @@ def test_the_record_says_what_runs(tmp_path: Path) -> None:
     write_record(tmp_path / "state" / RECORD, SCHEMA, {**data, "daemons": {NAME: [process.pid, 1]}})
     says(examined(one, "compute-mode"), WARNING, "MPS left it there", "start the agent")
     says(examined(one, "mps-folders"), WARNING, "without a daemon", "start the agent")
+
+
+def test_daemons_of_claims_are_on_a_record_of_their_own(tmp_path: Path) -> None:
+    one = node(tmp_path, modes={"GPU-0": 3})
+    (tmp_path / "mps" / "claim-4711" / "pipe").mkdir(parents=True)
+    says(examined(one, "mps-folders"), WARNING, "without a daemon: claim-4711", "start the agent")
+    one.settings = replace(one.settings, roots=replace(one.settings.roots, proc=Path("/proc")))
+    process = find_process(os.getpid(), Path("/proc"))
+    assert process is not None
+    data: dict[str, JsonValue] = {
+        "modes": {"GPU-0": 0},
+        "daemons": {"claim-4711": [process.pid, process.started]},
+    }
+    write_record(tmp_path / "state" / CLAIMS_RECORD, SCHEMA, data)
+    says(examined(one, "mps-folders"), OK, "each with its daemon")
+    says(examined(one, "compute-mode"), OK, "belong to a running daemon")
 
 
 @pytest.mark.parametrize("text", ["{", json.dumps([1]), json.dumps({"data": 1})])
