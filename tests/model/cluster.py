@@ -51,6 +51,8 @@ class Slice:
     """What the API has of our devices, in order: name and the effects of its taints."""
 
     devices: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    left: tuple[tuple[str, int], ...] = ()
+    """Percent of the compute that claims may consume, of every device that allows it."""
 
     def effects(self, device: str) -> tuple[str, ...]:
         return next((effects for name, effects in self.devices if name == device), ())
@@ -79,6 +81,8 @@ class Cluster:
         self.failures = 0
         self.numbers = 0
         self._scheduling = False
+        self.percents: dict[str, int] = {}
+        """What every share that a claim was ever given takes."""
 
     def number(self) -> int:
         self.numbers += 1
@@ -234,6 +238,11 @@ class Cluster:
                 break
             if hardware.kind_of(name) != claim.kind or name in taken or (effects and not claim.admin):
                 continue
+            left = dict(self.seen_slice.left).get(name)
+            if left is not None and not claim.admin:
+                if found_share := self._share(claim, name, left):
+                    found.append(found_share)
+                continue
             others = [
                 other
                 for other in self.claims.values()
@@ -245,6 +254,17 @@ class Cluster:
                 continue
             found.append(Allocated(name, f"share-{claim.uid}" if claim.shares else ""))
         return tuple(found) if len(found) == claim.count else None
+
+    def _share(self, claim: Claim, name: str, left: int) -> Allocated | None:
+        """A share of a device that claims consume, if the others leave enough of what the slice says."""
+        for other in self.claims.values():
+            if other is not claim and not other.admin:
+                left -= sum(each.percent or left for each in other.allocation if each.device == name)
+        if left < claim.percent:
+            return None
+        share = f"share-{claim.uid}-{len(self.percents)}"
+        self.percents[share] = claim.percent
+        return Allocated(name, share, claim.percent)
 
     def _see(self, slice_: Slice) -> None:
         self.seen_slice = slice_

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from node.inventory.model import Device, DeviceKind, Snapshot, sorted_attributes
+from node.inventory.model import Capacity, Device, DeviceKind, Snapshot, sorted_attributes
 from node.inventory.vendors import vendor_id
 from node.ledger.ledger import wholes_of
 from node.ledger.processes import Process
 from node.rules import Doors, Rule, Selector, rule_for
+from node.sharing import Sharing, replica_of
 from tests.making import offered_devices as making
 
-WHOLE_GPUS = tuple(making.gpu(number) for number in range(4))
+MEMORY = (Capacity("memory", 40 << 30),)
+WHOLE_GPUS = tuple(making.gpu(number, capacity=MEMORY) for number in range(4))
 DIVIDED = tuple(making.gpu(number, mig=True) for number in (4, 5))
 PARTS = tuple(making.mig(number, start) for number in (4, 5) for start in (0, 1))
 
@@ -45,9 +47,21 @@ NAMES = {vendor_id(device): device.name for device in DEVICES}
 _KINDS = {device.name: RULES.index(rule) for device in DEVICES if (rule := rule_for(device, RULES)) is not None}
 
 
-def rules_with(doors: tuple[Doors, ...]) -> tuple[Rule, ...]:
+SHARED = Sharing(replicas=3)
+"""How the whole GPUs are shared in worlds that share them."""
+PERCENT = 33
+"""Compute that a claim consumes of a shared GPU by default: one replica's part."""
+
+
+def rules_with(doors: tuple[Doors, ...], shared: bool = False) -> tuple[Rule, ...]:
     """The rules, each with its door."""
-    return tuple(replace(rule, door=door) for rule, door in zip(RULES, doors, strict=True))
+    rules = tuple(replace(rule, door=door) for rule, door in zip(RULES, doors, strict=True))
+    return (replace(rules[0], sharing=SHARED), *rules[1:]) if shared else rules
+
+
+def name_of(id_: str) -> str:
+    """The device that the kubelet's id means, by its own or a replica's."""
+    return NAMES[replica_of(id_)[0]]
 
 
 def overlap(one: str, other: str) -> bool:

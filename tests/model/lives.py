@@ -55,16 +55,21 @@ class StatesWatch:
 
 
 def _found(holds: Iterable[Hold]) -> set[str]:
-    found = set()
+    found: dict[str, bool] = {}
     for hold in holds:
         if hold.state is HoldState.PENDING_RELEASE:
-            found.add("pending for the plugin door" if hold.door is Door.PLUGIN else "pending")
+            word = "pending for the plugin door" if hold.door is Door.PLUGIN else "pending"
         elif hold.state is HoldState.RESERVED:
-            found.add("reserved")
+            word = "reserved"
         else:
-            found.add(f"held by {hold.door}")
-    # Another share of a device that a claim has may be reserved.
-    return found - {"reserved"} if f"held by {Door.DRA}" in found else found
+            word = f"held by {hold.door}"
+        found[word] = found.get(word, True) and bool(hold.share)
+    held = {word for word in found if word.startswith("held")}
+    # Another share of a device that somebody has may be reserved, or pending release: the state is of what is held.
+    hidden = {word for word, shares in found.items() if shares and (held or word == "reserved")} - held
+    if len(found) > 1:
+        return set(found) - hidden - ({"reserved"} if f"held by {Door.DRA}" in found else set())
+    return set(found)
 
 
 def _expected(state: LedgerState) -> tuple[set[str], ...]:

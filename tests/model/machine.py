@@ -44,6 +44,9 @@ def _fits(asks: tuple[Ask, ...]) -> bool:
 class Doorways(RuleBasedStateMachine):
     """Both doors of one node."""
 
+    shared = False
+    """Whether the whole GPUs are shared by pods and claims."""
+
     def __init__(self) -> None:
         super().__init__()
         # Records of claims are made durable, which costs nothing in memory.
@@ -52,7 +55,7 @@ class Doorways(RuleBasedStateMachine):
 
     @initialize(doors=st.just((Doors.BOTH,) * 5) | st.tuples(*[DOORS] * 5), seconds=st.sampled_from([0.0, 0.3, 20.0]))
     def begin(self, doors: tuple[Doors, ...], seconds: float) -> None:
-        self.world = World(self.root, doors)
+        self.world = World(self.root, doors, shared=self.shared)
         self.world.start_agent()
         self.world.loop.pass_time(seconds)
 
@@ -302,3 +305,22 @@ class Doorways(RuleBasedStateMachine):
             pod for pod in self.world.cluster.pods.values() if not pod.deleted and not pod.over and pod.alive >= running
         ]
         return pods[which % len(pods)] if pods else None
+
+
+class SharedDoorways(Doorways):
+    """The same node with shared GPUs, of which pods and claims have more and other shares than one each."""
+
+    shared = True
+
+    @rule(count=st.integers(1, 6), ordinary=st.booleans(), life=LIVES, then=THEN)
+    def pod_with_replicas(self, *, count: int, ordinary: bool, life: Life, then: float) -> None:
+        pod = self.world.cluster.new_pod((Ask(0, count, ordinary),), (), controlled=False)
+        self.world.live(pod, life[0], processes=life[1])
+        self.world.loop.pass_time(then)
+
+    @rule(percent=st.sampled_from([10, 33, 50, 67, 100]), count=st.integers(1, 2), life=LIVES, then=THEN)
+    def pod_with_a_share_of_a_gpu(self, *, percent: int, count: int, life: Life, then: float) -> None:
+        claim = self.world.cluster.new_claim(0, count)
+        claim.percent = percent
+        self.world.live(self.world.cluster.new_pod((), (claim,), controlled=False), life[0], processes=life[1])
+        self.world.loop.pass_time(then)

@@ -70,6 +70,8 @@ class Pod:
 class Allocated:
     device: str
     share: str = ""
+    percent: int = 0
+    """Of its compute, of a GPU that claims consume."""
 
 
 @dataclass(eq=False)
@@ -83,6 +85,8 @@ class Claim:
     admin: bool = False
     shares: bool = False
     template: bool = True
+    percent: int = hardware.PERCENT
+    """Of the compute of each shared GPU."""
     allocation: tuple[Allocated, ...] = ()
     reserved: list[str] = field(default_factory=list)
 
@@ -96,6 +100,8 @@ class Claim:
                 result["tolerations"] = [{"operator": "Exists"}]
             if each.share:
                 result["shareID"] = each.share
+            if each.percent:
+                result["consumedCapacity"] = {"compute": str(each.percent)}
             results.append(result)
         users: list[Json] = [{"resource": "pods", "name": uid, "uid": uid} for uid in self.reserved]
         allocation: JsonObject = {"allocation": {"devices": {"results": results}}} if self.allocation else {}

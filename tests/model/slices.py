@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from driver.devices.shares import consumable
 from driver.devices.view import DoorView, DraDevice, taints
 from driver.publishing.shown import ShownDevices
 from kube.bodies import text_at
@@ -66,4 +67,9 @@ def effects(each: DraDevice) -> tuple[str, ...]:
 
 
 def _slice(view: DoorView) -> Slice:
-    return Slice(tuple((each.device.name, effects(each)) for each in view.devices))
+    left = tuple(
+        (each.device.name, consumable(each.device, each.rule.sharing, each.held)["compute"].left)
+        for each in view.devices
+        if each.rule.sharing is not None
+    )
+    return Slice(tuple((each.device.name, effects(each)) for each in view.devices), left)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.model.machine import Doorways
+from tests.model.machine import Doorways, SharedDoorways
 
 EXAMPLES = int(os.environ.get("OSTLER_MODEL_EXAMPLES", "100"))
 STEPS = int(os.environ.get("OSTLER_MODEL_STEPS", "30"))
@@ -31,7 +31,8 @@ def silence() -> Iterator[None]:
 
 @pytest.mark.timeout(600 + EXAMPLES * STEPS // 20)  # Shrinking a failure takes minutes.
 @pytest.mark.usefixtures("silence")
-def test_no_device_has_two_holders_and_everything_that_is_free_is_offered() -> None:
+@pytest.mark.parametrize("machine", [Doorways, SharedDoorways])
+def test_no_device_has_two_holders_and_everything_that_is_free_is_offered(machine: type[Doorways]) -> None:
     profile = settings(
         max_examples=EXAMPLES,
         stateful_step_count=STEPS,
@@ -41,4 +42,4 @@ def test_no_device_has_two_holders_and_everything_that_is_free_is_offered() -> N
         print_blob=LONG,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(Doorways, settings=profile)
+    run_state_machine_as_test(machine, settings=profile)

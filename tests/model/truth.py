@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from node.sharing import replica_of
 from tests.model import hardware
 from tests.model.cluster import Cluster
 from tests.model.kubelet import Kubelet
@@ -18,6 +19,8 @@ class Holder:
     who: str
     claim: bool = False
     share: str = ""
+    percent: int = 100
+    """Of a share; three replicas of a third each count 33 percent, as three claims do."""
 
 
 def holders(cluster: Cluster, kubelet: Kubelet) -> Iterator[Holder]:
@@ -25,16 +28,36 @@ def holders(cluster: Cluster, kubelet: Kubelet) -> Iterator[Holder]:
     for pod in (*cluster.pods.values(), *kubelet.late.values()):
         if pod.admitted:
             for _, id_ in pod.devices:
-                yield Holder(hardware.NAMES[id_], pod.name)
+                yield _by_id(id_, pod.name)
     for lingering in kubelet.lingering.values():
         for id_ in lingering.devices:
-            yield Holder(hardware.NAMES[id_], lingering.name)
+            yield _by_id(id_, lingering.name)
+    percents = cluster.percents
     given = {name: devices for name, devices, admin in kubelet.given.values() if not admin}
     for lingering in kubelet.lingering.values():
         given |= dict(lingering.claims)
     for name, devices in given.items():
         for device, share in devices:
-            yield Holder(device, name, claim=True, share=share)
+            yield Holder(device, name, claim=True, share=share, percent=percents.get(share, 0))
+
+
+def _by_id(id_: str, who: str) -> Holder:
+    _, share = replica_of(id_)
+    return Holder(hardware.name_of(id_), who, share=share, percent=hardware.PERCENT if share else 100)
+
+
+def overfull(cluster: Cluster, kubelet: Kubelet) -> list[tuple[str, list[str]]]:
+    """Devices of which shares have more than there is, and who has those."""
+    shares: dict[str, dict[str, Holder]] = {}
+    for holder in holders(cluster, kubelet):
+        if holder.share:
+            # A share with two holders is a conflict of theirs, and counts once here.
+            shares.setdefault(holder.device, {})[holder.share] = holder
+    return [
+        (device, sorted(each.who for each in those.values()))
+        for device, those in shares.items()
+        if sum(each.percent for each in those.values()) > 100
+    ]
 
 
 def conflicts(cluster: Cluster, kubelet: Kubelet) -> list[tuple[Holder, Holder]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from node.ledger.ledger import HoldState
 from node.ledger.processes import Process
 from node.offer import Cause
-from node.rules import Door, Doors, rule_for
+from node.rules import Door, Doors, Rule, rule_for
 from tests.making.virtual_time import VirtualLoop
 from tests.model import hardware
 from tests.model.agent import Agent
@@ -16,7 +16,7 @@ from tests.model.cluster import Cluster, Lags
 from tests.model.kubelet import Kubelet
 from tests.model.objects import Pod
 from tests.model.slices import effects
-from tests.model.truth import Holder, conflicts, holders
+from tests.model.truth import Holder, conflicts, holders, overfull
 
 TOLD = 30.0
 """Seconds after which our process must not believe in a pod that has ended."""
@@ -27,8 +27,10 @@ LOOKED = 1.0
 class World:
     """``broken``: what was seen that may not be, with the time."""
 
-    def __init__(self, root: Path, doors: tuple[Doors, ...]) -> None:
+    def __init__(self, root: Path, doors: tuple[Doors, ...], *, shared: bool = False) -> None:
         self.root = root
+        self.shared = shared
+        """Whether the whole GPUs are shared."""
         (root / "state").mkdir()
         self.loop = VirtualLoop()
         self.lags = Lags()
@@ -62,6 +64,11 @@ class World:
 
     # Our process
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules as people want them."""
+        return hardware.rules_with(self.doors, self.shared)
+
     def start_agent(self) -> None:
         if self.agent is None:
             self.loop.run(self._start_agent())
@@ -74,7 +81,7 @@ class World:
             self.kubelet,
             cluster=self.cluster,
             processes=self.processes,
-            rules=hardware.rules_with(self.doors),
+            rules=self.rules,
             shown=self.shown,
         )
         self.agent.start()
@@ -95,7 +102,7 @@ class World:
 
     async def _use(self) -> None:
         if self.agent is not None:
-            self.agent.use(hardware.rules_with(self.doors))
+            self.agent.use(self.rules)
 
     def release(self, device: str) -> None:
         """A person says that the device is free, whatever runs on it."""
@@ -165,6 +172,8 @@ class World:
         for holder in holders(self.cluster, self.kubelet):
             now.setdefault(holder.device, set()).add(holder.who)
             used = holder.device in self.processes.left and holder.device not in self.released
+            # A process on a device that others use, too, cannot be told from theirs.
+            used = used and not (holder.share and self._had.get(holder.device))
             if used and holder.claim and holder.who not in self._had.get(holder.device, ()):
                 self.wrong(f"{holder.who} was given {holder.device}, on which a process is left")
         for device in self._had.keys() - now.keys():
@@ -173,18 +182,20 @@ class World:
             if self.leave_behind and device.startswith(("gpu", "mig")):
                 self.processes.left[device] = Process(4711, "python3")
         self._had = now
-        have = {hardware.NAMES[id_] for pod in self.cluster.pods.values() if pod.admitted for _, id_ in pod.devices}
+        have = {hardware.name_of(id_) for pod in self.cluster.pods.values() if pod.admitted for _, id_ in pod.devices}
         for device in self._plugin_has - have:
             self._plugin_had[device] = self.loop.time()
         self._plugin_had |= dict.fromkeys(have, math.inf)
         self._plugin_has = have
+        for device, those in overfull(self.cluster, self.kubelet):
+            self.wrong(f"{', '.join(those)} have more of {device} than there is")
         for one, other in conflicts(self.cluster, self.kubelet):
             if not self._excused(one, other):
                 self.wrong(f"{one.device} has {one.who}, {other.device} has {other.who}")
 
     def _is_at_both(self, device: str) -> bool:
         """What claims alone get is looked at at the start and after a move, and not each time that it is given back."""
-        rule = rule_for(hardware.BY_NAME[device], hardware.rules_with(self.doors))
+        rule = rule_for(hardware.BY_NAME[device], self.rules)
         return rule is not None and rule.door is Doors.BOTH
 
     def _excused(self, one: Holder, other: Holder) -> bool:
@@ -237,7 +248,7 @@ class World:
     def _has_plugin_pod(self, device: str) -> bool:
         """Or had it as lately as our process can have been told, were it only for an admission that failed."""
         lately = self.loop.time() - TOLD
-        told = {hardware.NAMES[id_]: when for id_, when in self.kubelet.told.items()}
+        told = {hardware.name_of(id_): when for id_, when in self.kubelet.told.items()}
         had = {name for times in (told, self._plugin_had) for name, when in times.items() if when >= lately}
         return any(hardware.overlap(name, device) for name in had)
 
@@ -336,7 +347,7 @@ class World:
         return frozenset(device.name for device in hardware.DEVICES if self._is_at(device.name, Door.PLUGIN))
 
     def _is_at(self, name: str, door: Door) -> bool:
-        rule = rule_for(hardware.BY_NAME[name], hardware.rules_with(self.doors))
+        rule = rule_for(hardware.BY_NAME[name], self.rules)
         return rule is not None and rule.door.has(door)
 
     def _waits(self, pod: Pod) -> str:
