@@ -259,6 +259,14 @@ class KubeletAllocations:
                     device.name, item.uid, wholes_of(device), pod=pod, share=share, amounts=amounts, whole=whole
                 )
 
+    def recorded_shares(self, device: str) -> frozenset[str] | None:
+        """The replicas of a device that pods have by the last checkpoint, gone or not; None if it was never read."""
+        if self._written_at == -math.inf:
+            return None
+        ids = {(item.resource, item.id) for item in (*self._written, *self._identified)}
+        shares = (self._share_of(id_, device) for id_ in ids if any(each.name == device for each in self._meant(id_)))
+        return frozenset(share for share in shares if share)
+
     def known(self, now: float) -> bool:
         """Whether these holds include everything that the plugin door has given out."""
         return self._good > self._barrier and now - self._good <= TRUSTED

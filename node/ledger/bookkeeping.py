@@ -194,6 +194,8 @@ class Bookkeeping:
             if asked:
                 await self._look_up(resource, asked)
             await self._attribute()
+        else:
+            self.keeper.attribute(())
         began = self._monotonic()
         try:
             await self.releases.ended(resource, devices)

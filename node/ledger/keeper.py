@@ -32,6 +32,7 @@ from node.ledger.ledger import (
     HoldsTaken,
     HoldState,
     Ledger,
+    conflict,
     pending_owner,
     plugin_owner,
     slices_of,
@@ -57,6 +58,8 @@ from node.rules import Door, Doors, Rule, rule_for
 from node.values import replace
 
 log = logging.getLogger("ostler.holds")
+_POSSIBLY = "a pod, possibly: the kubelet has not reported its allocations yet"
+"""The holder of what pods may have."""
 
 
 class HoldKeeper:
@@ -121,7 +124,7 @@ class HoldKeeper:
         self._refuse_possibly_held(resource, devices, at)
         self._refuse_pending(resource, devices, at)
         holder, door, state = f"a pod that asked for {resource}", Door.PLUGIN, HoldState.ALLOCATED
-        holds, grants = [], []
+        holds, grants, ended = [], [], set()
         for offered in devices:
             name, share, within = offered.device.name, offered.share, self._within(offered.device)
             own, ids = plugin_owner(name, share), ((resource, offered.id),)
@@ -130,7 +133,10 @@ class HoldKeeper:
                 Hold(name, door, holder, at, own, share, False, within, state, resource, False, ids, (), *sizes, slices)
             )
             grants.append(Grant(name, within, resource, offered.id, share, slices))
-        self.ledger.take_each(holds)
+            if share and _is_pending(self.ledger.of(plugin_owner(name))):
+                # The device is in use from now on, so that no check can find it free.
+                ended.add(plugin_owner(name))
+        self.ledger.take_each(holds, ended)
         self.plugin.granted(grants, self._monotonic(), at)
         self._publish(HoldsChanged())
 
@@ -160,14 +166,45 @@ class HoldKeeper:
         """
         if self.plugin.known(self._monotonic()):
             return
+        for offered in devices:
+            if offered.share:
+                self._refuse_possibly_crowded(resource, offered, {each.share for each in devices}, at)
         given = {name: within for name, within in self.wholes.items() if name in self._possibly_held}
         for offered in devices:
             name, within = offered.device.name, self._within(offered.device)
             for other, its_wholes in given.items():
                 if other in within or name in its_wholes:
-                    holder = "a pod, possibly: the kubelet has not reported its allocations yet"
                     wanted = Hold(name, Door.PLUGIN, f"a pod that asked for {resource}", at, within=within)
-                    raise HeldError(wanted, Hold(other, Door.PLUGIN, holder, at, within=its_wholes))
+                    raise HeldError(wanted, Hold(other, Door.PLUGIN, _POSSIBLY, at, within=its_wholes))
+
+    def _refuse_possibly_crowded(
+        self, resource: str, offered: OfferedDevice, asked: Collection[str], at: float
+    ) -> None:
+        """Raise HeldError for a replica that is too much beside claims' shares and what pods may have of the device.
+
+        The kubelet counts its replicas and knows nothing of claims. What pods have is in its checkpoint, which was read
+        just before; without it every replica may be a pod's.
+        """
+        name, sizes = offered.device.name, (offered.amounts, offered.whole)
+        around = [hold for hold in self.ledger.all if hold.device == name and not hold.admin]
+        if not any(hold.door is Door.DRA for hold in around):
+            return
+        shares = self.plugin.recorded_shares(name)
+        if shares is None:
+            rule = self._rules.get(name)
+            shared = rule.shared(offered.device) if rule is not None else None
+            shares = frozenset(map(str, range(shared.replicas))) if shared is not None else frozenset()
+        held = {hold.share for hold in around} | {offered.share}
+
+        def replica(share: str, holder: str) -> Hold:
+            own, state = plugin_owner(name, share), HoldState.ALLOCATED
+            return Hold(name, Door.PLUGIN, holder, at, own, share, False, (), state, resource, False, (), (), *sizes)
+
+        others = [hold for hold in around if hold.owner != plugin_owner(name, offered.share)]
+        others += [replica(share, _POSSIBLY) for share in sorted(shares.union(asked) - held)]
+        error = conflict(replica(offered.share, f"a pod that asked for {resource}"), others)
+        if error is not None:
+            raise error
 
     def _refuse_pending(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
         """Raise HeldError for a device that waits for containers of a pod; ``Releases.ended`` usually did so before."""
@@ -449,6 +486,10 @@ class HoldKeeper:
             if (error.wanted.owner, error.by.owner) not in self._told:
                 log.error("a device has two holders", extra={"device": error.wanted.device, "reason": str(error)})
         self._told |= {(error.wanted.owner, error.by.owner) for error in prepared}
+
+
+def _is_pending(holds: tuple[Hold, ...]) -> bool:
+    return bool(holds) and all(hold.state is HoldState.PENDING_RELEASE for hold in holds)
 
 
 def _is_wish(holds: tuple[Hold, ...]) -> bool:

@@ -294,16 +294,16 @@ class Ledger:
             raise refused
         self._enter(owner, wanted)
 
-    def take_each(self, holds: Iterable[Hold]) -> None:
-        """Enter holds of several owners, each in place of all that its owner has; all or none.
+    def take_each(self, holds: Iterable[Hold], ended: Collection[str] = ()) -> None:
+        """Enter holds of several owners, each in place of all that its owner has, and forget ``ended`` owners.
 
-        Raises HeldError, also where two of them exclude each other.
+        All or none: raises HeldError, also where two of them exclude each other.
         """
         holds = tuple(holds)
-        if len(holds) == 1:
+        if len(holds) == 1 and not ended:
             self.take(holds[0].owner, holds)
             return
-        wanted: dict[str, list[Hold]] = {}
+        wanted: dict[str, list[Hold]] = {owner: [] for owner in ended}
         for hold in holds:
             wanted.setdefault(hold.owner, []).append(hold)
         # What is neither a part nor a share is in nobody's way here: each device has one owner.
@@ -464,7 +464,16 @@ class Ledger:
         if holds:
             self.bus.publish(HoldsTaken(holds))
         kept = {(hold.device, hold.share) for hold in holds}
-        given_back = tuple([hold for hold in before if (hold.device, hold.share) not in kept])
+        taken = {hold.device for hold in holds}
+        given_back = tuple(
+            [
+                hold
+                for hold in before
+                # What was about to be free is not given back by being taken.
+                if (hold.device, hold.share) not in kept
+                and not (hold.state is HoldState.PENDING_RELEASE and hold.device in taken)
+            ]
+        )
         if given_back:
             self.bus.publish(HoldsReleased(given_back))
 

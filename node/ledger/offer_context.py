@@ -107,7 +107,8 @@ class OfferContext(Value):
             elif kept is not None:
                 # It counts already, and Allocate waits for the containers of the pod that had it.
                 found.append(ReplicaState(number))
-            elif room > 0:
+            elif room > 0 or not self.known:
+                # While it is not known which replicas pods have, it can be any of them; Allocate has the last word.
                 room -= 1
                 found.append(ReplicaState(number))
             else:

@@ -86,7 +86,7 @@ def _expected(state: LedgerState) -> tuple[set[str], ...]:
         LedgerState.CLAIM: ({by_claim},),
         LedgerState.BOTH: ({by_pod, by_claim},),
         LedgerState.POD_CHECK: ({waits},),
-        # It stays in the plugin door's list for some seconds.
-        LedgerState.POD_CONTAINERS: ({waits}, {pending}),
-        LedgerState.CLAIM_CONTAINERS: ({waits}, {pending}),
+        # It stays in the plugin door's list for some seconds, and each share of it for as many.
+        LedgerState.POD_CONTAINERS: ({waits}, {pending}, {waits, pending}),
+        LedgerState.CLAIM_CONTAINERS: ({waits}, {pending}, {waits, pending}),
     }.get(state, ({pending},))
