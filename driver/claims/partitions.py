@@ -72,8 +72,8 @@ class ClaimPartitions:
         self._monotonic = monotonic
         self._made: dict[str, dict[str, str]] = {}
         """By claim the UUID of each of its partitions, by device name; empty while it is being made."""
-        self._fading: dict[str, int] = {}
-        """Names of partitions that are removed, and that the inventory may still see."""
+        self._fading: dict[str, bool] = {}
+        """Names of partitions that are removed and may still be shown; whether the inventory has looked since."""
         self._locks: dict[str, asyncio.Lock] = {}
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="partitions")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -85,6 +85,11 @@ class ClaimPartitions:
     def of(self, uid: str) -> Mapping[str, str]:
         """The partitions of a claim by device name, and their UUIDs."""
         return self._made.get(uid, {})
+
+    def shown(self, existing: Collection[str]) -> None:
+        """The doors show these partitions as existing from now on, and are never again shown what was before."""
+        for name in [name for name, looked in self._fading.items() if looked and name not in existing]:
+            del self._fading[name]
 
     async def recover(self, owners: Collection[str]) -> tuple[str, ...]:
         """Know what an earlier process made, and remove what it made for others than these; what failed, in words."""
@@ -183,8 +188,7 @@ class ClaimPartitions:
         if not names:
             return
         self._bus.publish(PartitionsRemoved(frozenset(each.uuid for each in gone)))
-        for name in names:
-            self._fading[name] = self._fading.get(name, 0) + 1
+        self._fading.update(dict.fromkeys(names, False))
         task = asyncio.get_running_loop().create_task(self._faded(names))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -194,10 +198,7 @@ class ClaimPartitions:
             await self.look()
         except Unavailable as error:
             log.info("removed partitions were not looked for", extra={"reason": str(error)})
-        for name in names:
-            self._fading[name] -= 1
-            if not self._fading[name]:
-                del self._fading[name]
+        self._fading.update(dict.fromkeys(names, True))
         self._bus.publish(OfferChanged())
 
 

@@ -141,6 +141,8 @@ class ClaimService:
     def apply(self, view: DoorView) -> None:
         """Prepare from these devices from now on."""
         self._preparation.use(view)
+        parts = [each for each in view.devices if each.part is not None and each.part.made]
+        self._book.partitions.shown(frozenset(each.device.name for each in parts))
         self._viewed.set()
         for uid, record in tuple(self._book.records.items()):
             if self._collector.is_to_prepare(uid) or not record.boot:

@@ -17,6 +17,7 @@ from node.ledger.reader import Holding, Reading
 from node.rules import Door, Doors, Rule
 from node.values import replace
 from ostler.agent.both_doors import open_books
+from ostler.agent.dra_parts import NO_PARTITIONS, PartitionMaking
 from ostler.agent.dra_service import DraService
 from ostler.agent.edges import Edges
 from ostler.agent.loading import KubeletFirst
@@ -96,7 +97,15 @@ class Both:
     """Both doors of one node with ``devices``, as the agent wires them. Made on the loop that runs them."""
 
     def __init__(
-        self, folder: Path, server: ApiServer, devices: tuple[Device, ...], door: Doors, *, quiet: float = 0.05
+        self,
+        folder: Path,
+        server: ApiServer,
+        devices: tuple[Device, ...],
+        door: Doors,
+        *,
+        quiet: float = 0.05,
+        rule: Rule = Rule(RESOURCE),  # noqa: B008 - frozen
+        partitions: PartitionMaking = NO_PARTITIONS,
     ) -> None:
         (folder / "state").mkdir(exist_ok=True)
         self.server = server
@@ -113,7 +122,7 @@ class Both:
             cdi=CdiSettings((folder / "cdi",), folder / "cdi"),
             inventory=InventorySettings(recorded=folder / "node.yaml"),
             state_dir=folder / "state",
-            rules=(Rule(RESOURCE, door=door),),
+            rules=(replace(rule, door=door),),
             kubernetes=KubernetesSettings(kubeconfig=server.kubeconfig(folder / "kubeconfig"), door_by_node=True),
             dra=DraSettings(plugins_dir=folder / "k/plugins"),
         )
@@ -136,6 +145,7 @@ class Both:
             self.books,
             self.events,
             is_alive=lambda: True,
+            partitions=partitions,
         )
         self.publisher.open_dra(self.second)
         self.withdrawal: Withdrawal = self.second._parts.withdrawal
@@ -159,7 +169,8 @@ class Both:
 
     def use(self, door: Doors) -> None:
         """Another door in the only rule."""
-        self.settings = replace(self.settings, rules=(Rule(RESOURCE, door=door),))
+        (rule,) = self.settings.rules
+        self.settings = replace(self.settings, rules=(replace(rule, door=door),))
         self.publisher.use(self.settings)
         self.publisher.submit(self.snapshot)
 
