@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from node.inventory.model import Device, DeviceKind, Snapshot, SourceStatus, Version
-from node.ledger.ledger import HoldState
+from node.inventory.model import Device, DeviceKind, Snapshot, SourceStatus, Version, is_gone
+from node.ledger.ledger import HoldState, slices_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
+from node.partitions import partition_name
 from node.rules import Door, Doors, Rule
 from node.sharing import Amounts, room_for
 from node.topology.model import Cell, CellLevel, Place, Topology
@@ -28,12 +29,16 @@ def devices_message(
         generation=snapshot.generation, sources=[source_message(source) for source in snapshot.sources]
     )
     plugin, claims = _shown(offer), _shown(second)
+    # An instance that exists is offered to claims as the partition that it is, under another name.
+    parts = {item.device.uuid: (resource, item) for resource, item in claims.values() if item.device.uuid}
+    divided = {item.device.name for resource, item in claims.values() if resource.rule.partitions}
     withheld = {item.device.name: item.reason for item in offer.withheld}
     # What the other door's rule has to say is said by that door.
     apart = {item.device.name: item.reason for item in second.withheld if item.cause is not Cause.OTHER_DOOR}
     for device in snapshot.devices:
         entry = _device_message(device)
-        at_plugin, at_claims = plugin.get(device.name), claims.get(device.name)
+        at_plugin, at_claims = plugin.get(device.name), claims.get(device.name) or parts.get(device.uuid or "")
+        _divide(entry, device, snapshot, context, offered=device.name in divided)
         shown = at_claims if at_plugin is None or not at_plugin[0].rule.door.has(Door.PLUGIN) else at_plugin
         # A device on its way is still listed where its rule does not want it any more.
         shown = shown or at_plugin
@@ -52,6 +57,28 @@ def devices_message(
                 entry.claims_reason = apart.get(device.name, "") if at_claims is None else at_claims[1].reason
         message.devices.append(entry)
     return message
+
+
+def _divide(entry: agent_pb2.Device, gpu: Device, snapshot: Snapshot, context: OfferContext, *, offered: bool) -> None:
+    """Say of a GPU that is given out in parts which of them exist or are held, by the first memory slice."""
+    instances = [each for each in snapshot.devices if each.parent == gpu.name and not is_gone(each)]
+    if gpu.kind is not DeviceKind.GPU or not gpu.partitions or not (offered or instances):
+        return
+    taken: dict[tuple[int, int], agent_pb2.GpuPartition] = {}
+    for each in instances:
+        if (slices := slices_of(each)) is not None:
+            start, size = slices
+            profile = each.text("profile")
+            taken[slices] = agent_pb2.GpuPartition(start=start, size=size, profile=profile, device=each.name)
+    profiles = {partition_name(gpu.name, shape): shape.profile for shape in gpu.partitions}
+    for hold in context.holds.get(gpu.name, ()):
+        if hold.slices is not None and not hold.admin and hold.state is not HoldState.PENDING_RELEASE:
+            start, size = hold.slices
+            part = taken.setdefault(hold.slices, agent_pb2.GpuPartition(start=start, size=size))
+            part.profile = part.profile or profiles.get(hold.device, "")
+            part.device, part.holder = hold.device, hold.holder
+    entry.memory_slices = max(shape.start + shape.size for shape in gpu.partitions)
+    entry.partitions.extend(part for _, part in sorted(taken.items()))
 
 
 def shared_device(device: Device, rule: Rule, context: OfferContext) -> agent_pb2.SharedDevice | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 
 from node.rules import Door, Doors
@@ -10,6 +11,7 @@ from ostler.cli.client import TIMEOUT, NoAgent, running_agent
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.output import add_format, print_message, print_table
 from ostler.config.settings import Settings
+from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
 
 
@@ -71,9 +73,32 @@ def _print_table(answer: agent_pb2.ListDevicesResponse) -> None:
         print_table(("NAME", "WHAT IT IS", "NUMA", "HEALTH", "OFFERED AS", "WHY"), rows)
     else:
         sys.stdout.write("no devices\n")
+    for device in answer.devices:
+        if device.memory_slices:
+            _print_partitions(device)
     for source in answer.sources:
         if source.state != "ok":
             sys.stdout.write(f"{source.name}: {source.state}: {source.detail}\n")
+
+
+_FREE = "."
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def _print_partitions(gpu: agent_pb2.Device) -> None:
+    """One bar of the GPU's memory slices, and who has which of them."""
+    bar = [_FREE] * gpu.memory_slices
+    rows = []
+    for letter, part in zip(itertools.cycle(_LETTERS), gpu.partitions, strict=False):
+        bar[part.start : part.start + part.size] = letter * part.size
+        last = part.start + part.size - 1
+        place = f"slice {part.start}" if part.size == 1 else f"slices {part.start}-{last}"
+        rows.append(f"  {letter}  {part.profile or 'a partition'} at {place}: {part.holder or 'nobody has it'}")
+    free = bar.count(_FREE)
+    told = "all memory slices are free" if free == len(bar) else f"{free} of {len(bar)} memory slices are free"
+    sys.stdout.write(f"{gpu.name} [{''.join(bar)}] {told}\n")
+    for row in rows:
+        sys.stdout.write(f"{plain(row)}\n")
 
 
 def _through(device: agent_pb2.Device) -> str:
