@@ -41,7 +41,7 @@ from ostler.agent.loading import KubeletFirst, load, tidy
 from ostler.agent.quiescence import Quiescence
 from ostler.agent.sources import has_layouts, read_profiles
 from ostler.config.errors import ReloadFailed
-from ostler.config.settings import EventsChoice, LogLevel, RegistrationChoice, Settings, changes, kept
+from ostler.config.settings import EventsChoice, LogLevel, RegistrationChoice, Settings, changes, kept, rules_in_force
 from ostler.metrics.counters import AgentMetrics
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class Agent:
             raise
         wanted = replace(
             self._settings,
-            rules=new.rules,
+            rules=rules_in_force(self._settings, new),
             log=new.log,
             topology_overrides=new.topology_overrides,
             mig_config=new.mig_config,

@@ -71,8 +71,17 @@ def _check(path: Path) -> int:
     for note in loaded.notes:
         sys.stdout.write(f"  {note}\n")
     for rule in loaded.settings.rules:
-        sys.stdout.write(f"  offers {rule.resource} through {_doors(rule)}\n")
+        sys.stdout.write(f"  offers {rule.resource} through {_doors(rule)}{_shares(rule)}\n")
     return Exit.OK
+
+
+def _shares(rule: Rule) -> str:
+    if rule.partitions:
+        return ", with partitions on demand"
+    if rule.sharing is None:
+        return ""
+    varying = " or as perDevice says" if rule.sharing.own_replicas else ""
+    return f", {rule.sharing.replicas} shares of each device{varying} ({rule.sharing.strategy})"
 
 
 def _doors(rule: Rule) -> str:

@@ -18,7 +18,7 @@ from node.ledger.processes import DAEMONS
 from node.partitions import MigLayout
 from node.rules import Doors, Rule
 from node.topology.model import PlaceOverride
-from node.values import Value, value
+from node.values import Value, replace, value
 
 INSTANCE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 """What an instance may be called: a DNS label, which is at the same time a safe name of a file."""
@@ -241,6 +241,17 @@ def changes(old: Settings, new: Settings) -> tuple[str, ...]:
     if new.mig_layouts != old.mig_layouts:
         found.append(f"nvidia.migConfig: {len(new.mig_layouts)} layouts, in force")
     return (*found, *(f"{name}: needs a restart, the old value stays in force" for name in kept(old, new)))
+
+
+def rules_in_force(old: Settings, new: Settings) -> tuple[Rule, ...]:
+    """The new rules beside old settings that stay in force: containers look for MPS where its daemons run."""
+    root = old.nvidia.mps_root
+    return tuple(
+        rule
+        if rule.edits.mps is None or rule.edits.mps[0] == root
+        else replace(rule, edits=replace(rule.edits, mps=(root, rule.edits.mps[1])))
+        for rule in new.rules
+    )
 
 
 def kept(old: Settings, new: Settings) -> tuple[str, ...]:

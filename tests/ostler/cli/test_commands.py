@@ -105,6 +105,23 @@ def test_a_device_of_both_doors_says_how_each_offers_it(tmp_path: Path, capsys: 
     assert "offers nvidia.com/gpu through both doors (envvar; claims by CDI)" in capsys.readouterr().out
 
 
+def test_a_check_says_how_a_resource_is_shared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gpus = {"vendor": "nvidia", "kind": "gpu"}
+    own = [{"device": 0, "replicas": 2}]
+    rules = [
+        {"name": "a.b/one", "devices": {**gpus, "name": "gpu-0*"}, "sharing": {"strategy": "mps", "replicas": 4}},
+        {"name": "a.b/two", "devices": {**gpus, "uuid": "GPU-1*"}, "sharing": {"replicas": 8, "perDevice": own}},
+        {"name": "a.b/three", "devices": gpus, "door": "dra", "partitions": "onDemand"},
+    ]
+    written = tmp_path / "ostler.yaml"
+    written.write_text(yaml.safe_dump({"apiVersion": "ostler.dev/v1alpha1", "kind": "Config", "resources": rules}))
+    assert main(["config", "check", str(written)]) == 0
+    out = capsys.readouterr().out
+    assert "offers a.b/one through the plugin door (envvar), 4 shares of each device (mps)\n" in out
+    assert "offers a.b/two through the plugin door (envvar), 8 shares of each device or as perDevice says" in out
+    assert "offers a.b/three through the dra door (CDI), with partitions on demand\n" in out
+
+
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_devices_are_data_for_programs(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--scan", "-o", form, "--recorded", RECORDED]) == 0

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from node.edits.options import EditOptions
 from node.rules import Doors, Rule, Selector
-from ostler.config.settings import HoldsSettings, KubernetesSettings, Settings, changes, kept
+from ostler.config.settings import (
+    HoldsSettings,
+    KubernetesSettings,
+    NvidiaSettings,
+    Settings,
+    changes,
+    kept,
+    rules_in_force,
+)
 
 GPU, NIC = "nvidia.com/gpu", "example.com/nic"
 
@@ -35,3 +44,12 @@ def test_a_resource_that_comes_or_goes_changes_no_door() -> None:
 def test_what_is_asked_of_the_node_and_of_processes_needs_a_restart() -> None:
     new = Settings(kubernetes=KubernetesSettings(kubeconfig=Path("/a"), door_by_node=True), holds=HoldsSettings(("a",)))
     assert kept(Settings(), new) == ("kubernetes", "holds")
+
+
+def test_containers_look_for_mps_where_its_daemons_run_until_a_restart() -> None:
+    def shared(root: str) -> Settings:
+        rules = (Rule(GPU, edits=EditOptions(mps=(root, GPU))), Rule(NIC))
+        return Settings(rules=rules, nvidia=NvidiaSettings(mps_root=root))
+
+    assert rules_in_force(shared("/old"), shared("/new")) == shared("/old").rules
+    assert kept(shared("/old"), shared("/new")) == ("nvidia",)

@@ -1,0 +1,66 @@
+"""Whatever an agent leaves that is killed while it starts or stops a daemon, the next one undoes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from node.mps.daemon import find_daemons
+from node.mps.supervisor import MpsHolders
+from tests.making.mps import MpsStandIn
+from tests.node.mps.killed import NAME, RESOURCE, supervisor
+
+MOST = 40
+"""More steps than there are."""
+
+
+def run(folder: Path, number: int) -> int:
+    command = [sys.executable, "-m", "tests.node.mps.killed", str(folder), str(number)]
+    return subprocess.run(command, check=False, timeout=120).returncode
+
+
+async def recovered(folder: Path, driver: MpsStandIn) -> None:
+    """The next agent, which nobody asks for a share."""
+    made = supervisor(folder, driver.home)
+    made.use((RESOURCE,))
+    made.hold(MpsHolders({}, known=True))
+    running = asyncio.create_task(made.run())
+    try:
+        async with asyncio.timeout(60):
+            while not is_clean(folder, driver):
+                await asyncio.sleep(0.02)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def is_clean(folder: Path, driver: MpsStandIn) -> bool:
+    return (
+        set(json.loads((folder / "modes.json").read_text()).values()) == {0}
+        and not (folder / "mps.json").exists()
+        and not (driver.home.root / NAME).exists()
+        and not find_daemons(driver.home)
+    )
+
+
+@pytest.mark.timeout(600)
+async def test_a_kill_at_any_step_leaves_nothing_for_ever(tmp_path: Path) -> None:
+    killed = 0
+    for number in range(1, MOST):
+        folder = tmp_path / str(number)
+        driver = MpsStandIn(folder)
+        (folder / "modes.json").write_text(json.dumps({"GPU-0": 0, "GPU-1": 0}))
+        code = await asyncio.to_thread(run, folder, number)
+        if code == 0:
+            assert is_clean(folder, driver)
+            break
+        assert code == -signal.SIGKILL
+        killed += 1
+        await recovered(folder, driver)
+    assert killed >= 15
