@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 FILE = "claim-sharing.json"
 SCHEMA = "claim-sharing/v1"
+CLAIMS_RECORD = "mps-claims.json"
+"""What the supervisor of the claims' daemons has on record."""
 _PREFIX = "claim-"
 _STOP = 25.0
 """Seconds for a daemon to stop, which is killed before; the kubelet gives a call 45."""
@@ -89,8 +91,6 @@ class SharingTools(Value):
     slicer: TimeSlicer | None = None
     daemons: Callable[[], ClaimDaemons] | None = None
     shares: ShareDaemons | None = None
-    has_left: Callable[[], bool] = lambda: False
-    """Whether an earlier process left daemons; may read the disk."""
 
 
 _NO_DRIVER = "this node has no driver of NVIDIA that could do it (a recorded node has none)"
@@ -101,6 +101,7 @@ class ClaimSharing:
 
     def __init__(self, tools: SharingTools, folder: Path, boot: str) -> None:
         self._tools = tools
+        self._folder = folder
         self._path = folder / FILE
         self._boot = boot
         self._done: dict[str, tuple[str, SharingWork]] = {}
@@ -127,9 +128,15 @@ class ClaimSharing:
             self._done = await asyncio.to_thread(self._read)
         except FileError as error:
             problems.append(f"the time slices of released claims may stay as they are: {error}")
-        if any(work.daemon for _, work in self._done.values()) or await asyncio.to_thread(self._tools.has_left):
+        is_needed = any(work.daemon for _, work in self._done.values()) or await asyncio.to_thread(self._has_left)
+        left = self.leftovers(owners)
+        for uid in left:
+            # Daemons that are not served are ended by the supervisor when it begins.
+            name, work = self._done[uid]
+            self._done[uid] = name, replace(work, daemon=None)
+        if is_needed:
             self._serve()
-        for uid in self.leftovers(owners):
+        for uid in left:
             problems += await self.remove(ClaimReference("", "", uid))
         return tuple(problems)
 
@@ -163,7 +170,7 @@ class ClaimSharing:
     async def remove(self, claim: ClaimReference) -> tuple[str, ...]:
         """Undo what was done for the claim alone; what stays for now, in words."""
         uid, own = claim.uid, self.of(claim.uid)
-        if not own:
+        if uid not in self._done:
             return ()
         if own.daemon is not None:
             name = self._done[uid][0]
@@ -270,10 +277,15 @@ class ClaimSharing:
             except (FileError, OSError) as error:
                 raise Unavailable(f"{error}; check the state folder and its disk") from error
 
+    def _has_left(self) -> bool:
+        """Whether an earlier process may have left daemons of claims."""
+        return (self._folder / CLAIMS_RECORD).exists()
+
     def _write(self, done: Mapping[str, tuple[str, SharingWork]]) -> None:
         if not done:
             self._path.unlink(missing_ok=True)
             return
+        self._folder.mkdir(parents=True, exist_ok=True)
         claims: JsonObject = {uid: _entry_json(name, work) for uid, (name, work) in done.items()}
         write_record(self._path, SCHEMA, {"boot": self._boot, "claims": claims})
 

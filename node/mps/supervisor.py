@@ -31,8 +31,6 @@ log = logging.getLogger("ostler.mps")
 SCHEMA = "mps/v1"
 RECORD = "mps.json"
 """Name of the record of resources' daemons in the state folder."""
-CLAIMS_RECORD = "mps-claims.json"
-"""The same of the daemons of claims."""
 CRASHED = "MpsServerCrashed"
 """Reason of the event that pods have lost their MPS server."""
 FAILED = "MpsFailed"
@@ -149,6 +147,7 @@ class MpsSupervisor:
         self._on_changed = on_changed
         self._pace = pace or MpsPace()
         self._owns = owns
+        self._has_begun = asyncio.Event()
         self._has_ended = False
         self._services: dict[str, _Service] = {}
         self._holders = MpsHolders()
@@ -226,7 +225,11 @@ class MpsSupervisor:
                 await service.ready.wait()
 
     async def stopped(self, name: str) -> None:
-        """Return when no daemon of the resource runs any more, which nobody may use or have a share of."""
+        """Return when no daemon of the resource runs any more, which nobody may use or have a share of.
+
+        Before ``run`` has taken up what an earlier agent left, that is waited for.
+        """
+        await self._has_begun.wait()
         service = self._services.get(name)
         if service is not None and service.task is not None:
             await asyncio.wait({service.task})
@@ -238,6 +241,7 @@ class MpsSupervisor:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
+                self._has_begun.set()
                 for service in self._services.values():
                     self._begin(service)
                 await asyncio.Event().wait()

@@ -17,7 +17,7 @@ from driver.claims.claim_status import ClaimStatusWriter
 from driver.claims.interfaces import ClaimObserver, ClaimOptions
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.service import ClaimService
-from driver.claims.sharing import ClaimDaemons, ClaimSharing, ShareDaemons, SharingTools, is_of_claim
+from driver.claims.sharing import CLAIMS_RECORD, ClaimDaemons, ClaimSharing, ShareDaemons, SharingTools, is_of_claim
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
 from driver.node_watch.following import NodeCheck
@@ -78,8 +78,7 @@ def sharing_tools(
     sessions = nvml_sessions(sources)
     if sessions is None:
         return SharingTools(shares=shares)
-    # The name is said here as well as in node.mps.supervisor, which only claims with MPS need.
-    nvidia, record = settings.nvidia, settings.state_dir / "mps-claims.json"
+    nvidia = settings.nvidia
 
     def daemons() -> ClaimDaemons:
         from node.inventory.nvidia.compute_modes import NvmlComputeModes  # Only claims with MPS need them.
@@ -89,7 +88,7 @@ def sharing_tools(
         return MpsSupervisor(
             MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, proc=settings.roots.proc),
             NvmlComputeModes(sessions),
-            MpsRecord(record),
+            MpsRecord(settings.state_dir / CLAIMS_RECORD),
             clocks=edges,
             events=events,
             on_changed=lambda: None,
@@ -97,7 +96,7 @@ def sharing_tools(
             owns=is_of_claim,
         )
 
-    return SharingTools(TimeSlicer(nvidia.driver_root_mount), daemons, shares, record.exists)
+    return SharingTools(TimeSlicer(nvidia.driver_root_mount), daemons, shares)
 
 
 class DraParts:

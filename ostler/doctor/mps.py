@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from driver.claims.sharing import CLAIMS_RECORD
 from node.documents import parse_json
 from node.edits.mps import SHARED_MEMORY, shm_folder
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS, mode_name
 from node.mps.daemon import PROGRAM, find_process, find_program
-from node.mps.supervisor import CLAIMS_RECORD, RECORD
+from node.mps.supervisor import RECORD
 from node.opening import read_regular
 from node.rules import Rule
 from node.sharing import SharingStrategy

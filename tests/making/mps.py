@@ -1,4 +1,4 @@
-"""A stand-in for ``nvidia-cuda-mps-control`` that runs as a real process, and GPUs' compute modes in memory.
+"""Stand-ins for ``nvidia-cuda-mps-control`` and ``nvidia-smi`` that run as real processes, and GPUs' compute modes.
 
 The stand-in keeps to what NVIDIA documents: ``-f`` serves in the foreground on the pipe folder's ``control``, and
 without arguments the program sends its standard input there. Three commands are for tests alone: ``client`` starts a
@@ -83,7 +83,7 @@ class MpsStandIn:
 
     def __init__(self, folder: Path) -> None:
         self.binaries = folder / "driver" / "usr" / "bin"
-        self.binaries.mkdir(parents=True)
+        self.binaries.mkdir(parents=True, exist_ok=True)
         program = self.binaries / PROGRAM
         program.write_text(_SCRIPT.replace("{python}", sys.executable))
         program.chmod(0o755)
@@ -102,6 +102,47 @@ class MpsStandIn:
         """What the daemon of the resource was told, in order; empty once it is stopped."""
         log = self.home.root / resource / "log" / "control.log"
         return log.read_text().splitlines() if log.exists() else []
+
+
+_SMI = """#!{python} -SE
+import json, os, sys, time
+here = os.path.dirname(os.path.abspath(__file__))
+if os.path.exists(os.path.join(here, "hang")):
+    time.sleep(600)
+command, _, uuid, option, length = sys.argv[1:]
+assert (command, option) == ("compute-policy", "--set-timeslice"), sys.argv
+if os.path.exists(os.path.join(here, "refuse")):
+    print("Failed to set timeslice policy for GPU: Not Supported")
+    sys.exit(3)
+path = os.path.join(here, "timeslice-" + uuid)
+with open(path, "w") as policy:
+    policy.write(length)
+"""
+
+
+class SmiStandIn:
+    """``nvidia-smi`` below a driver root, as a real process that keeps the time slices of GPUs in files beside it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._folder = root / "usr" / "bin"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.program = self._folder / "nvidia-smi"
+        self.program.write_text(_SMI.replace("{python}", sys.executable))
+        self.program.chmod(0o755)
+
+    def misbehave(self, how: str, *, now: bool = True) -> None:
+        """Have it misbehave from now on, or behave again: ``refuse``, ``hang``."""
+        if now:
+            (self._folder / how).touch()
+        else:
+            (self._folder / how).unlink()
+
+    @property
+    def slices(self) -> dict[str, int]:
+        """Time slices that are not the default, by UUID."""
+        found = {path.name.partition("-")[2]: int(path.read_text()) for path in self._folder.glob("timeslice-*")}
+        return {uuid: length for uuid, length in found.items() if length}
 
 
 class GpuModes:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from driver.claims.sharing import CLAIMS_RECORD
 from node.files import JsonValue, write_record
 from node.mps.daemon import PROGRAM, find_process
-from node.mps.supervisor import CLAIMS_RECORD, RECORD, SCHEMA
+from node.mps.supervisor import RECORD, SCHEMA
 from node.values import replace
 from ostler.doctor.answers import NvmlAnswer
 from ostler.doctor.check import CheckVerdict

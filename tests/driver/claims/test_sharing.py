@@ -1,0 +1,570 @@
+"""Claims whose containers share their GPUs: what is done to the GPUs is undone, whatever happens in between.
+
+The programs of the driver are stand-ins that run as real processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.claims.interfaces import ClaimStep
+from driver.claims.model import ClaimError, SharingNotDone
+from driver.claims.service import ClaimService
+from driver.claims.sharing import CLAIMS_RECORD, ClaimDaemons, ClaimSharing, SharingTools, daemon_name, is_of_claim
+from driver.names import Peer
+from driver.parameters.errors import ParameterError
+from kube.bodies import JsonObject
+from node.clocks import SYSTEM
+from node.edits.options import EditOptions
+from node.inventory.model import Attribute, Capacity, Version
+from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
+from node.inventory.nvidia.time_slices import TimeSlice, TimeSliceError, TimeSlicer
+from node.mps.daemon import MpsError, find_daemons
+from node.mps.supervisor import MpsPace, MpsRecord, MpsSupervisor
+from node.rules import Doors, Rule
+from node.sharing import Sharing, SharingStrategy
+from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, Node, claim, offered, opaque, reference, result
+from tests.making.devices import gpu, mig
+from tests.making.mps import GpuModes, MpsStandIn, SmiStandIn
+
+GIB = 2**30
+NVIDIA: JsonObject = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+OURS: JsonObject = {"apiVersion": "ostler.dev/v1alpha1", "kind": "GpuConfig"}
+LONG: JsonObject = {**NVIDIA, "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
+LIMITED: JsonObject = {
+    **NVIDIA,
+    "sharing": {
+        "strategy": "MPS",
+        "mpsConfig": {
+            "defaultActiveThreadPercentage": 40,
+            "defaultPinnedDeviceMemoryLimit": "10Gi",
+            "defaultPerDevicePinnedMemoryLimit": {"GPU-1": "4Gi"},
+            "multiUser": True,
+        },
+    },
+}
+EXIT = 77
+NAME = daemon_name("uid-1")
+
+
+class Sharer:
+    """A node with the driver's programs, and one process after the other on it that prepares claims."""
+
+    def __init__(self, root: Path) -> None:
+        self.node = Node(root)
+        self.node.with_options(peers=(Peer.NVIDIA,), mps_root=str(root / "mps"))
+        self.driver = MpsStandIn(root)
+        self.smi = SmiStandIn(root / "driver")
+        self.modes = GpuModes("GPU-0", "GPU-1", "GPU-2", "GPU-3")
+        self.tools = SharingTools(TimeSlicer(root / "driver", 1.0), self._daemons, self)
+        self.sharing: ClaimSharing
+        self.asked: list[str] = []
+        self.fault = ""
+
+    def _daemons(self) -> ClaimDaemons:
+        return MpsSupervisor(
+            self.driver.home,
+            self.modes,
+            MpsRecord(self.node.root / "state" / CLAIMS_RECORD),
+            clocks=SYSTEM,
+            events=self.node.events,
+            on_changed=lambda: None,
+            pace=MpsPace(look=0.1, linger=0.0, first_pause=0.05, longest_pause=0.2),
+            owns=is_of_claim,
+        )
+
+    async def shares_ready(self, resource: str) -> None:
+        self.asked.append(resource)
+        if self.fault:
+            raise MpsError(self.fault)
+
+    @asynccontextmanager
+    async def process(self, **more: Any) -> AsyncIterator[ClaimService]:
+        """A process that prepares claims until the context ends, which it does not survive."""
+        self.sharing = ClaimSharing(self.tools, self.node.root / "state", self.node.boot)
+        service = await self.node.started(sharing=self.sharing, **more)
+        running = asyncio.create_task(self.sharing.run())
+        try:
+            yield service
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    def put(self, number: int, *devices: str, parameters: JsonObject = LONG, **fields: Any) -> None:
+        driver = str(Peer.NVIDIA) if "nvidia" in str(parameters["apiVersion"]) else "ostler.dev"
+        results = (result(device, **fields) for device in devices)
+        self.node.reader.put(claim(number, *results, config=(opaque(parameters, driver=driver),)))
+
+    @property
+    def pids(self) -> set[int]:
+        """Of the daemons that run."""
+        return {process.pid for _, process in find_daemons(self.driver.home)}
+
+    def check_clean(self) -> None:
+        """Nothing is left of any claim."""
+        assert self.smi.slices == {}
+        assert self.pids == set()
+        assert set(self.modes.modes.values()) == {DEFAULT}
+        assert [path.name for path in self.driver.home.root.glob("claim-*")] == []
+        left = [*(self.node.root / "state").rglob("*.json"), *(self.node.root / "cdi").glob("*")]
+        assert left == []
+
+
+@pytest.fixture
+def sharer(tmp_path: Path) -> Iterator[Sharer]:
+    made = Sharer(tmp_path / "node")
+    yield made
+    for pid in made.pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_time_slice_is_set_for_as_long_as_the_claim_has_its_gpus(sharer: Sharer) -> None:
+    sharer.put(1, GPU0, GPU1)
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        assert sharer.smi.slices == {"GPU-0": 3, "GPU-1": 3}
+        assert len(await service.prepare(reference())) == 2
+        await service.unprepare(reference())
+        sharer.check_clean()
+
+
+@pytest.mark.parametrize("parameters", [NVIDIA, {**OURS, "sharing": {"strategy": "timeSlicing"}}])
+async def test_the_default_needs_no_program(sharer: Sharer, parameters: JsonObject) -> None:
+    sharer.smi.program.unlink()
+    sharer.put(1, GPU0, parameters=parameters)
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        await service.unprepare(reference())
+
+
+async def test_a_claim_gets_an_mps_daemon_of_its_own_with_its_limits(sharer: Sharer) -> None:
+    sharer.put(1, GPU0, GPU1, parameters=LIMITED)
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        log = sharer.driver.log(NAME)
+        assert {
+            "devices GPU-0,GPU-1",
+            "arguments -f -multiuser-server",
+            "set_default_device_pinned_mem_limit GPU-0 10240M",
+            "set_default_device_pinned_mem_limit GPU-1 4096M",
+            "set_default_active_thread_percentage 40",
+        } <= set(log)
+        assert [mode for mode in sharer.modes.modes.values() if mode == EXCLUSIVE_PROCESS] == [EXCLUSIVE_PROCESS] * 2
+        text = json.dumps(sharer.node.spec(1))
+        assert f"CUDA_MPS_PIPE_DIRECTORY=/mps/{NAME}/pipe" in text
+        assert str(sharer.driver.home.root / NAME / "pipe") in text
+        await service.unprepare(reference())
+        sharer.check_clean()
+
+
+async def test_our_own_words_mean_the_same(sharer: Sharer) -> None:
+    own: JsonObject = {"strategy": "mps", "threadPercentage": 40, "memoryLimit": "10Gi", "memoryLimits": {"1": "4Gi"}}
+    sharer.put(1, GPU0, GPU1, parameters={**OURS, "sharing": {**own, "multiUser": True}})
+    sharer.put(2, GPU0, GPU1, parameters=LIMITED)
+    logs = []
+    async with sharer.process() as service:
+        for number in (1, 2):
+            await service.prepare(reference(number))
+            log = sharer.driver.log(daemon_name(f"uid-{number}"))
+            logs.append([line for line in log if line.startswith(("set", "devices", "arguments"))])
+            await service.unprepare(reference(number))
+    assert logs[0] == logs[1]
+    assert len(logs[0]) == 5
+
+
+async def test_a_mig_device_has_its_daemon_and_keeps_its_mode(sharer: Sharer) -> None:
+    sharer.node.devices = (offered(mig(0)),)
+    parameters: JsonObject = {**NVIDIA, "kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}
+    sharer.put(1, mig(0).name, parameters=parameters)
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        assert "devices MIG-0" in sharer.driver.log(NAME)
+        assert set(sharer.modes.modes.values()) == {DEFAULT}
+        await service.unprepare(reference())
+        sharer.check_clean()
+
+
+async def test_two_claims_at_once_have_a_daemon_each(sharer: Sharer) -> None:
+    sharer.put(1, GPU0, parameters=LIMITED)
+    sharer.put(2, GPU1, parameters={**NVIDIA, "sharing": {"strategy": "MPS"}})
+    # The limit by UUID names a GPU that the first claim does not have.
+    async with sharer.process() as service:
+        with pytest.raises(ParameterError, match=r'"GPU-1": the claim has no such device; write the UUID'):
+            await service.prepare(reference(1))
+        sharer.put(1, GPU0, parameters={**NVIDIA, "sharing": {"strategy": "MPS"}})
+        await asyncio.gather(*(service.prepare(reference(number)) for number in (1, 2)))
+        assert len(sharer.pids) == 2
+        await service.unprepare(reference(1))
+        assert len(sharer.pids) == 1
+        assert sharer.modes.modes["GPU-1"] == EXCLUSIVE_PROCESS
+        await service.unprepare(reference(2))
+        sharer.check_clean()
+
+
+async def test_a_daemon_runs_on_when_the_agent_is_replaced_and_ends_with_its_claim(sharer: Sharer) -> None:
+    sharer.put(1, GPU0, parameters={**NVIDIA, "sharing": {"strategy": "MPS"}})
+    async with sharer.process() as service:
+        answer = await service.prepare(reference())
+        pids = sharer.pids
+    assert sharer.pids == pids
+    async with sharer.process() as service:
+        assert await service.prepare(reference()) == answer
+        assert sharer.pids == pids
+        await service.unprepare(reference())
+        sharer.check_clean()
+
+
+async def test_a_daemon_that_crashes_is_started_again_and_told(sharer: Sharer) -> None:
+    sharer.put(1, GPU0, parameters={**NVIDIA, "sharing": {"strategy": "MPS"}})
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        (pid,) = sharer.pids
+        os.kill(pid, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while sharer.pids <= {pid}:
+                await asyncio.sleep(0.05)
+        assert sharer.node.events.reasons[0] == "MpsServerCrashed"
+        assert "default/claim-1 lost their GPU contexts" in sharer.node.events.events[0][2]
+        await service.unprepare(reference())
+        sharer.check_clean()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "text"),
+    [
+        (lambda each: each.smi.program.unlink(), "has no nvidia-smi, which alone can set it; install the driver's"),
+        (lambda each: each.smi.misbehave("refuse"), "exit code 3: Failed to set timeslice policy for GPU: Not Sup"),
+        (lambda each: each.smi.misbehave("hang"), "did not end within 1 s; check whether the driver answers"),
+        (lambda each: each.smi.program.write_bytes(b"\x7fELF"), "cannot be run: Exec format error"),
+    ],
+)
+async def test_a_time_slice_that_cannot_be_set_fails_the_claim_and_leaves_nothing(
+    sharer: Sharer, break_it: Any, text: str
+) -> None:
+    break_it(sharer)
+    sharer.put(1, GPU0)
+    async with sharer.process() as service:
+        with pytest.raises(SharingNotDone, match="the time slice of GPU-0 cannot be set to Long") as refused:
+            await service.prepare(reference())
+        assert text in str(refused.value)
+        assert refused.value.condition == "SharingNotDone"
+        assert service.ledger.all == ()
+        assert sharer.node.spec(1) is None
+        [status] = service.statuses()
+        assert text in status.problem
+
+
+@pytest.mark.parametrize(
+    ("break_it", "text"),
+    [
+        (lambda each: (each.driver.binaries / "nvidia-cuda-mps-control").unlink(), "has no nvidia-cuda-mps-control"),
+        (lambda each: each.driver.misbehave("refuse-start"), "nvidia-cuda-mps-control ended with exit code 3"),
+        (lambda each: setattr(each.modes, "fault", "the agent lacks the right"), "the agent lacks the right"),
+    ],
+)
+async def test_mps_that_does_not_work_fails_the_claim_and_leaves_nothing(
+    sharer: Sharer, break_it: Any, text: str
+) -> None:
+    break_it(sharer)
+    sharer.put(1, GPU0, parameters={**NVIDIA, "sharing": {"strategy": "MPS"}})
+    async with sharer.process() as service:
+        with pytest.raises(SharingNotDone, match=f"claim default/claim-1: MPS does not work: .*{text}"):
+            await service.prepare(reference())
+        assert service.ledger.all == ()
+        assert sharer.pids == set()
+        assert [path.name for path in sharer.driver.home.root.glob("claim-*")] == []
+
+
+async def test_a_daemon_that_hangs_is_ended_in_bounded_time(sharer: Sharer) -> None:
+    sharer.put(1, GPU0, parameters={**NVIDIA, "sharing": {"strategy": "MPS"}})
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        sharer.driver.misbehave("deaf")
+        began = time.monotonic()
+        await service.unprepare(reference())
+        assert time.monotonic() - began < 20
+        sharer.check_clean()
+
+
+async def test_a_time_slice_that_cannot_be_set_back_keeps_nobody_waiting_and_is_tried_again(sharer: Sharer) -> None:
+    sharer.put(1, GPU0, GPU1)
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        sharer.smi.misbehave("refuse")
+        await service.unprepare(reference())
+        assert service.ledger.all == ()
+        assert sharer.node.events.reasons[-1] == "ClaimReleaseIncomplete"
+        sharer.smi.misbehave("refuse", now=False)
+        sharer.put(2, GPU1)
+        await service.prepare(reference(2))
+        await service.collect()
+        assert sharer.smi.slices == {"GPU-1": 3}, "it is the second claim's now"
+        await service.unprepare(reference(2))
+        sharer.check_clean()
+
+
+async def _prepared_and_released(service: ClaimService) -> None:
+    await service.prepare(reference())
+    await service.unprepare(reference())
+
+
+@pytest.mark.parametrize("parameters", [LONG, {**NVIDIA, "sharing": {"strategy": "MPS"}}])
+@pytest.mark.parametrize("after", ["prepared", "released", "forgotten"])
+@pytest.mark.parametrize("step", [ClaimStep.SHARED, ClaimStep.STARTED, ClaimStep.COMPLETED, ClaimStep.UNSHARED])
+async def test_killed_between_any_two_steps_nothing_is_left(
+    sharer: Sharer, step: ClaimStep, after: str, parameters: JsonObject
+) -> None:
+    sharer.put(1, GPU0, parameters=parameters)
+    async with sharer.process(steps=DieAt(step)) as service:
+        with pytest.raises(Killed):
+            await _prepared_and_released(service)
+    async with sharer.process() as service:
+        if after == "prepared":
+            await service.prepare(reference())
+            assert bool(sharer.smi.slices) is not bool(sharer.pids)
+        if after == "forgotten":
+            sharer.node.reader.drop(1)
+            sharer.node.kubelet_knows()
+            await service.collect()
+        else:
+            await service.unprepare(reference())
+        async with asyncio.timeout(20):
+            while sharer.pids or set(sharer.modes.modes.values()) != {DEFAULT}:
+                await asyncio.sleep(0.05)
+        sharer.put(2, GPU0)
+        await service.prepare(reference(2))
+        assert sharer.smi.slices == {"GPU-0": 3}
+        await service.unprepare(reference(2))
+        sharer.check_clean()
+
+
+@pytest.mark.parametrize("where", ["set", "started", "shared", "completed", "unshared"])
+def test_an_agent_that_is_really_killed_leaves_nothing_for_ever(tmp_path: Path, where: str) -> None:
+    root = tmp_path / "node"
+    code = f"from tests.driver.claims.test_sharing import die; die({str(root)!r}, {where!r})"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[3],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode in (EXIT, -signal.SIGKILL), ended.stderr
+    (root / "kubelet").rmdir()
+    asyncio.run(_next(root))
+
+
+def die(root: str, where: str) -> None:
+    """What the killed process does: prepare and release, with a time slice and a daemon."""
+
+    class Steps:
+        def reached(self, reached: ClaimStep, uid: str) -> None:
+            if reached.name.lower() == where:
+                os._exit(EXIT)
+
+    class Dying(TimeSlicer):
+        def set(self, uuid: str, length: TimeSlice) -> None:
+            super().set(uuid, length)
+            if where == "set":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    async def main() -> None:
+        sharer = Sharer(Path(root))
+        sharer.tools = SharingTools(Dying(Path(root) / "driver"), sharer.tools.daemons, sharer)
+        _put_both(sharer)
+        async with sharer.process(steps=Steps()) as service:
+            await service.prepare(reference())
+            await service.unprepare(reference())
+
+    asyncio.run(main())
+
+
+def _put_both(sharer: Sharer) -> None:
+    """A claim with a time slice on one GPU and a daemon on the other."""
+    by_mps: JsonObject = {**NVIDIA, "sharing": {"strategy": "MPS"}}
+    configs = (opaque(LONG, "slow", driver=str(Peer.NVIDIA)), opaque(by_mps, "gpu", driver=str(Peer.NVIDIA)))
+    sharer.node.reader.put(claim(1, result(GPU0, "slow"), result(GPU1), config=configs))
+
+
+async def _next(root: Path) -> None:
+    sharer = Sharer(root)
+    _put_both(sharer)
+    async with sharer.process() as service:
+        await service.unprepare(reference())
+        async with asyncio.timeout(20):
+            while sharer.pids:
+                await asyncio.sleep(0.05)
+        await service.prepare(reference())
+        assert sharer.smi.slices == {"GPU-0": 3}
+        assert len(sharer.pids) == 1
+        await service.unprepare(reference())
+        sharer.check_clean()
+
+
+async def test_a_reboot_undoes_it(sharer: Sharer) -> None:
+    sharer.put(1, GPU0)
+    async with sharer.process() as service:
+        await service.prepare(reference())
+    sharer.node.boot = "boot-2"
+    sharer.smi.program.unlink()
+    async with sharer.process() as service:
+        with pytest.raises(SharingNotDone):
+            await service.prepare(reference())
+        await service.unprepare(reference())
+
+
+RULE = Rule(
+    "nvidia.com/gpu.shared",
+    sharing=Sharing(SharingStrategy.MPS, 4),
+    door=Doors.DRA,
+    edits=EditOptions(mps=("/run/nvidia/mps", "nvidia.com/gpu.shared")),
+)
+SHARED = tuple(offered(gpu(number, capacity=(Capacity("memory", 80 * GIB),)), rule=RULE) for number in range(2))
+
+
+def put_shares(sharer: Sharer, number: int, *shares: tuple[str, str, str, int], config: Any = ()) -> None:
+    """A claim with shares: request, device, memory and percent of compute of each."""
+    results = (
+        result(device, request, shareID=f"share-{index}", consumedCapacity={"memory": memory, "compute": str(compute)})
+        for index, (request, device, memory, compute) in enumerate(shares)
+    )
+    sharer.node.reader.put(claim(number, *results, config=config))
+
+
+def variables(sharer: Sharer) -> dict[str, str]:
+    spec = sharer.node.spec(1)
+    assert spec is not None
+    return dict(text.split("=", 1) for each in spec["devices"] for text in each["containerEdits"].get("env", []))
+
+
+async def test_a_share_by_mps_is_limited_to_what_the_claim_consumes(sharer: Sharer) -> None:
+    sharer.node.devices = SHARED
+    put_shares(sharer, 1, ("gpu", GPU0, "30Gi", 60), ("gpu", GPU1, "30Gi", 60))
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        assert sharer.asked == ["nvidia.com/gpu.shared"]
+        found = variables(sharer)
+        assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=30720M,1=30720M"
+        assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "60"
+        assert found["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu.shared/pipe"
+        await service.unprepare(reference())
+
+
+async def test_two_shares_of_one_gpu_are_one_limit(sharer: Sharer) -> None:
+    sharer.node.devices = SHARED
+    put_shares(sharer, 1, ("gpu", GPU0, "10Gi", 20), ("gpu", GPU0, "20Gi", 30))
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        assert variables(sharer)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=30720M"
+        assert variables(sharer)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+
+
+@pytest.mark.parametrize(
+    ("second", "text"),
+    [
+        (("gpu", GPU1, "20Gi", 20), "request gpu: its shares by MPS take different amounts of"),
+        (("other", GPU1, "10Gi", 20), "requests gpu, other all have shares by MPS"),
+    ],
+)
+async def test_shares_that_one_container_cannot_have_are_refused(
+    sharer: Sharer, second: tuple[str, str, str, int], text: str
+) -> None:
+    sharer.node.devices = SHARED
+    put_shares(sharer, 1, ("gpu", GPU0, "10Gi", 20), second)
+    async with sharer.process() as service:
+        with pytest.raises(ClaimError, match=f"{text}.*write one request with a count and one capacity"):
+            await service.prepare(reference())
+
+
+async def test_a_share_whose_daemon_does_not_run_is_not_given(sharer: Sharer) -> None:
+    sharer.node.devices = SHARED
+    sharer.fault = "the driver has no nvidia-cuda-mps-control"
+    put_shares(sharer, 1, ("gpu", GPU0, "10Gi", 20))
+    async with sharer.process() as service:
+        with pytest.raises(SharingNotDone, match=r"MPS of nvidia.com/gpu.shared does not work: the driver has no"):
+            await service.prepare(reference())
+        assert service.ledger.all == ()
+
+
+OLD = (Attribute("cudaComputeCapability", Version("6.1.0")),)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "changes", "text"),
+    [
+        (LONG, {"device": gpu(0, attributes=OLD)}, r"interval: \"Long\": device .* has compute capability 6.1"),
+        (LIMITED, {"device": gpu(0, attributes=OLD)}, "MPS limits its clients from 7.0 on; leave the limits out"),
+        (LONG, {"rule": RULE}, "is a share, and others have the rest of the GPU"),
+        (LONG, {"device": gpu(0, vendor="amd")}, "is no GPU of NVIDIA; name the requests of such GPUs"),
+        ({**NVIDIA, "sharing": {"strategy": "MPS"}, "kind": "MigDeviceConfig"}, {}, "write kind GpuConfig"),
+        ({**OURS, "sharing": {"strategy": "mps", "interval": "long"}}, {}, "strategy mps has no such field; it has"),
+        ({**OURS, "sharing": {"strategy": "MPS"}}, {}, '"MPS" is not known; write timeSlicing or mps'),
+    ],
+)
+async def test_what_a_device_cannot_do_is_refused_by_field_value_and_fix(
+    sharer: Sharer, parameters: JsonObject, changes: dict[str, Any], text: str
+) -> None:
+    sharer.node.devices = (offered(**{"device": gpu(0), **changes}),)
+    driver = str(Peer.NVIDIA) if parameters is not OURS and "nvidia" in str(parameters["apiVersion"]) else "ostler.dev"
+    sharer.node.reader.put(claim(1, result(GPU0), config=(opaque(parameters, "gpu", driver=driver),)))
+    async with sharer.process() as service:
+        with pytest.raises(ParameterError, match=text) as refused:
+            await service.prepare(reference())
+    assert str(refused.value).startswith("status.allocation.devices.config[0].opaque.parameters.sharing.")
+    assert refused.value.condition == "ParametersRefused"
+    assert sharer.smi.slices == {}
+
+
+async def test_looking_on_changes_nothing(sharer: Sharer) -> None:
+    sharer.put(1, GPU0, adminAccess=True)
+    async with sharer.process() as service:
+        with pytest.raises(ParameterError, match="is only looked at"):
+            await service.prepare(reference())
+
+
+async def test_one_claim_has_one_daemon(sharer: Sharer) -> None:
+    first: JsonObject = {**NVIDIA, "sharing": {"strategy": "MPS"}}
+    configs = (opaque(first, "a", driver=str(Peer.NVIDIA)), opaque(LIMITED, "b", driver=str(Peer.NVIDIA)))
+    sharer.node.reader.put(claim(1, result(GPU0, "a"), result(GPU1, "b"), config=configs))
+    async with sharer.process() as service:
+        with pytest.raises(ParameterError, match=r"another section for MPS .* a claim for each"):
+            await service.prepare(reference())
+
+
+async def test_the_claims_section_counts_before_that_of_its_class(sharer: Sharer) -> None:
+    of_class = opaque(LONG, driver=str(Peer.NVIDIA), source="FromClass")
+    sharer.node.reader.put(claim(1, result(GPU0), config=(opaque(NVIDIA, driver=str(Peer.NVIDIA)), of_class)))
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        assert sharer.smi.slices == {}
+
+
+def test_the_drivers_own_library_is_loaded_first(tmp_path: Path) -> None:
+    folder = tmp_path / "usr" / "lib64"
+    folder.mkdir(parents=True)
+    (folder / "libnvidia-ml.so.1").touch()
+    program = tmp_path / "usr" / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$LD_PRELOAD $*" > "$0.log"\n')
+    program.chmod(0o755)
+    TimeSlicer(tmp_path).set("GPU-1", TimeSlice.SHORT)
+    said = Path(f"{program}.log").read_text()
+    assert said == f"{folder / 'libnvidia-ml.so.1'} compute-policy -i GPU-1 --set-timeslice 1\n"
+    program.unlink()
+    with pytest.raises(TimeSliceError, match=r"set nvidia\.driverRoot"):
+        TimeSlicer(tmp_path).set("GPU-1", TimeSlice.SHORT)
