@@ -13,6 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from node.inventory.model import DeviceKind
 from node.inventory.places import bridges_above
 from node.inventory.vendors import VENDORS
+from node.sharing import replica_of
 from node.topology.model import Place, proximity
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.claimtour import claim_tour
@@ -146,8 +147,12 @@ class DeviceDistances:
         self._places = {place.name: place for place in topology.places}
 
     def between(self, first: str, second: str) -> str:
-        """Their proximity class as ``nvidia-smi topo`` writes it; raises KeyError for an id that is not offered."""
-        return proximity(self._place(self._devices[first]), self._place(self._devices[second])).value
+        """Their proximity class as ``nvidia-smi topo`` writes it; raises KeyError for an id that is not offered.
+
+        A replica is where its device is.
+        """
+        one, other = (self._devices.get(id_) or self._devices[replica_of(id_)[0]] for id_ in (first, second))
+        return proximity(self._place(one), self._place(other)).value
 
     def _place(self, device: agent_pb2.Device) -> Place:
         # A partition is where its GPU is.

@@ -35,6 +35,10 @@ def devices_message(
     withheld = {item.device.name: item.reason for item in offer.withheld}
     # What the other door's rule has to say is said by that door.
     apart = {item.device.name: item.reason for item in second.withheld if item.cause is not Cause.OTHER_DOOR}
+    replicas: dict[str, list[str]] = {}
+    for item in (item for resource in offer.resources for item in resource.devices):
+        if item.share and item.healthy:
+            replicas.setdefault(item.device.name, []).append(item.id)
     for device in snapshot.devices:
         entry = _device_message(device)
         at_plugin, at_claims = plugin.get(device.name), claims.get(device.name) or parts.get(device.uuid or "")
@@ -52,6 +56,7 @@ def devices_message(
             shared = shared_device(device, resource.rule, context)
             if shared is not None:
                 entry.shares, entry.shares_free = shared.shares, shared.free
+                entry.healthy_ids.extend(replicas.get(device.name, ()))
             if resource.rule.door is Doors.BOTH:
                 entry.claims_as = "" if at_claims is None else _word(at_claims[1])
                 entry.claims_reason = apart.get(device.name, "") if at_claims is None else at_claims[1].reason

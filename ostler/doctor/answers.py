@@ -68,7 +68,7 @@ class AgentAnswers:
         found: dict[str, set[str]] = {item.name: set() for item in self.status.resources} if self.status else {}
         for device in self.devices.devices if self.devices is not None else ():
             if device.offered_as == "Healthy" and device.door != Doors.DRA:
-                found.setdefault(device.resource, set()).add(device.offered_id)
+                found.setdefault(device.resource, set()).update(device.healthy_ids or (device.offered_id,))
         return {resource: frozenset(ids) for resource, ids in found.items()}
 
 

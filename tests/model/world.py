@@ -172,8 +172,7 @@ class World:
         for holder in holders(self.cluster, self.kubelet):
             now.setdefault(holder.device, set()).add(holder.who)
             used = holder.device in self.processes.left and holder.device not in self.released
-            # A process on a device that others use, too, cannot be told from theirs.
-            used = used and not (holder.share and self._had.get(holder.device))
+            used = used and not self._is_shared(holder)
             if used and holder.claim and holder.who not in self._had.get(holder.device, ()):
                 self.wrong(f"{holder.who} was given {holder.device}, on which a process is left")
         for device in self._had.keys() - now.keys():
@@ -192,6 +191,18 @@ class World:
         for one, other in conflicts(self.cluster, self.kubelet):
             if not self._excused(one, other):
                 self.wrong(f"{one.device} has {one.who}, {other.device} has {other.who}")
+
+    def _is_shared(self, holder: Holder) -> bool:
+        """Others use the device, too, or did so as far as our process knows: a process on it may be theirs."""
+        if not holder.share or self._had.get(holder.device):
+            return bool(holder.share)
+        return self.agent is not None and any(
+            hold.device == holder.device
+            and hold.share
+            and hold.state is not HoldState.PENDING_RELEASE
+            and not hold.holder.endswith(f"/{holder.who}")
+            for hold in self.agent.books.ledger.all
+        )
 
     def _is_at_both(self, device: str) -> bool:
         """What claims alone get is looked at at the start and after a move, and not each time that it is given back."""

@@ -119,7 +119,7 @@ class ListDevicesResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason", "host_use", "location", "door", "claims_as", "claims_reason", "shares", "shares_free", "memory_slices", "partitions")
+    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason", "host_use", "location", "door", "claims_as", "claims_reason", "shares", "shares_free", "memory_slices", "partitions", "healthy_ids")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     VENDOR_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +144,7 @@ class Device(_message.Message):
     SHARES_FREE_FIELD_NUMBER: _ClassVar[int]
     MEMORY_SLICES_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    HEALTHY_IDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: str
     vendor: str
@@ -168,7 +169,8 @@ class Device(_message.Message):
     shares_free: int
     memory_slices: int
     partitions: _containers.RepeatedCompositeFieldContainer[GpuPartition]
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ..., host_use: _Optional[str] = ..., location: _Optional[str] = ..., door: _Optional[str] = ..., claims_as: _Optional[str] = ..., claims_reason: _Optional[str] = ..., shares: _Optional[int] = ..., shares_free: _Optional[int] = ..., memory_slices: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[GpuPartition, _Mapping]]] = ...) -> None: ...
+    healthy_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ..., host_use: _Optional[str] = ..., location: _Optional[str] = ..., door: _Optional[str] = ..., claims_as: _Optional[str] = ..., claims_reason: _Optional[str] = ..., shares: _Optional[int] = ..., shares_free: _Optional[int] = ..., memory_slices: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[GpuPartition, _Mapping]]] = ..., healthy_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GpuPartition(_message.Message):
     __slots__ = ("start", "size", "profile", "device", "holder")

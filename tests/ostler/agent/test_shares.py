@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable
 
+from ostler.doctor.answers import ask_agent
 from sandbox.node import PodResult, SandboxNode
 from sandbox.nodes import path
+from sandbox.tour import DeviceDistances
 from tests.waiting import eventually
 
 SHARED = "nvidia.com/gpu.shared"
@@ -110,6 +113,22 @@ async def test_a_sick_gpu_takes_all_of_its_replicas_with_it_and_brings_them_back
         box.hardware.heal(part)
         await box.agent.rescan()
         await box.kubelet.wait_for(SHARED, healthy=8)
+
+
+async def test_people_and_the_doctor_see_the_replicas_that_the_kubelet_has() -> None:
+    async with node() as box:
+        await box.registered()
+        (pod, other) = await given(box, 2)
+        answers = await asyncio.to_thread(ask_agent, box.root / "ostler.sock")
+        assert answers.healthy_ids() == {SHARED: frozenset(device.id for device in box.kubelet.devices(SHARED))}
+
+        async def one_is_taken_of_each() -> bool:
+            shared = [device for device in await box.devices() if "shares" in device]
+            return [(device["shares"], device["shares_free"]) for device in shared] == [(4, 3), (4, 3)]
+
+        await eventually(one_is_taken_of_each, "shares are counted")
+        distances = DeviceDistances(await box.agent.devices(), await box.agent.topology())
+        assert distances.between(pod.ids[0], other.ids[0]) == distances.between(other.ids[0], pod.ids[0])
 
 
 async def test_a_container_with_several_shares_gets_them_of_several_gpus_and_one_variable() -> None:
