@@ -26,7 +26,15 @@ from driver.claims.interfaces import (
     StepObserver,
 )
 from driver.claims.locks import Waits
-from driver.claims.model import ClaimError, ClaimReference, ClaimStatus, PreparedDevice, Unavailable
+from driver.claims.model import (
+    ClaimError,
+    ClaimReference,
+    ClaimStatus,
+    PartitionNotMade,
+    PartitionPending,
+    PreparedDevice,
+    Unavailable,
+)
 from driver.claims.partitions import ClaimPartitions, unpartitioned
 from driver.claims.preparation import Preparation
 from driver.claims.record import ClaimRecord
@@ -106,6 +114,8 @@ class ClaimService:
         except ClaimError as error:
             # One that was released meanwhile is nobody's, and waits for nothing.
             if (tombstones.serial_of(claim.uid) or 0) <= began:
+                if str(error) != self._book.failures.problem(claim.uid):
+                    self._tell_unmade(error)
                 self._book.failures.add(claim, str(error))
             raise
         self._book.failures.forget(claim.uid)
@@ -254,6 +264,13 @@ class ClaimService:
         """Enter a claim among the losers; one that is being released has lost nothing."""
         if self._book.tombstones.serial_of(refused.uid) is None and refused.uid not in self._book.records:
             self._losers.lost(refused.uid, refused.error.wanted.holder, refused.error)
+
+    def _tell_unmade(self, error: ClaimError) -> None:
+        """Report a claim for which no partition can be made, whatever the kubelet makes of the answer."""
+        if isinstance(error, PartitionPending):
+            self._book.tell("PartitionPending", str(error))
+        elif isinstance(error, PartitionNotMade):
+            self._book.tell("PartitionNotMade", str(error))
 
     def _tell_lost(self, lost: DeviceLost) -> None:
         self._book.observer.lost()

@@ -10,8 +10,8 @@ An instance that somebody else has made is never removed here. It is the device 
 through this door, and consumes nothing; the counters are less by what it takes instead. So whoever has it, or nobody,
 nothing is made in its place, and the GPU cannot be given whole.
 
-Turning MIG mode on or off needs a reset on Ampere, which nobody may do to a GPU of pods: such a GPU shows the side
-that its present mode allows.
+Turning MIG mode on or off needs a reset on Ampere, which nobody may do to a GPU of pods, and rules can forbid it. Such
+a GPU shows the side that its present mode allows.
 """
 
 from __future__ import annotations
@@ -151,11 +151,11 @@ class _Gathered:
     def add(self, gpu: Device, rule: Rule) -> None:
         """Take in a GPU that the rule offers in parts."""
         in_mode = gpu.attribute("migEnabled") is True
-        needs_reset = gpu.text("architecture") in _ASKS_FOR_RESET
+        fixed = _fixed_mode(gpu, rule)
         instances = [each for each in self._instances.get(gpu.name, ()) if not is_gone(each)]
         why = _whole_only(gpu, rule, instances)
-        if not why and needs_reset and not in_mode:
-            why = "its partitions are not offered: turning its MIG mode on needs a GPU reset (nvidia-smi -mig 1)"
+        if not why and fixed and not in_mode:
+            why = f"its partitions are not offered: it is not in MIG mode, and {fixed} (nvidia-smi -mig 1)"
         if why:
             self._notes[gpu.name] = why
             return
@@ -176,10 +176,9 @@ class _Gathered:
             self._kept[gpu.name] = (
                 f"it has MIG instances that were not made for claims ({names}), so only its parts can be given"
             )
-        elif in_mode and needs_reset:
+        elif in_mode and fixed:
             self._kept[gpu.name] = (
-                "it is in MIG mode, so that only its MIG devices can be given to claims; "
-                "turning that off needs a GPU reset"
+                f"it is in MIG mode, so that only its MIG devices can be given to claims, and {fixed}"
             )
         else:
             self._wholes.add(gpu.name)
@@ -229,6 +228,13 @@ def _whole_only(gpu: Device, rule: Rule, instances: Iterable[Device]) -> str:
     if len(totals(gpu).counters) > _MOST_COUNTERS:
         return f"its partitions are not offered: it has more than {_MOST_COUNTERS} memory slices and kinds of capacity"
     return ""
+
+
+def _fixed_mode(gpu: Device, rule: Rule) -> str:
+    """Why the GPU's MIG mode stays as it is, empty where it follows claims."""
+    if not rule.changes_mode:
+        return "its rule leaves the mode alone"
+    return "changing the mode needs a GPU reset" if gpu.text("architecture") in _ASKS_FOR_RESET else ""
 
 
 def _part_rule(rule: Rule) -> Rule:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from driver.devices.partitions import CounterSet, GpuPart, Partitioned
+from driver.devices.partitions import CounterSet, GpuPart, Partitioned, partitioned
 from driver.devices.placement import DevicePlacement, placement
 from driver.devices.shares import is_shared, missing_share
 from driver.names import TaintEffect
@@ -37,9 +37,10 @@ OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Ca
 
 
 def door_view(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> DoorView:
-    """What the DRA door shows of the snapshot, without partitions."""
-    rules, whole = tuple(rules), Partitioned(snapshot)
-    return view_of(whole, door_offer(whole, rules, context), context, rules)
+    """What the DRA door shows of the snapshot."""
+    rules = tuple(rules)
+    parts = partitioned(snapshot, rules)
+    return view_of(parts, door_offer(parts, rules, context), context, rules)
 
 
 def door_offer(parted: Partitioned, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> Offer:

@@ -13,15 +13,19 @@ import yaml
 
 from driver.claims.allocation import allocation_of, name_in_pod
 from driver.claims.model import ClaimReference
+from driver.claims.partitions import PartitionWork
 from driver.claims.plan import planned
-from driver.devices.description import slice_device
+from driver.devices.description import counter_set, slice_device
 from driver.devices.view import DoorView, door_view
+from node.partitions import partition_name
+from node.values import replace
 from ostler.config.load import load_bytes
 from scheduling.allocator.allocator import Allocator
 from scheduling.allocator.pools import SliceIndex
 from scheduling.api.validation.storing import as_stored
 from tests.deploy.chart.rendering import Document, of_kind, render
 from tests.driver.devices.recorded import snapshot
+from tests.making.partitions import instance
 from tests.making.recorded_cases import files_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,10 +66,13 @@ class Scheduler:
 
     def __init__(self, example: str, offered: DoorView) -> None:
         self._classes = {each["metadata"]["name"]: each for each in of_kind(list(chart(example)), "DeviceClass")}
-        pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
-        devices = [slice_device(device) for device in offered.devices]
-        spec = {"driver": DRIVER, "nodeName": NODE, "pool": pool, "devices": devices}
-        self._index = SliceIndex([{"metadata": {"name": "s"}, "spec": spec}])
+        contents: list[Values] = [{"devices": [slice_device(device) for device in offered.devices]}]
+        if offered.counters:
+            contents.append({"sharedCounters": [counter_set(each) for each in offered.counters]})
+        pool = {"name": NODE, "generation": 1, "resourceSliceCount": len(contents)}
+        common = {"driver": DRIVER, "nodeName": NODE, "pool": pool}
+        slices = [{"metadata": {"name": f"s{n}"}, "spec": {**common, **each}} for n, each in enumerate(contents)]
+        self._index = SliceIndex(slices)
         self.held: list[Document] = []
 
     def list_all_allocated(self) -> Sequence[Document]:
@@ -93,11 +100,25 @@ def devices_of(claim: Document) -> list[str]:
     return [result["device"] for result in claim["status"]["allocation"]["devices"]["results"]]
 
 
+def with_made(offered: DoorView, work: PartitionWork) -> tuple[DoorView, dict[str, str]]:
+    """The view once the partitions exist, and their UUIDs by name."""
+    shown = {each.device.name: each for each in offered.devices}
+    made = {}
+    for gpu, shape in work.make:
+        name, new = partition_name(gpu.name, shape), instance(gpu, shape)
+        made[name] = new.uuid or ""
+        shown[name] = replace(shown[name], device=replace(new, name=name))
+    return replace(offered, devices=tuple(shown.values())), made
+
+
 def container_edits(claim: Document, offered: DoorView) -> Document:
     """The CDI file that the node's agent writes for an allocated claim."""
     name = claim["metadata"]["name"]
     reference = ClaimReference(claim["metadata"]["namespace"], name, UID)
     allocation = allocation_of(claim, reference, DRIVER)
     plan = planned(allocation, name_in_pod(claim, reference), offered, driver=DRIVER, pool=NODE)
+    if plan.work:
+        offered, made = with_made(offered, plan.work)
+        plan = planned(allocation, name_in_pod(claim, reference), offered, driver=DRIVER, pool=NODE, made=made)
     found: Document = json.loads(plan.spec)
     return found

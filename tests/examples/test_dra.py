@@ -33,6 +33,7 @@ NODES = {
     "gpu-with-nic": ("h100-sxm-8", "a100-sxm-8", "dgx1-v100-8", "dgx2-v100-16"),
     "first-available": ("h100-sxm-8", "l4-2", "dgx1-v100-8"),
     "mig": ("a100-mig-4",),
+    "mig-on-demand": ("h100-sxm-8",),
     "shared-claim": ("l4-2", "h100-sxm-8"),
     "admin-access": ("h100-sxm-8", "l4-2"),
 }
@@ -139,6 +140,15 @@ def test_the_first_alternative_that_a_node_can_serve_is_taken(node: str, alterna
 def test_a_mig_device_has_one_slice() -> None:
     (device,) = allocated("mig", "a100-mig-4")
     assert fact(device, "profile") == "1g.5gb"
+
+
+def test_the_smallest_partition_with_the_memory_is_made_and_whole_gpus_stay_for_others() -> None:
+    offered = view("mig-on-demand", "h100-sxm-8")
+    scheduler = Scheduler("mig-on-demand", offered)
+    parts = [allocated("mig-on-demand", "h100-sxm-8", scheduler)[0] for _ in "1234"]
+    assert {fact(part, "profile") for part in parts} == {"1g.20gb"}
+    assert len({fact(part, "parentUUID") for part in parts}) == 1, "one GPU is filled before the next one is begun"
+    assert fact(allocated("one-gpu", "h100-sxm-8", scheduler)[0], "uuid") != fact(parts[0], "parentUUID")
 
 
 def test_the_admin_sees_every_gpu_and_takes_none() -> None:

@@ -200,6 +200,9 @@ async def test_what_cannot_be_made_is_told_and_leaves_nothing(parts: Parts, pend
         await service.prepare(reference())
     assert ("asks again" in str(told.value)) is pending
     assert told.value.condition == expected.condition
+    with pytest.raises(expected):
+        await service.prepare(reference())
+    assert parts.node.events.of(expected.condition) == [str(told.value)], "once for each reason"
     parts.hardware.refuses = None
     await service.unprepare(reference())
     parts.check_empty()

@@ -288,12 +288,15 @@ def test_an_instance_of_the_plugin_door_takes_its_counters_and_is_not_shown() ->
 
 
 @pytest.mark.parametrize("mig", [False, True])
-def test_an_ampere_gpu_shows_the_side_that_its_mode_allows(mig: bool) -> None:
-    seen, offer = shown(parted(0, A30, mig=mig, arch="Ampere"))
+@pytest.mark.parametrize(
+    ("arch", "rule", "why"),
+    [("Ampere", RULE, "needs a GPU reset"), ("Hopper", replace(RULE, changes_mode=False), "its rule leaves the mode")],
+)
+def test_a_gpu_whose_mode_is_fixed_shows_the_side_that_it_allows(mig: bool, arch: str, rule: Rule, why: str) -> None:
+    seen, offer = shown(parted(0, A30, mig=mig, arch=arch), rules=(rule,))
     kinds = {each.device.kind for each in seen.devices}
     assert kinds == ({DeviceKind.MIG} if mig else {DeviceKind.GPU})
-    reason = offer.withheld[0].reason if mig else seen.devices[0].reason
-    assert "GPU reset" in reason
+    assert why in (offer.withheld[0].reason if mig else seen.devices[0].reason)
     assert bool(seen.counters) is mig
     check_valid(seen)
 
