@@ -339,7 +339,7 @@ def _of_replica(state: ReplicaState, device: Device, id_: str, shared: SharedDev
     if state.crowded:
         cause = Cause.OVERLAP if hold.door is Door.PLUGIN else Cause.OTHER_DOOR
         return f"other shares leave too little of it for this one: it is {hold.words}", cause
-    if (shared.resource, id_) in hold.ids:
+    if state.held is not None and (shared.resource, id_) in hold.ids:
         return None
     if hold.device == device.name and hold.door is Door.PLUGIN and hold.ids:
         return f"{hold.words} as {hold.ids[0][1]} of {hold.ids[0][0]}", Cause.OVERLAP
