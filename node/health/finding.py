@@ -43,6 +43,7 @@ _ORDER = (
     Trouble.PCIE_LINK,
     Trouble.THERMAL,
     Trouble.POWER,
+    Trouble.MPS,
 )
 """Which of equally bad troubles with equally hard recoveries is the cause."""
 _PLACE = {kind: number for number, kind in enumerate(_ORDER)}

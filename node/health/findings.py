@@ -41,6 +41,7 @@ _SENTENCES = {
     Trouble.NODE: "its device node does not exist",
     Trouble.AER: "PCIe errors that were not correctable",
     Trouble.PCIE_LINK: "its PCIe link is narrower or slower than it should be",
+    Trouble.MPS: "its MPS server ended",
     Trouble.SILENT: "its state is unknown: its driver does not answer",
 }
 _RESET_IF_LOST = frozenset({DeviceKind.GPU, DeviceKind.MIG})

@@ -35,6 +35,7 @@ DEFAULT_ACTIONS: dict[Trouble, Action] = {
     Trouble.NODE: Action.DRAIN,
     Trouble.AER: Action.DRAIN,
     Trouble.PCIE_LINK: Action.WARN,
+    Trouble.MPS: Action.WARN,
 }
 """For kinds of trouble whose action is one word; those that are not here have tables or say it themselves."""
 _OTHERS: dict[tuple[Trouble, int | None], Action] = {

@@ -54,6 +54,8 @@ class Trouble(StrEnum):
     """PCIe errors that were not correctable."""
     PCIE_LINK = "pcie-link"
     """Fewer lanes or less speed than it should have."""
+    MPS = "mps"
+    """Its MPS server ended, and the pods that shared it lost what they had on it."""
     SILENT = "silent"
     """The driver says nothing about any device."""
     SCAN = "scan"

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Protocol
 
 from node.clocks import SELDOM, Clocks
-from node.events import EventSink, EventType
+from node.events import EventBus, EventSink, EventType
 from node.files import FileError, JsonValue, read_record, write_record
+from node.health.signal import HealthEvent, Trouble
 from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS, ComputeModeError, mode_name
 from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsProcess, MpsResource, find_daemons, hindrance
 from node.values import Value, value
@@ -135,15 +136,19 @@ class MpsSupervisor:
         clocks: Clocks,
         events: EventSink,
         on_changed: Callable[[], None],
+        bus: EventBus | None = None,
         pace: MpsPace | None = None,
         owns: Callable[[str], bool] = lambda name: "/" in name,
     ) -> None:
-        """``owns``: whether a daemon of this name would be one of ours; those of resources are, unless said."""
+        """``bus``: publishes a ``HealthEvent`` for every device whose pods have lost their server.
+
+        ``owns``: whether a daemon of this name would be one of ours; those of resources are, unless said."""
         self._home = home
         self._modes = modes
         self._record = record
         self._clocks = clocks
         self._events = events
+        self._bus = bus or EventBus()
         self._on_changed = on_changed
         self._pace = pace or MpsPace()
         self._owns = owns
@@ -461,6 +466,11 @@ class MpsSupervisor:
         message = f"{service.resource.name} on {devices}: {reason}; {lost}"
         log.warning("an MPS server crashed", extra={"resource": service.resource.name, "pods": list(holders)})
         self._events.emit(EventType.WARNING, CRASHED, message)
+        for device in service.resource.devices if holders else ():
+            event = HealthEvent(
+                device.name, Trouble.MPS, self._clocks.clock(), f"MPS of {service.resource.name}: {reason}"
+            )
+            self._bus.publish(event)
 
     def _settle(self, service: _Service, fault: str) -> None:
         if fault != service.fault:

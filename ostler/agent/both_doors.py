@@ -263,6 +263,7 @@ class BothDoors:
             None if sessions is None else NvmlComputeModes(sessions),
             clocks=around.edges,
             events=around.events,
+            bus=around.bus,
             on_changed=self.publisher.held,
         )
         self.publisher.follow_mps(self._mps)

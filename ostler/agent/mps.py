@@ -15,7 +15,7 @@ import grpc
 
 from node.clocks import Clocks
 from node.edits.mps import SHARED_MEMORY
-from node.events import EventSink
+from node.events import EventBus, EventSink
 from node.inventory.model import Snapshot, SourceState
 from node.ledger.offer_context import OfferContext
 from node.mps.daemon import MpsDevice, MpsError, MpsHome, MpsResource
@@ -74,6 +74,7 @@ class MpsService:
         *,
         clocks: Clocks,
         events: EventSink,
+        bus: EventBus,
         on_changed: Callable[[], None],
         shared_memory: Path = Path(SHARED_MEMORY),
     ) -> None:
@@ -88,6 +89,7 @@ class MpsService:
                 MpsRecord(settings.state_dir / RECORD),
                 clocks=clocks,
                 events=events,
+                bus=bus,
                 on_changed=on_changed,
             )
         )

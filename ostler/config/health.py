@@ -113,6 +113,7 @@ _WHAT = {
     Trouble.NODE: "a device node that does not exist",
     Trouble.AER: "uncorrectable PCIe errors; too many corrected ones only warn",
     Trouble.PCIE_LINK: "fewer PCIe lanes or less speed than the device should have",
+    Trouble.MPS: "an MPS server that ended while pods shared the GPU",
     Trouble.SCAN: "any other fault that a scan finds",
     Trouble.PERSON: "an override that somebody set with 'ostler health set'",
 }

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from node.clocks import SYSTEM
-from node.events import EventType
+from node.events import EventBus, EventType
+from node.health.signal import HealthEvent, Trouble
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsResource
 from node.mps.supervisor import CRASHED, FAILED, MpsHolders, MpsPace, MpsRecord, MpsSupervisor
@@ -37,6 +38,9 @@ class Node:
         self.path = folder / "mps.json"
         self.events: list[tuple[str, str]] = []
         self.changes = 0
+        self.bus = EventBus()
+        self.lost: list[HealthEvent] = []
+        self.bus.subscribe(HealthEvent, self.lost.append)
         self.supervisor = self._made()
 
     def _made(self) -> MpsSupervisor:
@@ -46,6 +50,7 @@ class Node:
             MpsRecord(self.path),
             clocks=SYSTEM,
             events=self,
+            bus=self.bus,
             on_changed=self._changed,
             pace=PACE,
         )
@@ -165,6 +170,8 @@ async def test_a_crashed_daemon_is_told_with_its_pods_and_started_again(node: No
             ),
         )
     ]
+    assert [(event.device, event.kind) for event in node.lost] == [("gpu-0", Trouble.MPS), ("gpu-1", Trouble.MPS)]
+    assert {event.detail for event in node.lost} == {f"MPS of {NAME}: the MPS control daemon ended"}
 
 
 async def test_a_crashed_server_is_told_and_the_daemon_goes_on(node: Node) -> None:

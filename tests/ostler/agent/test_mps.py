@@ -14,6 +14,7 @@ from node.clocks import SYSTEM
 from node.edits.model import MountEdit
 from node.edits.mps import mps_edits
 from node.edits.options import EditOptions, ListStrategy
+from node.events import EventBus
 from node.health.state import Health, HealthState
 from node.inventory.model import Attribute, Capacity, Device, DeviceKind, Snapshot, SourceState, SourceStatus
 from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS
@@ -138,6 +139,7 @@ class Agent:
             self.modes if real else None,
             clocks=SYSTEM,
             events=self,
+            bus=EventBus(),
             on_changed=self.changed.set,
             shared_memory=home.shared_memory,
         )

@@ -96,7 +96,7 @@ async def test_pods_share_by_mps_from_the_first_share_to_the_last(node: SharingN
         second = await box.give(GPU, 2)
         assert second.admission.admitted
         assert node.daemons == [pid]
-        assert "set_default_active_thread_percentage 25" in node.driver.log(GPU)
+        assert first.response["envs"]["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"  # type: ignore[index]
         await box.over(first.pod)
         await box.over(second.pod)
         await eventually(lambda: node.daemons == [] and node.modes == {"0"}, "the daemon is stopped", within=60)
