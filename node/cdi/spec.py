@@ -192,10 +192,13 @@ def _edits(edits: ContainerEdits) -> dict[str, object]:
 
 
 def _node(node: NodeEdit) -> dict[str, object]:
-    # Type and numbers are left to the runtime, which looks at the host's node when the container is made: numbers
-    # written here could be another device's by then.
     document: dict[str, object] = {"path": node.path}
-    if node.host_path != node.path:
+    # Type and numbers are left to the runtime, which looks at the host's node when the container is made: numbers
+    # written here could be another device's by then. Where the host has no node, they are all that there is.
+    if node.numbers is not None:
+        major, minor = node.numbers
+        document |= {"type": "c", "major": major, "minor": minor}
+    elif node.host_path != node.path:
         document["hostPath"] = node.host_path
     if node.permissions:
         document["permissions"] = node.permissions

@@ -11,11 +11,15 @@ from node.values import Value, quick, value
 @quick
 @value
 class NodeEdit(Value):
-    """A device node: path in the container, path on the host, permissions out of ``rwm``."""
+    """A device node: path in the container, path on the host, permissions out of ``rwm``.
+
+    ``numbers``: major and minor of one that the host has no file of, which only CDI can give.
+    """
 
     path: str
     host_path: str
     permissions: str = "rw"
+    numbers: tuple[int, int] | None = None
 
 
 @value

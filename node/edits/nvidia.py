@@ -107,7 +107,7 @@ def undescribed(device: Device, options: EditOptions, host: Host) -> str:
     if device.kind is DeviceKind.MIG and len(device.nodes_of(NodeRole.CAPABILITY)) < 2:
         return "the capabilities of its MIG instance are not known"
     own = device.nodes_of(NodeRole.DEVICE, NodeRole.CAPABILITY)
-    missing = [node.path for node in own if not node.present]
+    missing = [node.path for node in own if not (node.present or node.by_numbers)]
     if missing:
         return f"its device nodes are missing: {', '.join(missing)}"
     if options.cdi_mode is CdiMode.FULL and (host.driver_files is None or not host.driver_files.libraries):
@@ -125,7 +125,10 @@ def missing_channels(device: Device, options: EditOptions) -> tuple[str, ...]:
 
 def node_edit(node: DeviceNode, options: EditOptions) -> NodeEdit:
     """A device node as the container sees it and where it is on the host."""
-    return NodeEdit(node.path, options.dev_root.rstrip("/") + node.path)
+    numbers = (
+        (node.major, node.minor) if node.by_numbers and node.major is not None and node.minor is not None else None
+    )
+    return NodeEdit(node.path, options.dev_root.rstrip("/") + node.path, numbers=numbers)
 
 
 def _in_order(devices: Iterable[tuple[str, Device]], options: EditOptions) -> tuple[tuple[str, Device], ...]:
@@ -194,7 +197,7 @@ def device_edits(device: Device, options: EditOptions) -> ContainerEdits:
     graphics: tuple[DeviceNode, ...] = ()
     if options.cdi_mode is CdiMode.FULL:
         graphics = tuple(node for node in device.nodes_of(NodeRole.RENDER) if node.present)
-    own = (node for node in device.nodes_of(NodeRole.DEVICE, NodeRole.CAPABILITY) if node.present)
+    own = (node for node in device.nodes_of(NodeRole.DEVICE, NodeRole.CAPABILITY) if node.present or node.by_numbers)
     alone = all(strategy.uses_cdi for strategy in options.strategies)
     return ContainerEdits(
         env=((VISIBLE_DEVICES, "void"),) if alone else (),

@@ -96,7 +96,8 @@ class NodeRole(StrEnum):
 class DeviceNode(Value):
     """A device file by the path a container sees; ``major`` and ``minor`` are None when the host lacks it.
 
-    ``on_host``: its path on the host where that is another one (/dev/vfio/noiommu-7 for /dev/vfio/7).
+    ``on_host``: its path on the host where that is another one (/dev/vfio/noiommu-7 for /dev/vfio/7). ``by_numbers``:
+    the host lacks the file, and the driver tells the numbers that it would have, so that a container can be given it.
     """
 
     path: str
@@ -105,11 +106,12 @@ class DeviceNode(Value):
     major: int | None = None
     minor: int | None = None
     on_host: str | None = None
+    by_numbers: bool = False
 
     @property
     def present(self) -> bool:
         """Whether the file was found on the host."""
-        return self.major is not None
+        return self.major is not None and not self.by_numbers
 
 
 @value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +53,26 @@ def a100(count: int = 1, *, mode: int = 0) -> NvmlFacts:
     """GPUs that have to be reset for another mode."""
     facts = node(count, mig_tables.A100_40GB, AMPERE, mode=mode, gigabytes=40)
     return replace(facts, gpus=tuple(replace(gpu, name="NVIDIA A100-SXM4-40GB") for gpu in facts.gpus))
+
+
+def device_files(folder: Path, gpus: int) -> None:
+    """The driver's device files below ``folder``/dev, as a node has them before there is any instance; needs root."""
+    files = {"nvidiactl": (195, 255), "nvidia-uvm": (510, 0), "nvidia-caps/nvidia-cap1": (506, 1)}
+    files |= {f"nvidia{index}": (195, index) for index in range(gpus)}
+    for name, numbers in files.items():
+        path = folder / "dev" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(*numbers))
+
+
+def proc_with_driver(folder: Path) -> Path:
+    """The proc file system with a place for the driver's own folder."""
+    proc = folder / "proc"
+    proc.mkdir()
+    for entry in Path("/proc").iterdir():
+        if entry.name != "driver" and not entry.name.isdigit():
+            (proc / entry.name).symlink_to(entry)
+    return proc
 
 
 class Partitioned:

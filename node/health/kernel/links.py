@@ -125,7 +125,8 @@ def _watched(device: Device, rules: tuple[Rule, ...]) -> Watched:
     nic = nic_link(device, rules)
     # In a pod's network namespace the RDMA device and its nodes are that pod's matter.
     roles = _OWN if nic is None or not nic.away else tuple(role for role in _OWN if role is not NodeRole.RDMA)
-    nodes = tuple([node.on_host or node.path for node in device.nodes_of(*roles) if node.path != _SHARED])
+    own = [node for node in device.nodes_of(*roles) if node.path != _SHARED and not node.by_numbers]
+    nodes = tuple([node.on_host or node.path for node in own])
     if device.kind in _PARTS:
         return Watched(device.name, nodes=nodes)
     virtual = device.text("sriovFunction") == "vf"

@@ -180,6 +180,7 @@ def peer_links(links: Iterable[NvLink]) -> tuple[PeerLink, ...]:
     return to_switches + tuple(PeerLink(address, counts[address]) for address in sorted(counts))
 
 
+_CAPABILITY = "/dev/nvidia-caps/nvidia-cap"
 _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 _AUXILIARY = re.compile(
     r"/dev/(gdrdrv|nvidia-fs\d*|infiniband/uverbs\d+|infiniband/rdma_cm|nvidia-caps-imex-channels/channel\d+)"
@@ -195,6 +196,8 @@ class NvidiaNodes(DeviceFiles):
         super().__init__(sysfs)
         files = sysfs.device_files if sysfs is not None else ()
         self._capabilities = {each.path: each.minor for each in sysfs.nvidia_capabilities} if sysfs is not None else {}
+        # The files of all capabilities have one major number, which the driver gets when it is loaded.
+        self._major = next((each.major for each in files if each.path.startswith(_CAPABILITY)), None)
         control = tuple(self.node(path, NodeRole.CONTROL) for path in _CONTROL if self.has(path))
         self.shared = control + tuple(self.node(file.path, NodeRole.AUXILIARY) for file in _auxiliary(files))
 
@@ -217,11 +220,14 @@ class NvidiaNodes(DeviceFiles):
             self._capabilities.get(f"{instance}/access"),
             self._capabilities.get(f"{instance}/ci{mig.compute_instance}/access"),
         )
-        return tuple(
-            self.node(f"/dev/nvidia-caps/nvidia-cap{minor}", NodeRole.CAPABILITY)
-            for minor in minors
-            if minor is not None
-        )
+        return tuple(self._of_capability(minor) for minor in minors if minor is not None)
+
+    def _of_capability(self, minor: int) -> DeviceNode:
+        """Who makes an instance need not make its files: then they are given by their numbers."""
+        path = f"{_CAPABILITY}{minor}"
+        if self._major is None or self.has(path):
+            return self.node(path, NodeRole.CAPABILITY)
+        return DeviceNode(path, NodeRole.CAPABILITY, "c", self._major, minor, by_numbers=True)
 
 
 def _auxiliary(files: Iterable[DeviceFile]) -> list[DeviceFile]:

@@ -208,7 +208,8 @@ def test_required_channels_are_given_even_when_the_host_lacks_them() -> None:
     options = EditOptions(strategies=(ENVVAR, CRI), imex_channels=(0, 1), imex_required=True)
     edits = allocate_edits(pairs(gpu(0)), options, "")
     assert ("NVIDIA_IMEX_CHANNELS", "0,1") in edits.env
-    assert edits.nodes[-1] == NodeEdit(*["/dev/nvidia-caps-imex-channels/channel1"] * 2)
+    channel = "/dev/nvidia-caps-imex-channels/channel1"
+    assert edits.nodes[-1] == NodeEdit(channel, channel)
     assert edits.cdi_devices[1:] == tuple(f"k8s.device-plugin.nvidia.com/imex-channel={number}" for number in (0, 1))
 
 

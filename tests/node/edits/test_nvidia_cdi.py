@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from node.cdi.spec import CdiDevice, Spec, encode
 from node.edits.model import ContainerEdits, HookEdit, NodeEdit
 from node.edits.nvidia import device_edits, node_edits, shared_edits, undescribed
 from node.edits.nvidia_driver import driver_edits
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.facts import DriverFiles
-from node.inventory.model import Device, Host, NodeRole
+from node.inventory.model import Device, DeviceNode, Host, NodeRole
 from tests.making.devices import CHANNELS, gpu, lacking, mig, without
 
 ENVVAR, MOUNTS, ANNOTATIONS, CRI = ListStrategy
@@ -97,6 +99,19 @@ def test_device_is_void_for_nvidias_runtime_only_where_every_strategy_is_cdi(
 def test_mig_device_gets_the_node_of_its_gpu_and_both_capabilities() -> None:
     caps = ("/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22")
     assert device_edits(mig(0), NODES) == ContainerEdits(nodes=nodes("/dev/nvidia1", *caps))
+
+
+def test_a_capability_that_the_host_has_no_file_of_is_given_by_its_numbers() -> None:
+    cap = DeviceNode("/dev/nvidia-caps/nvidia-cap21", NodeRole.CAPABILITY, "c", 506, 21, by_numbers=True)
+    made = mig(0)
+    made = replace(made, nodes=tuple(cap if each.path == cap.path else each for each in made.nodes))
+    assert undescribed(made, NODES, HOST) == ""
+    edits = device_edits(made, NODES)
+    assert NodeEdit(cap.path, cap.path, numbers=(506, 21)) in edits.nodes
+    written = json.loads(encode(Spec("k8s.device-plugin.nvidia.com/gpu", (CdiDevice("one", edits),))))
+    found = written["devices"][0]["containerEdits"]["deviceNodes"]
+    assert {"path": cap.path, "type": "c", "major": 506, "minor": 21, "permissions": "rw"} in found
+    assert {"path": "/dev/nvidia1", "permissions": "rw"} in found
 
 
 def test_all_devices_share_the_control_nodes_that_are_there() -> None:

@@ -201,6 +201,16 @@ def test_mig_device_has_parent_profile_nodes_and_capacity() -> None:
     assert device.nodes_of(NodeRole.CONTROL) != ()
 
 
+def test_a_capability_without_a_file_has_the_numbers_that_the_driver_tells() -> None:
+    facts = NodeFacts(nvml=nvml(a100(0, mig(0, 4))), sysfs=sysfs(1, "/dev/nvidia-caps/nvidia-cap1"))
+    device = devices(facts)["mig-0000-1b-00-0-4-1"]
+    own = device.nodes_of(NodeRole.CAPABILITY)
+    assert [(each.major, each.minor, each.present, each.by_numbers) for each in own] == [
+        (195, 66, False, True),
+        (195, 67, False, True),
+    ]
+
+
 def test_only_graphics_instances_get_graphics_nodes() -> None:
     instance = mig(0, 0, name="NVIDIA RTX PRO 6000 Blackwell MIG 1g.24gb+gfx")
     device = devices(node(a100(0, instance)))["mig-0000-1b-00-0-0-1"]

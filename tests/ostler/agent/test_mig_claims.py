@@ -1,0 +1,128 @@
+"""MIG devices are made for claims by the real binding, and nothing is left of them, whenever the agent is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.cluster import samples
+from sandbox.cluster.cluster import PodOutcome
+from sandbox.node import NODE_NAME, SandboxNode
+from tests.making.mig_nodes import device_files, node, proc_with_driver
+from tests.node.nvml import stub
+from tests.node.nvml.stub.injected import InjectedNvml
+from tests.waiting import background, eventually
+
+pytestmark = [
+    *stub.needs_gcc,
+    pytest.mark.needs_root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root rights: device files are made"),
+]
+
+DRIVER = "ostler.dev"
+CONFIG = """
+apiVersion: ostler.dev/v1alpha1
+kind: Config
+nodeName: {name}
+nvidia: {{devRoot: {folder}}}
+roots: {{proc: {folder}/proc}}
+resources:
+- {{name: nvidia.com/gpu, door: dra, devices: {{vendor: nvidia, kind: gpu}}, partitions: onDemand}}
+"""
+
+
+@pytest.fixture
+def hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InjectedNvml:
+    made = InjectedNvml(tmp_path / "driver", node(1))
+    device_files(tmp_path, 1)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NVML_STUB_PROC", str(proc_with_driver(tmp_path)))
+    return made
+
+
+@asynccontextmanager
+async def divided(hardware: InjectedNvml, folder: Path) -> AsyncIterator[SandboxNode]:
+    """A node whose GPU claims divide."""
+    flags = {"--nvidia-library": str(hardware.library)}
+    text = CONFIG.format(name=NODE_NAME, folder=folder)
+    async with SandboxNode(None, flags=flags, configuration=text, reconcile_interval=0.05, cluster=True) as box:
+        await box.registered()
+        yield box
+
+
+async def run(box: SandboxNode, pod: str, profile: str) -> PodOutcome:
+    """A pod with a claim for a partition."""
+    assert box.cluster is not None
+    choosing = f"device.attributes['{DRIVER}'].profile == '{profile}'"
+    await box.cluster.apply([samples.template(pod, kind="mig", choosing=choosing)])
+    return await box.cluster.run(samples.pod(pod, pod))
+
+
+async def instances(box: SandboxNode) -> list[dict[str, Any]]:
+    return [device for device in await box.devices() if device.get("parent")]
+
+
+def on_hardware(hardware: InjectedNvml) -> list[str]:
+    """What the driver has of instances, without asking the agent."""
+    path = hardware.description.with_name(f"{hardware.description.name}.mig")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [line for line in lines if line.startswith(("gpu0.gi", "gpu0.mig0", "gpu0.mig1"))]
+
+
+async def test_a_claim_gets_a_mig_device_and_the_next_one_what_is_left(hardware: InjectedNvml, tmp_path: Path) -> None:
+    async with divided(hardware, tmp_path) as box:
+        assert box.cluster is not None
+        pods = [await run(box, f"pod-{number}", "3g.40gb") for number in range(3)]
+        assert [pod.running for pod in pods] == [True, True, False]
+        made = {str(device["uuid"]) for device in await instances(box)}
+        assert len(made) == 2
+        given = pods[0].containers["main"]["injected"]["deviceNodes"]
+        caps = {each["path"]: (each["major"], each["minor"]) for each in given if "nvidia-caps" in each["path"]}
+        assert caps == {
+            f"/dev/nvidia-caps/nvidia-cap{minor}": (506, minor) for minor in (min(caps.values())[1] + n for n in (0, 1))
+        }
+        for number in range(3):
+            await box.cluster.end(f"pod-{number}")
+        await eventually(lambda: not on_hardware(hardware))
+        await eventually(lambda: _none_left(box))
+
+
+async def _none_left(box: SandboxNode) -> bool:
+    return not await instances(box)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nvmlDeviceSetMigMode",
+        "nvmlDeviceCreateGpuInstanceWithPlacement",
+        "nvmlGpuInstanceCreateComputeInstance",
+        "nvmlComputeInstanceGetInfo",
+    ],
+)
+async def test_an_agent_killed_in_the_middle_of_making_one_leaves_one_and_no_other(
+    hardware: InjectedNvml, tmp_path: Path, call: str
+) -> None:
+    async with divided(hardware, tmp_path) as box:
+        assert box.cluster is not None
+        hardware.hang(call)
+        async with background(run(box, "one", "3g.40gb")) as running:
+            await eventually(lambda: hardware.hanging)
+            await box.agent.stop(signal.SIGKILL)
+            hardware.release()
+            await box.agent.start()
+            await box.registered()
+            outcome = await running
+        if not outcome.running:
+            outcome = await box.cluster.retry("one")
+        assert outcome.running, outcome
+        assert len(await instances(box)) == 1
+        await box.cluster.end("one")
+        await eventually(lambda: not on_hardware(hardware))
