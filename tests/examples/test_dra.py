@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.examples.claims import (
     EXAMPLES,
     FOLDER,
     ROOT,
+    UID,
     Scheduler,
     chart,
     claim_of,
@@ -35,6 +37,8 @@ NODES = {
     "mig": ("a100-mig-4",),
     "mig-on-demand": ("h100-sxm-8",),
     "shared-claim": ("l4-2", "h100-sxm-8"),
+    "gpu-share": ("l4-2", "h100-sxm-8"),
+    "mps": ("l4-2", "h100-sxm-8"),
     "admin-access": ("h100-sxm-8", "l4-2"),
 }
 COUNTS = {"four-aligned-gpus": 4, "gpu-with-nic": 2}
@@ -149,6 +153,25 @@ def test_the_smallest_partition_with_the_memory_is_made_and_whole_gpus_stay_for_
     assert {fact(part, "profile") for part in parts} == {"1g.20gb"}
     assert len({fact(part, "parentUUID") for part in parts}) == 1, "one GPU is filled before the next one is begun"
     assert fact(allocated("one-gpu", "h100-sxm-8", scheduler)[0], "uuid") != fact(parts[0], "parentUUID")
+
+
+def test_two_claims_have_shares_of_one_gpu_and_what_is_left_decides() -> None:
+    scheduler = Scheduler("gpu-share", view("gpu-share", "l4-2"))
+    shares = [allocated("gpu-share", "l4-2", scheduler)[0] for _ in "1234"]
+    assert sorted(Counter(fact(share, "uuid") for share in shares).values()) == [2, 2], "an L4 has 23 GiB"
+    template = only(documents("gpu-share"), "ResourceClaimTemplate")
+    assert scheduler.allocate(claim_of(template)) is None
+
+
+def test_the_containers_of_a_gpu_by_mps_find_the_claims_own_daemon() -> None:
+    offered = view("mps", "l4-2")
+    claim = Scheduler("mps", offered).allocate(claim_of(only(documents("mps"), "ResourceClaimTemplate")))
+    assert claim is not None
+    (device,) = container_edits(claim, offered)["devices"]
+    assert f"CUDA_MPS_PIPE_DIRECTORY=/mps/claim-{UID}/pipe" in device["containerEdits"]["env"]
+    assert {"/dev/shm", f"/mps/claim-{UID}/pipe"} <= {
+        mount["containerPath"] for mount in device["containerEdits"]["mounts"]
+    }
 
 
 def test_the_admin_sees_every_gpu_and_takes_none() -> None:
