@@ -463,14 +463,14 @@ class Ledger:
         """Publish the holds entered, and those of ``before`` that have ended."""
         if holds:
             self.bus.publish(HoldsTaken(holds))
-        kept = {(hold.device, hold.share) for hold in holds}
+        kept = {(hold.device, hold.share, hold.admin) for hold in holds}
         taken = {hold.device for hold in holds}
         given_back = tuple(
             [
                 hold
                 for hold in before
                 # What was about to be free is not given back by being taken.
-                if (hold.device, hold.share) not in kept
+                if (hold.device, hold.share, hold.admin) not in kept
                 and not (hold.state is HoldState.PENDING_RELEASE and hold.device in taken)
             ]
         )

@@ -63,10 +63,12 @@ def _found(holds: Iterable[Hold]) -> set[str]:
             word = "reserved"
         else:
             word = f"held by {hold.door}"
-        found[word] = found.get(word, True) and bool(hold.share)
+        found[word] = found.get(word, True) and bool(hold.share and hold.amounts)
     held = {word for word in found if word.startswith("held")}
-    # Another share of a device that somebody has may be reserved, or pending release: the state is of what is held.
+    # Of a shared device others may be reserved, or pending release: the state is of the shares that are held.
     hidden = {word for word, shares in found.items() if shares and (held or word == "reserved")} - held
+    if any(found[word] for word in held):
+        hidden |= found.keys() - held
     if len(found) > 1:
         return set(found) - hidden - ({"reserved"} if f"held by {Door.DRA}" in found else set())
     return set(found)

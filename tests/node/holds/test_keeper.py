@@ -15,8 +15,10 @@ from node.ledger.ledger import HeldError, Hold, HoldState, Ledger
 from node.ledger.process_check import PendingRelease
 from node.ledger.processes import Process
 from node.ledger.reader import Holding, Reading
+from node.ledger.states import LedgerState
 from node.offer import OfferedDevice
 from node.rules import Door, Doors, Rule, Selector
+from node.values import replace
 from ostler.agent.edges import Edges
 
 GPU = "nvidia.com/gpu"
@@ -364,3 +366,13 @@ def test_two_holders_of_one_device_are_both_kept() -> None:
     assert {hold.door for hold in node.keeper.ledger.all} == {Door.PLUGIN, Door.DRA}
     node.keeper.ledger.release("uid-claim")
     assert node.state(gpu(0)) == (Door.PLUGIN, HoldState.LISTED)
+
+
+def test_a_claim_that_turns_out_only_to_look_on_gives_its_device_back() -> None:
+    node = Node(gpu(0))
+    node.look()
+    node.keeper.ledger.restore("uid-claim", [claim(gpu(0))])
+    node.keeper.ledger.take("uid-claim", [replace(claim(gpu(0)), admin=True)])
+    assert node.keeper.state_of("gpu-0") is LedgerState.CLAIM_CHECK
+    node.look()
+    assert node.keeper.state_of("gpu-0") is LedgerState.FREE
