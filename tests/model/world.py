@@ -346,10 +346,15 @@ class World:
         ]
 
     def _may_wait(self, pod: Pod) -> bool:
-        """Nothing in a slice says that a function is part of a port, so claims can be allocated both; one waits."""
+        """Nothing in a slice says that a function is part of a port, so claims can be allocated both; one waits.
+
+        And a claim that lost its share of a device to pods is not evicted where other claims share that device.
+        """
         wanted = {each.device for name in pod.claims for each in self.cluster.claims[name].allocation}
         return any(
-            holder.claim and holder.device != name and hardware.overlap(holder.device, name)
+            holder.claim
+            and (holder.device != name or (self.shared and holder.share and holder.who not in pod.claims))
+            and hardware.overlap(holder.device, name)
             for holder in holders(self.cluster, self.kubelet)
             for name in wanted
         )
