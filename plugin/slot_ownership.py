@@ -23,6 +23,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
+from node.kubelet.watcher_service import INQUIRY
 from node.sockets import PREFIX, is_socket
 from node.values import Value, value
 from plugin.kubelet import KUBELET_SOCKET, KubeletFolders, KubeletView, QuestionPace
@@ -262,7 +263,7 @@ async def _ask(path: Path, question: Question) -> bool:
 async def _names(channel: grpc.aio.Channel, resource: str) -> bool:
     try:
         info = await registration_pb2_grpc.RegistrationStub(channel).GetInfo(
-            registration_pb2.InfoRequest(), timeout=ANSWER_TIMEOUT
+            registration_pb2.InfoRequest(), timeout=ANSWER_TIMEOUT, metadata=(INQUIRY,)
         )
     except grpc.aio.AioRpcError:
         return False  # Not in the watcher's protocol, or dead: either way it does not name our resource.

@@ -13,6 +13,8 @@ import grpc.aio
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
 Context = grpc.aio.ServicerContext[object, object]
+INQUIRY = ("ostler-inquiry", "true")
+"""Metadata of questions of ostler's own to plugins: a kubelet that asks also decides, ostler does not."""
 SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["Registration"].full_name
 
 
@@ -37,7 +39,8 @@ class RegistrationServicer(api_pb2_grpc.RegistrationServicer):
         self, request: api_pb2.InfoRequest, context: Context
     ) -> api_pb2.PluginInfo:
         """Type, name, endpoint and versions; may be asked again at any time."""
-        self._registrant.kubelet_asked()
+        if INQUIRY not in (tuple(each) for each in context.invocation_metadata() or ()):
+            self._registrant.kubelet_asked()
         return self._info
 
     async def NotifyRegistrationStatus(  # noqa: N802

@@ -16,6 +16,7 @@ import grpc
 
 from node.inventory.vendors import VENDORS
 from node.kubelet.checkpoint import FILE_NAME, Checkpoint, CheckpointError, decode
+from node.kubelet.watcher_service import INQUIRY
 from node.opening import KUBELET_STATE, read_regular
 from node.rules import PROFILE, matches_pattern
 from node.sockets import PREFIX, is_answered, is_socket
@@ -267,7 +268,7 @@ def _ask(paths: list[Path]) -> dict[Path, api_pb2.PluginInfo]:
         for path in paths:
             channel = stack.enter_context(grpc.insecure_channel(f"unix:{path}", options=options))
             stub = api_pb2_grpc.RegistrationStub(channel)
-            calls.append((path, stub.GetInfo.future(api_pb2.InfoRequest(), timeout=TIMEOUT)))
+            calls.append((path, stub.GetInfo.future(api_pb2.InfoRequest(), timeout=TIMEOUT, metadata=(INQUIRY,))))
         infos = {}
         for path, call in calls:
             try:

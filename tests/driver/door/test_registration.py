@@ -12,6 +12,7 @@ import pytest
 from driver.door import door
 from driver.door.registration import RegistrationState, registration_socket
 from node.events import EventType
+from node.kubelet.watcher_service import INQUIRY
 from node.values import replace
 from protos.drahealth.v1 import api_pb2 as health
 from protos.drahealth.v1 import api_pb2_grpc as health_grpc
@@ -259,6 +260,16 @@ async def test_kubelet_that_listens_is_not_doubted_when_somebody_else_asks(short
             await eventually(lambda: not side.door.status().health_streams)
         await asked(path)
         assert side.door.status().state is RegistrationState.OFFERED, "it may be a kubelet that was restarted"
+
+
+async def test_ostler_that_asks_other_sockets_is_not_taken_for_a_kubelet(short_dir: Path) -> None:
+    side = Side(options(short_dir))
+    async with Kubelet(short_dir / "plugins_registry").running(), side.running():
+        await side.registered()
+        async with channel(await registration(side)) as connection:
+            stub = api_pb2_grpc.RegistrationStub(connection)
+            await stub.GetInfo(api_pb2.InfoRequest(), timeout=5, metadata=(INQUIRY,))
+        assert side.door.status().state is RegistrationState.REGISTERED
 
 
 async def test_word_about_sockets_that_were_replaced_counts_for_nothing(short_dir: Path) -> None:
