@@ -14,6 +14,7 @@
 #   make cluster-test-all     the long ones too
 #   make health-bench         from a fault to the doors, and back; QUICK=1 for its short form
 #   make doors-bench          500 Jobs at both doors of one node, and what a conflict costs; QUICK=1 for its short form
+#   make sharing-bench        shares and partitions beside whole GPUs; QUICK=1 for its short form
 #   make dra-bench            claims and slices against a real API server; QUICK=1 for the short form
 #   make cluster-bench        pods' start times with and without devices
 #   make judge                generated cases against Kubernetes' own allocator and CEL; COUNT=20000 SEED=7
@@ -45,7 +46,7 @@ COUNT ?= 5000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system tools sandbox test check docs image base-digest chart sbom audit bench figures health-bench doors-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices soak protos install uninstall lock clean
+.PHONY: help setup system tools sandbox test check docs image base-digest chart sbom audit bench figures health-bench doors-bench sharing-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices soak protos install uninstall lock clean
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
@@ -186,6 +187,9 @@ cluster-test-all: cluster-system
 
 health-bench: setup
 	$(BIN)/python -m bench.health $(if $(QUICK),--quick) $(ARGS)
+
+sharing-bench: setup
+	$(BIN)/python -m bench.sharing $(if $(QUICK),--quick) $(ARGS)
 
 doors-bench: cluster-system
 	$(BIN)/python -m bench.doors $(if $(QUICK),--quick) $(ARGS)

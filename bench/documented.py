@@ -12,9 +12,17 @@ from bench.dra.figures import DRA_FIGURES
 from bench.figures import FIGURES, Figure
 from bench.health.figures import HEALTH_FIGURES
 from bench.results import HEADINGS, RESULTS, markdown
+from bench.sharing.figures import SHARING_FIGURES
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "performance.md"
-TABLES: tuple[Sequence[Figure], ...] = (FIGURES, DRA_FIGURES, HEALTH_FIGURES, DOORS_FIGURES, CLUSTER_FIGURES)
+TABLES: tuple[Sequence[Figure], ...] = (
+    FIGURES,
+    DRA_FIGURES,
+    SHARING_FIGURES,
+    HEALTH_FIGURES,
+    DOORS_FIGURES,
+    CLUSTER_FIGURES,
+)
 _HEAD = f"| {' | '.join(HEADINGS)} |\n"
 
 
@@ -22,6 +30,7 @@ def documented(text: str, figures: Mapping[str, float]) -> str:
     """The document with the tables of these figures.
 
     A table is known by the figure of its first row, and has a row for every figure of its benchmark that was measured.
+    A table of which nothing was measured stays as it is.
     Raises ValueError where a benchmark has no table, or a table no benchmark.
     """
     before, *parts = text.split(_HEAD)
@@ -34,7 +43,8 @@ def documented(text: str, figures: Mapping[str, float]) -> str:
             raise ValueError(f"the table that begins with {first} is of no benchmark, or is there twice")
         missing.remove(shown)
         measured = [figure for figure in shown if figure.name in figures]
-        parts[number] = f"{markdown(figures, measured)}\n\n{rest}"
+        rows = markdown(figures, measured) if measured else f"{_HEAD}{table}"
+        parts[number] = f"{rows}\n\n{rest}"
     if missing:
         raise ValueError(f"there is no table for {', '.join(each[0].name for each in missing)}")
     return before + "".join(parts)

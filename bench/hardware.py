@@ -7,6 +7,7 @@ have fewer device nodes, and the floor's as many as the agent's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from node.inventory.facts import NvmlFacts, SysfsFacts
@@ -35,8 +36,8 @@ class Hardware:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the stub library needs to know."""
-        return {stub.VARIABLE: str(self._description)}
+        """What the stub library needs to know; the second is where capability files of MIG instances appear."""
+        return {stub.VARIABLE: str(self._description), "NVML_STUB_PROC": str(self._root / "proc")}
 
     @property
     def flags(self) -> dict[str, str]:
@@ -47,6 +48,17 @@ class Hardware:
             "--sys-root": str(self._root / "sys"),
             "--proc-root": str(self._root / "proc"),
         }
+
+    def delay(self, calls: Mapping[str, int]) -> None:
+        """From now on these calls of NVML take so many milliseconds; ``delays`` has what they took."""
+        lines = "".join(f"delay.{call} {milliseconds}\n" for call, milliseconds in calls.items())
+        stub.write(self._description, stub.describe(self._nvml) + lines)
+
+    def delays(self) -> float:
+        """Seconds that the delayed calls took so far, all together."""
+        path = self._description.with_name(f"{self._description.name}.delays")
+        lines = path.read_text().splitlines() if path.exists() else []
+        return sum(int(line.split()[1]) for line in lines) / 1e6
 
     def lose(self) -> None:
         """From now on every call on one GPU fails."""

@@ -81,6 +81,8 @@ class BareKubelet(api_pb2_grpc.RegistrationServicer, pod_resources_grpc.PodResou
         self.folder = folder
         self.registry = folder.parent / "registry"
         """Where an agent has to look for this kubelet's other folders; nobody looks at what it puts there."""
+        self.pods: dict[str, tuple[str, str]] = {}
+        """The resource and the device id that pods of the namespace ``default`` have."""
         self._followed: list[Registered] = []
         self._registrations: asyncio.Queue[Registered] = asyncio.Queue()
         self._server = grpc.aio.server()
@@ -111,8 +113,12 @@ class BareKubelet(api_pb2_grpc.RegistrationServicer, pod_resources_grpc.PodResou
     async def List(  # noqa: N802
         self, request: pod_resources.ListPodResourcesRequest, context: Context
     ) -> pod_resources.ListPodResourcesResponse:
-        """No pod has anything: who calls Allocate here is none."""
-        return pod_resources.ListPodResourcesResponse()
+        """The pods of ``pods``: who calls Allocate here is none."""
+        answer = pod_resources.ListPodResourcesResponse()
+        for name, (resource, id_) in self.pods.items():
+            container = answer.pod_resources.add(name=name, namespace="default").containers.add(name="main")
+            container.devices.add(resource_name=resource, device_ids=[id_])
+        return answer
 
     async def GetAllocatableResources(  # noqa: N802
         self, request: pod_resources.AllocatableResourcesRequest, context: Context

@@ -25,6 +25,7 @@ from bench.doors.figures import PREFIX as DOORS
 from bench.dra.figures import NAMES
 from bench.figures import FIGURES, Figure, checked, results
 from bench.health.figures import PREFIX as HEALTH
+from bench.sharing.figures import PREFIX as SHARING
 
 RESULTS = Path(__file__).parent / "results.json"
 """The committed figures."""
@@ -41,6 +42,7 @@ class Benchmark(Enum):
     CLUSTER = "bench.cluster"
     HEALTH = "bench.health"
     DOORS = "bench.doors"
+    SHARING = "bench.sharing"
 
     @classmethod
     def of(cls, name: str) -> Benchmark:
@@ -51,6 +53,8 @@ class Benchmark(Enum):
             return cls.HEALTH
         if name.startswith(DOORS):
             return cls.DOORS
+        if name.startswith(SHARING):
+            return cls.SHARING
         return cls.CLUSTER if name.startswith(PREFIX) else cls.AGENT
 
     @property

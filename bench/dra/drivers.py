@@ -77,13 +77,16 @@ class FloorDriver(DriverProcess):
 
 
 class AgentDriver(DriverProcess):
-    """``ostler run`` below ``root`` with these ``resources``; registered when every door that has devices is."""
+    """``ostler run`` below ``root`` with these ``resources``; registered when every door that has devices is.
+
+    ``socket``: its own service.
+    """
 
     def __init__(
         self,
         kubelet: DraKubelet,
         plugins: BareKubelet,
-        server: Server,
+        kubeconfig: Path,
         root: Path,
         *,
         resources: Sequence[Object] = RESOURCES,
@@ -91,37 +94,43 @@ class AgentDriver(DriverProcess):
         environment: Mapping[str, str] | None = None,
     ) -> None:
         root.mkdir(exist_ok=True)
+        self.socket = root / "agent.sock"
         settings = {
             "--config": str(_configuration(root / "config.yaml", resources)),
             "--node-name": NODE,
-            "--kubeconfig": str(server.kubeconfig),
+            "--kubeconfig": str(kubeconfig),
             "--kubelet-device-plugin-dir": str(plugins.folder),
             "--kubelet-registry-dir": str(kubelet.registry),
             "--kubelet-registration": "register",
             "--cdi-dir": str(root / "cdi"),
             "--cdi-spec-dirs": str(root / "cdi"),
             "--state-dir": str(root / "state"),
-            "--socket": str(root / "agent.sock"),
+            "--socket": str(self.socket),
             "--http": "off",
             **(flags or {}),
         }
         command = [sys.executable, "-m", "ostler", "run", *(word for pair in settings.items() for word in pair)]
         super().__init__(kubelet, Measured(command, environment or {}, root / "agent.log"))
         self._plugins = plugins
-        self._both = any(resource.get("door") != "dra" for resource in resources)
-        self._plugin: Registered | None = None
+        self._awaited = {str(resource["name"]) for resource in resources if resource.get("door") != "dra"}
+        self._registered_plugins: dict[str, Registered] = {}
+
+    def lists(self, resource: str) -> Registered:
+        """The lists of a resource of the plugin door."""
+        return self._registered_plugins[resource]
 
     async def __aexit__(self, *error: object) -> None:
         try:
             await super().__aexit__(*error)
         finally:
-            if self._plugin is not None:
-                await self._plugin.close()
+            for registered in self._registered_plugins.values():
+                await registered.close()
 
     async def _registered(self) -> None:
         await super()._registered()
-        if self._both:
-            self._plugin = await self._plugins.registration()
+        while self._awaited - self._registered_plugins.keys():
+            registered = await self._plugins.registration()
+            self._registered_plugins[registered.resource] = registered
 
 
 def _configuration(path: Path, resources: Sequence[Object]) -> Path:

@@ -83,7 +83,7 @@ class DraRun:
         return AgentDriver(
             self._kubelet,
             self._plugins,
-            self._server,
+            self._server.kubeconfig,
             self._folder(),
             flags=self._hardware.flags,
             environment=self._hardware.environment,
@@ -95,7 +95,7 @@ class DraRun:
         return AgentDriver(
             self._kubelet,
             self._plugins,
-            self._server,
+            self._server.kubeconfig,
             folder,
             resources=({"name": CLAIMED_RESOURCE, "door": "dra", "devices": {"kind": "gpu"}},),
             flags={"--recorded": str(many_gpus(folder / "gpus.yaml", DEVICES))},

@@ -13,6 +13,7 @@ from bench.dra.figures import DRA_FIGURES, NAMES
 from bench.figures import FIGURES, FLOOR
 from bench.health.figures import HEALTH_FIGURES
 from bench.results import Benchmark, write
+from bench.sharing.figures import SHARING_FIGURES
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,7 @@ from bench.results import Benchmark, write
         ("cluster_pod_plain_p50_s", Benchmark.CLUSTER),
         ("health_to_list_s", Benchmark.HEALTH),
         ("doors_storm_doubles", Benchmark.DOORS),
+        ("sharing_allocate_whole_p50_s", Benchmark.SHARING),
     ],
 )
 def test_a_figure_belongs_to_the_benchmark_that_measures_it(name: str, benchmark: Benchmark) -> None:
@@ -34,7 +36,7 @@ def test_a_figure_belongs_to_the_benchmark_that_measures_it(name: str, benchmark
 def test_no_figure_is_of_two_benchmarks() -> None:
     names = [
         figure.name
-        for figures in (FIGURES, DRA_FIGURES, CLUSTER_FIGURES, HEALTH_FIGURES, DOORS_FIGURES)
+        for figures in (FIGURES, DRA_FIGURES, CLUSTER_FIGURES, HEALTH_FIGURES, DOORS_FIGURES, SHARING_FIGURES)
         for figure in figures
     ]
     assert len(set(names)) == len(names)
@@ -52,6 +54,7 @@ def test_a_benchmark_replaces_its_own_figures_and_leaves_those_of_the_others(
         Benchmark.CLUSTER: "cluster_pod_plain_p50_s",
         Benchmark.HEALTH: "health_to_list_s",
         Benchmark.DOORS: "doors_storm_doubles",
+        Benchmark.SHARING: "sharing_rss_bytes",
     }
     # A figure that is not measured any more goes with the next run of its benchmark.
     past = {
@@ -60,6 +63,7 @@ def test_a_benchmark_replaces_its_own_figures_and_leaves_those_of_the_others(
         Benchmark.CLUSTER: "cluster_gone_s",
         Benchmark.HEALTH: "health_gone_s",
         Benchmark.DOORS: "doors_gone_s",
+        Benchmark.SHARING: "sharing_allocate_whole_p50_s",
     }
     path.write_text(json.dumps(dict.fromkeys((*own.values(), *past.values()), 1)))
     write(path, {own[benchmark]: 2}, benchmark)

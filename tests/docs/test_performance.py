@@ -8,7 +8,7 @@ import pytest
 
 from bench.documented import DOCUMENT, documented
 from bench.figures import FIGURES
-from bench.results import RESULTS
+from bench.results import RESULTS, Benchmark
 
 TEXT = DOCUMENT.read_text()
 FIGURES_NOW = json.loads(RESULTS.read_text())
@@ -23,6 +23,11 @@ def test_another_figure_changes_its_row_and_nothing_else() -> None:
     after = documented(TEXT, {**FIGURES_NOW, "scan_large_node_s": 0.1234}).splitlines()
     (changed,) = [new for old, new in zip(before, after, strict=True) if old != new]
     assert changed.startswith("| scan_large_node_s | 123.4 ms |")
+
+
+def test_a_table_of_which_nothing_was_measured_stays_as_it_is() -> None:
+    without = {name: value for name, value in FIGURES_NOW.items() if Benchmark.of(name) is not Benchmark.HEALTH}
+    assert documented(TEXT, without) == TEXT
 
 
 def test_a_table_of_no_benchmark_is_refused() -> None:

@@ -29,7 +29,7 @@
  *                                  all calls, ERROR may be OK for none. GPU before all GPUs, CALL before "*".
  *
  *   hang.CALL 1                    a call does not return until the line is gone; also gpu0.hang.CALL
- *   delay.CALL 20                  a call takes so many milliseconds
+ *   delay.CALL 20                  a call takes so many milliseconds; <description>.delays has "CALL microseconds" of each
  *   gpu0.held 1                    some other program holds the GPU, so that it cannot be reset
  *   gpu0.vm 1                      a virtual machine that cannot reset its GPU
  *
@@ -319,9 +319,16 @@ static void delay(const char *call) {
     const char *milliseconds = value_at("delay.%s", call);
     if (!milliseconds) return;
     long long time = atoll(milliseconds) * 1000;
+    struct timespec began, ended;
+    char taken[128];
     pthread_mutex_unlock(&lock);
+    clock_gettime(CLOCK_MONOTONIC, &began);
     usleep((useconds_t)time);
+    clock_gettime(CLOCK_MONOTONIC, &ended);
     pthread_mutex_lock(&lock);
+    snprintf(taken, sizeof taken, "%s %lld\n", call,
+             (ended.tv_sec - began.tv_sec) * 1000000LL + (ended.tv_nsec - began.tv_nsec) / 1000);
+    note("delays", taken);
     refresh();
 }
 

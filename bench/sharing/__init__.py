@@ -1,0 +1,1 @@
+"""Shares and partitions beside whole GPUs, on one agent."""

@@ -1,0 +1,36 @@
+"""The benchmark's command: measure, show a table, write the figures beside those of the other benchmarks."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc.aio
+
+from bench.dra.kubelet import DraKubelet, DriverCallFailed
+from bench.kubelet import BareKubelet, NothingCame
+from bench.process import ProcessFailed
+from bench.results import Benchmark, has_compiler, parser, run, say
+from bench.sharing.figures import SHARING_FIGURES
+from bench.sharing.measures import FULL, QUICK, SharingEffort, SharingRun
+from bench.sharing.stage import ClaimingServer
+
+FAULTS = (NothingCame, ProcessFailed, DriverCallFailed, ValueError, OSError, grpc.aio.AioRpcError)
+
+
+def main() -> int:
+    """Run it; 1 when something did not work."""
+    description = "Measure shares and partitions beside whole GPUs, on a recorded node behind NVML."
+    quick = "fewer calls: says that it works, not how quick it is"
+    arguments = parser(Benchmark.SHARING, description, quick).parse_args()
+    if not has_compiler(Benchmark.SHARING):
+        return 1
+    effort = QUICK if arguments.quick else FULL
+    return run(Benchmark.SHARING, arguments, lambda root: asyncio.run(_measure(root, effort)), FAULTS, SHARING_FIGURES)
+
+
+async def _measure(root: Path, effort: SharingEffort) -> dict[str, float]:
+    plugins = BareKubelet(root / "kubelet/device-plugins")
+    with ClaimingServer(root / "kubeconfig") as server:
+        async with DraKubelet(root / "kubelet") as kubelet, plugins:
+            return await SharingRun(server, (kubelet, plugins), root, effort=effort, say=say).figures()
