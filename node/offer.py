@@ -55,7 +55,7 @@ class Cause(StrEnum):
     """It is not there any more: destroyed on purpose (MIG instances, virtual functions), or fallen off the bus."""
     LINK_DOWN = "link_down"
     MIG_MODE = "mig_mode"
-    """A GPU in MIG mode: its instances are what claims can be given."""
+    """A GPU in MIG mode: its instances are what can be given."""
     UNFIT = "unfit"
     """Something that its containers would need is not there."""
 
@@ -211,6 +211,8 @@ def _is_empty(device: Device, snapshot: Snapshot) -> bool:
 def _not_shown(device: Device, rule: Rule, context: OfferContext, door: Door, parts: OfferedParts) -> _Why:
     if not rule.door.has(door) and not _lingers(device, rule, context, door):
         return f"its rule offers it through the {rule.door} door", Cause.OTHER_DOOR
+    if door is Door.PLUGIN and device.uuid in context.made:
+        return "it was made for a claim, and is removed with it", Cause.OTHER_DOOR
     if door is Door.DRA and device.name in parts.kept:
         return parts.kept[device.name], Cause.MIG_MODE
     is_in_mode = device.kind is DeviceKind.GPU and device.attribute("migEnabled") is True
@@ -364,6 +366,8 @@ def _at_plugin_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
         # The kubelet knows of an id that it is taken, and would count it as ill; of another id it knows nothing.
         own = not hold.ids or (rule.resource_of(device), offered_id(rule, device)) in hold.ids
         return None if own else (f"{hold.words} as {hold.ids[0][1]} of {hold.ids[0][0]}", Cause.OVERLAP)
+    if rule.partitions and device.kind is DeviceKind.GPU and device.attribute("migEnabled") is True:
+        return "it is in MIG mode, which ends when no claim has a partition of it", Cause.MIG_MODE
     why = _obstructed(device, rule, context, Door.PLUGIN)
     if why is not None:
         return why

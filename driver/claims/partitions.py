@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -33,6 +34,8 @@ log = logging.getLogger("ostler.claims")
 
 THREADS = 8
 """GPUs whose partitions change at a time."""
+_AGAIN = 60.0
+"""Seconds until a GPU that could not leave MIG mode is asked again."""
 _PENDING = "ostler asks again when the kubelet does"
 
 
@@ -74,6 +77,10 @@ class ClaimPartitions:
         """By claim the UUID of each of its partitions, by device name; empty while it is being made."""
         self._fading: dict[str, bool] = {}
         """Names of partitions that are removed and may still be shown; whether the inventory has looked since."""
+        self._gone: dict[str, str] = {}
+        """The UUIDs of these."""
+        self._tried: dict[str, float] = {}
+        """When a GPU was last asked to leave MIG mode."""
         self._locks: dict[str, asyncio.Lock] = {}
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="partitions")
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,6 +88,11 @@ class ClaimPartitions:
     def names(self) -> frozenset[str]:
         """Every partition that was made for a claim, is being made, or may still be seen."""
         return frozenset(name for made in self._made.values() for name in made) | self._fading.keys()
+
+    def uuids(self) -> frozenset[str]:
+        """The UUIDs of the same partitions."""
+        made = [uuid for parts in self._made.values() for uuid in parts.values() if uuid]
+        return frozenset((*made, *self._gone.values()))
 
     def of(self, uid: str) -> Mapping[str, str]:
         """The partitions of a claim by device name, and their UUIDs."""
@@ -90,6 +102,7 @@ class ClaimPartitions:
         """The doors show these partitions as existing from now on, and are never again shown what was before."""
         for name in [name for name, looked in self._fading.items() if looked and name not in existing]:
             del self._fading[name]
+            self._gone.pop(name, None)
 
     async def recover(self, owners: Collection[str]) -> tuple[str, ...]:
         """Know what an earlier process made, and remove what it made for others than these; what failed, in words."""
@@ -134,6 +147,31 @@ class ClaimPartitions:
         self._made.pop(claim.uid, None)
         self._fade(gone)
         self._observer.partitions_removed(len(gone))
+
+    def leave_idle(self, gpus: Iterable[Device], is_free: Callable[[str], bool]) -> None:
+        """Have these GPUs leave MIG mode, since pods may get them whole; one that cannot is tried again later.
+
+        ``is_free``: asked by name at the last moment, whether nobody holds the GPU or a part of it.
+        """
+        for gpu in gpus:
+            if self._maker is None or self._tried.get(gpu.name, -math.inf) + _AGAIN > self._monotonic():
+                continue
+            self._tried[gpu.name] = self._monotonic()
+            self._spawn(self._left(gpu, is_free))
+
+    async def _left(self, gpu: Device, is_free: Callable[[str], bool]) -> None:
+        async with self._lock(gpu.name):
+            if not is_free(gpu.name):
+                self._tried.pop(gpu.name, None)
+                return
+            try:
+                await self._in_thread(self._required().leave_partitioning, gpu)
+            except PartitionError as error:
+                log.info("a GPU stays in MIG mode for now", extra={"device": gpu.name, "reason": error.reason})
+                return
+        self._tried.pop(gpu.name, None)
+        with contextlib.suppress(Unavailable):
+            await self.look()
 
     def leftovers(self, owners: Collection[str]) -> tuple[str, ...]:
         """UIDs of claims that have partitions and are none of these."""
@@ -189,7 +227,11 @@ class ClaimPartitions:
             return
         self._bus.publish(PartitionsRemoved(frozenset(each.uuid for each in gone)))
         self._fading.update(dict.fromkeys(names, False))
-        task = asyncio.get_running_loop().create_task(self._faded(names))
+        self._gone.update({each.device: each.uuid for each in gone})
+        self._spawn(self._faded(names))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -223,7 +223,7 @@ def _work(allocation: Allocation, offered: Sequence[DraDevice], made: Mapping[st
                 raise ClaimError(f"{place} does not exist yet, so there is nothing to look at; {fix}")
             if not is_made and not allocated.admin_access:
                 make.append((each.part.gpu, each.part.shape))
-        elif each.uses is not None and not allocated.admin_access and each.device.attribute("migEnabled") is True:
+        elif each.must_leave_mig and not allocated.admin_access:
             leave.append(each.device)
     return PartitionWork(tuple(make), tuple(leave))
 

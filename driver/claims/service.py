@@ -45,7 +45,7 @@ from node.clocks import SYSTEM, Clocks
 from node.events import EventSink
 from node.ledger.events import ClaimRefused, HoldsChanged
 from node.ledger.ledger import Ledger, slices_of, wholes_of
-from node.rules import Door
+from node.rules import Door, Doors
 from node.values import replace
 
 T = TypeVar("T")
@@ -153,6 +153,8 @@ class ClaimService:
         self._preparation.use(view)
         parts = [each for each in view.devices if each.part is not None and each.part.made]
         self._book.partitions.shown(frozenset(each.device.name for each in parts))
+        for_pods = [each for each in view.devices if each.rule.door is Doors.BOTH and each.must_leave_mig]
+        self._book.partitions.leave_idle([each.device for each in for_pods], self._is_free)
         self._viewed.set()
         for uid, record in tuple(self._book.records.items()):
             if self._collector.is_to_prepare(uid) or not record.boot:
@@ -264,6 +266,10 @@ class ClaimService:
         """Enter a claim among the losers; one that is being released has lost nothing."""
         if self._book.tombstones.serial_of(refused.uid) is None and refused.uid not in self._book.records:
             self._losers.lost(refused.uid, refused.error.wanted.holder, refused.error)
+
+    def _is_free(self, gpu: str) -> bool:
+        """Whether nobody holds the GPU or a part of it."""
+        return not any(gpu in (hold.device, *hold.within) for hold in self.ledger.all)
 
     def _tell_unmade(self, error: ClaimError) -> None:
         """Report a claim for which no partition can be made, whatever the kubelet makes of the answer."""

@@ -154,6 +154,11 @@ class DraDevice(Value):
     uses: CounterSet | None = None
     held: Amounts = ()
 
+    @property
+    def must_leave_mig(self) -> bool:
+        """Whether it is a GPU that leaves MIG mode before it is given whole."""
+        return self.part is None and self.uses is not None and self.device.attribute("migEnabled") is True
+
 
 @value
 class DoorView(Value):

@@ -41,7 +41,7 @@ class OfferContext(Value):
     plugin. ``at_scheduler``: what may still be free in a slice, or named by a claim that is not prepared here.
     ``listed``: what the plugin door lists at the moment, and ``offered`` its healthy devices, without those for claims
     that it lists only because nothing was known. ``contested``: held through the plugin door by a live pod, though
-    allocated to a claim of a pod on this node.
+    allocated to a claim of a pod on this node. ``made``: UUIDs of instances that were made for claims and go with them.
     """
 
     holds: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)
@@ -52,6 +52,7 @@ class OfferContext(Value):
     listed: frozenset[str] = _NONE
     offered: frozenset[str] = _NONE
     contested: frozenset[str] = _NONE
+    made: frozenset[str] = _NONE
 
     def held(self, device: Device, door: Door) -> Hold | None:
         """The first hold of the device itself through this door, not counting admin access and pending release."""

@@ -98,6 +98,11 @@ class DraService:
         """Devices that a live pod has through the plugin door while a claim waits for them here."""
         return self._parts.claims.contested()
 
+    @property
+    def made(self) -> frozenset[str]:
+        """UUIDs of instances that were made for claims."""
+        return self._parts.partitions.uuids()
+
     def acting(self, rules: Iterable[Rule]) -> Acting:
         """The rules as they act through this door."""
         return self._parts.doors.acting(rules)

@@ -154,7 +154,7 @@ class Publisher:
             return NOTHING_HELD
         if second is None:
             return self._books.context(frozenset(), frozenset())
-        return self._books.context(second.at_scheduler, second.contested)
+        return replace(self._books.context(second.at_scheduler, second.contested), made=second.made)
 
     async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> str:
         """Write what is wanted and sweep what is not; why not, if it failed. Off the loop: a disk may be slow."""

@@ -23,7 +23,7 @@ from node.health.state import Health, HealthState
 from node.inventory.model import Capacity, Device, DeviceKind, PartitionShape, Snapshot
 from node.ledger.ledger import Hold
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
-from node.offer import Cause, Offer
+from node.offer import Cause, Offer, offer
 from node.partitions import partition_name
 from node.rules import Door, Doors, Rule, Selector
 from node.values import replace
@@ -42,8 +42,8 @@ def shown(
     """The view of a node with these devices, and the offer behind it."""
     snapshot = Snapshot(devices=tuple(sorted(devices, key=lambda device: device.name)))
     parts = partitioned(snapshot, rules, frozenset(made))
-    offer = door_offer(parts, rules, holds)
-    return view_of(parts, offer, holds, rules), offer
+    found = door_offer(parts, rules, holds)
+    return view_of(parts, found, holds, rules), found
 
 
 def view(*devices: Device, **more: Any) -> DoorView:
@@ -261,7 +261,7 @@ def test_making_a_partition_for_a_claim_changes_nothing_that_is_published() -> N
 def test_an_instance_that_somebody_else_made_is_the_device_of_its_shape_and_takes_its_counters() -> None:
     whole, shape = in_mode(parted(0), mig=True), H100[0]
     made = instance(whole, shape)
-    seen, offer = shown(whole, made)
+    seen, offered = shown(whole, made)
     names = [each.device.name for each in seen.devices]
     assert made.name not in names
     found = seen.device(partition_name(whole.name, shape))
@@ -270,7 +270,7 @@ def test_an_instance_that_somebody_else_made_is_the_device_of_its_shape_and_take
     assert "uuid" in published(found)["attributes"]
     (counters,) = seen.counters
     assert dict(counters.counters)["memory-slice-0"] == 0
-    (kept,) = offer.withheld
+    (kept,) = offered.withheld
     assert (kept.device.name, kept.cause) == (whole.name, Cause.MIG_MODE)
     assert made.name in kept.reason
     scheduler = Scheduler(objects(packed(seen)))
@@ -281,10 +281,10 @@ def test_an_instance_that_somebody_else_made_is_the_device_of_its_shape_and_take
 
 def test_an_instance_of_the_plugin_door_takes_its_counters_and_is_not_shown() -> None:
     whole = in_mode(parted(0), mig=True)
-    seen, offer = shown(whole, instance(whole, H100[0]), rules=(RULE, MIG_RULE))
+    seen, offered = shown(whole, instance(whole, H100[0]), rules=(RULE, MIG_RULE))
     (counters,) = seen.counters
     assert dict(counters.counters)["memory-slice-0"] == 0
-    assert {each.device.kind for each in offer.withheld} == {DeviceKind.GPU, DeviceKind.MIG}
+    assert {each.device.kind for each in offered.withheld} == {DeviceKind.GPU, DeviceKind.MIG}
 
 
 @pytest.mark.parametrize("mig", [False, True])
@@ -293,10 +293,10 @@ def test_an_instance_of_the_plugin_door_takes_its_counters_and_is_not_shown() ->
     [("Ampere", RULE, "needs a GPU reset"), ("Hopper", replace(RULE, changes_mode=False), "its rule leaves the mode")],
 )
 def test_a_gpu_whose_mode_is_fixed_shows_the_side_that_it_allows(mig: bool, arch: str, rule: Rule, why: str) -> None:
-    seen, offer = shown(parted(0, A30, mig=mig, arch=arch), rules=(rule,))
+    seen, offered = shown(parted(0, A30, mig=mig, arch=arch), rules=(rule,))
     kinds = {each.device.kind for each in seen.devices}
     assert kinds == ({DeviceKind.MIG} if mig else {DeviceKind.GPU})
-    assert why in (offer.withheld[0].reason if mig else seen.devices[0].reason)
+    assert why in (offered.withheld[0].reason if mig else seen.devices[0].reason)
     assert bool(seen.counters) is mig
     check_valid(seen)
 
@@ -334,3 +334,14 @@ def test_small_profiles_come_first_and_each_begins_with_its_last_place() -> None
     assert [shape.start for shape in parts[:7]] == [6, 5, 4, 3, 2, 1, 0]
     profiles = [profile for profile, _ in itertools.groupby(shape.profile for shape in parts)]
     assert profiles == ["1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]
+
+
+def test_the_plugin_door_never_shows_an_instance_that_was_made_for_a_claim() -> None:
+    whole = in_mode(parted(0), mig=True)
+    made, other = instance(whole, H100[0]), instance(whole, H100[3])
+    snapshot = Snapshot(devices=tuple(sorted((whole, made, other), key=lambda device: device.name)))
+    context = OfferContext(made=frozenset({made.uuid or ""}))
+    at_plugin = offer(snapshot, (MIG_RULE,), context, Door.PLUGIN)
+    assert [item.device for resource in at_plugin.resources for item in resource.devices] == [other]
+    reasons = {each.device.name: each.reason for each in at_plugin.withheld}
+    assert reasons[made.name] == "it was made for a claim, and is removed with it"

@@ -10,6 +10,7 @@ from driver.claims.model import ClaimReference
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.partitions import partition_name
 from node.rules import Doors, Rule, Selector
+from node.values import replace
 from ostler.agent.dra_parts import PartitionMaking
 from sandbox.apiserver.server import GATES_OFF, ApiServer
 from scheduling.api.validation.shapes import DEFAULT, Gates
@@ -27,10 +28,12 @@ EVERYTHING = len(GPUS) * (1 + len(H100))
 class Divided:
     """Both doors of a node whose GPUs are given in parts."""
 
-    def __init__(self, folder: Path, server: ApiServer, gpus: tuple[Device, ...] = GPUS) -> None:
+    def __init__(
+        self, folder: Path, server: ApiServer, gpus: tuple[Device, ...] = GPUS, door: Doors = Doors.DRA
+    ) -> None:
         self.hardware = FakeHardware(folder / "hardware", gpus)
         making = PartitionMaking(self.hardware, self.rescan)
-        self.both = Both(folder, server, self.hardware.devices(), Doors.DRA, rule=RULE, partitions=making)
+        self.both = Both(folder, server, self.hardware.devices(), door, rule=RULE, partitions=making)
 
     async def rescan(self) -> None:
         devices = self.hardware.devices()
@@ -131,3 +134,25 @@ async def test_a_gpu_moves_to_pods_when_no_claim_names_its_partitions(
         assert both.at_plugin() == set()
         world.free("one")
         await eventually(lambda: both.at_plugin() == {GPUS[0].name})
+
+
+async def test_a_gpu_of_both_doors_leaves_mig_mode_when_no_claim_has_a_part_of_it(
+    short_dir: Path, server: ApiServer, world: World
+) -> None:
+    gpu = GPUS[0].name
+    # The kubelet of these tests knows a device by the end of its name.
+    divided = Divided(short_dir, server, (replace(GPUS[0], uuid=f"GPU-{gpu[-4:]}"),), Doors.BOTH)
+    both = divided.both
+    claims = both.second._parts.claims
+    named = ClaimReference(TEAM, "one", world.claim("one", PART, users=("pod-1",)))
+    async with both.running():
+        await eventually(lambda: both.at_plugin() == {gpu} and len(both.in_slices()) == 1 + len(H100))
+        await claims.prepare(named)
+        await eventually(lambda: both.at_plugin() == set())
+        assert divided.hardware.devices()[0].attribute("migEnabled") is True
+        world.free("one")
+        await claims.unprepare(named)
+        await eventually(lambda: divided.hardware.devices()[0].attribute("migEnabled") is False)
+        await eventually(lambda: both.at_plugin() == {gpu} and len(both.in_slices()) == 1 + len(H100))
+        both.pod_gets(gpu)
+        await eventually(lambda: both.in_slices() == set(), "what pods have is no claim's, nor are its parts")
