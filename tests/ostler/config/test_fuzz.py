@@ -27,7 +27,8 @@ KEYS = st.sampled_from(
     [
         "resources", "defaults", "name", "devices", "kind", "nvidia", "http", "address", "imex", "channelIDs",
         "product", "interfaces", "rootDevices", "pciVendors", "rdma", "linkTypes", "pKeys", "functions", "drivers",
-        "topology",
+        "topology", "sharing", "partitions", "perDevice", "device", "replicas", "memoryLimit", "strategy",
+        "timeSlicing", "mps", "rename", "renameByDefault",
         "resourceName", "selectors", "pfNames", "vendors", "isRdma", "deviceType", "additionalInfo", "acpiIndexes",
     ]
 )  # fmt: skip
@@ -73,6 +74,20 @@ def test_text(text: str) -> None:
 @given(st.dictionaries(KEYS, TREES, max_size=5), st.sampled_from(sorted(HEADS)))
 def test_trees(tree: dict[str, object], kind: str) -> None:
     judge(json.dumps({**tree, **HEADS[kind]}).encode())
+
+
+@UNHURRIED
+@given(st.sampled_from(["timeSlicing", "mps"]), st.lists(st.dictionaries(KEYS, TREES, max_size=5), max_size=3), TREES)
+def test_trees_of_nvidias_sharing(strategy: str, items: list[dict[str, object]], beside: object) -> None:
+    section = {"resources": [{"name": "gpu", "replicas": 2, **item} for item in items], "renameByDefault": beside}
+    judge(json.dumps({"version": "v1", "sharing": {strategy: section}}).encode())
+
+
+@UNHURRIED
+@given(st.dictionaries(KEYS, TREES, max_size=5))
+def test_trees_of_sharing(given_keys: dict[str, object]) -> None:
+    rule = {"name": "a.b/c", "devices": {"vendor": "nvidia", "kind": "gpu"}, "sharing": {"replicas": 2, **given_keys}}
+    judge(json.dumps({**HEADS["ours"], "resources": [rule]}).encode())
 
 
 @UNHURRIED
