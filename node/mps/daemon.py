@@ -286,6 +286,7 @@ class MpsDaemon:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            umask=0o022,
         )
 
     def _prepare(self) -> Path:
@@ -293,9 +294,13 @@ class MpsDaemon:
         program = find_program(self._home.driver_root)
         assert program is not None
         try:
-            # Pods of any user connect to the pipes, which the daemon opens to all.
             for folder in (self._pipe, self.log):
                 folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            # What a killed daemon left. The folder stays: containers have it mounted, and find the next daemon in it.
+            for left in self._pipe.iterdir():
+                if not left.is_dir():
+                    left.unlink(missing_ok=True)
+            # Pods of any user connect to the pipes, which the daemon opens to all.
             for folder in (self._pipe, *self._pipe.parents):
                 if folder == self._home.root.parent:
                     break

@@ -357,16 +357,19 @@ class MpsSupervisor:
 
     async def _start(self, service: _Service) -> None:
         resource = service.resource
-        await self._take(resource)
         daemon = MpsDaemon(resource, self._home)
         try:
+            await self._take(resource)
             await daemon.start()
             assert daemon.process is not None
             self._record.daemons[resource.name] = daemon.process
             await asyncio.to_thread(self._record.write)
             await daemon.limit()
-        except BaseException:
-            await daemon.stop()
+        except BaseException as error:
+            if isinstance(error, MpsError | ComputeModeError):
+                await daemon.kill()  # Its logs stay for whoever looks for the reason.
+            else:
+                await daemon.stop()
             self._record.daemons.pop(resource.name, None)
             with contextlib.suppress(MpsError):
                 await self._give_back(device.uuid for device in resource.devices)
@@ -499,7 +502,9 @@ class MpsSupervisor:
                 if mode is None:
                     continue
                 try:
-                    await asyncio.to_thread(self._modes.write, uuid, mode)
+                    # Where it could not be changed, it could not be set back either.
+                    if await asyncio.to_thread(self._modes.read, uuid) != mode:
+                        await asyncio.to_thread(self._modes.write, uuid, mode)
                 except ComputeModeError as error:
                     problems.append(
                         f"{uuid} stays in compute mode EXCLUSIVE_PROCESS, not {mode_name(mode)}: {error.reason}"

@@ -158,9 +158,14 @@ async def test_a_crashed_daemon_is_told_with_its_pods_and_started_again(node: No
         await supervisor.ready(NAME)
         supervisor.hold(HELD)
         first = node.pid
+        pipe = node.driver.home.root / NAME / "pipe"
+        (pipe / "left").touch()
+        inode = pipe.stat().st_ino
         await node.tell("crash")
         await until(lambda: node.pid not in (None, first))
         await supervisor.ready(NAME)
+        assert [entry.name for entry in pipe.iterdir()] == ["control"]
+        assert pipe.stat().st_ino == inode, "containers have the folder mounted"
     assert node.events == [
         (
             CRASHED,
@@ -199,6 +204,7 @@ async def test_a_daemon_that_does_not_start_withholds_its_devices_until_it_does(
         faults = supervisor.faults()
         assert set(faults) == {"gpu-0", "gpu-1"}
         assert faults["gpu-0"].startswith("MPS does not work: nvidia-cuda-mps-control ended with exit code 3; see ")
+        assert (node.driver.home.root / NAME / "log").is_dir()
         await until(lambda: set(node.modes.modes.values()) == {DEFAULT})
         node.driver.misbehave("refuse-start", now=False)
         supervisor.hold(NOBODY)
@@ -235,7 +241,16 @@ async def test_a_mode_that_cannot_be_set_withholds_the_devices_and_changes_nothi
         with pytest.raises(MpsError, match="compute mode of GPU-0: the agent lacks the right"):
             await supervisor.ready(NAME)
         assert node.driver.log(NAME) == []
+        await until(lambda: not node.path.exists())
     assert node.pid is None
+
+
+async def test_of_two_gpus_the_one_that_was_changed_is_set_back_if_the_other_cannot_be(node: Node) -> None:
+    del node.modes.modes["GPU-1"]
+    async with node.agent(RESOURCE) as supervisor:
+        with pytest.raises(MpsError, match="compute mode of GPU-1: the driver no longer knows the GPU"):
+            await supervisor.ready(NAME)
+        await until(lambda: node.modes.modes["GPU-0"] == DEFAULT)
 
 
 async def test_the_mode_that_a_gpu_had_comes_back(node: Node) -> None:
