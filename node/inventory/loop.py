@@ -81,6 +81,7 @@ class Inventory:
         self._snapshot = Snapshot()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inventory")
         self._woken = asyncio.Event()
+        self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[Diff]] = []
         self._retries = 0
         self._stopped = False
@@ -123,12 +124,13 @@ class Inventory:
     async def rescan(self) -> Diff:
         """Wait for a scan that begins after this call, and return what it found; several callers share one scan.
 
-        Raises InventoryStopped.
+        It begins at once, or when the one under way has ended. Raises InventoryStopped.
         """
         if self._stopped:
             raise InventoryStopped
         waiting: asyncio.Future[Diff] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
+        self._asked.set()
         self.wake()
         return await waiting
 
@@ -140,6 +142,7 @@ class Inventory:
             while True:
                 started = loop.time()
                 self._woken.clear()
+                self._asked.clear()
                 waiting, self._waiting = self._waiting, []
                 found = await self._scan()
                 for future in waiting:
@@ -201,14 +204,13 @@ class Inventory:
         return found
 
     async def _pause(self, started: float) -> None:
-        """Wait until the next scan is due: woken or at the interval, never too soon after the last one began."""
-        loop = asyncio.get_running_loop()
+        """Wait until the next scan is due: woken or at the interval, and too soon only if somebody waits for it."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(started + self._interval()):
                 await self._woken.wait()
-        rest = started + self._min_interval - loop.time()
-        if rest > 0:
-            await asyncio.sleep(rest)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(started + self._min_interval):
+                await self._asked.wait()
 
     def _interval(self) -> float:
         """Seconds until the next scan without a wake-up: 1, 2, 4, ... while a source waits for its driver.

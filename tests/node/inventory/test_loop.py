@@ -235,6 +235,16 @@ async def test_first_wake_after_quiet_is_served_at_once_and_a_storm_is_not() -> 
     assert min(gaps) >= 0.49
 
 
+async def test_scan_that_somebody_waits_for_begins_at_once() -> None:
+    source = Scripted(node(gpu(0)))
+    async with running(source, min_interval=3600.0) as inventory:
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        inventory.wake()
+        for _ in range(3):
+            await asyncio.wait_for(inventory.rescan(), 60)
+        assert len(source.starts) == 4
+
+
 async def test_scans_come_back_after_the_interval_without_a_wake() -> None:
     source = Scripted(node(gpu(0)))
     async with running(source, max_interval=0.05):
