@@ -291,7 +291,9 @@ class BothDoors:
             around.events,
             is_alive=around.alive,
             partitions=PartitionMaking(self._partition_maker(), around.inventory.rescan),
-            sharing=sharing_tools(self._settings, self._sources, around.edges, around.events, self),
+            sharing=sharing_tools(
+                self._settings, self._sources, around.edges, events=around.events, bus=around.bus, shares=self
+            ),
         )
         self.publisher.open_dra(self.second)
         books.bus.subscribe(RegistrationChanged, self._streams_changed)

@@ -30,7 +30,7 @@ from driver.publishing.withdrawal import Withdrawal
 from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import JsonObject
 from node.clocks import Clocks
-from node.events import EventSink, EventType
+from node.events import EventBus, EventSink, EventType
 from node.inventory.nvidia.time_slices import TimeSlicer
 from node.inventory.source import Source
 from node.ledger.bookkeeping import Bookkeeping
@@ -72,9 +72,18 @@ NO_SHARING = SharingTools()
 
 
 def sharing_tools(
-    settings: Settings, sources: Iterable[Source], edges: Edges, events: EventSink, shares: ShareDaemons
+    settings: Settings,
+    sources: Iterable[Source],
+    edges: Edges,
+    *,
+    events: EventSink,
+    bus: EventBus,
+    shares: ShareDaemons,
 ) -> SharingTools:
-    """What shares the GPUs of claims on this node; ``shares``: who runs the daemons of shared resources."""
+    """What shares the GPUs of claims on this node.
+
+    ``bus``: has a ``HealthEvent`` for GPUs whose MPS server ended. ``shares``: runs the daemons of shared resources.
+    """
     sessions = nvml_sessions(sources)
     if sessions is None:
         return SharingTools(shares=shares)
@@ -92,6 +101,7 @@ def sharing_tools(
             clocks=edges,
             events=events,
             on_changed=lambda: None,
+            bus=bus,
             pace=MpsPace(linger=0.0),
             owns=is_of_claim,
         )

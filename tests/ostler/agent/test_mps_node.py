@@ -7,7 +7,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -37,19 +37,22 @@ class SharingNode:
         (self.root / "shm").symlink_to("/dev/shm")
         self.records: list[Path] = []
 
-    def box(self) -> SandboxNode:
-        nvidia = json.dumps(
-            {"driverRootMount": str(self.driver.home.driver_root), "devRootMount": "/", "mpsRoot": str(self.root)}
-        )
-        rule = json.dumps(
-            {
-                "name": GPU,
-                "door": "both",  # only with an API server the end of the last pod is known at once
-                "devices": {"vendor": "nvidia", "kind": "gpu"},
-                "sharing": {"strategy": "mps", "replicas": 4},
-            }
-        )
-        text = f"apiVersion: ostler.dev/v1alpha1\nkind: Config\nnvidia: {nvidia}\nresources: [{rule}]\n"
+    dev_root = "/"
+
+    def box(self, *, dra: Mapping[str, object] | None = None, **rule: object) -> SandboxNode:
+        """The node with one rule, which is given as its changes."""
+        roots = {"driverRootMount": str(self.driver.home.driver_root), "mpsRoot": str(self.root)}
+        nvidia = json.dumps({**roots, "devRoot": self.dev_root, "devRootMount": self.dev_root})
+        made = {
+            "name": GPU,
+            "door": "both",  # only with an API server the end of the last pod is known at once
+            "devices": {"vendor": "nvidia", "kind": "gpu"},
+            "sharing": {"strategy": "mps", "replicas": 4},
+            **rule,
+        }
+        text = json.dumps({key: value for key, value in made.items() if value is not None})
+        head = f"apiVersion: ostler.dev/v1alpha1\nkind: Config\nnvidia: {nvidia}\ndra: {json.dumps(dra or {})}\n"
+        text = f"{head}resources: [{text}]\n"
         flags = {"--nvidia-library": str(self.hardware.library)}
         return SandboxNode(None, flags=flags, configuration=text, reconcile_interval=0.05, cluster=True)
 
