@@ -28,7 +28,7 @@ from driver.claims.model import AllocatedDevice, Allocation, ClaimError
 from driver.claims.partitions import PartitionWork
 from driver.claims.record import RecordedDevice
 from driver.claims.sharing import SharingWork, daemon_name
-from driver.devices.view import OF_DOORS, DoorView, DraDevice, by_cdi, taints, without_holds
+from driver.devices.view import OF_DOORS, DoorView, DraDevice, taints, without_holds
 from driver.names import TaintEffect
 from driver.parameters.options import DeviceParameters, device_parameters
 from driver.parameters.sharing import SharingParameters, check_one_daemon
@@ -39,7 +39,7 @@ from node.edits.model import ContainerEdits
 from node.edits.mps import client_limits, with_mps
 from node.edits.nvidia import device_edits as nvidia_device_edits
 from node.edits.nvidia import node_edits, shared_edits
-from node.edits.options import CdiMode, EditOptions
+from node.edits.options import CdiMode, EditOptions, by_cdi
 from node.inventory.model import Device, DeviceNode, Host, NodeRole
 from node.inventory.nvidia.time_slices import TimeSlice
 from node.inventory.vendor import Family

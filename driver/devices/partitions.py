@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from functools import lru_cache
 
-from node.edits.options import CdiMode
+from node.edits.options import CdiMode, by_cdi
 from node.health.state import Health, HealthState
 from node.inventory.model import (
     Device,
@@ -163,13 +163,13 @@ class _Gathered:
             if is_gone(gone):
                 # The partition can be made anew, and that is what is shown of it.
                 self._devices.pop(gone.name, None)
-        total = totals(gpu)
-        foreign = self._add_instances(gpu, rule, instances)
-        for number, (name, device, shape) in enumerate(shape_devices(gpu)):
+        total, own = totals(gpu), _part_rule(rule)
+        foreign = self._add_instances(gpu, own, instances)
+        for number, (name, part, uses) in enumerate(unmade_parts(gpu)):
             self._order[name] = number
             if name not in self._parts:
-                self._enter(name, device, GpuPart(gpu, shape, device), _part_rule(rule))
-                self._uses[name] = consumption(gpu, shape)
+                self._enter(name, part.described, part, own)
+                self._uses[name] = uses
         self._sets.append(total.without(foreign.values()))
         if foreign:
             names = ", ".join(sorted(foreign))
@@ -184,18 +184,18 @@ class _Gathered:
             self._wholes.add(gpu.name)
         self._uses[gpu.name] = total
 
-    def _add_instances(self, gpu: Device, rule: Rule, instances: Iterable[Device]) -> dict[str, CounterSet]:
+    def _add_instances(self, gpu: Device, part_rule: Rule, instances: Iterable[Device]) -> dict[str, CounterSet]:
         """Take in the instances that exist; returns what those take that were not made for claims, one for each place.
 
         Several compute instances of one GPU instance are in one place.
         """
         foreign: dict[tuple[int, int], tuple[str, CounterSet]] = {}
-        described = {name: device for name, device, _ in shape_devices(gpu)}
+        parts = {name: part for name, part, _ in unmade_parts(gpu)} if instances else {}
         for instance in instances:
             shape = shape_of(instance, gpu)
             name = partition_name(gpu.name, shape) if shape is not None else ""
             if shape is not None and name in self._made:
-                self._enter(name, instance, GpuPart(gpu, shape, described[name], made=True), _part_rule(rule))
+                self._enter(name, instance, replace(parts[name], made=True), part_rule)
                 self._uses[name] = consumption(gpu, shape)
                 continue
             taken = shape or _placed(instance)
@@ -204,7 +204,7 @@ class _Gathered:
             own = rule_for(instance, self._rules)
             if shape is not None and fills_gpu_instance(instance) and (own is None or own.door.has(Door.DRA)):
                 part = GpuPart(gpu, shape, replace(instance, name=name), made=True, ours=False)
-                self._enter(name, instance, part, own or _part_rule(rule))
+                self._enter(name, instance, part, part_rule if own is None else _given_by_cdi(own))
         return dict(foreign.values())
 
     def _enter(self, name: str, device: Device, part: GpuPart, rule: Rule) -> None:
@@ -240,7 +240,11 @@ def _fixed_mode(gpu: Device, rule: Rule) -> str:
 def _part_rule(rule: Rule) -> Rule:
     """How the partitions of a rule's GPUs are offered: as resources of their own, which nobody takes for whole GPUs."""
     domain = rule.resource.partition("/")[0]
-    return replace(rule, resource=f"{domain}/mig-{PROFILE}", uniform=False)
+    return _given_by_cdi(replace(rule, resource=f"{domain}/mig-{PROFILE}", uniform=False))
+
+
+def _given_by_cdi(rule: Rule) -> Rule:
+    return replace(rule, edits=by_cdi(rule.edits))
 
 
 def shape_of(instance: Device, gpu: Device) -> PartitionShape | None:
@@ -261,6 +265,7 @@ def _placed(instance: Device) -> PartitionShape | None:
     return PartitionShape(instance.text("profile"), -1, start, size, instance.capacity)
 
 
+@lru_cache(maxsize=256)
 def totals(gpu: Device) -> CounterSet:
     """The counter set of a GPU: the most that a partition has in each dimension, and every memory slice.
 
@@ -292,16 +297,19 @@ def _label(name: str) -> str:
     return re.sub("[A-Z]", lambda letter: f"-{letter[0].lower()}", name)
 
 
+# Asked at every change of what is held, of GPUs that hardly ever change.
 @lru_cache(maxsize=256)
-def shape_devices(gpu: Device) -> tuple[tuple[str, Device, PartitionShape], ...]:
-    """Every partition that can be made of the GPU, by name, in the order in which schedulers should try them.
+def unmade_parts(gpu: Device) -> tuple[tuple[str, GpuPart, CounterSet], ...]:
+    """Every partition that can be made of the GPU, by name, and what it consumes, in the order for schedulers to try.
 
     Small ones first, so that a claim gets no more than it asks for; and of one profile the last place first, because
     the large profiles have theirs at the front.
     """
     named = {partition_name(gpu.name, shape): shape for shape in gpu.partitions}
     ordered = sorted(named.items(), key=lambda pair: _rank(pair[1]))
-    return tuple((name, _described(name, gpu, shape), shape) for name, shape in ordered)
+    return tuple(
+        (name, GpuPart(gpu, shape, _described(name, gpu, shape)), consumption(gpu, shape)) for name, shape in ordered
+    )
 
 
 def _rank(shape: PartitionShape) -> tuple[int, int, bool, str, int]:

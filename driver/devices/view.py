@@ -23,7 +23,7 @@ from driver.devices.placement import DevicePlacement, placement
 from driver.devices.shares import is_shared, missing_share
 from driver.names import TaintEffect
 from kube.bodies import Json
-from node.edits.options import EditOptions, ListStrategy
+from node.edits.options import by_cdi
 from node.health.state import HealthState
 from node.inventory.model import Attribute, Device, Host, Snapshot
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
@@ -51,9 +51,8 @@ def door_offer(parted: Partitioned, rules: Iterable[Rule], context: OfferContext
 def view_of(parted: Partitioned, shown: Offer, context: OfferContext, rules: Iterable[Rule]) -> DoorView:
     """The view of that offer, which was made by ``rules``: those of one resource may be for different doors."""
     snapshot, ours = parted.snapshot, tuple(map(_for_this_door, rules))
-    part_rules = {name: _for_this_door(rule) for name, rule in parted.offered.rules.items()}
     found = [
-        (part_rules.get(item.device.name) or rule_for(item.device, ours) or resource.rule, item)
+        (parted.offered.rules.get(item.device.name) or rule_for(item.device, ours) or resource.rule, item)
         for resource in shown.resources
         for item in resource.devices
     ]
@@ -217,8 +216,3 @@ def _taint(cause: Cause, effect: TaintEffect, offered: DraDevice) -> Json:
 
 def _is_sick(offered: DraDevice, cause: Cause) -> bool:
     return cause in (Cause.HEALTH, Cause.GONE) and offered.device.health.state is HealthState.UNHEALTHY
-
-
-def by_cdi(options: EditOptions) -> EditOptions:
-    """The same options with CDI as the one way of giving devices, which is the DRA door's."""
-    return replace(options, strategies=(ListStrategy.CDI_CRI,))

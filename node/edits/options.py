@@ -91,3 +91,8 @@ class EditOptions(Value):
         if ListStrategy.CDI_ANNOTATIONS not in self.strategies or not names:
             return ()
         return ((f"{self.cdi_annotation_prefix}{key}", ",".join(names)),)
+
+
+def by_cdi(options: EditOptions) -> EditOptions:
+    """The same options with CDI as the one way of giving devices, which is the DRA door's."""
+    return replace(options, strategies=(ListStrategy.CDI_CRI,))

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from driver.devices.view import by_cdi
-from node.edits.options import CdiMode, EditOptions
+from node.edits.options import CdiMode, EditOptions, by_cdi
 from node.inventory.facts import CdiFacts
 from node.rules import Door, Rule
 from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -446,3 +448,22 @@ async def test_the_view_shows_whole_gpus_and_partitions_of_the_node_throughout(p
     assert {each.device.name for each in parts.view().devices} == names
     kinds = [each.device.kind for each in parts.view().devices]
     assert kinds.count(DeviceKind.GPU) == 2
+
+
+async def test_two_hundred_kills_at_any_step_lose_and_leave_no_partition(parts: Parts) -> None:
+    dice = random.Random(21)
+    shapes = [(partition_name(GPU.name, shape), shape) for shape in H100]
+    for number in range(200):
+        name, _ = dice.choice(shapes)
+        step = dice.choice([*STEPS, *MAKING, *REMOVING])
+        parts.put(1, name)
+        with contextlib.suppress(Killed):
+            await _prepared_and_released(await parts.started(**killed_at(parts, step)))
+        parts.hardware.reached = lambda _: None
+        service = await parts.started()
+        if dice.random() < 0.5:
+            await service.prepare(reference())
+            parts.check_whole(name)
+        await service.unprepare(reference())
+        assert (parts.hardware.instances, parts.hardware.made()) == ([], ()), (number, name, step)
+    parts.check_empty()

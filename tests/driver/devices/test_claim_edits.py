@@ -9,10 +9,10 @@ import pytest
 
 from driver.claims.model import AllocatedDevice, Allocation, ClaimError, ClaimReference
 from driver.claims.plan import ClaimEdits, GivenDevice, claim_edits, device_edits, planned, unfit_for_claim
-from driver.devices.view import DoorView, DraDevice, by_cdi
+from driver.devices.view import DoorView, DraDevice
 from node.cdi.spec import CdiDevice, Spec, validate
 from node.edits.model import ContainerEdits
-from node.edits.options import CdiMode, EditOptions, ListStrategy
+from node.edits.options import CdiMode, EditOptions, ListStrategy, by_cdi
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, Host
 from node.rules import Rule
