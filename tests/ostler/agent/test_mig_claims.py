@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -13,6 +14,8 @@ import pytest
 
 from sandbox.cluster import samples
 from sandbox.cluster.cluster import PodOutcome
+from sandbox.kubelet.dra.manager import UnprepareError
+from sandbox.kubelet.errors import KubeletError
 from sandbox.node import NODE_NAME, SandboxNode
 from tests.making.mig_nodes import device_files, node, proc_with_driver
 from tests.node.nvml import stub
@@ -71,9 +74,13 @@ async def instances(box: SandboxNode) -> list[dict[str, Any]]:
 
 def on_hardware(hardware: InjectedNvml) -> list[str]:
     """What the driver has of instances, without asking the agent."""
+    return [line for line in state(hardware) if line.startswith(("gpu0.gi", "gpu0.mig0", "gpu0.mig1"))]
+
+
+def state(hardware: InjectedNvml) -> list[str]:
+    """What calls have changed of MIG, as the library keeps it."""
     path = hardware.description.with_name(f"{hardware.description.name}.mig")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [line for line in lines if line.startswith(("gpu0.gi", "gpu0.mig0", "gpu0.mig1"))]
+    return path.read_text().splitlines() if path.exists() else []
 
 
 async def test_a_claim_gets_a_mig_device_and_the_next_one_what_is_left(hardware: InjectedNvml, tmp_path: Path) -> None:
@@ -126,3 +133,58 @@ async def test_an_agent_killed_in_the_middle_of_making_one_leaves_one_and_no_oth
         assert len(await instances(box)) == 1
         await box.cluster.end("one")
         await eventually(lambda: not on_hardware(hardware))
+
+
+@pytest.mark.parametrize("call", ["nvmlComputeInstanceDestroy", "nvmlGpuInstanceDestroy"])
+async def test_an_agent_killed_in_the_middle_of_removing_one_leaves_nothing(
+    hardware: InjectedNvml, tmp_path: Path, call: str
+) -> None:
+    async with divided(hardware, tmp_path) as box:
+        assert (await run(box, "one", "3g.40gb")).running
+        hardware.hang(call)
+        async with background(ended(box, "one")) as ending:
+            await eventually(lambda: hardware.hanging)
+            await box.agent.stop(signal.SIGKILL)
+            hardware.release()
+            await box.agent.start()
+            await ending
+        assert on_hardware(hardware) == []
+        await eventually(lambda: _none_left(box))
+
+
+async def test_a_partition_in_use_stays_until_its_process_has_ended(hardware: InjectedNvml, tmp_path: Path) -> None:
+    async with divided(hardware, tmp_path) as box:
+        assert box.cluster is not None
+        assert (await run(box, "one", "3g.40gb")).running
+        hardware.processes(0, (4711, 1), mig=0)
+        with pytest.raises(UnprepareError, match=r"process 4711 still uses 3g\.40gb at memory slices 4-7"):
+            await box.cluster.end("one")
+        assert len(await instances(box)) == 1
+        hardware.processes(0, mig=0)
+        await ended(box, "one")
+        assert on_hardware(hardware) == []
+
+
+async def ended(box: SandboxNode, pod: str) -> None:
+    """End the pod, as often as the kubelet asks until its claims are released."""
+    assert box.cluster is not None
+    while True:
+        try:
+            await box.cluster.end(pod)
+        except KubeletError:
+            await asyncio.sleep(0.05)
+        else:
+            return
+
+
+async def test_a_gpu_given_whole_leaves_mig_mode_first(hardware: InjectedNvml, tmp_path: Path) -> None:
+    async with divided(hardware, tmp_path) as box:
+        assert box.cluster is not None
+        assert (await run(box, "one", "3g.40gb")).running
+        await box.cluster.end("one")
+        await eventually(lambda: _none_left(box))
+        assert "gpu0.mig_mode 1" in state(hardware)
+        await box.cluster.apply([samples.template("whole", kind="gpu")])
+        outcome = await box.cluster.run(samples.pod("whole", "whole"))
+        assert outcome.running, outcome
+        assert "gpu0.mig_mode 0" in state(hardware)
