@@ -64,6 +64,9 @@ def device_parameters(allocation: Allocation, view: DoorView, driver: str) -> De
     for config in allocation.configs:
         if config.peer is not None and not config.requests:
             _check_is_for_some(allocation, view, config, driver)
+    for config, content in decoded:
+        if not config.requests and not isinstance(content, NicConfig) and content.sharing is not None:
+            _check_own_is_for_some(allocation, view, config, content)
     for allocated in allocation.devices:
         offered = view.device_for(allocated.device, looking=allocated.admin_access)
         if offered is not None:
@@ -119,6 +122,14 @@ def _check_is_for_some(allocation: Allocation, view: DoorView, config: Allocated
     section = check_served(config, driver) if concerned else None
     if section is not None and not any(_is_for(section, config, *each) for each in concerned):
         check_kind(section, config, _target(*concerned[0]))
+
+
+def _check_own_is_for_some(allocation: Allocation, view: DoorView, config: AllocatedConfig, content: Config) -> None:
+    """Raise ``ParameterError`` for sharing of our own for all requests that fits none of the claim's devices."""
+    found = [(each, view.device_for(each.device, looking=each.admin_access)) for each in allocation.devices]
+    offered = [(each, device) for each, device in found if device is not None]
+    if offered and not any(device.device.kind in DEVICE_KINDS[type(content)] for _, device in offered):
+        raise _wrong_kind(config, content, *offered[0])
 
 
 def _target(allocated: AllocatedDevice, offered: DraDevice) -> SharingTarget:

@@ -335,7 +335,10 @@ class MpsSupervisor:
             service.daemon = daemon
             self._record.daemons[resource.name] = process
             log.info("MPS control daemon taken over", extra={"resource": resource.name, "pid": process.pid})
-        elif not self._is_needed(service):
+            return
+        if process is not None and self._holders.by_resource.get(resource.name):
+            self._tell_crash(service, f"{_ENDED} with the agent, or while it was away")
+        if not self._is_needed(service):
             with contextlib.suppress(MpsError):
                 await self._give_back(device.uuid for device in resource.devices)
 

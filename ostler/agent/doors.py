@@ -11,6 +11,9 @@ from node.rules import Door
 from ostler.config.settings import RegistrationChoice, Settings
 from plugin.kubelet import KubeletFolders, RegistrationPath
 
+_LEFT = ("dra-door.json", "claim-sharing.json", "mps-claims.json")
+"""Names of driver.publishing.shown and driver.claims.sharing; not imported, because most nodes have no second door."""
+
 
 class Streams(Protocol):
     """What is left to the kubelet when a process hands over: a door."""
@@ -25,12 +28,12 @@ class Streams(Protocol):
 def claims_to_serve(settings: Settings) -> bool:
     """Whether there is anything for the DRA door: devices by rule, or what an earlier process has left.
 
-    Those are claims that have devices, and devices whose withdrawal from claims was not confirmed.
+    Those are claims that have devices, devices whose withdrawal from claims was not confirmed, and time slices and MPS
+    control daemons that were for claims.
     """
     if settings.kubernetes.door_by_node or any(rule.door.has(Door.DRA) for rule in settings.rules):
         return True
-    # The name of driver.publishing.shown.NAME; not imported, because most nodes have no second door.
-    return os.path.lexists(settings.state_dir / "dra-door.json") or claims_left(settings)
+    return any(os.path.lexists(settings.state_dir / name) for name in _LEFT) or claims_left(settings)
 
 
 def claims_left(settings: Settings) -> bool:

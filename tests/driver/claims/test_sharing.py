@@ -174,6 +174,21 @@ async def test_a_daemon_that_crashes_is_started_again_and_told(sharer: Sharer) -
         sharer.check_clean()
 
 
+async def test_a_daemon_that_ended_while_the_agent_was_away_is_started_again_and_told(sharer: Sharer) -> None:
+    sharer.put(1, GPU0, parameters={**NVIDIA, "sharing": {"strategy": "MPS"}})
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        (pid,) = sharer.pids
+    os.kill(pid, signal.SIGKILL)
+    async with sharer.process() as service:
+        async with asyncio.timeout(20):
+            while sharer.pids <= {pid}:
+                await asyncio.sleep(0.05)
+        assert sharer.node.events.reasons == ["MpsServerCrashed"]
+        await service.unprepare(reference())
+        sharer.check_clean()
+
+
 @pytest.mark.parametrize(
     ("break_it", "text"),
     [
@@ -459,6 +474,17 @@ async def test_what_a_device_cannot_do_is_refused_by_field_value_and_fix(
     assert str(refused.value).startswith("status.allocation.devices.config[0].opaque.parameters.sharing.")
     assert refused.value.condition == "ParametersRefused"
     assert sharer.smi.slices == {}
+
+
+@pytest.mark.parametrize("requests", [(), ("gpu",)])
+async def test_sharing_that_is_for_no_device_of_the_claim_is_refused(sharer: Sharer, requests: tuple[str, ...]) -> None:
+    own: JsonObject = {**OURS, "kind": "MigConfig", "sharing": {"strategy": "mps"}}
+    peers: JsonObject = {**NVIDIA, "kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}
+    for parameters, driver in ((own, "ostler.dev"), (peers, str(Peer.NVIDIA))):
+        sharer.node.reader.put(claim(1, result(GPU0), config=(opaque(parameters, *requests, driver=driver),)))
+        async with sharer.process() as service:
+            with pytest.raises(ParameterError, match=r"write (kind )?GpuConfig"):
+                await service.prepare(reference())
 
 
 async def test_looking_on_changes_nothing(sharer: Sharer) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from driver.claims import sharing
+from driver.publishing import shown
 from ostler.agent.doors import claims_left, claims_to_serve
 from ostler.config.settings import InventorySettings, KubeletSettings, Settings
 
@@ -43,8 +45,9 @@ def test_what_cannot_be_read_may_tell_of_claims(tmp_path: Path) -> None:
     assert claims_to_serve(made)
 
 
-def test_a_withdrawal_that_was_not_confirmed_is_gone_on_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [shown.NAME, sharing.FILE, sharing.CLAIMS_RECORD])
+def test_a_withdrawal_or_a_change_of_gpus_that_was_not_finished_is_gone_on_with(tmp_path: Path, name: str) -> None:
     made = settings(tmp_path)
     (tmp_path / "state").mkdir()
-    (tmp_path / "state/dra-door.json").write_text("{}")
+    (tmp_path / "state" / name).write_text("{}")
     assert (claims_left(made), claims_to_serve(made)) == (False, True)
