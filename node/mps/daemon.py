@@ -14,21 +14,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
+import re
 import signal
 import subprocess
+from asyncio.subprocess import Process
 from pathlib import Path
 
 from node.edits.mps import PIPE_VARIABLE, log_folder, pipe_folder, shm_folder
-from node.inventory.nvidia.nvml_library import FOLDERS
+from node.mps.folders import link_libraries, make_folders, remove
 from node.opening import read_kernel_text
 from node.values import Value, value
 
 PROGRAM = "nvidia-cuda-mps-control"
 _PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/nvidia/bin", "bin", "opt/bin")
-_CUDA = "libcuda.so."
 _ANSWER = 5.0
 """Seconds for the answer to one command."""
+_LONGEST = 1 << 16
+"""Bytes of an answer; a pod that takes the daemon's place at its pipe can write without end."""
+_PID = re.compile(r"[0-9]{1,10}")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+"""A resource's name or a claim's daemon: what daemons are for, and their folders below the root."""
 _START = 15.0
 """Seconds from the start of the process to its first answer."""
 _STOP = 5.0
@@ -78,6 +83,24 @@ class MpsProcess(Value):
 
     pid: int
     started: int
+
+
+async def _answer_to(asking: Process, command: bytes) -> bytes:
+    """What the process writes when it has read the command; not much more than ``_LONGEST`` bytes of it."""
+    assert asking.stdin is not None
+    assert asking.stdout is not None
+    with contextlib.suppress(ConnectionError):  # It has ended: its output says why.
+        asking.stdin.write(command)
+        await asking.stdin.drain()
+    asking.stdin.close()
+    output = b""
+    while len(output) <= _LONGEST:
+        more = await asking.stdout.read(_LONGEST)
+        if not more:
+            await asking.wait()
+            break
+        output += more
+    return output
 
 
 def find_program(driver_root: Path) -> Path | None:
@@ -180,7 +203,7 @@ class MpsDaemon:
     async def servers(self) -> frozenset[int]:
         """Pids of its servers; raises ``MpsError``."""
         answer = await self.ask("get_server_list")
-        return frozenset(int(word) for word in answer.split() if word.isdigit())
+        return frozenset(int(word) for word in answer.split() if _PID.fullmatch(word))
 
     async def ask(self, command: str) -> str:
         """The answer to a command; raises ``MpsError``."""
@@ -199,7 +222,7 @@ class MpsDaemon:
             raise MpsError(f"{program} cannot be run: {error.strerror or error}") from error
         try:
             async with asyncio.timeout(_ANSWER):
-                output, _ = await asking.communicate(f"{command}\n".encode())
+                output = await _answer_to(asking, f"{command}\n".encode())
         except TimeoutError as error:
             raise MpsError(f"{PROGRAM} does not answer {command!r} within {_ANSWER:g} s") from error
         finally:
@@ -207,6 +230,8 @@ class MpsDaemon:
                 with contextlib.suppress(ProcessLookupError):
                     asking.kill()
                 await asking.wait()
+        if len(output) > _LONGEST:
+            raise MpsError(f"{PROGRAM} answers {command!r} with more than {_LONGEST} bytes")
         text = output.decode(errors="replace").strip()
         if asking.returncode != 0:
             said = f": {text.splitlines()[0][:200]}" if text else ""
@@ -249,7 +274,8 @@ class MpsDaemon:
             if not has_ended:
                 await self.kill()
         self.process = self._child = None
-        await asyncio.to_thread(shutil.rmtree, self._pipe.parent, ignore_errors=True)
+        with contextlib.suppress(OSError):  # Pods may write to them; the next removal removes the rest.
+            await asyncio.to_thread(remove, self._home.root, self._pipe.parent)
 
     async def kill(self) -> None:
         """End the process by signals; its folders stay for whoever looks for the reason."""
@@ -294,19 +320,9 @@ class MpsDaemon:
         program = find_program(self._home.driver_root)
         assert program is not None
         try:
-            for folder in (self._pipe, self.log):
-                folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            # What a killed daemon left. The folder stays: containers have it mounted, and find the next daemon in it.
-            for left in self._pipe.iterdir():
-                if not left.is_dir():
-                    left.unlink(missing_ok=True)
-            # Pods of any user connect to the pipes, which the daemon opens to all.
-            for folder in (self._pipe, *self._pipe.parents):
-                if folder == self._home.root.parent:
-                    break
-                folder.chmod(0o755)
+            make_folders(self._home.root, self._pipe, self.log)
             if self._home.driver_root != Path("/"):
-                _link_libraries(self._home.driver_root, self._libraries)
+                link_libraries(self._home.driver_root, self._libraries)
         except OSError as error:
             path = error.filename or self._home.root
             raise MpsError(f"{path} cannot be written: {error.strerror or error}; check nvidia.mpsRoot") from error
@@ -341,14 +357,18 @@ def find_process(pid: int, proc: Path) -> MpsProcess | None:
 
 
 def find_daemons(home: MpsHome) -> tuple[tuple[str, MpsProcess], ...]:
-    """Control daemons that serve a folder below the root of MPS, with the name of each; blocks."""
+    """Control daemons that an agent started, with the name of each; blocks.
+
+    Anybody can start a process that looks like one. So a pod's process, which has a pid namespace of its own, and one
+    of another user are never among these, nor one with a name that leads out of MPS's root.
+    """
     found = []
     for entry in home.proc.iterdir() if home.proc.is_dir() else ():
         if not entry.name.isdecimal():
             continue
         try:
             command = (entry / "cmdline").read_bytes()
-            if f"{PROGRAM}\0-f".encode() not in command:
+            if f"{PROGRAM}\0-f".encode() not in command or not _can_be_of_agent(entry, home.proc):
                 continue
             environment = (entry / "environ").read_bytes()
         except OSError:
@@ -357,25 +377,13 @@ def find_daemons(home: MpsHome) -> tuple[tuple[str, MpsProcess], ...]:
         pipe = next((each for each in environment.split(b"\0") if each.startswith(head)), b"")
         name = pipe.removeprefix(head).decode(errors="replace").removesuffix("/pipe")
         process = find_process(int(entry.name), home.proc)
-        if pipe and process is not None:
+        if _NAME.fullmatch(name) and process is not None:
             found.append((name, process))
     return tuple(found)
 
 
-def _link_libraries(driver_root: Path, folder: Path) -> None:
-    """Link the driver's own libraries by the names under which programs look for them; raises OSError."""
-    found = {}
-    for place in FOLDERS:
-        for cuda in sorted((driver_root / place).glob(f"{_CUDA}*.*")):
-            version = cuda.name.removeprefix(_CUDA)
-            found = {each.name: each for each in cuda.parent.glob(f"*.so.{version}")}
-            break
-        if found:
-            break
-    folder.mkdir(mode=0o755, exist_ok=True)
-    for name, path in found.items():
-        for link in (folder / name, folder / f"{name.partition('.so.')[0]}.so.1"):
-            # Other daemons may run by these links: they are never missing for long.
-            if not link.is_symlink() or link.readlink() != path:
-                link.unlink(missing_ok=True)
-                link.symlink_to(path)
+def _can_be_of_agent(entry: Path, proc: Path) -> bool:
+    """Whether a process has the user and the pid namespace of this one; raises OSError."""
+    if entry.stat().st_uid != os.geteuid():
+        return False
+    return (entry / "ns/pid").readlink() == (proc / "self/ns/pid").readlink()

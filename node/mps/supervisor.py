@@ -24,7 +24,7 @@ from node.events import EventBus, EventSink, EventType
 from node.files import FileError, JsonValue, read_record, write_record
 from node.health.signal import HealthEvent, Trouble
 from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS, ComputeModeError, mode_name
-from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsProcess, MpsResource, find_daemons, hindrance
+from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsProcess, MpsResource, find_daemons, find_process, hindrance
 from node.values import Value, value
 
 log = logging.getLogger("ostler.mps")
@@ -272,7 +272,8 @@ class MpsSupervisor:
                 del self._record.daemons[name]
         for name, process in await asyncio.to_thread(find_daemons, self._home):
             # Killed between the start of a daemon and the record of it.
-            if self._owns(name) and self._record.daemons.get(name) != process:
+            known = self._record.daemons.get(name)
+            if self._owns(name) and (known is None or find_process(known.pid, self._home.proc) != known):
                 await self._end(name, process)
         served = {device.uuid for service in self._services.values() for device in service.resource.devices}
         with contextlib.suppress(MpsError):

@@ -11,6 +11,7 @@ from node.documents import parse_json
 from node.edits.mps import SHARED_MEMORY, shm_folder
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS, mode_name
 from node.mps.daemon import PROGRAM, find_process, find_program
+from node.mps.folders import REMOVED
 from node.mps.supervisor import RECORD
 from node.opening import read_regular
 from node.rules import Rule
@@ -73,7 +74,9 @@ def judge_folders(folders: Sequence[str], running: frozenset[str], root: Path) -
 
 def folders_below(root: Path) -> list[str]:
     """Resources, and daemons of claims, that have a folder of pipes below MPS's root; raises OSError."""
-    return sorted(str(pipe.parent.relative_to(root)) for depth in ("*/*", "*") for pipe in root.glob(f"{depth}/pipe"))
+    pipes = (pipe for depth in ("*/*", "*") for pipe in root.glob(f"{depth}/pipe"))
+    names = (str(pipe.parent.relative_to(root)) for pipe in pipes)
+    return sorted(name for name in names if not name.startswith(REMOVED))
 
 
 def read_left(state: Path, proc: Path) -> tuple[Mapping[str, int], frozenset[str]]:

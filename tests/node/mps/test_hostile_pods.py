@@ -1,0 +1,181 @@
+"""Pods can write to their daemon's folder of pipes: nothing that they put there harms the agent or the node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from node.mps.daemon import PROGRAM, MpsDaemon, MpsDevice, MpsError, MpsResource, find_daemons
+from node.mps.folders import REMOVED
+from tests.making.mps import MpsStandIn
+
+NAME = "nvidia.com/gpu.shared"
+RESOURCE = MpsResource(NAME, (MpsDevice("gpu-0", "GPU-0"),))
+
+
+@pytest.fixture
+def driver() -> Iterator[MpsStandIn]:
+    """Its folders are in memory, as those of a node."""
+    with TemporaryDirectory(dir="/dev/shm", ignore_cleanup_errors=True) as folder:
+        yield MpsStandIn(Path(folder))
+
+
+@asynccontextmanager
+async def daemon_of(driver: MpsStandIn) -> AsyncIterator[MpsDaemon]:
+    daemon = MpsDaemon(RESOURCE, driver.home)
+    await daemon.start()
+    try:
+        yield daemon
+    finally:
+        await daemon.kill()
+
+
+def pipe_of(driver: MpsStandIn) -> Path:
+    return driver.home.root / NAME / "pipe"
+
+
+def dig(folder: Path, depth: int) -> None:
+    """Make a tree that is deeper than any path can name."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+
+
+def left_below(root: Path) -> list[str]:
+    return [str(path.relative_to(root)) for path in (root / REMOVED).rglob("*")]
+
+
+async def test_nothing_that_a_pod_puts_into_the_folder_survives_the_daemon(driver: MpsStandIn, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    async with daemon_of(driver) as daemon:
+        pipe = pipe_of(driver)
+        (pipe / "link").symlink_to(outside)
+        (pipe / "up").symlink_to("../../..")
+        os.mkfifo(pipe / "fifo")
+        dig(pipe, 3000)
+        for number in range(10_000):
+            (pipe / f"file-{number}").touch()
+        for number in range(1500):
+            (pipe / f"folder-{number}" / "inner").mkdir(parents=True)
+        await daemon.stop()
+    assert not (driver.home.root / NAME).exists()
+    assert left_below(driver.home.root) == []
+    assert (outside / "kept").read_text() == "kept"
+
+
+async def test_a_daemon_never_starts_in_a_folder_that_a_pod_has(driver: MpsStandIn, tmp_path: Path) -> None:
+    async with daemon_of(driver):
+        pod = os.open(pipe_of(driver), os.O_RDONLY)
+    try:
+        os.symlink(tmp_path / "victim", "nvidia-cuda-mps-control.pid", dir_fd=pod)
+        async with daemon_of(driver):
+            assert [entry.name for entry in pipe_of(driver).iterdir()] == ["control"]
+            with pytest.raises(FileNotFoundError):
+                os.mkdir("late", dir_fd=pod)
+    finally:
+        os.close(pod)
+
+
+async def test_a_folder_that_a_pod_fills_meanwhile_keeps_no_daemon_from_starting(driver: MpsStandIn) -> None:
+    async with daemon_of(driver):
+        pod = os.open(pipe_of(driver), os.O_RDONLY)
+    script = f"import os, itertools\nfor i in itertools.count():\n  os.mkdir(str(i), dir_fd={pod})"
+    filling = subprocess.Popen([sys.executable, "-c", script], pass_fds=(pod,), stderr=subprocess.DEVNULL)
+    try:
+        async with asyncio.timeout(20), daemon_of(driver) as daemon:
+            assert daemon.is_running
+            await daemon.stop()
+    finally:
+        filling.kill()
+        filling.wait()
+        os.close(pod)
+
+
+@pytest.mark.parametrize("answer", ["²".encode(), b"9" * 5000, b""], ids=["digit", "long", "none"])
+async def test_an_answer_of_a_pod_names_no_servers(driver: MpsStandIn, answer: bytes) -> None:
+    async with daemon_of(driver) as daemon, impostor(driver, answer):
+        assert await daemon.servers() == frozenset()
+
+
+async def test_an_answer_without_end_is_refused(driver: MpsStandIn) -> None:
+    async with daemon_of(driver) as daemon, impostor(driver, b"4001\n" * 100_000):
+        with pytest.raises(MpsError, match="answers 'get_server_list' with more than 65536 bytes"):
+            await daemon.servers()
+
+
+@asynccontextmanager
+async def impostor(driver: MpsStandIn, answer: bytes) -> AsyncIterator[None]:
+    """A pod's server in place of the daemon's."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(answer)
+        writer.close()
+
+    here, pipe = Path.cwd(), pipe_of(driver)
+    (pipe / "control").unlink()
+    listening = socket.socket(socket.AF_UNIX)
+    os.chdir(pipe)  # The path of a socket is short.
+    try:
+        listening.bind("control")
+    finally:
+        os.chdir(here)
+    server = await asyncio.start_unix_server(serve, sock=listening)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def forged() -> Iterator[list[subprocess.Popen[bytes]]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def forge(driver: MpsStandIn, name: str, *launcher: str) -> subprocess.Popen[bytes]:
+    """Start a process that looks like a daemon with this name."""
+    command = [sys.executable, "-c", "print(flush=True); import time; time.sleep(60)", PROGRAM, "-f"]
+    # One word for the launcher, which would look like a daemon itself.
+    process = subprocess.Popen(
+        [*launcher, "sh", "-c", f"exec {shlex.join(command)}"] if launcher else command,
+        env={"CUDA_MPS_PIPE_DIRECTORY": f"{driver.home.root}/{name}/pipe", "PATH": os.environ["PATH"]},
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+@pytest.mark.parametrize("name", ["/../../../etc", "../x/y", "..", "nvidia.com/..", "nvidia.com/a/b", "a//b", ""])
+def test_no_process_has_a_folder_outside_removed(
+    driver: MpsStandIn, forged: list[subprocess.Popen[bytes]], name: str
+) -> None:
+    forged.append(forge(driver, name))
+    assert find_daemons(driver.home) == ()
+
+
+def test_a_process_of_a_pod_is_no_daemon(driver: MpsStandIn, forged: list[subprocess.Popen[bytes]]) -> None:
+    forged.append(forge(driver, NAME))
+    assert [name for name, _ in find_daemons(driver.home)] == [NAME]
+    forged.append(forge(driver, "nvidia.com/gpu.other", "unshare", "--pid", "--fork", "--kill-child"))
+    assert [name for name, _ in find_daemons(driver.home)] == [NAME]
