@@ -58,6 +58,8 @@ class MigLayouts:
         """By GPU the layout that could not be made of it, and why."""
         self._hopeless: dict[str, MigLayout] = {}
         """Layouts that no GPU becomes by waiting."""
+        self._stale = True
+        """Whether the last scan may have been made before anybody wanted MIG profiles."""
         books.bus.subscribe(HoldsReleased, lambda _: self._woken.set())
         bus.subscribe(SnapshotPublished, lambda _: self._woken.set())
 
@@ -65,12 +67,17 @@ class MigLayouts:
         """Follow other layouts."""
         self._settings = settings
         self._hopeless.clear()
+        self._stale = True
         self._woken.set()
 
     async def run(self) -> None:
         """Divide GPUs until cancelled."""
         while True:
             self._woken.clear()
+            if self._stale:
+                self._stale = False
+                with contextlib.suppress(InventoryStopped):
+                    await self._inventory.rescan()
             waiting = False
             for gpu, layout in self._wanted(self._inventory.snapshot):
                 # Only what is known of pods tells which GPUs are free.
@@ -86,12 +93,15 @@ class MigLayouts:
         """GPUs that are not what they should be."""
         found = []
         for gpu in snapshot.devices:
-            if gpu.kind is not DeviceKind.GPU or not gpu.partitions or not gpu.health.usable:
+            if gpu.kind is not DeviceKind.GPU or not gpu.health.usable:
                 continue
             layout = self._layout(gpu)
             if layout is None or self._hopeless.get(gpu.name) == layout:
                 continue
-            if self._is_made(gpu, layout, [each for each in snapshot.devices if each.parent == gpu.name]):
+            if not gpu.partitions:
+                if layout.enabled:
+                    self._tell(gpu, layout, _indivisible(gpu))
+            elif self._is_made(gpu, layout, [each for each in snapshot.devices if each.parent == gpu.name]):
                 self._told.pop(gpu.name, None)
             else:
                 found.append((gpu, layout))
@@ -147,6 +157,12 @@ class MigLayouts:
         self._told[gpu.name] = layout, reason
         text = f"{gpu.name} is not divided into {_words(layout)} yet: {reason}"
         self._events.emit(EventType.WARNING, "MigLayoutPending", text)
+
+
+def _indivisible(gpu: Device) -> str:
+    if not gpu.attribute("migCapable"):
+        return "it does not support MIG; select GPUs that do"
+    return "its driver does not tell its MIG profiles; run the agent as root in a privileged container"
 
 
 def _words(layout: MigLayout) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,22 @@ async def test_a_layout_that_does_not_fit_is_told_once_and_changes_nothing(hardw
         await node.kubelet.wait_for(GPU, healthy=1, within=60)
         await node.change_configuration(configured("4g.40gb", FIRST))
         await node.kubelet.wait_for("nvidia.com/mig-4g.40gb", healthy=1, within=60)
+
+
+async def test_a_gpu_that_cannot_be_divided_is_told(hardware: InjectedNvml) -> None:
+    facts = hardware.facts
+    incapable = replace(facts.gpus[0], mig_mode=None, mig_pending=None, mig_max_devices=None)
+    hardware.serve(replace(facts, gpus=(incapable, facts.gpus[1])))
+    hardware.fail("nvmlDeviceGetGpuInstancePossiblePlacements", "NO_PERMISSION", gpu=1)
+    async with box(hardware, configured("3g.40gb")) as node:
+        await eventually(lambda: _told(node, 2))
+        told = sorted(await events(node, "MigLayoutPending"))
+        assert told[0].endswith("it does not support MIG; select GPUs that do")
+        assert "its driver does not tell its MIG profiles; run the agent as root" in told[1]
+
+
+async def _told(node: SandboxNode, count: int) -> bool:
+    return len(await events(node, "MigLayoutPending")) == count
 
 
 async def test_a_file_of_mig_parted_divides_gpus_by_their_index(hardware: InjectedNvml, tmp_path: Path) -> None:
