@@ -18,6 +18,8 @@ _UNITS = {MEMORY: 1 << 20, COMPUTE: MILLION // 100}
 """What claims consume at least: a MiB, and one percent."""
 _SHOWN = {MEMORY: 1 << 20, COMPUTE: 1}
 """The same as slices and claims write it."""
+_MOST = 2**63 - 1
+"""The largest amount that Kubernetes counts."""
 
 
 @value
@@ -63,16 +65,18 @@ def consumed(consumed_capacity: Mapping[str, str], driver: str) -> Amounts:
     """
     from scheduling.api.quantities import QuantityError, parse  # Only shares need it.
 
-    found = {}
+    found: dict[str, int] = {}
     for key, text in consumed_capacity.items():
         name = key.removeprefix(f"{driver}/")
         if name not in _UNITS:
             continue
         try:
-            amount = parse(text).value()
+            # Not its value(), which is 0 for what has no room in 64 bits.
+            amount = -(-parse(text).nanos // 10**9)
         except QuantityError as error:
             raise ValueError(f"{name}: {error}") from error
-        if amount < 0:
-            raise ValueError(f"{name}: {text} is less than nothing")
-        found[name] = amount * _UNITS[name] // _SHOWN[name]
+        if not 0 <= amount <= _MOST:
+            raise ValueError(f"{name}: {text} is {'less than nothing' if amount < 0 else 'more than any device has'}")
+        # Under both of its names: nobody gets the larger one for the price of the smaller.
+        found[name] = max(found.get(name, 0), amount * _UNITS[name] // _SHOWN[name])
     return tuple(sorted(found.items()))

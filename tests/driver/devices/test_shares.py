@@ -135,6 +135,8 @@ def test_consumed_capacity_is_counted_as_the_ledger_counts() -> None:
         (MEMORY, 20 * GIB),
     )
     assert consumed({"ostler.dev/memory": "1Mi"}, "ostler.dev") == ((MEMORY, 1 << 20),)
+    assert consumed({"memory": "2Mi", "ostler.dev/memory": "1Mi"}, "ostler.dev") == ((MEMORY, 2 << 20),)
+    assert consumed({"memory": "0.5", "compute": "1500m"}, "ostler.dev") == ((COMPUTE, MILLION // 50), (MEMORY, 1))
 
 
 @pytest.mark.parametrize(
@@ -142,6 +144,8 @@ def test_consumed_capacity_is_counted_as_the_ledger_counts() -> None:
     [
         ("lots", 'memory: "lots" is not a quantity: '),
         ("-1", "memory: -1 is less than nothing"),
+        ("1e400", "memory: 1e400 is more than any device has"),
+        ("9223372036854775808", "memory: 9223372036854775808 is more than any device has"),
     ],
 )
 def test_an_amount_that_is_none_is_named(amount: str, text: str) -> None:
