@@ -150,7 +150,7 @@ def _typed(found: AttributeValue) -> Json:
 STANDARD = "resource.kubernetes.io/"
 
 _CHOOSING = (
-    *("type", "uuid", "parentUUID", "profile", "productName", "memory", "multiprocessors"),
+    *("type", "uuid", "parentUUID", "profile", "productName", "memory", "multiprocessors", "sharing"),
     *(f"{STANDARD}pciBusID", f"{STANDARD}pcieRoot", f"{STANDARD}numaNode", "resource", "vendor"),
     *("switch", "cell2", "cell4", "cell8", "cell16", "cell32"),
     *("ifName", "rdma", "linkType", "sriovFunction", "pfName", "vfIndex", "driver"),
@@ -189,6 +189,8 @@ def _facts(offered: DraDevice) -> Iterator[Fact]:
     known.setdefault("type", device.kind.value)
     known["vendor"] = device.vendor
     known["resource"] = offered.rule.resource_of(device)
+    if offered.rule.sharing is not None and is_shared(device, offered.rule.sharing):
+        known["sharing"] = offered.rule.sharing.strategy.value
     if device.uuid is not None:
         known.setdefault("uuid", device.uuid)
     known |= {attribute.name: attribute.value for attribute in offered.placement}

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from driver.claims.model import AllocatedConfig
+from driver.claims.model import AllocatedConfig, ClaimError
 from driver.parameters.errors import ParameterError, UnservedParameter, missing_or, shown, shown_key
 from kube.bodies import Json
 from node.inventory.model import DeviceKind
 from node.inventory.nvidia.time_slices import TimeSlice
-from node.sharing import SharingStrategy
+from node.sharing import Amounts, SharingStrategy, total
 from node.values import Value, replace, value
 
 Refusal = Callable[[str, str, str], ParameterError]
@@ -140,6 +140,28 @@ def check_one_daemon(sections: Sequence[SharingParameters]) -> None:
             raise section.refused(
                 f"the claim has another section for MPS ({sections[0].place}), and it gets one control daemon",
                 "write one such section for all requests that share by MPS, or a claim for each",
+            )
+
+
+def check_one_limit(shared: Mapping[str, Sequence[tuple[str, Amounts]]]) -> None:
+    """Raise ``ClaimError`` for shares by MPS that a container cannot have the limits of.
+
+    ``shared``: by request pairs of a device and what a share takes of it.
+    """
+    fix = "write one request with a count and one capacity, or a claim for each"
+    if len(shared) > 1:
+        raise ClaimError(
+            f"requests {', '.join(shared)} all have shares by MPS, and a container of the whole claim can have the "
+            f"limits of one of them only; {fix}"
+        )
+    for request, shares in shared.items():
+        sizes: dict[str, list[Amounts]] = {}
+        for device, amounts in shares:
+            sizes.setdefault(device, []).append(amounts)
+        if len({tuple(sorted(total(each).items())) for each in sizes.values()}) > 1:
+            raise ClaimError(
+                f"request {request}: its shares by MPS take different amounts of {', '.join(sizes)}, and a client of "
+                f"MPS has one limit for all its devices; {fix}"
             )
 
 

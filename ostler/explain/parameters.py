@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from driver.claims.model import AllocatedConfig, ConfigSource
+from driver.claims.model import AllocatedConfig, ClaimError, ConfigSource
+from driver.devices.shares import consumed
 from driver.names import Peer
 from driver.parameters.decoding import DEVICE_KINDS, NicConfig, decode
 from driver.parameters.errors import ParameterError
 from driver.parameters.peers import check_kind, check_served, is_for
-from driver.parameters.sharing import SharingParameters, SharingTarget, check_one_daemon, check_sharing
+from driver.parameters.sharing import SharingParameters, SharingTarget, check_one_daemon, check_one_limit, check_sharing
 from kube.bodies import JsonObject, object_at, text_at
 from node.inventory.model import DeviceKind
-from node.sharing import SharingStrategy
+from node.sharing import Amounts, SharingStrategy
 from ostler.explain.kept import REPLACED
 from scheduling.allocator.claims import Claim
 from scheduling.explain.placing import title_of
@@ -34,7 +35,7 @@ _SHARED_FACT = "numaNode"
 def refusals(state: State, claim: JsonObject, given: Sequence[PlacedDevice]) -> Iterator[str]:
     """A sentence for each of the claim's parameters that ostler refuses, were these its devices."""
     configs = list(_configs(state, claim))
-    if not configs:
+    if not configs and not any(each.driver == OURS and each.shared for each in given):
         return
     published = _published(state.slices, {(each.driver, each.pool, each.device) for each in given})
     counting: dict[PlacedDevice, SharingParameters] = {}
@@ -53,8 +54,9 @@ def refusals(state: State, claim: JsonObject, given: Sequence[PlacedDevice]) -> 
                 counting[each] = section
     try:
         _check_together(counting, published)
-    except ParameterError as error:
-        yield f"{next(iter(counting)).driver} will refuse claim {title_of(claim)}: {error}"
+        check_one_limit(_shares_by_mps(given, published))
+    except ClaimError as error:
+        yield f"{given[0].driver} will refuse claim {title_of(claim)}: {error}"
 
 
 def _section(driver: str, config: AllocatedConfig, given: PlacedDevice, body: JsonObject) -> SharingParameters | None:
@@ -92,6 +94,19 @@ def _check_together(
     check_one_daemon(by_mps)
     if by_mps:
         by_mps[0].limits(uuids)
+
+
+def _shares_by_mps(
+    given: Iterable[PlacedDevice], published: Mapping[tuple[str, str, str], JsonObject]
+) -> Mapping[str, Sequence[tuple[str, Amounts]]]:
+    """By request the shares whose limits are a container's variables."""
+    found: dict[str, list[tuple[str, Amounts]]] = {}
+    for each in given:
+        body = published.get((each.driver, each.pool, each.device), {})
+        if each.driver == OURS and _text(body, "sharing") == SharingStrategy.MPS:
+            amounts = consumed({one.path: one.value for one in each.consumed if one.value is not None}, OURS)
+            found.setdefault(each.request.partition("/")[0], []).append((each.device, amounts))
+    return found
 
 
 def _target(given: PlacedDevice, body: JsonObject) -> SharingTarget:

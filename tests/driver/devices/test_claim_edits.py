@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from driver.claims.edits import ClaimEdits, GivenDevice, claim_edits, device_edits, unfit_for_claim
 from driver.claims.model import AllocatedDevice, Allocation, ClaimError, ClaimReference
-from driver.claims.plan import ClaimEdits, GivenDevice, claim_edits, device_edits, planned, unfit_for_claim
+from driver.claims.plan import planned
 from driver.devices.view import DoorView, DraDevice
 from node.cdi.spec import CdiDevice, Spec, validate
 from node.edits.model import ContainerEdits

@@ -90,6 +90,37 @@ def test_sharing_that_a_device_cannot_have_is_told_beforehand(
     assert (text in printed) if text else ("refuse" not in printed)
 
 
+BY_MPS = of("gpu", **{"ostler.dev/sharing": {"string": "mps"}})
+POLICY = {"default": "1Gi", "validRange": {"min": "1Mi", "step": "1Mi"}}
+SHARE = {
+    **BY_MPS,
+    "allowMultipleAllocations": True,
+    "capacity": {"memory": {"value": "80Gi", "requestPolicy": POLICY}},
+}
+
+
+def share(name: str, memory: str) -> Any:
+    body = request(name, of=OURS)
+    body["exactly"]["capacity"] = {"requests": {"memory": memory}}
+    return body
+
+
+@pytest.mark.parametrize(
+    ("requests", "text"),
+    [
+        ([share("one", "10Gi")], ""),
+        ([share("one", "10Gi"), share("two", "10Gi")], "requests one, two all have shares by MPS"),
+    ],
+)
+def test_shares_that_one_container_cannot_have_are_told_beforehand(
+    requests: list[Any], text: str, answers: Answers
+) -> None:
+    slices = resource_slice("node-a", [SHARE], driver=OURS)
+    printed = told(answers(node("node-a"), CLASS, slices, claim(*requests)))
+    assert "fits on node-a" in printed
+    assert (text in printed) if text else ("refuse" not in printed)
+
+
 def test_a_class_may_have_them_too(answers: Answers) -> None:
     of_class = {**CLASS, "spec": {**CLASS["spec"], "config": [{"opaque": config(MPS)["opaque"]}]}}
     printed = told(answers(node("node-a"), of_class, resource_slice("node-a", [GPU], driver=OURS), asked()))
