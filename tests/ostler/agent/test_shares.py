@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable
+from random import Random
 
 from ostler.doctor.answers import ask_agent
 from sandbox.node import PodResult, SandboxNode
 from sandbox.nodes import path
 from sandbox.tour import DeviceDistances
+from tests.ostler.agent.claimed_node import ClaimedNode
 from tests.waiting import eventually
 
 SHARED = "nvidia.com/gpu.shared"
@@ -148,3 +150,81 @@ async def test_several_shares_are_refused_by_the_agents_own_words() -> None:
         assert not refused.admission.admitted
         assert "maximum request size for shared resources is 1; found 2" in refused.admission.message
         assert (await box.give(SHARED, 1)).admission.admitted
+
+
+class Sharing:
+    """Pods and claims of one node, and what they have of each GPU in percent of its compute."""
+
+    def __init__(self, box: ClaimedNode) -> None:
+        self._box = box
+        self.pods: dict[str, PodResult] = {}
+        self.claimed: set[str] = set()
+        self._number = 0
+
+    async def pod(self) -> None:
+        given = await self._box.give(SHARED, 1)
+        if given.admission.admitted:
+            self.pods[given.pod] = given
+
+    async def claim(self) -> None:
+        self._number += 1
+        name = f"claimed-{self._number}"
+        if (await self._box.run_pod(name)).running:
+            self.claimed.add(name)
+        else:
+            # The scheduler has found no room for it, or a pod was faster.
+            await self._box.control.end(name)
+
+    async def end(self, chance: Random) -> None:
+        name = chance.choice([*self.pods, *sorted(self.claimed)])
+        if self.pods.pop(name, None):
+            self._box.end(name)
+        else:
+            self.claimed.remove(name)
+            await self._box.control.end(name)
+
+    def taken(self) -> Counter[str]:
+        """By the containers that run, and the allocations of their claims."""
+        found = Counter[str]()
+        for pod in self.pods.values():
+            found.update({self._gpus[id_.partition("::")[0]]: 25 for id_ in pod.ids})
+        for each in self._box.api.store.list("resourceclaims"):
+            if any(f"{name}-" in str(each["metadata"]["name"]) for name in self.claimed):
+                for result in each["status"]["allocation"]["devices"]["results"]:
+                    found.update({result["device"]: int(result["consumedCapacity"]["compute"])})
+        return found
+
+    async def begin(self) -> None:
+        self._gpus = {str(device.get("uuid")): str(device["name"]) for device in await self._box.devices()}
+
+
+async def test_pods_and_claims_never_have_more_of_a_gpu_than_there_is_while_the_agent_is_killed() -> None:
+    rule = {**ONE, "door": "both", "sharing": {"replicas": 4}}
+    async with ClaimedNode(path("l4-2"), resources=[rule]) as box:
+        chance, sharing = Random(21), Sharing(box)
+        await sharing.begin()
+        most = 0
+        for step in range(60):
+            match chance.choice(("pod", "pod", "claim", "claim", "end")):
+                case "pod":
+                    await sharing.pod()
+                case "claim":
+                    await sharing.claim()
+                case _ if sharing.pods or sharing.claimed:
+                    await sharing.end(chance)
+            taken = sharing.taken()
+            assert max(taken.values(), default=0) <= 100, f"step {step}: {taken}"
+            most = max(most, sum(taken.values()))
+            if step % 12 == 11:
+                await box.restart_agent()
+            if step % 20 == 19:
+                await box.registered()
+        assert most == 200, "both GPUs were full"
+        while sharing.pods or sharing.claimed:
+            await sharing.end(chance)
+
+        async def all_is_free() -> bool:
+            return [each.free for each in (await box.agent.holds()).shared] == [4, 4]
+
+        await eventually(all_is_free, "every share is free again")
+        assert "a device has two holders" not in box.said()
