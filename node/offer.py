@@ -24,7 +24,7 @@ from node.inventory.model import Device, DeviceKind, Snapshot, is_gone
 from node.ledger.ledger import Hold, HoldState
 from node.ledger.offer_context import OfferContext, ReplicaState
 from node.rules import Door, Doors, Rule, explain_resource_name, offered_id, rule_for
-from node.sharing import Amounts, SharedDevice, replica_id, replica_of
+from node.sharing import Amounts, SharedDevice, left_of, replica_id, replica_of
 from node.values import Value, replace, value
 
 
@@ -395,11 +395,31 @@ def _at_dra_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
         return still_there if still_there is not None and why[1] is Cause.PENDING_RELEASE else why
     if not rule.door.has(Door.DRA):
         return f"its rule offers it through the {rule.door} door", Cause.MOVING
+    missing = _missing_share(device, rule.shared(device), context)
     if context.held(device, Door.DRA) is not None:
-        return None
+        return missing
     if not context.known or (rule.door.has(Door.PLUGIN) and not context.settled):
         return "the kubelet has not reported what the plugin door has given out", Cause.HOLDS_UNKNOWN
-    return still_there
+    return still_there or missing
+
+
+def _missing_share(device: Device, shared: SharedDevice | None, context: OfferContext) -> _Why:
+    """Why claims get no share of a device: pods have nearly all of it."""
+    if shared is None:
+        return None
+    pods = [
+        hold.amounts
+        for hold in context.holds.get(device.name, ())
+        if hold.device == device.name and hold.door is Door.PLUGIN and hold.share
+    ]
+    left = left_of(shared.whole, pods)
+    short = [name for name, amount in shared.amounts if left.get(name, 0) < amount] if pods else []
+    if not short:
+        return None
+    reason = (
+        f"pods have shares of it through the plugin door, which leave less {' and '.join(short)} than a share takes"
+    )
+    return reason, Cause.OTHER_DOOR
 
 
 def _still_at_plugin_door(device: Device, rule: Rule, context: OfferContext) -> _Why:

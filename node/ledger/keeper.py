@@ -411,9 +411,12 @@ class HoldKeeper:
         pending = self.tenants.wanted(now)
         waiting = {hold.device for hold in pending.values()}
         self._move_all({hold.device for hold in pods.values()}, claims, waiting)
+        whole = {hold.device for hold in pending.values() if not hold.share}
         for device, hold in self.pending_release.wanted().items():
-            if device not in waiting:
-                entered = self._for_plugin_door(hold) if self.state_of(device) is LedgerState.POD_CHECK else hold
+            if device not in whole:
+                # While containers keep one share, claims wait for the check, and pods may have the other shares.
+                by_pod = self.state_of(device) in (LedgerState.POD_CHECK, LedgerState.POD_CONTAINERS)
+                entered = self._for_plugin_door(hold) if by_pod else hold
                 facts.setdefault(entered.owner, entered)
         facts |= {hold.owner: hold for hold in pending.values()}
         for owner in self.ledger.owners:

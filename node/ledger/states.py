@@ -23,8 +23,8 @@ A shared device has one state for all its shares, the one of those that are held
 that somebody has a share, and both doors may give out what is left (``node.ledger.ledger.conflict``). A share that is
 given back while others are held is free as soon as no container of its own pod runs; until then a pending release of
 its own keeps it, which the device's state does not tell. A check for processes would find those of the other shares, so
-it is due only when the last share was given back; POD_CONTAINERS and CLAIM_CONTAINERS then keep only the shares whose
-containers run, and the states after them the whole device.
+it is due only when the last share was given back. POD_CONTAINERS then keeps the shares whose containers run from pods,
+and all of the device from claims, as POD_CHECK does.
 
 | Event          | From                           | To                                    |
 | -------------- | ------------------------------ | ------------------------------------- |

@@ -324,3 +324,28 @@ def test_shares_of_pods_are_remembered_by_the_next_process(tmp_path: Path) -> No
     write_record(tmp_path / FILE_NAME, SCHEMA, _json(node.tenants.all))
     assert set(remembered(tmp_path)) == set(node.tenants.all)
     assert {each.share for each in remembered(tmp_path)} == {"0", "s"}
+
+
+def test_while_containers_keep_the_last_share_claims_wait_for_the_check_and_pods_have_the_others() -> None:
+    node = Node()
+    node.read(("GPU-1::0", "a"))
+    node.read()
+    assert node.state() is LedgerState.POD_CONTAINERS
+    assert node.given() == ["0", "1", "2", "3"]
+    assert node.at_claims() == (False, Cause.PENDING_RELEASE)
+    with pytest.raises(HeldError, match="pending release"):
+        node.take(claim(10))
+    node.now += WAIT
+    node.keeper.settle()
+    assert node.given() == ["1", "2", "3"]
+    node.ended("a")
+    node.look()
+    assert node.at_claims() == (True, None)
+
+
+def test_claims_get_no_share_of_a_device_that_pods_have_nearly_all_of() -> None:
+    node = Node()
+    node.allocate(*ids(range(3)))
+    assert node.at_claims() == (True, None)
+    node.allocate("GPU-1::3")
+    assert node.at_claims() == (False, Cause.OTHER_DOOR)
