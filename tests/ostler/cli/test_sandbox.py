@@ -69,7 +69,9 @@ def test_a_pod_gets_a_gpu_and_the_nic_that_is_near_it(name: str, proximity: str,
     """On the virtual machine only its override file tells what is near."""
     tour = checked_tour(name, run_dir)
     steps = [key for key in tour if key != "health"]
-    assert steps == [*STEPS, "pairs", *GPU_STEPS, "claim_pair", "islands"]
+    # The GPUs of the virtual machine change their MIG mode with a reset only.
+    partition = ["partition"] if name == "h100-sxm-8" else []
+    assert steps == [*STEPS, "pairs", *GPU_STEPS, *partition, "claim_pair", "islands"]
     check_claim(tour)
     *whole, waiting = tour["islands"]
     assert whole
