@@ -18,7 +18,8 @@ from sandbox.kubelet.devices import DeviceSet, in_order
 from sandbox.kubelet.errors import DeviceAllocationError, KubeletError
 from sandbox.kubelet.plugin_clients import PluginEndpoint
 from sandbox.kubelet.pod_devices import ContainerResource, PodDevices, record_of
-from sandbox.kubelet.pods import Affinity, Container, Pod
+from sandbox.kubelet.pods import Container, Pod
+from sandbox.kubelet.topology import TopologyHint
 
 Order = Callable[[Iterable[str]], Sequence[str]]
 """Puts a container's resources into the order in which they are allocated."""
@@ -61,7 +62,7 @@ class DeviceAllocator:
         """Whether a limit on ``resource`` concerns device plugins."""
         return self._node.device_set(resource) is not None or resource in self._records.resources()
 
-    async def allocate(self, pod: Pod, container: Container, affinity: Affinity) -> None:
+    async def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Give ``container`` all its devices; raises ``DeviceAllocationError`` or another ``KubeletError``.
 
         Later containers of the same pod may use what ordinary init containers had; sidecars and app containers keep
@@ -77,7 +78,7 @@ class DeviceAllocator:
                 else:
                     self._reusable.get(resource, set()).difference_update(record.ids)
 
-    async def _allocate_resources(self, pod: Pod, container: Container, affinity: Affinity) -> None:
+    async def _allocate_resources(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         collected = written = False
         for resource in self._order(container.limits):
             quantity = container.limits[resource]
@@ -94,7 +95,7 @@ class DeviceAllocator:
             except OSError as error:
                 raise KubeletError(f'failed to write checkpoint file "kubelet_internal_checkpoint": {error}') from error
 
-    async def _allocate_resource(self, holder: ContainerResource, quantity: int, affinity: Affinity) -> bool:
+    async def _allocate_resource(self, holder: ContainerResource, quantity: int, affinity: TopologyHint) -> bool:
         """Choose and allocate; whether anything was given. The reservation never outlives this call."""
         self._records.reserve(holder)
         hole = False
@@ -128,7 +129,7 @@ class _Choice:
     """The choice of ids for one holder; they are taken in the holder's reservation as they are chosen."""
 
     def __init__(
-        self, node: AllocatedNode, records: PodDevices, holder: ContainerResource, required: int, affinity: Affinity
+        self, node: AllocatedNode, records: PodDevices, holder: ContainerResource, required: int, affinity: TopologyHint
     ) -> None:
         self._node = node
         self._records = records
@@ -236,7 +237,7 @@ class Alignment:
     no_affinity: tuple[str, ...] = ()
 
 
-def filter_by_affinity(devices: DeviceSet, available: Iterable[str], affinity: Affinity) -> Alignment:
+def filter_by_affinity(devices: DeviceSet, available: Iterable[str], affinity: TopologyHint) -> Alignment:
     """Sort ``available`` into those on the affinity's nodes, elsewhere, and without a node (kubelet 1.36).
 
     Nodes are visited those of the mask first, then the others, small ones first; an id on several nodes goes where it

@@ -27,8 +27,9 @@ from sandbox.kubelet.errors import ContainerStartError, KubeletError
 from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
 from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pod_devices import ContainerResource, PodDevices, RunOptions, merge
-from sandbox.kubelet.pods import ActivePods, Affinity, Container, NodeCapacity, Pod, PodAdmitResult
+from sandbox.kubelet.pods import ActivePods, Container, NodeCapacity, Pod, PodAdmitResult
 from sandbox.kubelet.session import EmbeddedKubeletSettings, KubeletSession
+from sandbox.kubelet.topology import TopologyHint
 
 
 class Kubelet:
@@ -127,14 +128,16 @@ class Kubelet:
         self.set_sources_ready(ready=True)
         return verdicts
 
-    async def admit(self, pod: Pod, affinity: Mapping[str, Affinity] | Affinity | None = None) -> PodAdmitResult:
+    async def admit(
+        self, pod: Pod, affinity: Mapping[str, TopologyHint] | TopologyHint | None = None
+    ) -> PodAdmitResult:
         """Admit ``pod`` and allocate its devices; a refused pod is not active afterwards.
 
         ``affinity`` is the NUMA hint of every container, or of each by name.
         """
         session = self._running
         hints = affinity if isinstance(affinity, Mapping) else {}
-        if isinstance(affinity, Affinity):
+        if isinstance(affinity, TopologyHint):
             hints = {container.name: affinity for container in pod.containers}
         async with self._admitting:
             self._active.by_uid[pod.uid] = pod
@@ -304,7 +307,7 @@ class Kubelet:
 
 
 async def _admit(
-    allocator: DeviceAllocator, records: PodDevices, pod: Pod, affinity: Mapping[str, Affinity]
+    allocator: DeviceAllocator, records: PodDevices, pod: Pod, affinity: Mapping[str, TopologyHint]
 ) -> PodAdmitResult:
     """Allocate every container of ``pod``, which has to count as active already; ``affinity`` is per container.
 
@@ -313,7 +316,7 @@ async def _admit(
     """
     for container in pod.in_start_order():
         try:
-            await allocator.allocate(pod, container, affinity.get(container.name, Affinity()))
+            await allocator.allocate(pod, container, affinity.get(container.name, TopologyHint()))
         except KubeletError as error:
             return PodAdmitResult(
                 admitted=False,
@@ -352,7 +355,7 @@ async def _start_container(
         await _pre_start(manager, holder)
         late = late or (active and manager.records.get(holder) is None)
     if late:
-        await allocator.allocate(pod, container, Affinity())
+        await allocator.allocate(pod, container, TopologyHint())
     records = manager.records.of_container(pod.uid, container.name)
     return merge({resource: record.answer for resource, record in records.items()}) if records else None
 

@@ -98,14 +98,6 @@ class ActivePods:
 
 
 @dataclass(frozen=True, slots=True)
-class Affinity:
-    """A topology manager's hint for a container: the NUMA nodes to use (None: any)."""
-
-    nodes: frozenset[int] | None = None
-    preferred: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class PodAdmitResult:
     """The verdict over a pod.
 

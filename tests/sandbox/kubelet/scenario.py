@@ -16,8 +16,9 @@ from sandbox.kubelet.devicemanager import allocated_resources_status, raised_all
 from sandbox.kubelet.errors import KubeletError, RegistrationError
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pod_devices import RunOptions
-from sandbox.kubelet.pods import Affinity, Container, Pod
+from sandbox.kubelet.pods import Container, Pod
 from sandbox.kubelet.registration import check_plugin
+from sandbox.kubelet.topology import TopologyHint
 from tests.making.clock import ManualClock
 from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, device, register
 from tests.waiting import eventually
@@ -79,7 +80,7 @@ class Scenario:
     async def step_admit(self, step: Json) -> Json:
         pod = self.pods[step["pod"]]
         affinity = {
-            name: Affinity(None if hint["nodes"] is None else frozenset(hint["nodes"]), hint["preferred"])
+            name: TopologyHint(None if hint["nodes"] is None else frozenset(hint["nodes"]), hint["preferred"])
             for name, hint in (step.get("affinity") or {}).items()
         }
         verdict = await self.kubelet.admit(pod, affinity)

@@ -10,7 +10,7 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.allocation import Alignment, filter_by_affinity
 from sandbox.kubelet.devices import DeviceSet, in_order
 from sandbox.kubelet.pod_devices import DeviceInfo, OptionConflict, RunOptions, merge
-from sandbox.kubelet.pods import Affinity
+from sandbox.kubelet.topology import TopologyHint
 from tests.sandbox.kubelet.scripted_plugin import device
 
 _SPREAD = DeviceSet.listed(
@@ -37,18 +37,18 @@ _SPREAD = DeviceSet.listed(
 def test_device_goes_to_the_first_node_that_has_it(
     available: tuple[str, ...], aligned: set[str], unaligned: set[str], without: set[str]
 ) -> None:
-    found = filter_by_affinity(_SPREAD, available, Affinity(frozenset({2})))
+    found = filter_by_affinity(_SPREAD, available, TopologyHint(frozenset({2})))
     assert (set(found.aligned), set(found.unaligned), set(found.no_affinity)) == (aligned, unaligned, without)
 
 
 @given(st.sets(st.sampled_from(sorted(_SPREAD.known))), st.none() | st.frozensets(st.integers(0, 3)))
 def test_every_free_device_is_in_exactly_one_list(available: set[str], mask: frozenset[int] | None) -> None:
-    found = filter_by_affinity(_SPREAD, available, Affinity(mask))
+    found = filter_by_affinity(_SPREAD, available, TopologyHint(mask))
     assert sorted((*found.aligned, *found.unaligned, *found.no_affinity)) == sorted(available)
 
 
 def test_without_a_mask_nothing_is_aligned() -> None:
-    assert filter_by_affinity(_SPREAD, {"dev2", "dev1"}, Affinity()) == Alignment(no_affinity=("dev1", "dev2"))
+    assert filter_by_affinity(_SPREAD, {"dev2", "dev1"}, TopologyHint()) == Alignment(no_affinity=("dev1", "dev2"))
 
 
 def test_first_answer_wins_and_each_conflict_is_reported() -> None:
