@@ -471,10 +471,13 @@ nvml_return nvmlDeviceGetGpuInstanceRemainingCapacity(struct device *device, uns
     int index;
     nvml_return result = enter_partitioned(device, "nvmlDeviceGetGpuInstanceRemainingCapacity", id, &index);
     if (result != OK) return leave(result);
-    unsigned int placements = placements_of(device->gpu, index, found), end = 0;
+    unsigned int placements = placements_of(device->gpu, index, found), end = 0, alike = 0;
+    for (int gi = 0; gi < MAX_MIGS; gi++)
+        alike += instance_exists(device->gpu, gi) && instance_number(device->gpu, gi, "profile_id") == (int)id;
     *count = 0;
     for (unsigned int i = 0; i < placements; i++)
-        if (found[i].start >= end && has_room(device->gpu, index, found[i])) {
+        if (alike + *count < profile_number(device->gpu, (unsigned int)index, "instances") &&
+            found[i].start >= end && has_room(device->gpu, index, found[i])) {
             end = found[i].start + found[i].size;
             (*count)++;
         }
