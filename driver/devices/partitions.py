@@ -238,9 +238,12 @@ def _fixed_mode(gpu: Device, rule: Rule) -> str:
 
 
 def _part_rule(rule: Rule) -> Rule:
-    """How the partitions of a rule's GPUs are offered: as resources of their own, which nobody takes for whole GPUs."""
+    """How the partitions of a rule's GPUs are offered: as resources of their own, which nobody takes for whole GPUs.
+
+    They are not shared: a partition is made for one claim, and removed with it.
+    """
     domain = rule.resource.partition("/")[0]
-    return _given_by_cdi(replace(rule, resource=f"{domain}/mig-{PROFILE}", uniform=False))
+    return _given_by_cdi(replace(rule, resource=f"{domain}/mig-{PROFILE}", uniform=False, sharing=None))
 
 
 def _given_by_cdi(rule: Rule) -> Rule:

@@ -160,6 +160,11 @@ class NodeDoorsKeeper:
         return replace(acting, rules=without_partitions(acting.rules), uncounted=_UNCOUNTED[self._known.counters])
 
     @property
+    def counts(self) -> bool:
+        """Whether the server is known to keep counters."""
+        return self._known.counters is True
+
+    @property
     def asks_for_counters(self) -> bool:
         """Whether rules depend on counters, and the server has never said whether it keeps them."""
         return self._wants_counters and self._known.counters is None

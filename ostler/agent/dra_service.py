@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from driver.claims.sharing import SharingTools
-from driver.devices.partitions import partitioned
+from driver.devices.partitions import partitioned, without_partitions
 from driver.devices.view import DoorView, door_offer, view_of
 from driver.door.registration import DoorStatus
 from driver.node_watch.node_pods import PodsChanged
@@ -112,7 +112,8 @@ class DraService:
         support = self._parts.doors.support
         if support.taints is Taints.UNKNOWN:
             support = replace(support, taints=Taints.KEPT)
-        return effective(rules, self._parts.doors.doors, support).rules
+        acting = effective(rules, self._parts.doors.doors, support).rules
+        return acting if self._parts.doors.counts else without_partitions(acting)
 
     def apply(self, snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext) -> None:
         """Offer what the rules say of this snapshot."""

@@ -26,6 +26,7 @@ from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.offer import Cause, Offer, offer
 from node.partitions import partition_name
 from node.rules import Door, Doors, Rule, Selector
+from node.sharing import Sharing
 from node.values import replace
 from tests.driver.devices.scheduling import DRIVER, Scheduler, claim, request
 from tests.making.devices import nic
@@ -345,3 +346,10 @@ def test_the_plugin_door_never_shows_an_instance_that_was_made_for_a_claim() -> 
     assert [item.device for resource in at_plugin.resources for item in resource.devices] == [other]
     reasons = {each.device.name: each.reason for each in at_plugin.withheld}
     assert reasons[made.name] == "it was made for a claim, and is removed with it"
+
+
+def test_partitions_are_not_shared_though_their_gpu_is() -> None:
+    seen = view(parted(0), rules=(replace(RULE, sharing=Sharing(replicas=4)),))
+    shared = {each.device.kind for each in seen.devices if "allowMultipleAllocations" in published(each)}
+    assert shared == {DeviceKind.GPU}
+    check_valid(seen)
