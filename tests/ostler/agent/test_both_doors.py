@@ -118,7 +118,7 @@ async def test_a_door_that_was_announced_is_opened_also_where_the_last_claim_has
         def apply(self, *_: object) -> None:
             """Nothing is shown."""
 
-        at_scheduler = contested = frozenset[str]()
+        at_scheduler = contested = made = frozenset[str]()
 
     async def meanwhile(*names: str) -> None:
         if "ostler.agent.dra_service" in names:
