@@ -362,6 +362,9 @@ class HoldKeeper:
             self.pending_release.taken(hold.device, (hold.device, *hold.within))
             state = self.state_of(hold.device)
             takes = LedgerEvent.POD_TAKES if hold.door is Door.PLUGIN else LedgerEvent.CLAIM_TAKES
+            if hold.pods and hold.state is HoldState.PREPARED:
+                # It may be given back before anything else is settled, and its pods' containers run on.
+                self.tenants.took((hold,))
             # In this state both have it already; most other calls of Allocate find the pod's state as well.
             if state is not LedgerState.BOTH and takes in TRANSITIONS[state]:
                 self._advance(hold.device, state, takes)

@@ -99,26 +99,34 @@ class Tenants:
             if each.uid not in self._proved:
                 self._add(each)
 
+    def took(self, holds: Iterable[Hold]) -> None:
+        """Remember the pods of holds that begin or go on: what proved their end before is outdated."""
+        for hold in holds:
+            for uid in hold.pods:
+                self._proved.discard(uid)
+                share = _share(hold)
+                self._add(
+                    Tenancy(
+                        hold.device,
+                        uid,
+                        hold.within,
+                        hold.door or Door.PLUGIN,
+                        _pod(hold),
+                        share,
+                        hold.amounts,
+                        hold.whole,
+                    )
+                )
+
     def update(self, held: Iterable[Hold], now: float, at: float, *, sure: bool) -> None:
         """Compare with the holds that the sources name; ``now`` is monotonic, ``at`` Unix seconds.
 
         ``sure``: whether the sources are complete, so that a pod they do not name has given its device back.
         """
-        current: set[tuple[str, str, str]] = set()
-        held_now = set()
-        for hold in held:
-            if hold.admin or hold.door is None:
-                continue
-            # Of a share that nobody counts it is not known what its pod leaves to others.
-            share = hold.share if hold.amounts else ""
-            held_now.add((hold.device, share))
-            for uid in hold.pods:
-                current.add((hold.device, uid, share))
-                self._proved.discard(uid)
-                self._add(
-                    Tenancy(hold.device, uid, hold.within, hold.door, _pod(hold), share, hold.amounts, hold.whole)
-                )
-        self._held = frozenset(held_now)
+        held = [hold for hold in held if not hold.admin and hold.door is not None]
+        self.took(held)
+        current = {(hold.device, uid, _share(hold)) for hold in held for uid in hold.pods}
+        self._held = frozenset((hold.device, _share(hold)) for hold in held)
         if not sure:
             return
         over = {each.uid for each in self.all if (each.device, each.uid, each.share) not in current}
@@ -272,6 +280,11 @@ class Tenants:
 def _listed(tenancies: Sequence[Tenancy]) -> str:
     more = f" and {len(tenancies) - NAMED} more" if len(tenancies) > NAMED else ""
     return ", ".join(each.words for each in tenancies[:NAMED]) + more
+
+
+def _share(hold: Hold) -> str:
+    """The share; none for one that nobody counts, because it is not known what its pod leaves to others."""
+    return hold.share if hold.amounts else ""
 
 
 def _pod(hold: Hold) -> str:

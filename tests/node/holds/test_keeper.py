@@ -376,3 +376,16 @@ def test_a_claim_that_turns_out_only_to_look_on_gives_its_device_back() -> None:
     assert node.keeper.state_of("gpu-0") is LedgerState.CLAIM_CHECK
     node.look()
     assert node.keeper.state_of("gpu-0") is LedgerState.FREE
+
+
+def test_a_claim_that_is_given_back_at_once_keeps_its_device_while_its_pods_have_containers() -> None:
+    node = Node(gpu(0))
+    node.look()
+    node.keeper.ledger.take("uid-claim", [replace(claim(gpu(0)), pods=("uid-pod",))])
+    node.keeper.ledger.release("uid-claim")
+    assert node.keeper.state_of("gpu-0") is LedgerState.CLAIM_CONTAINERS
+    node.look()
+    assert node.state(gpu(0)) == (None, HoldState.PENDING_RELEASE)
+    node.keeper.tenants.gone({"uid-pod"})
+    node.look()
+    assert node.state(gpu(0)) is None
