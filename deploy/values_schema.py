@@ -72,6 +72,7 @@ CHARTS_OWN = (
     ("nvidia", "devRoot"),
     ("nvidia", "devRootMount"),
     ("nvidia", "library"),
+    ("nvidia", "migConfigFile"),
 )
 """Keys of the configuration that the chart decides. Its templates say what to set instead; the schema lets them by."""
 
@@ -132,6 +133,7 @@ def _hardware() -> dict[str, JsonObject]:
         "access": {"enum": ["runtime", "privileged", "none"]},
         "visibleDevices": _text(r"\S+"),
         "mig": _boolean(),
+        "migLayouts": {"type": "string"},
         "mps": _boolean(),
     }
     folders = ("kubeletRoot", "devicePluginDir", "cdiRoot", "stateDir")

@@ -66,6 +66,16 @@ def test_the_agent_looks_where_the_driver_and_devices_are_mounted(tmp_path: Path
     assert str(nvidia.driver_root_mount) == ("/driver-root" if "/driver-root" in mounted else "/")
 
 
+def test_layouts_of_mig_parted_arrive(tmp_path: Path) -> None:
+    text = "version: v1\nmig-configs:\n  halves:\n  - {devices: all, mig-enabled: true, mig-devices: {3g.40gb: 2}}\n"
+    config: Values = {"nvidia": {"migConfig": "halves", "migStrategy": "mixed"}}
+    documents = render({"config": config, "nvidia": {"access": "privileged", "migLayouts": text}})
+    files = only(documents, "ConfigMap")["data"]
+    files["config.yaml"] = files["config.yaml"].replace("/etc/ostler", str(tmp_path))
+    (entry,) = settings_of(documents, tmp_path).mig_layouts
+    assert entry.profiles == ("3g.40gb", "3g.40gb")
+
+
 def test_rules_arrive_as_they_were_given(tmp_path: Path) -> None:
     config = {
         "nvidia": {"migStrategy": "mixed"},

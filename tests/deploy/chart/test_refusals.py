@@ -105,6 +105,7 @@ def test_the_schema_names_the_value_and_what_is_allowed(values: Values, text: st
         ({"nvidia": {"devRoot": "/a"}}, "config.nvidia.devRoot: set devRoot"),
         ({"nvidia": {"devRootMount": "/a"}}, "config.nvidia.devRootMount: the chart decides it: remove it"),
         ({"nvidia": {"library": "/a"}}, "config.nvidia.library: set driverRoot, or nvidia.access"),
+        ({"nvidia": {"migConfigFile": "/a"}}, "config.nvidia.migConfigFile: set nvidia.migLayouts, the text of the"),
     ],
     ids=str,
 )
@@ -140,6 +141,30 @@ def test_what_the_chart_decides_is_refused_in_the_configuration(config: Values, 
             "shows only to a container with SYS_ADMIN: set nvidia.mig=true, or nvidia.access=privileged",
         ),
         ({"config": {"resources": [MIG]}}, "config offers MIG devices"),
+        (
+            {"config": {"resources": [{"name": "nvidia.com/gpu", "mig": {"layout": ["1g.10gb"]}}]}},
+            "config.resources[0] divides GPUs by MIG, which the driver lets only a privileged container do: set nvidia",
+        ),
+        (
+            {"config": {"resources": [{"name": "nvidia.com/gpu", "door": "dra", "partitions": "onDemand"}]}},
+            "config.resources[0] divides GPUs by MIG",
+        ),
+        (
+            {"config": {"nvidia": {"migConfig": "all"}}, "nvidia": {"migLayouts": "version: v1"}},
+            "config.nvidia.migConfig divides GPUs by MIG",
+        ),
+        (
+            {"config": {"nvidia": {"migConfig": "all"}}},
+            "config.nvidia.migConfig is all, but no file has it: set nvidia.migLayouts, the text of the file",
+        ),
+        (
+            {"nvidia": {"migLayouts": "version: v1"}},
+            "nvidia.migLayouts is given, but not which of its configurations to use: set config.nvidia.migConfig",
+        ),
+        (
+            {"nvidia": {"migLayouts": "version: v1"}, "configText": "version: v1"},
+            "nvidia.migLayouts and configText are both given: write the resources into config, or divide the GPUs",
+        ),
         ({"configText": '{"resourceList": []}'}, "configText is a file of the SR-IOV network device plugin"),
         (
             {"http": {"address": "127.0.0.1"}},

@@ -70,7 +70,7 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
 {{- end -}}
 {{- $inner := dict
   "kubelet" (dict "devicePluginDir" "set devicePluginDir" "pluginsRegistryDir" "set kubeletRoot")
-  "nvidia" (dict "driverRoot" "set driverRoot" "devRoot" "set devRoot" "driverRootMount" "the chart decides it: remove it" "devRootMount" "the chart decides it: remove it" "library" "set driverRoot, or nvidia.access") -}}
+  "nvidia" (dict "driverRoot" "set driverRoot" "devRoot" "set devRoot" "driverRootMount" "the chart decides it: remove it" "devRootMount" "the chart decides it: remove it" "library" "set driverRoot, or nvidia.access" "migConfigFile" "set nvidia.migLayouts, the text of the file") -}}
 {{- range $section, $keys := $inner -}}
 {{- range $key, $advice := $keys -}}
 {{- if hasKey (get $config $section | default dict) $key -}}
@@ -134,6 +134,7 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
 {{- if and (regexMatch "\"?resourceList\"?\\s*:" .Values.configText) (not .Values.nics.enabled) (not .Values.recording) -}}
 {{- fail "configText is a file of the SR-IOV network device plugin, whose NICs a pod sees only in the network namespace of the node: set nics.enabled=true" -}}
 {{- end -}}
+{{- include "ostler.checkDivided" . -}}
 {{- $mps := false -}}
 {{- range $config.resources | default list -}}
 {{- if eq ((.sharing | default dict).strategy | default "") "mps" -}}{{- $mps = true -}}{{- end -}}
@@ -146,6 +147,30 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
 {{- end -}}
 {{- if and $mig (eq .Values.nvidia.access "runtime") (not .Values.nvidia.mig) (not .Values.recording) -}}
 {{- fail "config offers MIG devices, whose state NVIDIA's container runtime shows only to a container with SYS_ADMIN: set nvidia.mig=true, or nvidia.access=privileged" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* GPUs that the agent divides by MIG: the driver lets a privileged container do it, and no other. */}}
+{{- define "ostler.checkDivided" -}}
+{{- $layouts := .Values.nvidia.migLayouts -}}
+{{- $named := (.Values.config.nvidia | default dict).migConfig | default "" -}}
+{{- if and $layouts .Values.configText -}}
+{{- fail "nvidia.migLayouts and configText are both given: write the resources into config, or divide the GPUs yourself" -}}
+{{- end -}}
+{{- if and $layouts (not $named) -}}
+{{- fail "nvidia.migLayouts is given, but not which of its configurations to use: set config.nvidia.migConfig" -}}
+{{- end -}}
+{{- if and $named (not $layouts) -}}
+{{- fail (printf "config.nvidia.migConfig is %s, but no file has it: set nvidia.migLayouts, the text of the file" $named) -}}
+{{- end -}}
+{{- $divided := ternary "config.nvidia.migConfig divides" "" (ne $named "") -}}
+{{- range $index, $rule := .Values.config.resources | default list -}}
+{{- if or (eq ($rule.partitions | default "none") "onDemand") ($rule.mig | default dict).layout -}}
+{{- $divided = printf "config.resources[%d] divides" $index -}}
+{{- end -}}
+{{- end -}}
+{{- if and $divided (ne .Values.nvidia.access "privileged") (not .Values.recording) -}}
+{{- fail (printf "%s GPUs by MIG, which the driver lets only a privileged container do: set nvidia.access=privileged" $divided) -}}
 {{- end -}}
 {{- end -}}
 

@@ -5,8 +5,15 @@ Files of /etc/ostler, as the data of a ConfigMap. Text of users is quoted: as a 
 {{- if .Values.configText -}}
 config.yaml: {{ toJson .Values.configText }}
 {{- else -}}
+{{- $config := deepCopy .Values.config -}}
+{{- if .Values.nvidia.migLayouts -}}
+{{- $_ := set $config "nvidia" (merge (dict "migConfigFile" "/etc/ostler/mig-layouts.yaml") ($config.nvidia | default dict)) -}}
+{{- end -}}
 config.yaml: |
-  {{- toYaml .Values.config | nindent 2 }}
+  {{- toYaml $config | nindent 2 }}
+{{- end }}
+{{- with .Values.nvidia.migLayouts }}
+mig-layouts.yaml: {{ toJson . }}
 {{- end }}
 {{- with .Values.topology }}
 topology: {{ toJson . }}
