@@ -24,6 +24,7 @@ partition is not a part of the first one, which has the GPU's name: their device
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
@@ -32,7 +33,7 @@ from node.events import EventBus
 from node.inventory.model import NIC_KINDS, Device, DeviceKind, is_gone
 from node.inventory.pci import address_label
 from node.rules import Door
-from node.sharing import Amounts, amount_words, fit_within, left_of
+from node.sharing import Amounts, amount_words, fit_within, left_of, total
 from node.values import Value, quick, value
 
 
@@ -222,6 +223,11 @@ def _is_counted(share: Hold) -> bool:
     return bool(share.share and share.amounts and share.whole and not share.admin)
 
 
+def _are_shares(one: Hold, other: Hold) -> bool:
+    """Whether both are shares of one device, which are added up instead of compared."""
+    return bool(one.share and other.share and one.device == other.device)
+
+
 def _share_slices(one: Hold, other: Hold) -> bool:
     (start, size), (begin, count) = one.slices or (0, 0), other.slices or (0, 0)
     overlap = start < begin + count and begin < start + size
@@ -306,11 +312,13 @@ class Ledger:
         wanted: dict[str, list[Hold]] = {owner: [] for owner in ended}
         for hold in holds:
             wanted.setdefault(hold.owner, []).append(hold)
-        # What is neither a part nor a share is in nobody's way here: each device has one owner.
-        parts = [hold for hold in holds if hold.within or hold.share]
-        _, refused = self._judged(holds, wanted.keys(), parts)
-        if refused:
-            raise refused[0]
+        if not self._have_room(holds, wanted.keys()):
+            times = Counter(hold.device for hold in holds)
+            # What is neither a part nor a share nor there twice is in nobody's way here.
+            parts = [hold for hold in holds if hold.within or hold.share or times[hold.device] > 1]
+            _, refused = self._judged(holds, wanted.keys(), parts)
+            if refused:
+                raise refused[0]
         before = [hold for owner, each in wanted.items() for hold in self._replace(owner, tuple(each))]
         self._announce(holds, before)
 
@@ -354,7 +362,7 @@ class Ledger:
 
     def conflict(self, wanted: Hold) -> HeldError | None:
         """Why this hold cannot be taken beside what other owners hold; None if it can."""
-        if wanted.share and self._has_room(wanted, (wanted.owner,)):
+        if wanted.share and self._has_room((wanted,), (wanted.owner,)):
             return None
         return conflict(wanted, self._around(wanted, (wanted.owner,)))
 
@@ -374,13 +382,14 @@ class Ledger:
         refused: list[HeldError] = []
         shares: dict[str, list[Hold]] = {}
         for hold in wanted:
-            if hold.share and not shares.setdefault(hold.device, []) and self._has_room(hold, replaced):
+            if hold.share and not shares.setdefault(hold.device, []) and self._has_room((hold,), replaced):
                 error = None
             else:
                 # Those before it of the same call count, whoever they are of.
                 error = conflict(hold, [*self._around(hold, replaced), *shares.get(hold.device, ())])
             if error is None and parts:
-                by = next((part for part in parts if part is not hold and excludes(part, hold)), None)
+                others = (part for part in parts if part is not hold and not _are_shares(part, hold))
+                by = next((part for part in others if excludes(part, hold)), None)
                 error = HeldError(hold, by) if by is not None else None
             if error is not None:
                 refused.append(error)
@@ -390,25 +399,38 @@ class Ledger:
                 shares[hold.device].append(hold)
         return tuple(taken), tuple(refused)
 
-    def _has_room(self, wanted: Hold, replaced: Collection[str]) -> bool:
-        """Whether a share fits beside counted shares alone, without a look at each: Allocate asks for one at a time."""
-        owners = self._by_place.get(wanted.device, _NOBODY)
-        if wanted.within or not _is_counted(wanted) or wanted.admin:
-            return False
-        left = dict(wanted.whole)
-        if owners:
-            held = self._shares.get(wanted.device)
-            if held is None or len(held.holds) != len(owners):
+    def _have_room(self, wanted: Iterable[Hold], replaced: Collection[str]) -> bool:
+        """Whether all of these are shares that fit: a pod may ask for a thousand, which are not compared in pairs."""
+        shares: dict[str, list[Hold]] = {}
+        for hold in wanted:
+            if not hold.share:
                 return False
+            shares.setdefault(hold.device, []).append(hold)
+        return all(self._has_room(each, replaced) for each in shares.values())
+
+    def _has_room(self, wanted: Sequence[Hold], replaced: Collection[str]) -> bool:
+        """Whether shares of one device fit beside counted shares alone, without a look at each."""
+        left, names = dict(wanted[0].whole), {hold.share for hold in wanted}
+        if len(names) < len(wanted):
+            return False
+        if any(hold.within or hold.admin or not _is_counted(hold) or hold.whole != wanted[0].whole for hold in wanted):
+            return False
+        owners = self._by_place.get(wanted[0].device, _NOBODY)
+        if owners:
+            held = self._shares.get(wanted[0].device) or _Shares()
+            if len(held.holds) != len(owners):
+                others = (hold for owner in owners if owner not in held.holds for hold in self._by_owner[owner])
+                if not all(hold.admin for hold in others):
+                    return False
             before = [hold for owner in replaced if (hold := held.holds.get(owner)) is not None]
-            if held.names.get(wanted.share, 0) > sum(hold.share == wanted.share for hold in before):
+            own = Counter(hold.share for hold in before)
+            if any(held.names.get(name, 0) > own[name] for name in names):
                 return False
             for name, amount in held.taken.items():
                 left[name] = left.get(name, 0) - amount
-            for hold in before:
-                for name, amount in hold.amounts:
-                    left[name] += amount
-        return all(amount <= left.get(name, 0) for name, amount in wanted.amounts)
+            for name, amount in total(hold.amounts for hold in before).items():
+                left[name] += amount
+        return all(amount <= left.get(name, 0) for name, amount in total(hold.amounts for hold in wanted).items())
 
     def _around(self, wanted: Hold, replaced: Collection[str]) -> list[Hold]:
         """Everything that could be in the way of a hold, but for what the ``replaced`` owners have."""

@@ -113,6 +113,42 @@ def test_a_share_that_does_not_fit_is_told_what_is_left_and_who_has_the_rest() -
         ledger.take("a", [sized(share("s", "a"), 60, 10)])
 
 
+replicas = st.builds(replica, st.integers(0, 5), st.integers(0, 3), st.integers(0, 3))
+
+
+@given(
+    st.lists(replicas, max_size=4), st.lists(replicas, min_size=2, max_size=4, unique_by=lambda hold: hold.share),
+    st.booleans(),
+)  # fmt: skip
+def test_shares_taken_at_once_are_taken_where_their_sum_fits(
+    before: list[Hold], wanted: list[Hold], watched: bool
+) -> None:
+    ledger = Ledger()
+    if watched:
+        ledger.take("watcher", [replace(whole("watcher"), admin=True)])
+    for hold in before:
+        ledger.restore(hold.owner, [hold])
+    # What is given out again counts once.
+    shares = {hold.owner: hold for hold in (*before, *wanted)}.values()
+    sums = {name: sum(dict(hold.amounts)[name] for hold in shares) for name in (COMPUTE, MEMORY)}
+    if sums[COMPUTE] <= 4 and sums[MEMORY] <= 8:
+        ledger.take_each(wanted)
+        assert {hold for hold in ledger.all if not hold.admin} == set(shares)
+    else:
+        with pytest.raises(HeldError):
+            ledger.take_each(wanted)
+
+
+def test_thousands_of_shares_are_taken_by_their_sum() -> None:
+    # Compared in pairs they would take minutes.
+    many = [replace(replica(number, 1, 1), whole=((COMPUTE, 5000), (MEMORY, 5000))) for number in range(5000)]
+    ledger = Ledger()
+    ledger.take("watcher", [replace(whole("watcher"), admin=True)])
+    ledger.take_each(many)
+    with pytest.raises(HeldError):
+        ledger.take_each([replace(many[0], share="more", owner="more")])
+
+
 def test_no_share_is_larger_than_its_device() -> None:
     with pytest.raises(HeldError, match="has too little left for share s, which takes 125% of compute: 100% of"):
         Ledger().take("a", [replace(share("s", "a"), amounts=((COMPUTE, 1250000),), whole=((COMPUTE, 1000000),))])
