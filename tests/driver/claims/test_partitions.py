@@ -15,19 +15,24 @@ from typing import Any
 import pytest
 
 from driver.claims.interfaces import ClaimObserver, ClaimStep
-from driver.claims.model import ClaimError, PartitionNotMade, PartitionPending, RecordState
+from driver.claims.model import ClaimError, PartitionNotMade, PartitionPending, RecordState, SharingNotDone
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.service import ClaimService
+from driver.claims.sharing import ClaimSharing
 from driver.devices.partitions import partitioned
 from driver.devices.view import DoorView, door_offer, view_of
+from driver.names import Peer
+from kube.bodies import JsonObject
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.ledger.ledger import HeldError, Hold, Ledger
 from node.ledger.offer_context import OfferContext, by_place
 from node.partitions import PartitionError, partition_name
 from node.rules import Door
 from node.values import replace
-from tests.making.claim_service import DieAt, Killed, Node, claim, reference, result
+from tests.making.claim_service import DieAt, Killed, Node, claim, opaque, reference, result
+from tests.making.claim_sharing import NVIDIA, Sharer
 from tests.making.partitions import H100, RULE, FakeHardware, instance, parted
+from tests.waiting import background
 
 GPU = parted(0)
 SMALL, OTHER = H100[0], H100[3]
@@ -404,6 +409,31 @@ async def _next(root: Path) -> None:
     parts.check_empty()
     await service.prepare(reference(2))
     parts.check_whole(BIG)
+
+
+@pytest.mark.parametrize("starts", [True, False])
+async def test_a_partition_that_is_made_for_a_claim_can_be_shared_by_mps(
+    parts: Parts, tmp_path: Path, starts: bool
+) -> None:
+    sharer = Sharer(tmp_path / "driver")
+    (tmp_path / "driver" / "state").mkdir()
+    if not starts:
+        sharer.driver.misbehave("refuse-start")
+    sharing = ClaimSharing(sharer.tools, parts.node.root / "state", parts.node.boot)
+    service = await parts.started(sharing=sharing, options=parts.node.with_options(peers=(Peer.NVIDIA,)))
+    by_mps: JsonObject = {**NVIDIA, "kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}
+    parts.node.reader.put(claim(1, result(PART), config=(opaque(by_mps, driver=str(Peer.NVIDIA)),)))
+    async with background(sharing.run()):
+        if starts:
+            await service.prepare(reference())
+            (uuid,) = parts.hardware.instances
+            assert f"devices {uuid}" in sharer.driver.log("claim-uid-1")
+            await service.unprepare(reference())
+        else:
+            with pytest.raises(SharingNotDone, match="MPS does not work"):
+                await service.prepare(reference())
+        assert sharer.pids == set()
+        parts.check_empty()
 
 
 async def test_a_start_removes_what_was_made_for_claims_that_are_not_on_record(parts: Parts) -> None:
