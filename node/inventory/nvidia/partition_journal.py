@@ -119,7 +119,10 @@ class PartitionJournal:
         except WriteFailed as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as refused:
+                raise WriteFailed(self.path.parent, refused.strerror or str(refused)) from refused
             write_record(self.path, SCHEMA, data, durable=False)
         self._entries = entries
 

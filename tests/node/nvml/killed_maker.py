@@ -16,8 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from node.inventory.nvidia.nvml_mig import MigCalls
+from node.partitions import MigLayout
 from tests.making.mig_nodes import Partitioned
 
+LAYOUT = MigLayout(("3g.40gb", "1g.10gb"))
 FILE_OPERATIONS = ("os.rename", "os.remove")
 
 
@@ -78,8 +80,14 @@ def unused(made: Partitioned) -> None:
     made.maker.remove("claim")
 
 
+def divided(made: Partitioned) -> None:
+    """A former layout beside an instance of somebody else."""
+    foreign(made, "1g.10gb", 1)
+    made.maker.apply_layout(made.gpu(), MigLayout(("2g.20gb", "1g.10gb", "1g.10gb")))
+
+
 PREPARATIONS: dict[str, Callable[[Partitioned], None]] = {
-    each.__name__: each for each in (nothing, beside, made_beside, existing, empty, several, unused)
+    each.__name__: each for each in (nothing, beside, made_beside, existing, empty, several, unused, divided)
 }
 
 
@@ -92,6 +100,7 @@ def act(made: Partitioned, action: str) -> None:
         "remove": lambda: made.maker.remove("claim"),
         "sweep": lambda: made.maker.sweep(frozenset({"other"})),
         "leave": lambda: made.maker.leave_partitioning(gpu),
+        "layout": lambda: made.maker.apply_layout(gpu, LAYOUT),
     }
     chosen = actions[action]
     _arm()

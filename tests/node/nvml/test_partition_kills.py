@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from node.partitions import MigLayout
 from tests.making.mig_nodes import Partitioned, node
 from tests.node.nvml import stub
+from tests.node.nvml.killed_maker import LAYOUT
 
 pytestmark = stub.needs_gcc
 
@@ -85,6 +87,29 @@ def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
 def test_no_kill_loses_or_leaks_an_instance(
     killer: Killer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preparation: str, action: str
 ) -> None:
+    for number, again in enumerate(killed(killer, tmp_path, monkeypatch, preparation, action)):
+        check(again, preparation, wanted=number % 2 == 0 and action == "make")
+
+
+@pytest.mark.parametrize("preparation", ["nothing", "divided"])
+def test_no_kill_loses_or_leaks_an_instance_of_a_layout(
+    killer: Killer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preparation: str
+) -> None:
+    others = [FOREIGN] if preparation == "divided" else []
+    for again in killed(killer, tmp_path, monkeypatch, preparation, "layout"):
+        assert set(others) <= set(again.existing())
+        again.maker.apply_layout(again.gpu(), LAYOUT)
+        profiles = [profile for profile, _, _ in again.existing()]
+        assert sorted(profiles) == ["1g.10gb", "3g.40gb"]
+        again.maker.apply_layout(again.gpu(), MigLayout(()))
+        assert again.existing() == others
+        assert again.journal.entries() == ()
+
+
+def killed(
+    killer: Killer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preparation: str, action: str
+) -> Iterator[Partitioned]:
+    """The next start after each kill."""
     prepared = tmp_path / "prepared"
     prepared.mkdir()
     stub.write(prepared / "hardware.txt", stub.describe(node()))
@@ -100,10 +125,9 @@ def test_no_kill_loses_or_leaks_an_instance(
         assert killer.run(folder, action, **kill) == -signal.SIGKILL, kill
         monkeypatch.setenv(stub.VARIABLE, str(folder / "hardware.txt"))
         again = Partitioned(killer.library, folder)
+        print(f"{preparation}, {action}, killed at {kill}")
         try:
-            check(again, preparation, wanted=number % 2 == 0 and action == "make")
-        except AssertionError as error:
-            raise AssertionError(f"{preparation}, {action}, killed at {kill}: {error}") from error
+            yield again
         finally:
             again.close()
         shutil.rmtree(folder)
