@@ -22,7 +22,7 @@ from pathlib import Path
 
 from node.edits.mps import PIPE_VARIABLE, log_folder, pipe_folder, shm_folder
 from node.mps.folders import link_libraries, make_folders, remove
-from node.opening import read_kernel_text
+from node.opening import read_kernel_text, read_regular
 from node.values import Value, value
 
 PROGRAM = "nvidia-cuda-mps-control"
@@ -38,6 +38,8 @@ _START = 15.0
 """Seconds from the start of the process to its first answer."""
 _STOP = 5.0
 """Seconds from the command to quit, and from each signal, to the end of the process."""
+_LARGEST = 1 << 20
+"""Bytes of a process's command line or environment that are read."""
 _MIB = 1024 * 1024
 
 
@@ -367,12 +369,12 @@ def find_daemons(home: MpsHome) -> tuple[tuple[str, MpsProcess], ...]:
         if not entry.name.isdecimal():
             continue
         try:
-            command = (entry / "cmdline").read_bytes()
+            command = read_regular(entry / "cmdline", _LARGEST)
             if f"{PROGRAM}\0-f".encode() not in command or not _can_be_of_agent(entry, home.proc):
                 continue
-            environment = (entry / "environ").read_bytes()
+            environment = read_regular(entry / "environ", _LARGEST)
         except OSError:
-            continue  # It has ended, or is somebody else's.
+            continue  # It has ended, is somebody else's, or is larger than any that an agent starts.
         head = f"{PIPE_VARIABLE}={home.root}/".encode()
         pipe = next((each for each in environment.split(b"\0") if each.startswith(head)), b"")
         name = pipe.removeprefix(head).decode(errors="replace").removesuffix("/pipe")

@@ -22,6 +22,7 @@ OPENERS = {
     "kube/files.py": "the same for a leaf that imports nothing of ours",
     "node/given.py": "the same for what people name: pipes, and files that are written",
     "node/lock.py": "locks the kubelet's folder itself, which is opened as a folder",
+    "node/mps/folders.py": "opens folders below one that it has opened, as folders, and follows no link",
     "node/inventory/sysfs/files.py": "one page of an attribute of the kernel's, never waited for, at every scan",
     "node/files.py": "writes a temporary file that it makes itself, and syncs a folder",
     "ostler/cli/main.py": "/dev/null, for output that nobody reads any more",
