@@ -28,7 +28,7 @@ from kube.bodies import Json, JsonObject
 from node.inventory.model import NIC_KINDS, AttributeValue, Device, Version
 from node.inventory.nvidia.vendor import NVIDIA
 from node.inventory.vendors import vendor_of
-from node.sharing import MEMORY
+from node.sharing import COMPUTE, MEMORY
 from node.values import Value, replace, value
 
 
@@ -150,7 +150,7 @@ def _typed(found: AttributeValue) -> Json:
 STANDARD = "resource.kubernetes.io/"
 
 _CHOOSING = (
-    *("type", "uuid", "parentUUID", "profile", "productName", "memory", "multiprocessors", "sharing"),
+    *("type", "uuid", "parentUUID", "profile", "productName", "memory", "multiprocessors", "sharing", COMPUTE),
     *(f"{STANDARD}pciBusID", f"{STANDARD}pcieRoot", f"{STANDARD}numaNode", "resource", "vendor"),
     *("switch", "cell2", "cell4", "cell8", "cell16", "cell32"),
     *("ifName", "rdma", "linkType", "sriovFunction", "pfName", "vfIndex", "driver"),
@@ -197,6 +197,8 @@ def _facts(offered: DraDevice) -> Iterator[Fact]:
     yield from (Fact(name, found) for name, found in known.items())
     for capacity in device.capacity:
         yield Fact(capacity.name, capacity.value, amount=True, bytes=capacity.name == "memory")
+    if "sharing" in known:
+        yield Fact(COMPUTE, 100, amount=True)  # Takes its place among the facts that there is room for.
 
 
 _NVIDIA = (

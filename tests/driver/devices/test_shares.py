@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.description import slice_device
+from driver.devices.description import LIMIT, slice_device
 from driver.devices.shares import consumable, consumed
 from driver.devices.view import DraDevice, door_view
 from driver.names import Peer
@@ -21,7 +21,7 @@ from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing, SharingStra
 from node.values import replace
 from scheduling.api.validation.objects import validate_slice
 from tests.driver.devices import scheduling
-from tests.driver.devices.recorded import snapshot_of
+from tests.driver.devices.recorded import NODES, snapshot, snapshot_of
 from tests.making import claims
 from tests.making.devices import gpu
 
@@ -66,6 +66,18 @@ def test_a_shared_device_is_consumed_by_memory_and_compute() -> None:
             "requestPolicy": {"default": "20Gi", "validRange": {"min": "1Mi", "step": "1Mi"}},
         },
     }
+
+
+@pytest.mark.parametrize("peers", [(), (Peer.NVIDIA,)])
+@pytest.mark.parametrize("name", NODES)
+def test_shared_devices_have_no_more_facts_than_the_api_takes(name: str, peers: tuple[Peer, ...]) -> None:
+    kinds = (DeviceKind.GPU, DeviceKind.MIG, DeviceKind.PARTITION)
+    rule = Rule("example.com/{profile}", Selector(kinds=kinds), Doors.DRA, sharing=FOUR)
+    for offered in door_view(snapshot(name), [rule]).devices:
+        device: dict[str, Any] = slice_device(offered, peers)
+        assert len(device["attributes"]) + len(device["capacity"]) <= LIMIT
+        assert "sharing" in device["attributes"]
+        assert COMPUTE in device["capacity"]
 
 
 def test_the_whole_is_given_to_as_many_claims_as_there_are_shares() -> None:
