@@ -194,13 +194,21 @@ class MpsDaemon:
         return True
 
     async def limit(self) -> None:
-        """Set the limits of clients that come from now on; raises ``MpsError``."""
+        """Set the limits of clients that come from now on; raises ``MpsError``.
+
+        A default is of the next server alone, so servers that run are told, too.
+        """
+        running = sorted(await self.servers())
         for device in self.resource.devices:
             if device.memory_limit is not None:
-                limit = f"{device.memory_limit // _MIB}M"
-                await self.ask(f"set_default_device_pinned_mem_limit {device.uuid} {limit}")
+                limit = f"{device.uuid} {device.memory_limit // _MIB}M"
+                await self.ask(f"set_default_device_pinned_mem_limit {limit}")
+                for server in running:
+                    await self.ask(f"set_device_pinned_mem_limit {server} {limit}")
         if self.resource.thread_percentage is not None:
             await self.ask(f"set_default_active_thread_percentage {self.resource.thread_percentage}")
+            for server in running:
+                await self.ask(f"set_active_thread_percentage {server} {self.resource.thread_percentage}")
 
     async def servers(self) -> frozenset[int]:
         """Pids of its servers; raises ``MpsError``."""

@@ -340,8 +340,13 @@ async def test_other_limits_reach_a_running_daemon(node: Node) -> None:
     async with node.agent(RESOURCE) as supervisor:
         await supervisor.ready(NAME)
         supervisor.hold(HELD)
-        supervisor.use((MpsResource(NAME, GPUS, 50),))
-        await until(lambda: "set_default_active_thread_percentage 50" in node.driver.log(NAME))
+        await node.tell("client")
+        supervisor.use((MpsResource(NAME, (MpsDevice("gpu-0", "GPU-0", GIB), GPUS[1]), 50),))
+        await until(lambda: "set_active_thread_percentage 4001 50" in node.driver.log(NAME))
+        told = node.driver.log(NAME)
+    assert "set_default_active_thread_percentage 50" in told
+    assert "set_default_device_pinned_mem_limit GPU-0 1024M" in told
+    assert "set_device_pinned_mem_limit 4001 GPU-0 1024M" in told, "a default is of the next server alone"
 
 
 async def test_two_resources_have_a_daemon_each(node: Node) -> None:
