@@ -1,7 +1,8 @@
 """The partitions of GPUs that claims have made for them: which there are, and how they come and go.
 
 The maker (``node.partitions.PartitionMaker``) blocks as long as the driver does, so it runs in threads of its own: a
-slow GPU holds up neither claims of other GPUs nor the loop. One GPU is changed by one call at a time.
+slow GPU holds up neither claims of other GPUs nor the loop. One GPU is changed by one call at a time; while a driver
+that hangs keeps that call, nothing more is asked about the GPU, so that it never has more than one thread.
 It keeps its own record of what it is about to make, by the claim's UID. Here that is known as well, because an instance
 that a claim made is the claim's, and every other one is somebody else's (``driver.devices.partitions``).
 
@@ -19,14 +20,21 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from driver.claims.interfaces import ClaimObserver
 from driver.claims.model import ClaimReference, PartitionNotMade, PartitionPending, Unavailable
 from node.events import EventBus
 from node.inventory.model import Device, PartitionShape
 from node.ledger.events import OfferChanged
-from node.partitions import Partition, PartitionError, PartitionMaker, PartitionsRemoved, partition_name
+from node.partitions import (
+    Partition,
+    PartitionError,
+    PartitionMaker,
+    PartitionsRemoved,
+    partition_name,
+    whole_of_partition,
+)
 from node.values import Value, value
 
 T = TypeVar("T")
@@ -36,6 +44,9 @@ THREADS = 8
 """GPUs whose partitions change at a time."""
 _AGAIN = 60.0
 """Seconds until a GPU that could not leave MIG mode is asked again."""
+_PATIENCE = 40.0
+"""Seconds for a call of the maker's; the kubelet gives its own call 45."""
+_HANGS = "the driver does not answer"
 _PENDING = "ostler asks again when the kubelet does"
 
 
@@ -57,7 +68,8 @@ class PartitionWork(Value):
 class ClaimPartitions:
     """Makes and removes the partitions of claims; for the event loop alone.
 
-    ``rescan``: looks at the devices again, and returns when the doors have been told.
+    ``rescan``: looks at the devices again, and returns when the doors have been told. ``patience``: seconds for the
+    driver.
     """
 
     def __init__(
@@ -67,8 +79,11 @@ class ClaimPartitions:
         observer: ClaimObserver,
         monotonic: Callable[[], float],
         bus: EventBus,
+        *,
+        patience: float = _PATIENCE,
     ) -> None:
         self._maker = maker
+        self._patience = patience
         self._rescan = rescan
         self._bus = bus
         self._observer = observer
@@ -82,6 +97,8 @@ class ClaimPartitions:
         self._tried: dict[str, float] = {}
         """When a GPU was last asked to leave MIG mode."""
         self._locks: dict[str, asyncio.Lock] = {}
+        self._calls: dict[str, asyncio.Future[Any]] = {}
+        """The last call about each GPU, by name."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="partitions")
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -111,7 +128,7 @@ class ClaimPartitions:
         try:
             self._know(await self._in_thread(self._maker.made))
             if not self._made.keys() <= set(owners):
-                swept = await self._in_thread(self._maker.sweep, frozenset(owners))
+                swept = await self._ask((), self._maker.sweep, frozenset(owners))
                 self._know(await self._in_thread(self._maker.made))
                 self._fade(swept)
                 self._observer.partitions_removed(len(swept))
@@ -123,13 +140,13 @@ class ClaimPartitions:
         """Do the work; raises ``PartitionPending`` or ``PartitionNotMade``, and what was made stays."""
         for gpu in work.leave:
             async with self._lock(gpu.name):
-                await self._do(claim, self._required().leave_partitioning, gpu)
+                await self._do(claim, (gpu.name,), self._required().leave_partitioning, gpu)
         for gpu, shape in work.make:
             made = self._made.setdefault(claim.uid, {})
             made.setdefault(partition_name(gpu.name, shape), "")
             async with self._lock(gpu.name):
                 began = self._monotonic()
-                partition = await self._do(claim, self._required().make, gpu, shape, claim.uid)
+                partition = await self._do(claim, (gpu.name,), self._required().make, gpu, shape, claim.uid)
                 self._observer.partition_made(self._monotonic() - began)
             made[partition_name(gpu.name, shape)] = partition.uuid
 
@@ -140,10 +157,11 @@ class ClaimPartitions:
         """
         if self._maker is None:
             return
+        wholes = sorted({*gpus, *map(whole_of_partition, self.of(claim.uid))})
         async with contextlib.AsyncExitStack() as stack:
-            for gpu in sorted(set(gpus)):
+            for gpu in wholes:
                 await stack.enter_async_context(self._lock(gpu))
-            gone = await self._do(claim, self._maker.remove, claim.uid)
+            gone = await self._do(claim, wholes, self._maker.remove, claim.uid)
         self._made.pop(claim.uid, None)
         self._fade(gone)
         self._observer.partitions_removed(len(gone))
@@ -165,7 +183,7 @@ class ClaimPartitions:
                 self._tried.pop(gpu.name, None)
                 return
             try:
-                await self._in_thread(self._required().leave_partitioning, gpu)
+                await self._ask((gpu.name,), self._required().leave_partitioning, gpu)
             except PartitionError as error:
                 log.info("a GPU stays in MIG mode for now", extra={"device": gpu.name, "reason": error.reason})
                 return
@@ -202,14 +220,28 @@ class ClaimPartitions:
         for each in partitions:
             self._made.setdefault(each.owner, {})[each.device] = each.uuid
 
-    async def _do(self, claim: ClaimReference, work: Callable[..., T], *arguments: object) -> T:
+    async def _do(self, claim: ClaimReference, gpus: Collection[str], work: Callable[..., T], *arguments: object) -> T:
         try:
-            return await self._in_thread(work, *arguments)
+            return await self._ask(gpus, work, *arguments)
         except PartitionError as error:
             self._observer.partition_failed(pending=error.pending)
             if error.pending:
                 raise PartitionPending(f"claim {claim} waits: {error}; {_PENDING}") from error
             raise PartitionNotMade(f"claim {claim}: {error}") from error
+
+    async def _ask(self, gpus: Collection[str], work: Callable[..., T], *arguments: object) -> T:
+        """The maker's answer about these GPUs; raises PartitionError, also while an earlier call goes on."""
+        for gpu in gpus:
+            if gpu in self._calls and not self._calls[gpu].done():
+                raise PartitionError(gpu, f"{_HANGS} an earlier call", pending=True)
+        call = asyncio.ensure_future(self._in_thread(work, *arguments))
+        call.add_done_callback(_retrieve)
+        self._calls.update(dict.fromkeys(gpus, call))
+        # It goes on where nobody waits for it any more: a call of the driver cannot be ended.
+        done, _ = await asyncio.wait([call], timeout=self._patience)
+        if not done:
+            raise PartitionError(", ".join(gpus) or "the sweep", f"{_HANGS} within {self._patience:g} s", pending=True)
+        return call.result()
 
     async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
@@ -242,6 +274,12 @@ class ClaimPartitions:
             log.info("removed partitions were not looked for", extra={"reason": str(error)})
         self._fading.update(dict.fromkeys(names, True))
         self._bus.publish(OfferChanged())
+
+
+def _retrieve(call: asyncio.Future[T]) -> None:
+    """Ask how a call ended, so that one which nobody waits for any more is not reported as lost."""
+    if not call.cancelled():
+        call.exception()
 
 
 def unpartitioned(bus: EventBus) -> ClaimPartitions:

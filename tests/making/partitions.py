@@ -123,7 +123,8 @@ class FakeHardware:
     """GPUs with MIG, and a maker of partitions on them; both outlive the process in files of ``folder``.
 
     ``reached``: called with the name of every step of the maker's, so that tests can end the process there. ``busy``:
-    UUIDs of instances that somebody uses. ``refuses``: raised by the next calls. ``gate``: calls wait for it.
+    UUIDs of instances that somebody uses. ``refuses``: raised by the next calls. ``gates``: calls about a GPU, by
+    name, wait for them, and sweeps for ``sweeping``.
     """
 
     def __init__(self, folder: Path, gpus: Iterable[Device], reached: Callable[[str], None] = lambda _: None) -> None:
@@ -133,6 +134,7 @@ class FakeHardware:
         self.busy: set[str] = set()
         self.refuses: PartitionError | None = None
         self.gates: dict[str, threading.Event] = {}
+        self.sweeping: threading.Event | None = None
         self._lock = threading.RLock()
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -230,6 +232,8 @@ class FakeHardware:
             self._write(state, "leave: mode")
 
     def sweep(self, owners: frozenset[str]) -> tuple[Partition, ...]:
+        if self.sweeping is not None:
+            self.sweeping.wait(10)
         with self._lock:
             left = {each["owner"] for each in self._state()["journal"]} - owners
             return tuple(gone for owner in sorted(left) for gone in self.remove(owner))

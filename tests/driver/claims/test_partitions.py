@@ -67,6 +67,7 @@ class Parts:
         self.hardware = FakeHardware(root, gpus or (GPU, parted(1)))
         self.observer = Counted()
         self.scans = 0
+        self.patience = 40.0
         self.blind = False
         """Whether the inventory sees nothing new."""
         self.service: ClaimService
@@ -90,7 +91,9 @@ class Parts:
             if not self.blind and self.service.ledger is ledger:
                 self.apply()
 
-        self.partitions = ClaimPartitions(self.hardware, rescan, self.observer, lambda: 0.0, ledger.bus)
+        self.partitions = ClaimPartitions(
+            self.hardware, rescan, self.observer, lambda: 0.0, ledger.bus, patience=self.patience
+        )
         self.service = self.node.service(ledger=ledger, partitions=self.partitions, observer=self.observer, **more)
         await self.service.recover()
         self.apply()
@@ -243,6 +246,55 @@ async def test_a_slow_gpu_holds_up_no_claim_of_another(parts: Parts) -> None:
     gate.set()
     await slow
     parts.check_whole(PART, partition_name(parted(1).name, SMALL))
+
+
+def maker_threads() -> int:
+    return sum(each.name.startswith("partitions") for each in threading.enumerate())
+
+
+async def test_a_driver_that_hangs_keeps_one_thread_and_its_own_claims(parts: Parts) -> None:
+    parts.patience = 0.1
+    service = await parts.started()
+    parts.put(1, PART)
+    parts.put(2, BESIDE)
+    gate = parts.hardware.gates[GPU.name] = threading.Event()
+    with pytest.raises(PartitionPending, match=rf"{GPU.name}: the driver does not answer within 0.1 s; ostler asks"):
+        await service.prepare(reference(1))
+    before = maker_threads()
+    for _ in range(10):
+        for number in (1, 2):
+            with pytest.raises(PartitionPending, match="the driver does not answer an earlier call"):
+                await service.prepare(reference(number))
+    with pytest.raises(PartitionPending, match="the driver does not answer an earlier call"):
+        await service.unprepare(reference(1))
+    assert maker_threads() == before
+    parts.put(3, partition_name(parted(1).name, SMALL))
+    await service.prepare(reference(3))
+    await service.collect()
+    gate.set()
+    while [each.owner for each in parts.hardware.made() if each.uuid] != ["uid-3", "uid-1"]:
+        await asyncio.sleep(0.01)
+    await service.prepare(reference(2))
+    for number in (1, 2, 3):
+        await service.unprepare(reference(number))
+    parts.check_empty()
+
+
+async def test_a_sweep_that_hangs_keeps_no_claim_from_being_prepared(parts: Parts) -> None:
+    parts.patience = 0.1
+    service = await parts.started()
+    parts.put(1, PART)
+    await service.prepare(reference())
+    (parts.node.root / "state" / "claims" / "uid-1.json").unlink()
+    gate = parts.hardware.sweeping = threading.Event()
+    service = await parts.started()
+    assert parts.node.events.of("ClaimRecoveryIncomplete")
+    parts.put(2, partition_name(parted(1).name, SMALL))
+    await service.prepare(reference(2))
+    gate.set()
+    await service.unprepare(reference(2))
+    while parts.hardware.made():
+        await asyncio.sleep(0.01)
 
 
 async def test_a_gpu_that_vanishes_while_its_partition_is_made_fails_the_claim_and_leaves_nothing(parts: Parts) -> None:
