@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from pathlib import Path
 
 import grpc.aio
@@ -24,6 +26,9 @@ def main() -> int:
     quick = "fewer calls: says that it works, not how quick it is"
     arguments = parser(Benchmark.SHARING, description, quick).parse_args()
     if not has_compiler(Benchmark.SHARING):
+        return 1
+    if os.geteuid() != 0:
+        print("bench.sharing: run it as root: claims get device files, which only root can make", file=sys.stderr)
         return 1
     effort = QUICK if arguments.quick else FULL
     return run(Benchmark.SHARING, arguments, lambda root: asyncio.run(_measure(root, effort)), FAULTS, SHARING_FIGURES)
