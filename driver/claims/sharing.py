@@ -160,10 +160,14 @@ class ClaimSharing:
             raise SharingNotDone(f"claim {claim}: {missing}: {_NO_DRIVER}; leave sharing out of its parameters")
         self._take_over(own)
         await self._note(claim.uid, (str(claim), own))
-        problems = await self._slice(own.time_slices)
+        failed = await self._set(dict(own.time_slices))
+        problems = [str(error) for error in failed.values()]
         if not problems and own.daemon is not None:
             problems = await self._start(own.daemon)
         if problems:
+            # What was refused needs no undoing, which would be refused as well.
+            changed = [each for each in own.time_slices if each[0] not in failed or failed[each[0]].is_uncertain]
+            self._done[claim.uid] = str(claim), replace(own, time_slices=tuple(changed))
             await self.remove(claim)
             raise SharingNotDone(f"claim {claim}: {'; '.join(problems)}")
 
@@ -176,17 +180,15 @@ class ClaimSharing:
             name = self._done[uid][0]
             self._done[uid] = name, replace(own, daemon=None)
             self._serve()
-            assert self._daemons is not None, "made when it was needed"
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_STOP):
-                    await self._daemons.stopped(own.daemon.name)
-        problems, left = [], []
-        for uuid, length in own.time_slices:
-            problem = await self._slice([(uuid, TimeSlice.DEFAULT)])
-            problems += problem
-            left += [(uuid, length)] if problem else []
+            if self._daemons is not None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_STOP):
+                        await self._daemons.stopped(own.daemon.name)
+        failed = await self._set({uuid: TimeSlice.DEFAULT for uuid, _ in own.time_slices})
+        problems = [str(error) for error in failed.values()]
+        left = tuple(each for each in own.time_slices if each[0] in failed)
         try:
-            await self._note(uid, (self._done[uid][0], SharingWork(tuple(left))) if left else None)
+            await self._note(uid, (self._done[uid][0], SharingWork(left)) if left else None)
         except Unavailable as error:
             problems.append(str(error))
         return tuple(problems)
@@ -237,20 +239,19 @@ class ClaimSharing:
             return [f"MPS does not work: {error}"]
         return []
 
-    async def _slice(self, slices: Iterable[tuple[str, TimeSlice]]) -> list[str]:
-        """Set time slices, of several GPUs at a time; what failed, in words."""
-        slices = tuple(slices)
+    async def _set(self, lengths: Mapping[str, TimeSlice]) -> Mapping[str, TimeSliceError]:
+        """Set time slices by UUID, of all GPUs at a time; what failed."""
         slicer = self._tools.slicer
         if slicer is None:
-            return [f"the time slice of {uuid} cannot be set: {_NO_DRIVER}" for uuid, _ in slices]
-        calls = (asyncio.to_thread(slicer.set, *each) for each in slices)
-        problems = []
-        for (uuid, length), result in zip(slices, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            return {uuid: TimeSliceError(uuid, length, _NO_DRIVER) for uuid, length in lengths.items()}
+        calls = (asyncio.to_thread(slicer.set, uuid, length) for uuid, length in lengths.items())
+        failed = {}
+        for uuid, result in zip(lengths, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(result, TimeSliceError):
-                problems.append(f"the time slice of {uuid} cannot be set to {length.name.title()}: {result}")
+                failed[uuid] = result
             elif isinstance(result, BaseException):
                 raise result
-        return problems
+        return failed
 
     def _serve(self) -> None:
         """Have exactly the daemons on record served."""

@@ -29,7 +29,11 @@ class TimeSlice(IntEnum):
 
 
 class TimeSliceError(Exception):
-    """The time slice of a GPU cannot be set: why, and what to do."""
+    """The time slice of a GPU cannot be set: why, and what to do. ``is_uncertain``: it may have been set."""
+
+    def __init__(self, uuid: str, length: TimeSlice, reason: str, *, is_uncertain: bool = False) -> None:
+        super().__init__(f"the time slice of {uuid} cannot be set to {length.name.title()}: {reason}")
+        self.is_uncertain = is_uncertain
 
 
 class TimeSlicer:
@@ -42,6 +46,13 @@ class TimeSlicer:
     def set(self, uuid: str, length: TimeSlice) -> None:
         """Set it for the GPU of this UUID; raises ``TimeSliceError``."""
         program = self._program()
+        if program is None:
+            raise TimeSliceError(
+                uuid,
+                length,
+                f"the driver in {self._root} has no {PROGRAM}, which alone can set it; install the driver's utilities, "
+                "or set nvidia.driverRoot",
+            )
         command = [str(program), "compute-policy", "-i", uuid, "--set-timeslice", str(length.value)]
         try:
             ended = subprocess.run(
@@ -54,24 +65,19 @@ class TimeSlicer:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise TimeSliceError(
-                f"{program} did not end within {self._seconds:g} s; check whether the driver answers"
-            ) from error
+            reason = f"{program} did not end within {self._seconds:g} s; check whether the driver answers"
+            raise TimeSliceError(uuid, length, reason, is_uncertain=True) from error
         except OSError as error:
-            raise TimeSliceError(f"{program} cannot be run: {error.strerror or error}") from error
+            reason = f"{program} cannot be run: {error.strerror or error}"
+            raise TimeSliceError(uuid, length, reason) from error
         if ended.returncode != 0:
             said = " ".join(ended.stdout.decode(errors="replace").split())[:_SHOWN]
-            raise TimeSliceError(f"{program} refuses it with exit code {ended.returncode}: {said or 'it says nothing'}")
+            reason = f"{program} refuses it with exit code {ended.returncode}: {said or 'it says nothing'}"
+            raise TimeSliceError(uuid, length, reason)
 
-    def _program(self) -> Path:
-        for folder in _PROGRAM_FOLDERS:
-            path = self._root / folder / PROGRAM
-            if os.access(path, os.X_OK):
-                return path
-        raise TimeSliceError(
-            f"the driver in {self._root} has no {PROGRAM}, which alone can set it; install the driver's utilities, or "
-            "set nvidia.driverRoot"
-        )
+    def _program(self) -> Path | None:
+        candidates = (self._root / folder / PROGRAM for folder in _PROGRAM_FOLDERS)
+        return next((path for path in candidates if os.access(path, os.X_OK)), None)
 
     def _environment(self) -> dict[str, str]:
         from node.inventory.nvidia.nvml_library import FOLDERS, SONAME  # Only nodes with a driver get this far.

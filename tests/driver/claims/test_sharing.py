@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
 from node.inventory.nvidia.time_slices import TimeSlice, TimeSliceError, TimeSlicer
 from node.rules import Doors, Rule
 from node.sharing import Sharing, SharingStrategy
+from node.values import replace
 from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, claim, offered, opaque, reference, result
 from tests.making.claim_sharing import LONG, NVIDIA, Sharer
 from tests.making.devices import gpu, mig
@@ -212,6 +214,39 @@ async def test_a_time_slice_that_cannot_be_set_fails_the_claim_and_leaves_nothin
         assert sharer.node.spec(1) is None
         [status] = service.statuses()
         assert text in status.problem
+        is_uncertain = "did not end" in text
+        assert (sharer.node.root / "state" / "claim-sharing.json").exists() is is_uncertain
+
+
+async def test_of_several_gpus_only_those_that_were_changed_are_set_back(sharer: Sharer) -> None:
+    class Choosy(TimeSlicer):
+        def set(self, uuid: str, length: TimeSlice) -> None:
+            if uuid == "GPU-1":
+                raise TimeSliceError(uuid, length, "Not Supported")
+            super().set(uuid, length)
+
+    sharer.tools = replace(sharer.tools, slicer=Choosy(sharer.smi.root))
+    sharer.put(1, GPU0, GPU1)
+    async with sharer.process() as service:
+        with pytest.raises(SharingNotDone, match="GPU-1 cannot be set to Long: Not Supported"):
+            await service.prepare(reference())
+        sharer.check_clean()
+
+
+async def test_all_gpus_of_a_claim_are_changed_at_the_same_time(sharer: Sharer) -> None:
+    both = threading.Barrier(2)
+
+    class Waiting(TimeSlicer):
+        def set(self, uuid: str, length: TimeSlice) -> None:
+            both.wait(20)
+            super().set(uuid, length)
+
+    sharer.tools = replace(sharer.tools, slicer=Waiting(sharer.smi.root))
+    sharer.put(1, GPU0, GPU1)
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        await service.unprepare(reference())
+        sharer.check_clean()
 
 
 @pytest.mark.parametrize(
