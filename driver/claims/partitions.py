@@ -42,6 +42,8 @@ log = logging.getLogger("ostler.claims")
 
 THREADS = 8
 """GPUs whose partitions change at a time."""
+FADING = 1.0
+"""Seconds after which the inventory looks for removed partitions, all at once."""
 _AGAIN = 60.0
 """Seconds until a GPU that could not leave MIG mode is asked again."""
 _PATIENCE = 40.0
@@ -268,6 +270,8 @@ class ClaimPartitions:
         task.add_done_callback(self._tasks.discard)
 
     async def _faded(self, names: Iterable[str]) -> None:
+        # A claim that comes next has the devices looked at anyway, and would have to wait for the end of this look.
+        await asyncio.sleep(FADING)
         try:
             await self.look()
         except Unavailable as error:
