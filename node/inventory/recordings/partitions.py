@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from node.files import FileError, JsonValue, read_record, write_record
+from node.files import FileError, JsonValue, ReadFailed, read_record, write_record
 from node.inventory.facts import CapabilityFile, DeviceFile, GpuFacts, MigFacts, NodeFacts, SysfsFacts
 from node.inventory.model import Capacity, Device, PartitionShape
 from node.partitions import Partition, PartitionError
@@ -34,6 +34,8 @@ class RecordedPartitions:
         self._lock = threading.Lock()
         try:
             found = read_record(self._path, SCHEMA)
+        except ReadFailed:
+            found = None  # Another user's: who only looks at the node sees it without partitions.
         except FileError as error:
             log.warning("%s; the partitions of the recorded node begin anew", error)
             found = None
