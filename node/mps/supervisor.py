@@ -321,8 +321,10 @@ class MpsSupervisor:
     async def _clear(self, service: _Service) -> None:
         """Leave nothing of a resource that is not served any more, whatever its last daemon came to."""
         resource = service.resource
+        others = [each.daemon for each in self._services.values() if each is not service and each.daemon is not None]
+        served = {device.uuid for daemon in others for device in daemon.resource.devices}
         try:
-            await self._give_back(device.uuid for device in resource.devices)
+            await self._give_back(device.uuid for device in resource.devices if device.uuid not in served)
         except MpsError as error:
             self._events.emit(EventType.WARNING, FAILED, f"{resource.name}: {error}")
         await MpsDaemon(resource, self._home).stop()
