@@ -62,6 +62,10 @@ class DeviceAllocator:
         """Whether a limit on ``resource`` concerns device plugins."""
         return self._node.device_set(resource) is not None or resource in self._records.resources()
 
+    def reusable(self, pod_uid: str, resource: str) -> frozenset[str]:
+        """Ids of the pod's ordinary init containers that its next containers may use."""
+        return frozenset(self._reusable.get(resource, ()) if self._reusable_of == pod_uid else ())
+
     async def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Give ``container`` all its devices; raises ``DeviceAllocationError`` or another ``KubeletError``.
 

@@ -2,8 +2,8 @@
 
 It is the node's side of the device plugin and DRA contracts: both registration doors, the device manager and the DRA
 manager with their state files, and podresources, as kubelet 1.36 behaves (``generation`` chooses 1.35 or 1.37). Pods
-are values handed to ``admit`` and ``prepare``; nothing runs their containers. Topology policies are not part of it: a
-caller passes the NUMA nodes it wants.
+are values handed to ``admit`` and ``prepare``; nothing runs their containers. Device plugins are the only
+hint provider of its topology manager, because it manages neither CPUs nor memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.kubelet.allocation import DeviceAllocator, Order
+from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.devices import PluginDevice, in_order
 from sandbox.kubelet.dialling import DIAL_SECONDS
@@ -26,10 +26,10 @@ from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import ContainerStartError, KubeletError
 from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
 from sandbox.kubelet.plugin_clients import Generation
-from sandbox.kubelet.pod_devices import ContainerResource, PodDevices, RunOptions, merge
+from sandbox.kubelet.pod_devices import ContainerResource, RunOptions, merge
 from sandbox.kubelet.pods import ActivePods, Container, NodeCapacity, Pod, PodAdmitResult
 from sandbox.kubelet.session import EmbeddedKubeletSettings, KubeletSession
-from sandbox.kubelet.topology import TopologyHint
+from sandbox.kubelet.topology import ProviderHints, TopologyHint, TopologyManager
 
 
 class Kubelet:
@@ -40,7 +40,8 @@ class Kubelet:
     GetPreferredAllocation and GetDevicePluginOptions; None, as in real kubelets, lets a hanging plugin block
     admissions until ``stop``. ``keep_known_holes``: keep ids after some errors, as released kubelets do. ``order``
     puts a container's resources into the order of their allocation, which is random in real kubelets. ``dra``: the API
-    server and the intervals of the DRA manager.
+    server and the intervals of the DRA manager. ``topology``: the topology manager, by default with policy none; a
+    pod that it refuses has the reason TopologyAffinityError.
 
     Usable as ``async with``; ``start`` after ``stop`` is a restart on the same checkpoint.
     """
@@ -59,6 +60,7 @@ class Kubelet:
         keep_known_holes: bool = False,
         order: Order = sorted,
         dra: DraManagerSettings = DraManagerSettings(),  # noqa: B008 - a frozen value
+        topology: TopologyManager = TopologyManager(),  # noqa: B008 - never changes
     ) -> None:
         self.settings = EmbeddedKubeletSettings(
             root,
@@ -72,6 +74,7 @@ class Kubelet:
             keep_known_holes,
             order,
             dra,
+            topology,
         )
         self._feed = EventFeed()
         self._active = ActivePods()
@@ -133,25 +136,25 @@ class Kubelet:
     ) -> PodAdmitResult:
         """Admit ``pod`` and allocate its devices; a refused pod is not active afterwards.
 
-        ``affinity`` is the NUMA hint of every container, or of each by name.
+        ``affinity`` is the NUMA hint of every container, or of each by name, and takes the topology manager's place.
         """
         session = self._running
-        hints = affinity if isinstance(affinity, Mapping) else {}
-        if isinstance(affinity, TopologyHint):
-            hints = {container.name: affinity for container in pod.containers}
+        hints = affinity
+        if isinstance(hints, TopologyHint):
+            hints = {container.name: hints for container in pod.containers}
         async with self._admitting:
             self._active.by_uid[pod.uid] = pod
             verdict = None
             try:
-                verdict = await _admit(session.allocator, session.manager.records, pod, hints)
+                verdict = await session.admission.admit(pod, hints)
             finally:
                 if verdict is None or not verdict.admitted:
-                    self._active.by_uid.pop(pod.uid, None)
+                    self._drop(pod.uid)
             return verdict
 
     def terminate(self, pod_uid: str) -> None:
         """The pod has ended; its devices are free from the next allocation or podresources List on."""
-        self._active.by_uid.pop(pod_uid, None)
+        self._drop(pod_uid)
 
     async def run_options(self, pod: Pod, container: str) -> RunOptions | None:
         """Start ``container`` of ``pod`` (again): PreStartContainer, then what it runs with; None without devices.
@@ -159,9 +162,7 @@ class Kubelet:
         Raises ``ContainerStartError`` or ``AllocationError``.
         """
         session = self._running
-        return await _start_container(
-            session.manager, session.allocator, pod, pod.container(container), active=pod.uid in self._active.by_uid
-        )
+        return await _start_container(session, pod, pod.container(container), active=pod.uid in self._active.by_uid)
 
     async def prepare(self, pod: Pod) -> None:
         """Have the drivers prepare the claims of an active pod; idempotent.
@@ -191,6 +192,11 @@ class Kubelet:
         """The pod's status for the devices of a container's claims, by ``claim:NAME[/REQUEST]``."""
         dra = self._running.dra
         return allocated_resources(dra.claims, dra.health, pod, pod.container(container))
+
+    def topology_hints(self, pod: Pod, container: str | None = None) -> ProviderHints:
+        """What the device manager offers to the topology manager for a container, or for the pod with scope pod."""
+        hints = self._running.hints
+        return hints.of_pod(pod) if container is None else hints.of_container(pod, pod.container(container))
 
     def set_sources_ready(self, *, ready: bool) -> None:
         """Set whether all pods of the node are known; until then no pod counts as gone."""
@@ -294,6 +300,11 @@ class Kubelet:
         devices = self._running.manager.device_set(resource)
         return None if devices is None else len(devices.healthy)
 
+    def _drop(self, pod_uid: str) -> None:
+        self._active.by_uid.pop(pod_uid, None)
+        if self._session is not None:
+            self._session.admission.forget(pod_uid)
+
     async def _close_session(self) -> None:
         session, self._session = self._session, None
         if session is not None:
@@ -306,40 +317,8 @@ class Kubelet:
         return self._session
 
 
-async def _admit(
-    allocator: DeviceAllocator, records: PodDevices, pod: Pod, affinity: Mapping[str, TopologyHint]
-) -> PodAdmitResult:
-    """Allocate every container of ``pod``, which has to count as active already; ``affinity`` is per container.
-
-    Containers are allocated one after the other, and the first error refuses the pod. What was given before the error
-    stays recorded until the pod is seen to be gone, as in kubelets.
-    """
-    for container in pod.in_start_order():
-        try:
-            await allocator.allocate(pod, container, affinity.get(container.name, TopologyHint()))
-        except KubeletError as error:
-            return PodAdmitResult(
-                admitted=False,
-                devices=_held(records, pod),
-                container=container.name,
-                reason="UnexpectedAdmissionError",
-                message=f"Allocate failed due to {error}, which is unexpected",
-                error=str(error),
-            )
-    return PodAdmitResult(admitted=True, devices=_held(records, pod))
-
-
-def _held(records: PodDevices, pod: Pod) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Container -> resource -> ids, for containers that hold something."""
-    devices: dict[str, dict[str, tuple[str, ...]]] = {}
-    for container in pod.containers:
-        for resource, record in records.of_container(pod.uid, container.name).items():
-            devices.setdefault(container.name, {})[resource] = tuple(in_order(record.ids))
-    return devices
-
-
 async def _start_container(
-    manager: DeviceManager, allocator: DeviceAllocator, pod: Pod, container: Container, *, active: bool
+    session: KubeletSession, pod: Pod, container: Container, *, active: bool
 ) -> RunOptions | None:
     """The options of one start of a container, None if it holds nothing.
 
@@ -347,15 +326,15 @@ async def _start_container(
     fails without a record; and PreStartContainer is called at every start, even for a pod that is no longer active.
     Raises ``ContainerStartError`` (the container stays waiting) or ``AllocationError``.
     """
-    late = False
+    manager, late = session.manager, False
     for resource, quantity in sorted(container.limits.items()):
-        if not quantity or not allocator.is_device_resource(resource):
+        if not quantity or not session.allocator.is_device_resource(resource):
             continue
         holder = ContainerResource(pod.uid, container.name, resource)
         await _pre_start(manager, holder)
         late = late or (active and manager.records.get(holder) is None)
     if late:
-        await allocator.allocate(pod, container, TopologyHint())
+        await session.allocator.allocate(pod, container, session.admission.affinity(pod.uid, container.name))
     records = manager.records.of_container(pod.uid, container.name)
     return merge({resource: record.answer for resource, record in records.items()}) if records else None
 

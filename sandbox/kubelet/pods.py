@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+from sandbox.kubelet.topology import ProviderHints, TopologyHint
 
 Kind = Literal["init", "sidecar", "app"]
 
@@ -84,6 +87,18 @@ class Pod:
         early = tuple(container for container in self.containers if container.kind != "app")
         return early + tuple(container for container in self.containers if container.kind == "app")
 
+    def effective_limits(self) -> dict[str, int]:
+        """What the pod needs at most at one time: an ordinary init container runs beside the sidecars before it."""
+        running: Counter[str] = Counter()
+        peaks: list[Counter[str]] = []
+        for container in self.in_start_order():
+            if container.kind == "init":
+                peaks.append(running + Counter(container.limits))
+            else:
+                running.update(container.limits)
+        names = {name for container in self.containers for name in container.limits}
+        return {name: max(total[name] for total in (*peaks, running)) for name in sorted(names)}
+
 
 class ActivePods:
     """The pods on the node now, by UID; ``are_all``: every pod has been read since the kubelet's start."""
@@ -102,7 +117,9 @@ class PodAdmitResult:
     """The verdict over a pod.
 
     ``devices`` is container -> resource -> ids, for the containers allocated so far. When refused, ``reason`` and
-    ``message`` are those of the pod's status, ``error`` is the bare cause and ``container`` where it happened.
+    ``message`` are those of the pod's status, ``error`` is the bare cause and ``container`` where it happened (empty if
+    the topology manager refused the pod as a whole). ``affinity`` is what each container was allocated by; ``hints``
+    by container and ``pod_hints`` are what the device manager offered to the topology manager.
     """
 
     admitted: bool
@@ -111,6 +128,9 @@ class PodAdmitResult:
     reason: str = ""
     message: str = ""
     error: str = ""
+    affinity: Mapping[str, TopologyHint] = field(default_factory=dict)
+    hints: Mapping[str, ProviderHints] = field(default_factory=dict)
+    pod_hints: ProviderHints | None = None
 
 
 @dataclass(frozen=True, slots=True)

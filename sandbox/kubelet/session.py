@@ -18,7 +18,9 @@ import grpc.aio
 
 from protos.deviceplugin.v1beta1 import api_pb2_grpc as device_plugin
 from protos.podresources.v1 import api_pb2_grpc as pod_resources
+from sandbox.kubelet.admission import PodAdmission
 from sandbox.kubelet.allocation import DeviceAllocator, Order
+from sandbox.kubelet.device_hints import DeviceHints
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.dra.manager import DraManager
@@ -29,12 +31,8 @@ from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.plugin_watcher import PluginHandler, PluginWatcher
 from sandbox.kubelet.podresources import PodResourcesService
 from sandbox.kubelet.pods import ActivePods
-from sandbox.kubelet.registration import (
-    SOCKET_NAME,
-    RegistrationService,
-    check_plugin,
-    remove_sockets,
-)
+from sandbox.kubelet.registration import SOCKET_NAME, RegistrationService, check_plugin, remove_sockets
+from sandbox.kubelet.topology import TopologyManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +50,7 @@ class EmbeddedKubeletSettings:
     keep_known_holes: bool
     order: Order
     dra: DraManagerSettings
+    topology: TopologyManager
 
     @property
     def registry_dir(self) -> Path:
@@ -89,6 +88,14 @@ class KubeletSession:
         self.allocator = DeviceAllocator(
             self.manager, self.manager.records, keep_known_holes=settings.keep_known_holes, order=settings.order
         )
+        self.hints = DeviceHints(
+            self.manager,
+            self.manager.records,
+            self.allocator,
+            settings.topology.numa_nodes,
+            all_nodes=settings.generation == "1.35",
+        )
+        self.admission = PodAdmission(settings.topology, self.hints, self.allocator, self.manager.records)
         self.dra = DraManager(
             settings.root,
             settings.dra,

@@ -16,9 +16,9 @@ from sandbox.kubelet.devicemanager import allocated_resources_status, raised_all
 from sandbox.kubelet.errors import KubeletError, RegistrationError
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pod_devices import RunOptions
-from sandbox.kubelet.pods import Container, Pod
+from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
 from sandbox.kubelet.registration import check_plugin
-from sandbox.kubelet.topology import TopologyHint
+from sandbox.kubelet.topology import ProviderHints, TopologyHint, TopologyManager
 from tests.making.clock import ManualClock
 from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, device, register
 from tests.waiting import eventually
@@ -48,7 +48,18 @@ class Scenario:
     def __init__(self, data: Json, root: Path, *, keep_known_holes: bool) -> None:
         self.data = data
         self.clock = ManualClock(1000.0)
-        self.kubelet = Kubelet(root / "k", clock=self.clock, watch_plugins=False, keep_known_holes=keep_known_holes)
+        self.kubelet = Kubelet(
+            root / "k",
+            clock=self.clock,
+            watch_plugins=False,
+            keep_known_holes=keep_known_holes,
+            topology=TopologyManager(
+                "none" if data["policy"] == "fixed" else data["policy"],
+                data["scope"],
+                options=data.get("policy_options"),
+                numa_nodes=data["numa_nodes"],
+            ),
+        )
         self.pods = {item["uid"]: pod_of(item) for item in data["pods"] or ()}
         self.calls: list[Json] = []
         self._sockets = root / "k" / "p"
@@ -79,19 +90,41 @@ class Scenario:
 
     async def step_admit(self, step: Json) -> Json:
         pod = self.pods[step["pod"]]
+        is_fixed = self.data["policy"] == "fixed"
         affinity = {
             name: TopologyHint(None if hint["nodes"] is None else frozenset(hint["nodes"]), hint["preferred"])
             for name, hint in (step.get("affinity") or {}).items()
         }
-        verdict = await self.kubelet.admit(pod, affinity)
-        containers = []
-        for container in pod.in_start_order():
-            held = _plain(self.kubelet.allocated(pod.uid, container.name))
-            containers.append({"container": container.name, "devices": held})
+        verdict = await self.kubelet.admit(pod, affinity if is_fixed else None)
+        shown = {"admit": verdict.admitted, "containers": self._containers(pod, verdict), "rpcs": self._rpcs()}
+        if not is_fixed and not verdict.admitted:
+            shown.update(reason=verdict.reason, message=verdict.message)
+        return shown
+
+    def _containers(self, pod: Pod, verdict: PodAdmitResult) -> list[Json]:
+        """What the record has of every container up to the first failure."""
+        shown: list[Json] = []
+        if verdict.pod_hints is not None:
+            shown.append({"pod_hints": _hints(verdict.pod_hints)})
+        for container in pod.in_start_order() if verdict.admitted or verdict.container else ():
+            element: Json = {"container": container.name}
+            shown.append(element)
+            if container.name in verdict.hints:
+                element["hints"] = _hints(verdict.hints[container.name])
+            if container.name in verdict.affinity:
+                element["affinity"] = _hint(verdict.affinity[container.name])
+                element["devices"] = _plain(self.kubelet.allocated(pod.uid, container.name))
             if container.name == verdict.container:
-                containers[-1]["error"] = verdict.error
+                if "affinity" in element:
+                    element["error"] = verdict.error
                 break
-        return {"admit": verdict.admitted, "containers": containers, "rpcs": self._rpcs()}
+        return shown
+
+    async def step_hints(self, step: Json) -> Json:
+        return {"hints": _hints(self.kubelet.topology_hints(self.pods[step["pod"]], step["container"]))}
+
+    async def step_pod_hints(self, step: Json) -> Json:
+        return {"hints": _hints(self.kubelet.topology_hints(self.pods[step["pod"]]))}
 
     async def step_terminate(self, step: Json) -> Json:
         self.kubelet.terminate(step["pod"])
@@ -292,6 +325,14 @@ def _script(spec: Json) -> Script:
         allocate=spec["allocate_answer"]["mode"],
         pre_start=spec["pre_start_answer"]["mode"],
     )
+
+
+def _hint(hint: TopologyHint) -> Json:
+    return {"nodes": None if hint.nodes is None else sorted(hint.nodes), "preferred": hint.preferred}
+
+
+def _hints(offered: ProviderHints) -> Json:
+    return {resource: None if hints is None else [_hint(hint) for hint in hints] for resource, hints in offered.items()}
 
 
 def _plain(held: Mapping[str, Mapping[str, tuple[int, ...] | None]]) -> Json:

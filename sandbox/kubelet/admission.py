@@ -1,0 +1,114 @@
+"""Admission of pods: the topology manager decides on a NUMA affinity, then the device manager allocates by it.
+
+Containers are admitted one after the other, init containers and sidecars first, so with scope ``container`` the hints
+of one see the devices of those before. The first error refuses the pod. What was allocated before the error stays
+recorded until the pod is seen to be gone, as in kubelets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sandbox.kubelet.allocation import DeviceAllocator
+from sandbox.kubelet.device_hints import DeviceHints
+from sandbox.kubelet.devices import in_order
+from sandbox.kubelet.errors import KubeletError
+from sandbox.kubelet.pod_devices import PodDevices
+from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
+from sandbox.kubelet.topology import ProviderHints, TopologyAffinityError, TopologyHint, TopologyManager
+
+
+class PodAdmission:
+    """Admits pods, and keeps the affinity of every container for allocations that come later."""
+
+    def __init__(
+        self, topology: TopologyManager, hints: DeviceHints, allocator: DeviceAllocator, records: PodDevices
+    ) -> None:
+        self._topology = topology
+        self._hints = hints
+        self._allocator = allocator
+        self._records = records
+        self._affinity: dict[str, dict[str, TopologyHint]] = {}
+
+    def affinity(self, pod_uid: str, container: str) -> TopologyHint:
+        """The affinity with which a container was admitted; without one, no nodes and not preferred."""
+        return self._affinity.get(pod_uid, {}).get(container, TopologyHint())
+
+    def forget(self, pod_uid: str) -> None:
+        """Forget the affinity of a pod's containers."""
+        self._affinity.pop(pod_uid, None)
+
+    async def admit(self, pod: Pod, given: Mapping[str, TopologyHint] | None = None) -> PodAdmitResult:
+        """Admit ``pod``, which has to count as active already.
+
+        ``given``, the affinity by container name, takes the place of the topology manager.
+        """
+        run = _Run(self._topology, self._hints, pod, given)
+        self._affinity[pod.uid] = run.affinity
+        try:
+            run.decide_for_pod()
+            for container in pod.in_start_order():
+                await self._allocator.allocate(pod, container, run.decide_for(container))
+        except KubeletError as error:
+            is_topology = isinstance(error, TopologyAffinityError)
+            return PodAdmitResult(
+                admitted=False,
+                devices=self._held(pod),
+                container=run.container,
+                reason="TopologyAffinityError" if is_topology else "UnexpectedAdmissionError",
+                message=str(error) if is_topology else f"Allocate failed due to {error}, which is unexpected",
+                error=str(error),
+                affinity=run.affinity,
+                hints=run.hints,
+                pod_hints=run.pod_hints,
+            )
+        return PodAdmitResult(
+            admitted=True, devices=self._held(pod), affinity=run.affinity, hints=run.hints, pod_hints=run.pod_hints
+        )
+
+    def _held(self, pod: Pod) -> dict[str, dict[str, tuple[str, ...]]]:
+        """Container -> resource -> ids, for containers that hold something."""
+        devices: dict[str, dict[str, tuple[str, ...]]] = {}
+        for container in pod.containers:
+            for resource, record in self._records.of_container(pod.uid, container.name).items():
+                devices.setdefault(container.name, {})[resource] = tuple(in_order(record.ids))
+        return devices
+
+
+class _Run:
+    """The topology manager's part of one pod's admission; ``container`` is the one that is being decided on."""
+
+    def __init__(
+        self, topology: TopologyManager, provider: DeviceHints, pod: Pod, given: Mapping[str, TopologyHint] | None
+    ) -> None:
+        self._topology = topology
+        self._provider = provider
+        self._pod = pod
+        self._given = given
+        self._shared: TopologyHint | None = None
+        self.container = ""
+        self.affinity: dict[str, TopologyHint] = {}
+        self.hints: dict[str, ProviderHints] = {}
+        self.pod_hints: ProviderHints | None = None
+
+    def decide_for_pod(self) -> None:
+        """With scope ``pod``, decide for all containers at once; raises ``TopologyAffinityError``."""
+        if self._given is None and self._topology.asks_for_hints and self._topology.scope == "pod":
+            self.pod_hints = self._provider.of_pod(self._pod)
+            self._shared = self._topology.decide([self.pod_hints])
+
+    def decide_for(self, container: Container) -> TopologyHint:
+        """The affinity of the next container; raises ``TopologyAffinityError``."""
+        self.container = container.name
+        self.affinity[container.name] = affinity = self._decide(container)
+        return affinity
+
+    def _decide(self, container: Container) -> TopologyHint:
+        if self._shared is not None:
+            return self._shared
+        if self._given is None and not self._topology.asks_for_hints:
+            return TopologyHint()
+        self.hints[container.name] = offered = self._provider.of_container(self._pod, container)
+        if self._given is not None:
+            return self._given.get(container.name, TopologyHint())
+        return self._topology.decide([offered])
