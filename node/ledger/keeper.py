@@ -451,7 +451,9 @@ class HoldKeeper:
         shared = [
             device for device, rule in self._devices if rule.door is Doors.BOTH or device.name in self._unverified
         ]
-        self.pending_release.update(shared, held, now, self._clock())
+        # A reserved share, which others had the device beside, does not say that nobody left a process on it.
+        used = [hold for hold in held if hold.state is not HoldState.RESERVED or not hold.amounts]
+        self.pending_release.update(shared, used, now, self._clock())
 
     def _note_doors(self, held: Iterable[Hold]) -> None:
         """A device held through a door that its rule does not allow must be checked before the other door gets it."""

@@ -349,3 +349,19 @@ def test_claims_get_no_share_of_a_device_that_pods_have_nearly_all_of() -> None:
     assert node.at_claims() == (True, None)
     node.allocate("GPU-1::3")
     assert node.at_claims() == (False, Cause.OTHER_DOOR)
+
+
+def test_a_share_that_was_reserved_beside_pods_waits_for_the_check_after_them() -> None:
+    node = Node()
+    node.allocate("GPU-1::0")
+    node.read(("GPU-1::0", "a"))
+    node.keeper.reserve({"uid-claim": (replace(claim(50), state=HoldState.RESERVED),)})
+    assert node.held()["uid-claim"] is HoldState.RESERVED
+    node.read()
+    node.ended("a")
+    assert node.state() is LedgerState.POD_CHECK
+    with pytest.raises(HeldError, match="pending release: ostler is checking"):
+        node.take(claim(50))
+    node.look()
+    assert node.state() is LedgerState.RESERVED
+    node.take(claim(50))

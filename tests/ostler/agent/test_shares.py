@@ -167,6 +167,8 @@ class Sharing:
             self.pods[given.pod] = given
 
     async def claim(self) -> None:
+        # Unlike the plugin door, the kubelet calls a driver that does not serve it yet, and tries again later.
+        await self._box.registered()
         self._number += 1
         name = f"claimed-{self._number}"
         if (await self._box.run_pod(name)).running:
@@ -180,6 +182,7 @@ class Sharing:
         if self.pods.pop(name, None):
             self._box.end(name)
         else:
+            await self._box.registered()
             self.claimed.remove(name)
             await self._box.control.end(name)
 
