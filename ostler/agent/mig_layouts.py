@@ -29,6 +29,8 @@ log = logging.getLogger("ostler.partitions")
 
 AGAIN = 10.0
 """Seconds after which a GPU that could not be divided is tried again."""
+_HELD = "held"
+"""One cause, whoever holds the GPU: on a busy one that changes all the time."""
 WITHDRAWN = 1.0
 """Seconds that the doors' schedulers get to see that a GPU is taken, before its devices change."""
 
@@ -55,7 +57,7 @@ class MigLayouts:
         self._clock = clock
         self._woken = asyncio.Event()
         self._told: dict[str, tuple[MigLayout, str]] = {}
-        """By GPU the layout that could not be made of it, and why."""
+        """By GPU the layout that could not be made of it, and the cause."""
         self._hopeless: dict[str, MigLayout] = {}
         """Layouts that no GPU becomes by waiting."""
         self._stale = True
@@ -129,7 +131,7 @@ class MigLayouts:
         try:
             self._books.ledger.take(owner, (taken,))
         except HeldError as error:
-            self._tell(gpu, layout, str(error))
+            self._tell(gpu, layout, str(error), _HELD)
             return False
         self._books.bus.publish(HoldsChanged())
         try:
@@ -151,10 +153,11 @@ class MigLayouts:
             self._books.bus.publish(HoldsChanged())
         return True
 
-    def _tell(self, gpu: Device, layout: MigLayout, reason: str) -> None:
-        if self._told.get(gpu.name) == (layout, reason):
+    def _tell(self, gpu: Device, layout: MigLayout, reason: str, cause: str = "") -> None:
+        """Post an event, once for each cause; that is the reason itself unless it is given."""
+        if self._told.get(gpu.name) == (layout, cause or reason):
             return
-        self._told[gpu.name] = layout, reason
+        self._told[gpu.name] = layout, cause or reason
         text = f"{gpu.name} is not divided into {_words(layout)} yet: {reason}"
         self._events.emit(EventType.WARNING, "MigLayoutPending", text)
 
