@@ -220,7 +220,7 @@ def test_output_that_cannot_be_written_is_one_error(
 def test_a_pipe_that_nobody_writes_into_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named_files, "WRITER_WAIT", 0.05)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadInput, match=r"pipe: cannot be read \(nobody writes into this pipe\)"):
+    with pytest.raises(BadInput, match=r"pipe: cannot be read \(no process writes into this pipe\)"):
         files.read_files([str(tmp_path / "pipe")])
 
 
