@@ -23,7 +23,15 @@ from driver.claims.disk import ClaimSpecs, RecordStore
 from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader, ClaimStep, StepObserver
 from driver.claims.kubelet import KubeletFile, read_kubelet_claims
 from driver.claims.locks import ClaimLocks, Tombstones
-from driver.claims.model import ClaimError, ClaimReference, ClaimState, ClaimStatus, RecordState, Unavailable
+from driver.claims.model import (
+    ClaimError,
+    ClaimReference,
+    ClaimState,
+    ClaimStatus,
+    PartitionNotMade,
+    RecordState,
+    Unavailable,
+)
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.record import ClaimRecord
 from driver.claims.sharing import ClaimSharing, SharingWork
@@ -185,9 +193,14 @@ class ClaimBook:
     async def release(self, claim: ClaimReference) -> None:
         """Give the claim's devices back, on the disk first. In the claim's turn.
 
-        Raises ClaimError if a partition that was made for it cannot be removed: it keeps its devices then.
+        Raises ClaimError while somebody uses a partition that was made for it: it keeps its devices then. One that the
+        driver cannot remove, of a GPU that is lost, keeps no pod from ending; the collection tries again, and until
+        then nothing is made in its place.
         """
-        left = await self.unmake(claim)
+        try:
+            left = await self.unmake(claim)
+        except PartitionNotMade as error:
+            left = (f"a partition that was made for it stays for now: {error}",)
         left += await self.erase(claim.uid)
         self.give_up(claim.uid)
         self.steps.reached(ClaimStep.RELEASED, claim.uid)

@@ -234,6 +234,27 @@ async def test_a_partition_that_is_in_use_keeps_its_claim_and_is_removed_later(p
     parts.check_empty()
 
 
+async def test_a_lost_gpu_keeps_no_pod_from_ending_and_its_partition_is_removed_when_it_is_back(parts: Parts) -> None:
+    service = await parts.started()
+    parts.put(1, PART)
+    await service.prepare(reference())
+    parts.hardware.refuses = PartitionError(GPU.name, "nvmlDeviceGetMigMode failed with GPU_IS_LOST")
+    await service.unprepare(reference())
+    assert service.ledger.all == ()
+    assert service.records() == ()
+    assert parts.node.events.of("ClaimReleaseIncomplete") == [
+        (
+            "claim default/claim-1 is released, but a partition that was made for it stays for now: claim "
+            f"default/claim-1: {GPU.name}: nvmlDeviceGetMigMode failed with GPU_IS_LOST"
+        )
+    ]
+    await service.collect()
+    assert parts.hardware.made()
+    parts.hardware.refuses = None
+    await service.collect()
+    parts.check_empty()
+
+
 async def test_a_slow_gpu_holds_up_no_claim_of_another(parts: Parts) -> None:
     service = await parts.started()
     parts.put(1, PART)
