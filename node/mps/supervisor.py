@@ -16,39 +16,22 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
 
 from node.clocks import SELDOM, Clocks
 from node.events import EventBus, EventSink, EventType
-from node.files import FileError, JsonValue, read_record, write_record
 from node.health.signal import HealthEvent, Trouble
-from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS, ComputeModeError, mode_name
+from node.inventory.nvidia.compute_modes import ComputeModeError
 from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsProcess, MpsResource, find_daemons, find_process, hindrance
+from node.mps.modes import ComputeModes, ExclusiveModes, MpsRecord
 from node.values import Value, value
 
 log = logging.getLogger("ostler.mps")
 
-SCHEMA = "mps/v1"
-RECORD = "mps.json"
-"""Name of the record of resources' daemons in the state folder."""
 CRASHED = "MpsServerCrashed"
 """Reason of the event that pods have lost their MPS server."""
 FAILED = "MpsFailed"
 _MOST_NAMED = 10
 _ENDED = "the MPS control daemon ended"
-_MIG = "MIG-"
-"""Begins the UUIDs of MIG devices."""
-
-
-class ComputeModes(Protocol):
-    """Reads and sets the compute mode of GPUs, known by UUID; both block and raise ``ComputeModeError``."""
-
-    def read(self, uuid: str) -> int:
-        """The mode as NVML counts it."""
-
-    def write(self, uuid: str, mode: int) -> None:
-        """Set it."""
 
 
 @value
@@ -67,44 +50,6 @@ class MpsHolders(Value):
 
     by_resource: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     known: bool = False
-
-
-class MpsRecord:
-    """What must survive the agent: GPUs' modes before MPS, by UUID, and the daemons' processes, by resource."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.modes: dict[str, int] = {}
-        self.daemons: dict[str, MpsProcess] = {}
-
-    def read(self) -> None:
-        """Read what an earlier agent left; a damaged record is set aside and logged."""
-        try:
-            data = read_record(self._path, SCHEMA)
-        except FileError as error:
-            log.warning("the record of MPS is unusable", extra={"error": str(error)})
-            return
-        if not isinstance(data, dict):
-            return
-        modes, daemons = data.get("modes"), data.get("daemons")
-        if isinstance(modes, dict):
-            self.modes = {uuid: mode for uuid, mode in modes.items() if isinstance(mode, int)}
-        if isinstance(daemons, dict):
-            for name, one in daemons.items():
-                match one:
-                    case [int(pid), int(started)]:
-                        self.daemons[name] = MpsProcess(pid, started)
-
-    def write(self) -> None:
-        """Put it on the disk; raises ``MpsError``."""
-        daemons: JsonValue = {name: [one.pid, one.started] for name, one in self.daemons.items()}
-        try:
-            if not self.modes and not self.daemons:
-                self._path.unlink(missing_ok=True)
-            else:
-                write_record(self._path, SCHEMA, {"modes": dict(self.modes), "daemons": daemons})
-        except (FileError, OSError) as error:
-            raise MpsError(f"the compute mode of the GPUs cannot be recorded: {error}") from error
 
 
 @dataclass
@@ -144,7 +89,7 @@ class MpsSupervisor:
 
         ``owns``: whether a daemon of this name would be one of ours; those of resources are, unless said."""
         self._home = home
-        self._modes = modes
+        self._modes = ExclusiveModes(modes, record)
         self._record = record
         self._clocks = clocks
         self._events = events
@@ -157,8 +102,6 @@ class MpsSupervisor:
         self._services: dict[str, _Service] = {}
         self._holders = MpsHolders()
         self._group: asyncio.TaskGroup | None = None
-        self._changing = asyncio.Lock()
-        """Held while compute modes and their record change."""
 
     def use(self, resources: Iterable[MpsResource]) -> None:
         """Serve these resources from now on; one that is missing is served until its last share is given back."""
@@ -277,7 +220,7 @@ class MpsSupervisor:
                 await self._end(name, process)
         served = {device.uuid for service in self._services.values() for device in service.resource.devices}
         with contextlib.suppress(MpsError):
-            await self._give_back(uuid for uuid in tuple(self._record.modes) if uuid not in served)
+            await self._modes.give_back(uuid for uuid in tuple(self._record.modes) if uuid not in served)
 
     async def _end(self, name: str, process: MpsProcess) -> None:
         """End a daemon of an earlier agent that nobody needs, and remove its folders."""
@@ -324,7 +267,7 @@ class MpsSupervisor:
         others = [each.daemon for each in self._services.values() if each is not service and each.daemon is not None]
         served = {device.uuid for daemon in others for device in daemon.resource.devices}
         try:
-            await self._give_back(device.uuid for device in resource.devices if device.uuid not in served)
+            await self._modes.give_back(device.uuid for device in resource.devices if device.uuid not in served)
         except MpsError as error:
             self._events.emit(EventType.WARNING, FAILED, f"{resource.name}: {error}")
         await MpsDaemon(resource, self._home).stop()
@@ -343,7 +286,7 @@ class MpsSupervisor:
             self._tell_crash(service, f"{_ENDED} with the agent, or while it was away")
         if not self._is_needed(service):
             with contextlib.suppress(MpsError):
-                await self._give_back(device.uuid for device in resource.devices)
+                await self._modes.give_back(device.uuid for device in resource.devices)
 
     def _is_needed(self, service: _Service) -> bool:
         if service.waiting:
@@ -365,7 +308,7 @@ class MpsSupervisor:
         resource = service.resource
         daemon = MpsDaemon(resource, self._home)
         try:
-            await self._take(resource)
+            await self._modes.take(device.uuid for device in resource.devices)
             await daemon.start()
             assert daemon.process is not None
             self._record.daemons[resource.name] = daemon.process
@@ -378,7 +321,7 @@ class MpsSupervisor:
                 await daemon.stop()
             self._record.daemons.pop(resource.name, None)
             with contextlib.suppress(MpsError):
-                await self._give_back(device.uuid for device in resource.devices)
+                await self._modes.give_back(device.uuid for device in resource.devices)
             raise
         service.daemon, service.servers = daemon, frozenset()
         log.info("MPS control daemon started", extra={"resource": resource.name, "pid": daemon.process.pid})
@@ -390,7 +333,7 @@ class MpsSupervisor:
         self._record.daemons.pop(daemon.resource.name, None)
         log.info("MPS control daemon stopped", extra={"resource": daemon.resource.name})
         try:
-            await self._give_back(device.uuid for device in daemon.resource.devices)
+            await self._modes.give_back(device.uuid for device in daemon.resource.devices)
         except MpsError as error:
             self._events.emit(EventType.WARNING, FAILED, f"{daemon.resource.name}: {error}")
 
@@ -441,7 +384,8 @@ class MpsSupervisor:
         servers = await daemon.servers()
         gone, service.servers = service.servers - servers, servers
         if gone:
-            pids = ", ".join(str(pid) for pid in sorted(gone))
+            # A pod that takes the daemon's place at its pipe can name thousands.
+            pids = ", ".join(str(pid) for pid in sorted(gone)[:_MOST_NAMED])
             self._tell_crash(service, f"MPS server {pids} ended; see {daemon.log / 'server.log'}")
 
     async def _fail(self, service: _Service, reason: str) -> None:
@@ -485,38 +429,3 @@ class MpsSupervisor:
         if fault != service.fault:
             service.fault = fault
             self._on_changed()
-
-    async def _take(self, resource: MpsResource) -> None:
-        """Give the GPUs to one process alone; what they had is on disk before. Raises ``MpsError``."""
-        async with self._changing:
-            for device in resource.devices:
-                if device.uuid.startswith(_MIG):
-                    continue  # It has no mode of its own, and its GPU's must be the default.
-                mode = await asyncio.to_thread(self._modes.read, device.uuid)
-                if device.uuid not in self._record.modes:
-                    self._record.modes[device.uuid] = mode
-                    await asyncio.to_thread(self._record.write)
-                if mode != EXCLUSIVE_PROCESS:
-                    await asyncio.to_thread(self._modes.write, device.uuid, EXCLUSIVE_PROCESS)
-
-    async def _give_back(self, uuids: Iterable[str]) -> None:
-        """Set modes back; one that cannot be set stays on record. Raises ``MpsError``."""
-        problems = []
-        async with self._changing:
-            for uuid in uuids:
-                mode = self._record.modes.get(uuid)
-                if mode is None:
-                    continue
-                try:
-                    # Where it could not be changed, it could not be set back either.
-                    if await asyncio.to_thread(self._modes.read, uuid) != mode:
-                        await asyncio.to_thread(self._modes.write, uuid, mode)
-                except ComputeModeError as error:
-                    problems.append(
-                        f"{uuid} stays in compute mode EXCLUSIVE_PROCESS, not {mode_name(mode)}: {error.reason}"
-                    )
-                else:
-                    del self._record.modes[uuid]
-            await asyncio.to_thread(self._record.write)
-        if problems:
-            raise MpsError("; ".join(problems))

@@ -92,7 +92,8 @@ def sharing_tools(
     def daemons() -> ClaimDaemons:
         from node.inventory.nvidia.compute_modes import NvmlComputeModes  # Only claims with MPS need them.
         from node.mps.daemon import MpsHome
-        from node.mps.supervisor import MpsPace, MpsRecord, MpsSupervisor
+        from node.mps.modes import MpsRecord
+        from node.mps.supervisor import MpsPace, MpsSupervisor
 
         return MpsSupervisor(
             MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, proc=settings.roots.proc),
@@ -150,17 +151,7 @@ class DraParts:
             sharing=self.sharing,
         )
         self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=books.bus)
-        self.doors = NodeDoorsKeeper(
-            self.api,
-            driver,
-            node_name,
-            settings.state_dir,
-            events=events,
-            clocks=edges,
-            by_node=settings.kubernetes.door_by_node,
-            check=check,
-            bus=books.bus,
-        )
+        self.doors = _doors_of_node(settings, self.api, books, clocks=edges, events=events, check=check)
         self.door = DraDoor(
             DoorOptions(driver, node_name, settings.dra.plugins_dir, settings.kubelet.registry_dir),
             self.claims,
@@ -254,6 +245,28 @@ def _claim_service(
         partitions=partitions,
         sharing=sharing,
         is_known=lambda: books.keeper.known,
+    )
+
+
+def _doors_of_node(
+    settings: Settings,
+    api: AsyncResourceApi,
+    books: Bookkeeping,
+    *,
+    clocks: Clocks,
+    events: EventSink,
+    check: NodeCheck | None,
+) -> NodeDoorsKeeper:
+    return NodeDoorsKeeper(
+        api,
+        settings.dra.driver_name,
+        settings.node_name,
+        settings.state_dir,
+        events=events,
+        clocks=clocks,
+        by_node=settings.kubernetes.door_by_node,
+        check=check,
+        bus=books.bus,
     )
 
 

@@ -19,7 +19,8 @@ from node.events import EventBus, EventSink
 from node.inventory.model import Snapshot, SourceState
 from node.ledger.offer_context import OfferContext
 from node.mps.daemon import MpsDevice, MpsError, MpsHome, MpsResource
-from node.mps.supervisor import RECORD, ComputeModes, MpsHolders, MpsRecord, MpsSupervisor
+from node.mps.modes import RECORD, ComputeModes, MpsRecord
+from node.mps.supervisor import MpsHolders, MpsSupervisor
 from node.offer import OfferedDevice
 from node.rules import Door, Rule, rule_for
 from node.sharing import MEMORY, SharingStrategy, whole_amounts

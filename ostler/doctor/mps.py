@@ -12,7 +12,7 @@ from node.edits.mps import SHARED_MEMORY, shm_folder
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS, mode_name
 from node.mps.daemon import PROGRAM, find_process, find_program
 from node.mps.folders import REMOVED
-from node.mps.supervisor import RECORD
+from node.mps.modes import RECORD
 from node.opening import read_regular
 from node.rules import Rule
 from node.sharing import SharingStrategy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections import Counter as Count
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -266,30 +266,7 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
         ("door", "state"),
         [((door, state.value), found[door, state.value]) for door, states in _STATES.items() for state in states],
     )
-    shared = figures.report.shared
-    yield Gauge(
-        "ostler_shared_device_shares",
-        "Shares of a device that a rule shares, through both doors: held, and how many more can be given out (free).",
-        ("device", "resource", "state"),
-        [
-            sample
-            for each in shared
-            for sample in (
-                ((each.device, each.resource, "held"), each.held),
-                ((each.device, each.resource, "free"), each.free),
-            )
-        ],
-    )
-    yield Gauge(
-        "ostler_shared_device_left_ratio",
-        "What the shares of a device leave of its compute and memory: 1 for all of it.",
-        ("device", "resource", "capacity"),
-        [
-            ((each.device, each.resource, left.name), left.value / whole.value)
-            for each in shared
-            for left, whole in zip(each.left, each.whole, strict=True)
-        ],
-    )
+    yield from _shares(figures.report.shared)
     yield _one(
         "ostler_moving_devices",
         "Devices that a rule moves to another door, where they are not given out yet.",
@@ -321,6 +298,33 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
         "ostler_holds_known",
         "1 while ostler knows which devices containers have; otherwise it offers no further device to claims.",
         not status.kubelet,
+    )
+
+
+def _shares(shared: Sequence[agent_pb2.SharedDevice]) -> Iterator[Metric]:
+    """How many shares of devices are held and free, and what they leave."""
+    yield Gauge(
+        "ostler_shared_device_shares",
+        "Shares of a device that a rule shares, through both doors: held, and how many more can be given out (free).",
+        ("device", "resource", "state"),
+        [
+            sample
+            for each in shared
+            for sample in (
+                ((each.device, each.resource, "held"), each.held),
+                ((each.device, each.resource, "free"), each.free),
+            )
+        ],
+    )
+    yield Gauge(
+        "ostler_shared_device_left_ratio",
+        "What the shares of a device leave of its compute and memory: 1 for all of it.",
+        ("device", "resource", "capacity"),
+        [
+            ((each.device, each.resource, left.name), left.value / whole.value)
+            for each in shared
+            for left, whole in zip(each.left, each.whole, strict=True)
+        ],
     )
 
 

@@ -16,7 +16,8 @@ from node.clocks import SYSTEM
 from node.inventory.nvidia.compute_modes import DEFAULT
 from node.inventory.nvidia.time_slices import TimeSlicer
 from node.mps.daemon import MpsError, find_daemons
-from node.mps.supervisor import MpsPace, MpsRecord, MpsSupervisor
+from node.mps.modes import MpsRecord
+from node.mps.supervisor import MpsPace, MpsSupervisor
 from tests.making.claim_service import Node, claim, opaque, result
 from tests.making.mps import GpuModes, MpsStandIn, SmiStandIn
 

@@ -18,7 +18,8 @@ from node.clocks import SYSTEM
 from node.events import EventType
 from node.inventory.nvidia.compute_modes import ComputeModeError
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsHome, MpsResource
-from node.mps.supervisor import MpsHolders, MpsPace, MpsRecord, MpsSupervisor
+from node.mps.modes import MpsRecord
+from node.mps.supervisor import MpsHolders, MpsPace, MpsSupervisor
 
 NAME = "nvidia.com/gpu.shared"
 RESOURCE = MpsResource(NAME, (MpsDevice("gpu-0", "GPU-0", 1 << 30), MpsDevice("gpu-1", "GPU-1", 1 << 30)), 50)

@@ -17,7 +17,8 @@ from node.events import EventBus, EventType
 from node.health.signal import HealthEvent, Trouble
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsResource
-from node.mps.supervisor import CRASHED, FAILED, MpsHolders, MpsPace, MpsRecord, MpsSupervisor
+from node.mps.modes import MpsRecord
+from node.mps.supervisor import CRASHED, FAILED, MpsHolders, MpsPace, MpsSupervisor
 from tests.making.mps import GpuModes, MpsStandIn
 
 NAME, OTHER = "nvidia.com/gpu.shared", "nvidia.com/gpu.small"

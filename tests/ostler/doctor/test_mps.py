@@ -11,7 +11,7 @@ import pytest
 from driver.claims.sharing import CLAIMS_RECORD
 from node.files import JsonValue, write_record
 from node.mps.daemon import PROGRAM, find_process
-from node.mps.supervisor import RECORD, SCHEMA
+from node.mps.modes import RECORD, SCHEMA
 from node.values import replace
 from ostler.doctor.answers import NvmlAnswer
 from ostler.doctor.check import CheckVerdict
