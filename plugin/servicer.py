@@ -44,6 +44,7 @@ log = logging.getLogger("ostler.plugin")
 Context = grpc.aio.ServicerContext[object, object]
 Render = Callable[[Sequence[OfferedDevice]], api_pb2.ContainerAllocateResponse]
 """Makes one container's answer of its devices, in the order of the request; pure."""
+_MOST_NAMED = 10
 OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
 """What Register announces and GetDevicePluginOptions answers: old kubelets read the one, new ones the other."""
 
@@ -62,14 +63,20 @@ class BadDevices(DevicePluginError):
     def __init__(
         self, resource: str, unknown: tuple[str, ...], duplicated: tuple[str, ...], unhealthy: Mapping[str, str]
     ) -> None:
-        parts = []
-        if unknown:
-            parts.append(f"unknown device ids {', '.join(unknown)}")
-        if duplicated:
-            parts.append(f"device ids named more than once {', '.join(duplicated)}")
-        if unhealthy:
-            parts.append("unhealthy devices " + ", ".join(f"{id_} ({why})" for id_, why in unhealthy.items()))
+        ill = [f"{id_} ({why})" for id_, why in unhealthy.items()]
+        found = (
+            ("unknown device ids", unknown),
+            ("device ids named more than once", duplicated),
+            ("unhealthy devices", ill),
+        )
+        parts = [f"{what} {_some(ids)}" for what, ids in found if ids]
         super().__init__(f"{resource}: {'; '.join(parts)}")
+
+
+def _some(ids: Sequence[str]) -> str:
+    """The first of these: a status with all replicas of a node is larger than gRPC lets through."""
+    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
+    return ", ".join(ids[:_MOST_NAMED]) + more
 
 
 class DeviceTaken(DevicePluginError):

@@ -82,6 +82,11 @@ async def test_unknown_ids_are_refused_with_their_names(stub: Stub) -> None:
     )
 
 
+async def test_a_refusal_of_thousands_of_ids_still_fits_into_a_status(stub: Stub) -> None:
+    refused = await refusal(stub, *(f"GPU-c0346a21-b478-eadd-3803-696611e0c6ca::{number}" for number in range(2000)))
+    assert refused.endswith("::9 and 1990 more")
+
+
 async def test_duplicated_ids_are_refused(stub: Stub) -> None:
     assert await refusal(stub, "a", "a") == "nvidia.com/gpu: device ids named more than once a"
 
