@@ -108,10 +108,15 @@ class HoldKeeper:
         """Monotonic time until which an instance before this one may have answered the kubelet."""
         self._publish = ledger.bus.publish
         ledger.bus.subscribe(HoldsTaken, self._taken)
-        ledger.bus.subscribe(HoldsReleased, self._settle_after)
+        ledger.bus.subscribe(HoldsReleased, self._released)
         ledger.bus.subscribe(ReleasesAdvanced, self._settle_after)
 
-    def _settle_after(self, _: HoldsReleased | ReleasesAdvanced) -> None:
+    def _settle_after(self, _: ReleasesAdvanced) -> None:
+        self.settle()
+
+    def _released(self, event: HoldsReleased) -> None:
+        claims = [hold for hold in event.holds if hold.state is HoldState.PREPARED and not hold.admin]
+        self.tenants.gave_back(claims, self._monotonic(), self._clock())
         self.settle()
 
     def know(self, pods: PodsKnown) -> None:

@@ -365,3 +365,17 @@ def test_a_share_that_was_reserved_beside_pods_waits_for_the_check_after_them() 
     node.look()
     assert node.state() is LedgerState.RESERVED
     node.take(claim(50))
+
+
+def test_a_claims_share_counts_while_its_containers_run_although_the_kubelet_was_never_read() -> None:
+    node = Node()
+    node.keeper.begin(1e9)
+    for uid, share in (("uid-1", "s"), ("uid-2", "t")):
+        node.take(claim(50, uid, share, pods=(f"pod-{uid}",)))
+    node.keeper.ledger.release("uid-1")
+    assert node.held()[f"draining/{ONE.name}::s"] is HoldState.PENDING_RELEASE
+    with pytest.raises(HeldError):
+        node.allocate("GPU-1::0")
+    node.ended("pod-uid-1")
+    node.keeper.attribute(())
+    node.allocate("GPU-1::0")
