@@ -117,21 +117,25 @@ def _limits(gpu: Device) -> dict[str, int]:
 def _fill(
     choices: Sequence[Sequence[PartitionShape]], chosen: list[PartitionShape], limits: dict[str, int]
 ) -> list[PartitionShape] | None:
-    """A choice of one shape from each list that goes with those chosen before; None if there is none."""
+    """A choice of one shape from each list that goes with those chosen before; None if there is none.
+
+    Equal lists follow each other, and are chosen from in their order: exchanging two equal instances finds nothing new.
+    """
     placed: list[PartitionShape] = []
 
-    def fill(number: int) -> bool:
+    def fill(number: int, first: int) -> bool:
         if number == len(choices):
             return True
-        for shape in choices[number]:
+        is_repeated = choices[number : number + 1] == choices[number + 1 : number + 2]
+        for index, shape in enumerate(choices[number][first:], first + 1):
             if _goes_with(shape, [*chosen, *placed], limits):
                 placed.append(shape)
-                if fill(number + 1):
+                if fill(number + 1, index if is_repeated else 0):
                     return True
                 placed.pop()
         return False
 
-    return placed if fill(0) else None
+    return placed if fill(0, 0) else None
 
 
 def _goes_with(shape: PartitionShape, others: Sequence[PartitionShape], limits: dict[str, int]) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from node.inventory.facts import MigProfile
-from node.inventory.model import Device, DeviceKind
+from node.inventory.model import Device, DeviceKind, PartitionShape
 from node.inventory.nvidia.layouts import LayoutError, plan_layout, shapes_of
 from tests.making import mig_tables
 
@@ -41,6 +43,41 @@ def places(profiles: str, *existing: tuple[int, int], whole: Device | None = Non
 )
 def test_the_largest_are_placed_first_and_all_fit(profiles: str, expected: list[tuple[str, int]]) -> None:
     assert sorted(places(profiles), key=lambda place: place[1]) == expected
+
+
+@given(
+    st.lists(st.sampled_from(("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "1g.5gb+me")), min_size=1, max_size=4),
+    st.sets(st.sampled_from([(shape.profile_id, shape.start) for shape in gpu().partitions]), max_size=3),
+)
+def test_the_first_of_all_choices_is_taken(profiles: list[str], existing: set[tuple[int, int]]) -> None:
+    shapes = gpu().partitions
+
+    def fits(chosen: tuple[PartitionShape, ...]) -> bool:
+        slices = [each for shape in chosen for each in range(shape.start, shape.start + shape.size)]
+        return len(set(slices)) == len(slices) and sum(shape.profile.endswith("+me") for shape in chosen) <= 1
+
+    def weight(profile: str) -> tuple[int, int]:
+        found = next(shape for shape in shapes if shape.profile == profile)
+        return -found.size, -next(each.value for each in found.capacity if each.name == "multiprocessors")
+
+    ordered = sorted(profiles, key=lambda profile: (*weight(profile), profile))
+    choices = [
+        sorted(
+            (shape for shape in shapes if shape.profile == profile),
+            key=lambda shape: ((shape.profile_id, shape.start) not in existing, shape.start),
+        )
+        for profile in ordered
+    ]
+    expected = next((each for each in product(*choices) if fits(each)), None)
+    try:
+        planned = plan_layout(gpu(), profiles, existing)
+    except LayoutError:
+        planned = None
+    if expected is None or planned is None:
+        # The engines that this leaves out can only forbid more.
+        assert planned is None
+    else:
+        assert sorted(planned, key=str) == sorted(expected, key=str)
 
 
 def test_what_exists_stays_where_it_is() -> None:
