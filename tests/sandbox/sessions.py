@@ -13,8 +13,9 @@ from pathlib import Path
 from tests.making.tours import made_once, sandbox
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "dra"
-SERVED = sorted({each.parent.name for each in EXAMPLES.glob("*/manifest.yaml")} - {"mig", "extended-resource"})
-"""Examples that need no MIG device and no resource's name at both doors."""
+OWN_CONFIGURATION = {"mig", "extended-resource", "gpu-share", "mps", "mig-on-demand"}
+SERVED = sorted({each.parent.name for each in EXAMPLES.glob("*/manifest.yaml")} - OWN_CONFIGURATION)
+"""Examples that need no MIG device and no configuration of their own."""
 PROMPT = "ostler> "
 
 _SHARED = """
