@@ -286,7 +286,7 @@ def _offered(
 
 
 def _note(device: Device) -> str:
-    """What is told of a device that may be given out."""
+    """The note that people see on a device that the door gives out."""
     return device.health.reason if device.health.state is HealthState.DEGRADED else ""
 
 

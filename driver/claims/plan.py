@@ -107,7 +107,7 @@ def planned(
 
 
 def _sharing(allocation: Allocation, offered: Sequence[DraDevice], parameters: DeviceParameters) -> SharingWork:
-    """What the parameters and the shares of a claim need; raises ClaimError where they cannot be meant together."""
+    """What the parameters and the shares of a claim need; raises ClaimError if they contradict each other."""
     slices: dict[str, TimeSlice] = {}
     shares: dict[str, None] = {}
     by_mps: list[Device] = []
