@@ -288,7 +288,8 @@ async def test_a_driver_that_hangs_keeps_one_thread_and_its_own_claims(parts: Pa
                 await service.prepare(reference(number))
     with pytest.raises(PartitionPending, match="the driver does not answer an earlier call"):
         await service.unprepare(reference(1))
-    assert maker_threads() == before
+    # Those of tests before may end meanwhile.
+    assert maker_threads() <= before
     parts.put(3, partition_name(parted(1).name, SMALL))
     await service.prepare(reference(3))
     await service.collect()
