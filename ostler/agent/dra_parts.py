@@ -130,15 +130,14 @@ class DraParts:
         partitions: PartitionMaking = NO_PARTITIONS,
         sharing: SharingTools = NO_SHARING,
     ) -> None:
-        driver, node_name = settings.dra.driver_name, settings.node_name
+        driver, node_name, bus = settings.dra.driver_name, settings.node_name, books.bus
         loop, check = asyncio.get_running_loop(), node_check(settings)
         self.metrics = DraMetrics(books.observer, edges.clock)
         self.api = AsyncResourceApi(lambda: resource_api(settings, edges.random), threads=CALLS)
         self.shown = _shown_before(settings, events)
         self.status = ClaimStatusWriter(driver, self.api, events=events, clocks=edges)
-        self.partitions = ClaimPartitions(
-            partitions.maker, partitions.rescan, self.metrics.claims, edges.monotonic, books.bus
-        )
+        observer = self.metrics.claims
+        self.partitions = ClaimPartitions(partitions.maker, partitions.rescan, observer, edges.monotonic, bus)
         self.sharing = ClaimSharing(sharing, settings.state_dir, boot_id(settings.roots.proc))
         self.claims = _claim_service(
             settings,
@@ -146,11 +145,11 @@ class DraParts:
             books,
             clocks=edges,
             events=events,
-            observer=self.metrics.claims,
+            observer=observer,
             partitions=self.partitions,
             sharing=self.sharing,
         )
-        self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=books.bus)
+        self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=bus)
         self.doors = _doors_of_node(settings, self.api, books, clocks=edges, events=events, check=check)
         self.door = DraDoor(
             DoorOptions(driver, node_name, settings.dra.plugins_dir, settings.kubelet.registry_dir),
@@ -158,7 +157,7 @@ class DraParts:
             events=events,
             observer=self.metrics.door,
             clocks=edges,
-            bus=books.bus,
+            bus=bus,
             is_alive=is_alive,
             reporter=self.status,
         )
@@ -177,7 +176,7 @@ class DraParts:
             free=self.slices.free,
             taken=self.claims.taken,
             events=events,
-            bus=books.bus,
+            bus=bus,
             clocks=edges,
         )
 
