@@ -21,7 +21,7 @@ from node.edits.options import EditOptions
 from node.health.signal import Trouble
 from node.health.state import HealthState
 from node.inventory.model import Device, DeviceKind, Snapshot, is_gone
-from node.ledger.ledger import Hold, HoldState
+from node.ledger.holds import Hold, HoldState
 from node.ledger.offer_context import OfferContext, ReplicaState
 from node.rules import Door, Doors, Rule, explain_resource_name, offered_id, rule_for
 from node.sharing import Amounts, SharedDevice, left_of, replica_id, replica_of

@@ -28,7 +28,7 @@ from node.edits.allocation import container_edits
 from node.edits.model import ContainerEdits
 from node.edits.mps import client_limits, with_mps
 from node.edits.options import ListStrategy
-from node.ledger.ledger import HeldError
+from node.ledger.holds import HeldError
 from node.offer import OfferedDevice, ResourceOffer
 from node.rules import Door, Rule
 from node.sharing import Amounts, Sharing

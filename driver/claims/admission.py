@@ -25,7 +25,8 @@ from driver.claims.book import ClaimBook
 from driver.claims.record import ClaimRecord
 from node.events import EventBus
 from node.ledger.events import OfferChanged
-from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, conflict, excludes
+from node.ledger.holds import HeldError, Hold, HoldState, conflict, excludes
+from node.ledger.ledger import Ledger
 from node.rules import Door
 from node.values import Value, value
 

@@ -39,7 +39,8 @@ from node.clocks import Clocks
 from node.events import EventSink, EventType
 from node.files import FileError
 from node.ledger.events import OfferChanged
-from node.ledger.ledger import Hold, Ledger
+from node.ledger.holds import Hold
+from node.ledger.ledger import Ledger
 from node.values import replace
 
 T = TypeVar("T")

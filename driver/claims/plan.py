@@ -25,7 +25,7 @@ from driver.parameters.sharing import SharingParameters, check_one_daemon
 from kube.bodies import text_at
 from node.inventory.model import Device
 from node.inventory.nvidia.time_slices import TimeSlice
-from node.ledger.ledger import slices_of, wholes_of
+from node.ledger.holds import slices_of, wholes_of
 from node.offer import Cause
 from node.sharing import SharingStrategy, whole_amounts
 from node.values import Value, value

@@ -15,7 +15,7 @@ from dataclasses import field
 from driver.claims.model import ClaimError, ClaimReference, ClaimState, PreparedDevice, RecordState
 from kube.bodies import Json, JsonObject
 from node.inventory.model import PartitionShape
-from node.ledger.ledger import Hold
+from node.ledger.holds import Hold
 from node.rules import Door
 from node.sharing import Amounts
 from node.values import Value, replace, value

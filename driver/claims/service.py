@@ -44,7 +44,8 @@ from driver.devices.view import DoorView
 from node.clocks import SYSTEM, Clocks
 from node.events import EventSink
 from node.ledger.events import ClaimRefused, HoldsChanged
-from node.ledger.ledger import Ledger, slices_of, wholes_of
+from node.ledger.holds import slices_of, wholes_of
+from node.ledger.ledger import Ledger
 from node.rules import Door, Doors
 from node.values import replace
 

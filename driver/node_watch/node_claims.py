@@ -31,7 +31,7 @@ from kube.json_stream import Fields
 from node.clocks import SYSTEM, Clocks
 from node.events import EventBus
 from node.inventory.model import Device
-from node.ledger.ledger import Hold
+from node.ledger.holds import Hold
 from node.values import Value, value
 
 if TYPE_CHECKING:

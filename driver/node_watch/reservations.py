@@ -29,7 +29,7 @@ from kube.errors import KubeError, RequestError
 from node.clocks import SYSTEM, Clocks
 from node.events import EventBus
 from node.inventory.model import NIC_KINDS, Device, DeviceKind
-from node.ledger.ledger import Hold, HoldState, slices_of, wholes_of
+from node.ledger.holds import Hold, HoldState, slices_of, wholes_of
 from node.rules import Door
 from node.sharing import Amounts, whole_amounts
 from node.values import Value, value

@@ -23,7 +23,7 @@ from node.health.state import Health, HealthState
 from node.health.telling import HealthChange
 from node.health.track import end_by_reset, mark_of, note_resets
 from node.inventory.model import AttributeValue, Device, DeviceKind, Snapshot, is_gone, sorted_attributes
-from node.ledger.ledger import wholes_of
+from node.ledger.holds import wholes_of
 from node.values import Value, replace, value
 
 _LINK_TROUBLES = frozenset({Trouble.CARRIER, Trouble.PORT})

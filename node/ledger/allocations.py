@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from node.inventory.model import Device, Snapshot
-from node.ledger.ledger import Hold, HoldState, plugin_owner, slices_of, wholes_of
+from node.ledger.holds import Hold, HoldState, plugin_owner, slices_of, wholes_of
 from node.ledger.naming import DeviceIndex
 from node.ledger.reader import Holding, Reading
 from node.ledger.tenants import Tenancy

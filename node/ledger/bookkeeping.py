@@ -17,8 +17,9 @@ from node.inventory.model import Snapshot
 from node.ledger.allocations import KubeletAllocations, PodsKnown
 from node.ledger.containers import NodeContainers, PodContainers
 from node.ledger.events import AllocatableRead, HoldsChanged, HoldsObserver
+from node.ledger.holds import HeldError, Hold, HoldState, wholes_of
 from node.ledger.keeper import HoldKeeper
-from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, wholes_of
+from node.ledger.ledger import Ledger
 from node.ledger.loop import HoldsLoop, ReadingPace
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.ledger.process_check import PendingRelease, ProcessCheck

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from node.ledger.ledger import HeldError
+from node.ledger.holds import HeldError
 from node.rules import Door
 from node.values import Value, value
 

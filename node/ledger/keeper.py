@@ -25,19 +25,8 @@ from node.clocks import Clocks
 from node.inventory.model import Device, Snapshot
 from node.ledger.allocations import Grant, KubeletAllocations, NobodyKnown, PodsKnown
 from node.ledger.events import ClaimRefused, HoldsChanged, ReleasesAdvanced, ReleasesPending
-from node.ledger.ledger import (
-    HeldError,
-    Hold,
-    HoldsReleased,
-    HoldsTaken,
-    HoldState,
-    Ledger,
-    conflict,
-    pending_owner,
-    plugin_owner,
-    slices_of,
-    wholes_of,
-)
+from node.ledger.holds import HeldError, Hold, HoldState, conflict, pending_owner, plugin_owner, slices_of, wholes_of
+from node.ledger.ledger import HoldsReleased, HoldsTaken, Ledger
 from node.ledger.offer_context import OfferContext, by_place
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from node.inventory.model import Device
-from node.ledger.ledger import Hold, HoldState, excludes, slices_of, wholes_of
+from node.ledger.holds import Hold, HoldState, excludes, slices_of, wholes_of
 from node.rules import Door
 from node.sharing import Amounts, SharedDevice, left_of, room_for
 from node.values import Value, replace, value

@@ -20,7 +20,7 @@ from node.files import FileError, JsonValue, read_record, write_record
 from node.inventory.live.passing import in_passing
 from node.ledger.containers import PodContainers
 from node.ledger.events import ReleasesAdvanced, ReleasesPending
-from node.ledger.ledger import HeldError, Hold, wholes_of
+from node.ledger.holds import HeldError, Hold, wholes_of
 from node.ledger.tenants import WAIT, Tenancy, Tenants
 from node.offer import OfferedDevice
 from node.rules import Door

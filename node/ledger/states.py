@@ -20,7 +20,7 @@ good; a device whose part or whole is held waits for its check, too, and is excl
 out a whole device that the other one has given out; that both have it was found in the world.
 
 A shared device has one state for all its shares, the one of those that are held: RESERVED, POD, CLAIM and BOTH then say
-that somebody has a share, and both doors may give out what is left (``node.ledger.ledger.conflict``). A share that is
+that somebody has a share, and both doors may give out what is left (``node.ledger.holds.conflict``). A share that is
 given back while others are held is free as soon as no container of its own pod runs; until then a pending release of
 its own keeps it, which the device's state does not tell. A check for processes would find those of the other shares, so
 it is due only when the last share was given back. POD_CONTAINERS then keeps the shares whose containers run from pods,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from node.ledger.ledger import Hold, HoldState, pending_owner, plugin_owner
+from node.ledger.holds import Hold, HoldState, pending_owner, plugin_owner
 from node.rules import Door
 from node.sharing import Amounts, replica_id
 from node.values import Record, Value, record, replace, value

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from node.inventory.model import Device, Snapshot
-from node.ledger.ledger import Hold, HoldState
+from node.ledger.holds import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.offer import Cause, Offer, OfferedDevice
 from node.rules import Door, Rule, rule_for

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from node.inventory.model import Device, DeviceKind, Snapshot, SourceStatus, Version, is_gone
-from node.ledger.ledger import HoldState, slices_of
+from node.ledger.holds import HoldState, slices_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
 from node.partitions import partition_name

@@ -27,7 +27,7 @@ from node.door_policy import Acting, Taints, effective
 from node.events import EventSink
 from node.inventory.model import Device, Snapshot
 from node.ledger.bookkeeping import Bookkeeping
-from node.ledger.ledger import Hold, HoldState
+from node.ledger.holds import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.offer import Cause, Offer
 from node.partitions import whole_of_partition

@@ -19,7 +19,8 @@ from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
 from node.ledger.bookkeeping import Bookkeeping
 from node.ledger.events import HoldsChanged
-from node.ledger.ledger import HeldError, Hold, HoldsReleased, HoldState
+from node.ledger.holds import HeldError, Hold, HoldState
+from node.ledger.ledger import HoldsReleased
 from node.opening import read_kernel_text
 from node.partitions import MigLayout, PartitionError
 from node.rules import rule_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from node.ledger.ledger import HoldState
+from node.ledger.holds import HoldState
 from node.rules import Door, Doors, Rule
 from ostler.doctor.answers import NO_AGENT, AgentAnswers
 from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning

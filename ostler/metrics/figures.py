@@ -15,7 +15,7 @@ from node.health.signal import Trouble
 from node.health.state import HealthState
 from node.inventory.live.udev import EventState
 from node.inventory.model import Snapshot, SourceState
-from node.ledger.ledger import HoldState
+from node.ledger.holds import HoldState
 from node.metrics import Counter, Gauge, Known, Metric, Sample, metrics_of
 from node.offer import Offer
 from node.rules import Door

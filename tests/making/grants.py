@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from node.inventory.model import Device
 from node.ledger.allocations import Grant
-from node.ledger.ledger import wholes_of
+from node.ledger.holds import wholes_of
 from node.ledger.reader import Holding, Reading
 
 GPU = "nvidia.com/gpu"

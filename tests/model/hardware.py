@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from node.inventory.model import Capacity, Device, DeviceKind, Snapshot, sorted_attributes
 from node.inventory.vendors import vendor_id
-from node.ledger.ledger import wholes_of
+from node.ledger.holds import wholes_of
 from node.ledger.processes import Process
 from node.rules import Doors, Rule, Selector, rule_for
 from node.sharing import Sharing, replica_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from node.ledger.bookkeeping import Bookkeeping
 from node.ledger.events import HoldsChanged
-from node.ledger.ledger import Hold, HoldState
+from node.ledger.holds import Hold, HoldState
 from node.ledger.states import TRANSITIONS, DeviceMoved, LedgerState
 from node.rules import Door
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from node.ledger.ledger import HoldState
+from node.ledger.holds import HoldState
 from node.ledger.processes import Process
 from node.offer import Cause
 from node.rules import Door, Doors, Rule, rule_for

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from driver.claims.interfaces import ClaimStep
 from driver.claims.model import ClaimError
 from driver.claims.service import ClaimService
-from node.ledger.ledger import excludes
+from node.ledger.holds import excludes
 from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
 
 _CLAIMS = {1: (GPU0,), 2: (GPU1,), 3: (GPU0, GPU1)}

@@ -9,7 +9,8 @@ import pytest
 from driver.claims.model import ClaimError, Unavailable
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.ledger.events import HoldsChanged
-from node.ledger.ledger import Hold, HoldState, Ledger, pending_owner, plugin_owner
+from node.ledger.holds import Hold, HoldState, pending_owner, plugin_owner
+from node.ledger.ledger import Ledger
 from node.offer import Cause
 from node.rules import Door, Doors
 from node.values import replace

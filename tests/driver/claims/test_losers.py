@@ -14,7 +14,8 @@ from driver.claims.model import ClaimError, Unavailable
 from driver.claims.service import ClaimService
 from node.events import EventBus
 from node.ledger.events import ClaimRefused
-from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, plugin_owner
+from node.ledger.holds import HeldError, Hold, HoldState, plugin_owner
+from node.ledger.ledger import Ledger
 from node.rules import Door
 from node.values import replace
 from tests.making.claim_service import GPU0, GPU1, Node, claim, offered, reference, result

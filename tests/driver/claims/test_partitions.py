@@ -24,7 +24,8 @@ from driver.devices.view import DoorView, door_offer, view_of
 from driver.names import Peer
 from kube.bodies import JsonObject
 from node.inventory.model import Device, DeviceKind, Snapshot
-from node.ledger.ledger import HeldError, Hold, Ledger
+from node.ledger.holds import HeldError, Hold
+from node.ledger.ledger import Ledger
 from node.ledger.offer_context import OfferContext, by_place
 from node.partitions import PartitionError, partition_name
 from node.rules import Door

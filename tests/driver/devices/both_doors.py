@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from driver.devices.view import door_view
 from node.inventory.model import Snapshot
-from node.ledger.ledger import Hold, HoldState, Ledger, plugin_owner, wholes_of
+from node.ledger.holds import Hold, HoldState, plugin_owner, wholes_of
+from node.ledger.ledger import Ledger
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import offer
 from node.rules import Door, Rule

@@ -21,7 +21,7 @@ from driver.slices.wanted import pool_fault, slice_faults
 from node.edits.options import CdiMode, EditOptions
 from node.health.state import Health, HealthState
 from node.inventory.model import Capacity, Device, DeviceKind, PartitionShape, Snapshot
-from node.ledger.ledger import Hold
+from node.ledger.holds import Hold
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.offer import Cause, Offer, offer
 from node.partitions import partition_name

@@ -13,7 +13,7 @@ from driver.devices.shares import consumable, consumed
 from driver.devices.view import DraDevice, door_view
 from driver.names import Peer
 from node.inventory.model import Capacity, Device, DeviceKind
-from node.ledger.ledger import Hold
+from node.ledger.holds import Hold
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause
 from node.rules import Door, Doors, Rule, Selector

@@ -8,7 +8,7 @@ from driver.devices.view import DraDevice, door_view, without_holds
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.health.state import Health, HealthState
 from node.inventory.model import Attribute, Device, DeviceKind, Host
-from node.ledger.ledger import Hold
+from node.ledger.holds import Hold
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause
 from node.rules import Door, Doors, Rule, Selector

@@ -18,7 +18,7 @@ from kube.errors import NodeNotOurs
 from node.clocks import SystemClocks
 from node.events import EventBus
 from node.inventory.model import Device, DeviceKind
-from node.ledger.ledger import Hold, HoldState
+from node.ledger.holds import Hold, HoldState
 from node.rules import Door
 from sandbox.apiserver.server import ApiServer
 from tests.making.resource_api import async_api_of

@@ -6,7 +6,7 @@ import pytest
 
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.ledger.allocations import Grant, KubeletAllocations, NobodyKnown
-from node.ledger.ledger import HoldState, wholes_of
+from node.ledger.holds import HoldState, wholes_of
 from node.rules import Door
 from tests.making.grants import GPU, Pods, grant, reading
 from tests.making.offered_devices import gpu, mig, snapshot

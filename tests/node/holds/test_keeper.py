@@ -10,8 +10,9 @@ from node.health.state import Health
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import ClaimRefused, HoldsChanged
+from node.ledger.holds import HeldError, Hold, HoldState
 from node.ledger.keeper import HoldKeeper
-from node.ledger.ledger import HeldError, Hold, HoldState, Ledger
+from node.ledger.ledger import Ledger
 from node.ledger.process_check import PendingRelease
 from node.ledger.processes import Process
 from node.ledger.reader import Holding, Reading

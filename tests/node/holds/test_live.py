@@ -8,7 +8,7 @@ from pathlib import Path
 from node.events import EventBus
 from node.ledger.allocations import KubeletAllocations, NobodyKnown
 from node.ledger.events import HoldsObserver, ReadingOutcome
-from node.ledger.ledger import HoldState
+from node.ledger.holds import HoldState
 from node.ledger.loop import HoldsLoop
 from node.ledger.reader import KubeletLook, Reading
 from ostler.agent.edges import Edges

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from node.inventory.model import Device, DeviceKind
-from node.ledger.ledger import Hold, HoldState, wholes_of
+from node.ledger.holds import Hold, HoldState, wholes_of
 from node.ledger.process_check import SLOW, PendingRelease
 from node.ledger.processes import Process
 from node.rules import Door

@@ -9,8 +9,9 @@ import pytest
 
 from node.inventory.model import Capacity, Device, DeviceKind, Snapshot
 from node.ledger.allocations import KubeletAllocations
+from node.ledger.holds import HeldError, Hold, HoldState, conflict
 from node.ledger.keeper import HoldKeeper
-from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, conflict
+from node.ledger.ledger import Ledger
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
 from node.ledger.releases import remembered

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.ledger.ledger import HeldError, Hold, Ledger, excludes
+from node.ledger.holds import HeldError, Hold, excludes
+from node.ledger.ledger import Ledger
 from node.rules import Door
 
 _WHOLES = {"gpu-0": (), "gpu-1": (), "mig-0-a": ("gpu-0",), "mig-0-b": ("gpu-0",), "mig-1-a": ("gpu-1",)}

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from node.inventory.model import Device, DeviceKind, sorted_attributes
-from node.ledger.ledger import Hold, excludes, wholes_of
+from node.ledger.holds import Hold, excludes, wholes_of
 from node.rules import Door
 from tests.making.offered_devices import gpu, mig
 

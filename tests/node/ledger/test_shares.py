@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, excludes, pending_owner, plugin_owner
+from node.ledger.holds import HeldError, Hold, HoldState, excludes, pending_owner, plugin_owner
+from node.ledger.ledger import Ledger
 from node.rules import Door
 from node.sharing import COMPUTE, MEMORY, Amounts
 from node.values import replace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from node.inventory.model import Device, DeviceKind
-from node.ledger.ledger import Hold, HoldState, pending_owner, plugin_owner, wholes_of
+from node.ledger.holds import Hold, HoldState, pending_owner, plugin_owner, wholes_of
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause, Offer, OfferedDevice, offer
 from node.rules import Door, Doors, Rule, Selector

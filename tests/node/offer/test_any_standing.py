@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from node.inventory.model import Device, DeviceKind
-from node.ledger.ledger import HoldState, wholes_of
+from node.ledger.holds import HoldState, wholes_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.offer import OfferedDevice, offer
 from node.rules import Door, Doors, Rule, rule_for

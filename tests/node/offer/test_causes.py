@@ -9,7 +9,7 @@ import pytest
 from node.edits.options import EditOptions
 from node.health.state import Health, HealthState
 from node.inventory.model import Device, DeviceKind
-from node.ledger.ledger import Hold
+from node.ledger.holds import Hold
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause, OfferedDevice, Withheld, offer
 from node.rules import Door, Doors, Rule, Selector

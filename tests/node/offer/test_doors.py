@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from node.inventory.model import Snapshot
-from node.ledger.ledger import Hold, HoldState
+from node.ledger.holds import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.offer import Cause, Offer, offer
 from node.rules import Door, Doors, offered_id

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from node.edits.options import EditOptions, ListStrategy
 from node.inventory.model import Device, DeviceKind, Host, Snapshot
-from node.ledger.ledger import Hold
+from node.ledger.holds import Hold
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.offer import Offer, offer
 from node.rules import Door, FunctionRange, NicSelector, Rule, Selector

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.health.state import HealthState
 from node.inventory.model import Device, DeviceKind, Host, Snapshot
-from node.ledger.ledger import Hold, wholes_of
+from node.ledger.holds import Hold, wholes_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.offer import Cause, Offer, offer
 from node.rules import Door, Doors, Rule, Selector, rule_for

@@ -7,7 +7,7 @@ import pytest
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.health.state import HealthState
 from node.inventory.model import Capacity, Device, DeviceKind
-from node.ledger.ledger import Hold, HoldState, pending_owner, plugin_owner, wholes_of
+from node.ledger.holds import Hold, HoldState, pending_owner, plugin_owner, wholes_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Cause, OfferedDevice, offer
 from node.rules import Door, Doors, Rule, Selector

@@ -9,7 +9,7 @@ from pathlib import Path
 from node.health.state import Health
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.ledger.events import AllocatableRead, HoldsChanged
-from node.ledger.ledger import Hold, HoldState
+from node.ledger.holds import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.ledger.processes import Process
 from node.ledger.reader import Holding, Reading

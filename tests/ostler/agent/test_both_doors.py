@@ -15,7 +15,7 @@ from node.inventory.identity import IdentityStore
 from node.inventory.loop import Inventory
 from node.inventory.model import Device
 from node.ledger.events import OfferChanged
-from node.ledger.ledger import HeldError
+from node.ledger.holds import HeldError
 from node.offer import OfferedDevice
 from node.rules import Doors, Rule
 from node.values import replace

@@ -9,7 +9,7 @@ import pytest
 
 from node.events import EventType
 from node.ledger.bookkeeping import QUIET, TOLD
-from node.ledger.ledger import HeldError
+from node.ledger.holds import HeldError
 from node.ledger.reader import Holding
 from node.offer import OfferedDevice
 from tests.ostler.agent.books import GPU, Desk, claimed, gpu, offered, play

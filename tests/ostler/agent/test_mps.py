@@ -18,7 +18,7 @@ from node.events import EventBus
 from node.health.state import Health, HealthState
 from node.inventory.model import Attribute, Capacity, Device, DeviceKind, Snapshot, SourceState, SourceStatus
 from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS
-from node.ledger.ledger import Hold
+from node.ledger.holds import Hold
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.mps.daemon import MpsDevice, MpsResource
 from node.offer import Offer, offer

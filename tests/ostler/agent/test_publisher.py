@@ -9,7 +9,7 @@ from pathlib import Path
 from node.events import EventType
 from node.inventory.model import Snapshot
 from node.ledger.bookkeeping import Bookkeeping
-from node.ledger.ledger import Hold, plugin_owner
+from node.ledger.holds import Hold, plugin_owner
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.offer import Offer
 from node.rules import Door, Doors, Rule

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from node.files import read_record, write_record
-from node.ledger.ledger import HeldError, Hold, HoldState
+from node.ledger.holds import HeldError, Hold, HoldState
 from node.ledger.reader import Holding
 from node.ledger.releases import FILE_NAME, SCHEMA, SLOW, STEP
 from node.ledger.tenants import WAIT

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.model import UnknownDevice
-from node.ledger.ledger import Hold, HoldState
+from node.ledger.holds import Hold, HoldState
 from node.rules import Door
 from node.values import replace
 from ostler.admin.holds import HoldsView, NotReleasable

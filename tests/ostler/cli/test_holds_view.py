@@ -9,7 +9,7 @@ from driver.devices.partitions import Partitioned
 from driver.devices.view import door_offer
 from node.health.state import Health, HealthState
 from node.inventory.model import Capacity, Device, Host, Snapshot
-from node.ledger.ledger import Hold, HoldState, pending_owner, plugin_owner
+from node.ledger.holds import Hold, HoldState, pending_owner, plugin_owner
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause, offer
 from node.rules import Door, Doors, Rule, Selector

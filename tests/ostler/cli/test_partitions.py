@@ -7,7 +7,7 @@ import pytest
 from driver.devices.partitions import partitioned
 from driver.devices.view import door_offer
 from node.inventory.model import Device, Snapshot
-from node.ledger.ledger import Hold
+from node.ledger.holds import Hold
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Offer
 from node.partitions import partition_name

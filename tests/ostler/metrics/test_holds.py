@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from node.ledger.events import HoldsObserver, ReadingOutcome
-from node.ledger.ledger import HoldState
+from node.ledger.holds import HoldState
 from node.metrics import metrics_of
 from node.rules import Door
 from ostler.metrics.counters import HoldsMetrics
