@@ -20,7 +20,8 @@ from node.kubelet.checkpoint import Checkpoint, CheckpointError, CheckpointNotFo
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.devices import DeviceSet, in_order
 from sandbox.kubelet.events import EventFeed, HealthChanged, ListReceived, PluginDeregistered
-from sandbox.kubelet.plugin_clients import Connections, Generation, PluginEndpoint
+from sandbox.kubelet.generations import Generation, behaviour_of
+from sandbox.kubelet.plugin_clients import Connections, PluginEndpoint
 from sandbox.kubelet.pod_devices import PodDevices
 from sandbox.kubelet.pods import ActivePods, NodeCapacity, Pod
 from sandbox.kubelet.state_files import CheckpointFile
@@ -46,8 +47,8 @@ class DeviceManager:
         call_seconds: float | None = None,
     ) -> None:
         self.directory = directory
-        self.generation = generation
-        self.connections = Connections(self, generation, call_seconds)
+        self._behaviour = behaviour_of(generation)
+        self.connections = Connections(self, self._behaviour.slot, call_seconds)
         self.records = PodDevices()
         self.updates = PodUpdates()
         self.lists: Counter[str] = Counter()
@@ -91,8 +92,9 @@ class DeviceManager:
         self._devices[resource] = now
         self.lists[resource] += 1
         self.last_lists[resource] = message
-        scoped = self.generation == "1.37"
-        self.updates.note(pods_to_update(self.records, resource, before, now, scoped=scoped))
+        if self._behaviour.reports_device_health:
+            scoped = self._behaviour.scopes_health_by_resource
+            self.updates.note(pods_to_update(self.records, resource, before, now, scoped=scoped))
         self._write_or_log()
         self._feed.emit(ListReceived(resource, self.lists[resource], len(now.healthy), len(now.unhealthy)))
         for device_id in now.changed_since(before):

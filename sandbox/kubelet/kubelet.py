@@ -25,7 +25,7 @@ from sandbox.kubelet.dra.manager import DraManager, PrepareError
 from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import ContainerStartError, KubeletError
 from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
-from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.pod_devices import ContainerResource, RunOptions, merge
 from sandbox.kubelet.pods import ActivePods, Container, NodeCapacity, Pod, PodAdmitResult
 from sandbox.kubelet.session import EmbeddedKubeletSettings, KubeletSession

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import grpc
 import grpc.aio
@@ -26,6 +26,7 @@ import grpc.aio
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.dialling import answer, plugin_channel, ready
 from sandbox.kubelet.errors import EndpointStoppedError, PluginError, RegistrationError
+from sandbox.kubelet.generations import Slot
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 
@@ -33,7 +34,6 @@ PRE_START_SECONDS = 30.0
 
 GRACE_SECONDS = 300.0
 """How long a resource stays known after its last plugin has gone."""
-Generation = Literal["1.35", "1.36", "1.37"]
 Key = tuple[str, str]
 
 
@@ -144,9 +144,9 @@ class PluginListener(Protocol):
 class Connections:
     """Client slots and the tasks that read the plugins' streams."""
 
-    def __init__(self, listener: PluginListener, generation: Generation, call_seconds: float | None) -> None:
+    def __init__(self, listener: PluginListener, slot: Slot, call_seconds: float | None) -> None:
         self._listener = listener
-        self._per_socket = generation == "1.37"
+        self._slot = slot
         self._call_seconds = call_seconds
         self._slots: dict[Key, PluginEndpoint] = {}
         self._streams: dict[PluginEndpoint, asyncio.Task[None]] = {}
@@ -156,7 +156,7 @@ class Connections:
     async def connect(self, resource: str, socket: str, dial_seconds: float) -> None:
         """Connect a plugin and start to read its list; raises ``RegistrationError``."""
         key = self._key(resource, socket)
-        if self._per_socket and key in self._slots:
+        if self._slot == "socket" and key in self._slots:
             raise RegistrationError(f"device plugin already connected: {socket}")
         endpoint = PluginEndpoint(resource, socket, self._call_seconds)
         self._slots[key] = endpoint
@@ -230,4 +230,4 @@ class Connections:
         task.add_done_callback(self._leaving.discard)
 
     def _key(self, resource: str, socket: str) -> Key:
-        return (resource, socket if self._per_socket else "")
+        return (resource, socket if self._slot == "socket" else "")

@@ -26,7 +26,7 @@ from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.dialling import DIAL_SECONDS, answer, ready, registry_channel
 from sandbox.kubelet.errors import KubeletError, PluginError, RegistrationError
 from sandbox.kubelet.events import EventFeed, RegistrationFailed
-from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.generations import Generation, behaviour_of
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 GET_INFO_SECONDS = 1.0
@@ -142,7 +142,7 @@ class PluginWatcher:
         self.registered: dict[str, RegisteredPlugin] = {}
         self._folder = RegistryFolder(directory)
         self._handlers = handlers
-        self._undo_failures = generation != "1.35"
+        self._undo_failures = behaviour_of(generation).retries_registrations
         self._interval = interval
         self._feed = feed
         self._backoff = OperationBackoff()

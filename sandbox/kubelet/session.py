@@ -27,7 +27,7 @@ from sandbox.kubelet.dra.manager import DraManager
 from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import Door, EventFeed, PluginRegistered
-from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.generations import Generation, behaviour_of
 from sandbox.kubelet.plugin_watcher import PluginHandler, PluginWatcher
 from sandbox.kubelet.podresources import PodResourcesService
 from sandbox.kubelet.pods import ActivePods
@@ -93,7 +93,7 @@ class KubeletSession:
             self.manager.records,
             self.allocator,
             settings.topology.numa_nodes,
-            all_nodes=settings.generation == "1.35",
+            all_nodes=behaviour_of(settings.generation).masks_span_machine,
         )
         self.admission = PodAdmission(settings.topology, self.hints, self.allocator, self.manager.records)
         self.dra = DraManager(

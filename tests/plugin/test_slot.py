@@ -17,8 +17,8 @@ from ostler.agent.handover import LINGER
 from plugin.door import PluginDoor
 from plugin.kubelet import RegistrationPath
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
-from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.plugin_door import door, offer_of, offered, running, socket_of
 from tests.waiting import eventually

@@ -18,7 +18,7 @@ from sandbox.kubelet.dra.instance import HealthListener, Instance, chosen, healt
 from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings
 from sandbox.kubelet.errors import KubeletError, RegistrationError
 from sandbox.kubelet.events import DriverConnection, EventFeed, PluginDeregistered, PluginRegistered
-from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.generations import Generation
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 

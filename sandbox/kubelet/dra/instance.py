@@ -25,7 +25,7 @@ from protos.drahealth.v1alpha1 import api_pb2 as health_v1alpha1
 from protos.drahealth.v1alpha1 import api_pb2_grpc as health_v1alpha1_grpc
 from sandbox.kubelet.dialling import answer, plugin_channel
 from sandbox.kubelet.errors import PluginError, RegistrationError
-from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.generations import Generation
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 

@@ -23,7 +23,7 @@ from sandbox.kubelet.dra.instance import HealthReport, Instance
 from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings, Object
 from sandbox.kubelet.errors import KubeletError, PluginError
 from sandbox.kubelet.events import DriverHealth, EventFeed
-from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.pods import ActivePods, Pod, PodClaim
 
 log = logging.getLogger("ostler.sandbox.kubelet")

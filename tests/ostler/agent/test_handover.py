@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ostler.agent.handover import Handover
+from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
-from sandbox.kubelet.plugin_clients import Generation
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from sandbox.process import AgentProcess

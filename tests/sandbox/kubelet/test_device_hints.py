@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sandbox.kubelet.allocation import filter_by_affinity
 from sandbox.kubelet.device_hints import device_nodes, generate_hints
 from sandbox.kubelet.devices import HEALTHY, DeviceSet, PluginDevice
-from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.pods import Container, Pod
 from sandbox.kubelet.topology import TopologyHint, TopologyManager
 from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.generations import Generation
 from tests.sandbox.kubelet.conftest import GPU, Node, pod
 from tests.sandbox.kubelet.scripted_plugin import Script, devices, register
 from tests.waiting import eventually

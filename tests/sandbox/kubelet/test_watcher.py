@@ -12,7 +12,7 @@ import pytest
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.dialling import plugin_channel, ready, registry_channel
 from sandbox.kubelet.events import RegistrationFailed
-from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.plugin_watcher import OperationBackoff, RegistryFolder
 from tests.sandbox.kubelet.conftest import GPU, Node, pod
 from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, devices

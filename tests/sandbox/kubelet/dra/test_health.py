@@ -8,8 +8,8 @@ import pytest
 
 from sandbox.kubelet.dra.claims import ResourceHealth
 from sandbox.kubelet.events import DriverHealth
+from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
-from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.clock import ManualClock
 from tests.sandbox.kubelet.dra.conftest import POOL, Node, claim, pod, uses

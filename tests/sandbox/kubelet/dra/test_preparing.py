@@ -9,8 +9,8 @@ import pytest
 from sandbox.kubelet.dra.manager import PrepareError, UnprepareError
 from sandbox.kubelet.errors import ContainerStartError
 from sandbox.kubelet.events import PodWarning
+from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
-from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Pod, PodClaim
 from tests.sandbox.kubelet.dra.conftest import Node, claim, pod, uses
 from tests.sandbox.kubelet.dra.driver import NAME, FakeDriver, Script

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox.kubelet.events import RegistrationFailed
-from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.generations import Generation
 from tests.sandbox.kubelet.dra.conftest import Node, claim, pod
 from tests.sandbox.kubelet.dra.driver import NAME, FakeDriver, Script
 from tests.waiting import eventually
