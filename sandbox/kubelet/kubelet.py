@@ -41,7 +41,8 @@ class Kubelet:
     admissions until ``stop``. ``keep_known_holes``: keep ids after some errors, as released kubelets do. ``order``
     puts a container's resources into the order of their allocation, which is random in real kubelets. ``dra``: the API
     server and the intervals of the DRA manager. ``topology``: the topology manager, by default with policy none; a
-    pod that it refuses has the reason TopologyAffinityError.
+    pod that it refuses has the reason TopologyAffinityError. ``seen_as``: the path at which plugins with a mount
+    namespace of their own see ``root``, as those of ``PluginProcess`` do.
 
     Usable as ``async with``; ``start`` after ``stop`` is a restart on the same checkpoint.
     """
@@ -61,6 +62,7 @@ class Kubelet:
         order: Order = sorted,
         dra: DraManagerSettings = DraManagerSettings(),  # noqa: B008 - a frozen value
         topology: TopologyManager = TopologyManager(),  # noqa: B008 - never changes
+        seen_as: Path | None = None,
     ) -> None:
         self.settings = EmbeddedKubeletSettings(
             root,
@@ -75,6 +77,7 @@ class Kubelet:
             order,
             dra,
             topology,
+            seen_as,
         )
         self._feed = EventFeed()
         self._active = ActivePods()

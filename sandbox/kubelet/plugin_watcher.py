@@ -128,7 +128,10 @@ class OperationBackoff:
 
 
 class PluginWatcher:
-    """Runs until cancelled; failed registrations go to ``feed``."""
+    """Runs until cancelled; failed registrations go to ``feed``.
+
+    ``here`` turns an endpoint that a plugin names into the path at which the kubelet finds it.
+    """
 
     def __init__(
         self,
@@ -138,6 +141,7 @@ class PluginWatcher:
         generation: Generation,
         feed: EventFeed,
         interval: float = 1.0,
+        here: Callable[[str], str] = str,
     ) -> None:
         self.registered: dict[str, RegisteredPlugin] = {}
         self._folder = RegistryFolder(directory)
@@ -145,6 +149,7 @@ class PluginWatcher:
         self._undo_failures = behaviour_of(generation).retries_registrations
         self._interval = interval
         self._feed = feed
+        self._here = here
         self._backoff = OperationBackoff()
         self._desired: dict[str, Stamp] = {}
         self._operations: dict[str, asyncio.Task[None]] = {}
@@ -230,7 +235,7 @@ class PluginWatcher:
                 plugin,
                 f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {path}",
             )
-        socket = info.endpoint or path
+        socket = self._here(info.endpoint) if info.endpoint else path
         versions = tuple(info.supported_versions)
         try:
             handler.validate(info.name, socket, versions)

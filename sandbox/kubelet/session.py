@@ -51,11 +51,18 @@ class EmbeddedKubeletSettings:
     order: Order
     dra: DraManagerSettings
     topology: TopologyManager
+    seen_as: Path | None
 
     @property
     def registry_dir(self) -> Path:
         """Where plugins put their registration sockets."""
         return self.root / "plugins_registry"
+
+    def here(self, endpoint: str) -> str:
+        """The path at which the kubelet finds an endpoint; the plugin may see the root elsewhere."""
+        if self.seen_as is None or not Path(endpoint).is_relative_to(self.seen_as):
+            return endpoint
+        return str(self.root / Path(endpoint).relative_to(self.seen_as))
 
     @property
     def pod_resources_socket(self) -> Path:
@@ -157,6 +164,7 @@ class KubeletSession:
             generation=self._settings.generation,
             interval=self._settings.reconcile_interval,
             feed=self._feed,
+            here=self._settings.here,
         ).run()
 
     async def connect(self, resource: str, socket: str, door: Door) -> None:
