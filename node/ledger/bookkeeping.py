@@ -17,6 +17,7 @@ from node.inventory.model import Snapshot
 from node.ledger.allocations import KubeletAllocations, PodsKnown
 from node.ledger.containers import NodeContainers, PodContainers
 from node.ledger.events import AllocatableRead, HoldsChanged, HoldsObserver
+from node.ledger.grants import PluginGrants
 from node.ledger.holds import HeldError, Hold, HoldState, wholes_of
 from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import Ledger
@@ -132,7 +133,10 @@ class Bookkeeping:
         self.ledger = Ledger()
         """All holds."""
         self.bus: EventBus = self.ledger.bus
-        self.keeper = HoldKeeper(self.ledger, self.plugin, self.pending_release, clocks=clocks, tenants=self.tenants)
+        self.grants = PluginGrants(self.ledger, self.plugin, self.tenants, clocks=clocks)
+        self.keeper = HoldKeeper(
+            self.ledger, self.plugin, self.pending_release, self.tenants, self.grants, clocks=clocks
+        )
         self.releases = Releases(
             self.tenants,
             containers or NodeContainers(options.cgroups, options.proc, clock=clocks.monotonic),
@@ -168,7 +172,7 @@ class Bookkeeping:
         moment (kubelet 1.36, kubernetes#137534). Its record of pods is right all the same.
         """
         self._loop.allocating()
-        if self.keeper.is_refused(devices):
+        if self.grants.is_refused(devices):
             return None
         known = self.plugin.known(self._monotonic())
         asked: dict[tuple[str, str], OfferedDevice] = {}
@@ -230,7 +234,7 @@ class Bookkeeping:
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Enter what the plugin door gives out; raises HeldError. See ``plugin.servicer.Admission``."""
         try:
-            self.keeper.allocate(resource, devices)
+            self.grants.allocate(resource, devices)
         except HeldError as error:
             self._lost(resource, error)
             raise

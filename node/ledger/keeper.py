@@ -19,36 +19,32 @@ For the event loop alone; nothing waits here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from node.clocks import Clocks
 from node.inventory.model import Device, Snapshot
-from node.ledger.allocations import Grant, KubeletAllocations, NobodyKnown, PodsKnown
+from node.ledger.allocations import KubeletAllocations, NobodyKnown, PodsKnown
 from node.ledger.events import ClaimRefused, HoldsChanged, ReleasesAdvanced, ReleasesPending
-from node.ledger.holds import HeldError, Hold, HoldState, conflict, pending_owner, plugin_owner, slices_of, wholes_of
+from node.ledger.grants import PluginGrants
+from node.ledger.holds import HeldError, Hold, HoldState, pending_owner, plugin_owner
 from node.ledger.ledger import HoldsReleased, HoldsTaken, Ledger
 from node.ledger.offer_context import OfferContext, by_place
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
-from node.ledger.releases import refusal
 from node.ledger.states import (
     HAD_BY_CLAIM,
     IN_USE,
     TRANSITIONS,
-    DeviceMoved,
+    DeviceStates,
     LedgerEvent,
     LedgerFacts,
     LedgerState,
-    events,
 )
 from node.ledger.tenants import Tenants
-from node.offer import OfferedDevice
 from node.rules import Door, Doors, Rule, rule_for
 from node.values import replace
 
 log = logging.getLogger("ostler.holds")
-_POSSIBLY = "a pod, possibly: the kubelet has not reported its allocations yet"
-"""The holder of what pods may have."""
 
 
 class HoldKeeper:
@@ -59,14 +55,18 @@ class HoldKeeper:
         ledger: Ledger,
         plugin: KubeletAllocations,
         pending_release: PendingRelease,
+        tenants: Tenants,
+        grants: PluginGrants,
         *,
         clocks: Clocks,
-        tenants: Tenants | None = None,
     ) -> None:
+        """``grants``: learns from here which devices pods may have."""
         self.ledger = ledger
-        self.tenants = Tenants() if tenants is None else tenants
+        self.tenants = tenants
         self.plugin = plugin
+        self._grants = grants
         self.pending_release = pending_release
+        self.states = DeviceStates(ledger.bus)
         self.pods: PodsKnown = NobodyKnown()
         """What the API server reports about this node's pods."""
         self._clock = clocks.clock
@@ -74,20 +74,14 @@ class HoldKeeper:
         self._reserved: Mapping[str, tuple[Hold, ...]] = {}
         self._devices: tuple[tuple[Device, Rule], ...] = ()
         self._rules: Mapping[str, Rule] = {}
-        self.wholes: Mapping[str, tuple[str, ...]] = {}
-        self.slices: Mapping[str, tuple[int, int]] = {}
         self._at_plugin_door: frozenset[str] = frozenset()
         """Devices that the plugin door may allocate under the current rules."""
-        self._possibly_held: frozenset[str] = frozenset()
-        """Devices that the plugin door could allocate since the allocations of pods were last known."""
         self._unverified: set[str] = set()
         """Devices of one door that may still run a process started through the other, until a check finds them free.
 
         They are or were held through a door that their rule does not allow, a rule has just taken them from the plugin
         door, or claims may get them and nobody knows who had them before this process began.
         """
-        self._states: dict[str, LedgerState] = {}
-        """The state of every device that is not free; see ``node.ledger.states``."""
         self._told: frozenset[tuple[str, str]] = frozenset()
         self._began = False
         """Whether the plugin door's holds were ever fully known."""
@@ -112,106 +106,11 @@ class HoldKeeper:
         """Use this source of what is known of pods."""
         self.pods = pods
 
-    def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Enter what the plugin door gives out, all or none; raises HeldError."""
-        at = self._clock()
-        self._refuse_possibly_held(resource, devices, at)
-        self._refuse_pending(resource, devices, at)
-        holder, door, state = f"a pod that asked for {resource}", Door.PLUGIN, HoldState.ALLOCATED
-        holds, grants, ended = [], [], set()
-        for offered in devices:
-            name, share, within = offered.device.name, offered.share, self._within(offered.device)
-            own, ids = plugin_owner(name, share), ((resource, offered.id),)
-            sizes, slices = (offered.amounts, offered.whole), self.slices.get(name)
-            holds.append(
-                Hold(name, door, holder, at, own, share, False, within, state, resource, False, ids, (), *sizes, slices)
-            )
-            grants.append(Grant(name, within, resource, offered.id, share, slices))
-            if share and _is_pending(self.ledger.of(plugin_owner(name))):
-                # The device is in use from now on, so that no check can find it free.
-                ended.add(plugin_owner(name))
-        self.ledger.take_each(holds, ended)
-        self.plugin.granted(grants, self._monotonic(), at)
-        self._publish(HoldsChanged())
-
-    def is_refused(self, devices: Sequence[OfferedDevice]) -> bool:
-        """Whether a claim has one of these devices, so that ``allocate`` refuses them without waiting for anything."""
-        for offered in devices:
-            name, share, within = offered.device.name, offered.share, self._within(offered.device)
-            sizes = (offered.amounts, offered.whole)
-            state, own = HoldState.ALLOCATED, plugin_owner(name, share)
-            by = self.ledger.obstacle(
-                Hold(name, Door.PLUGIN, "", 0.0, own, share, False, within, state, "", False, (), (), *sizes)
-            )
-            if by is not None and by.door is Door.DRA:
-                return True
-        return False
-
-    def _within(self, device: Device) -> tuple[str, ...]:
-        """``wholes_of``, from what ``place`` has computed for all devices."""
-        within = self.wholes.get(device.name)
-        return wholes_of(device) if within is None else within
-
-    def _refuse_possibly_held(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
-        """Raise HeldError for a part of a device that a pod may have, and for a device with such a part.
-
-        The kubelet gives no device twice, but knows nothing of devices that overlap; and until it reports what pods
-        have, neither does the ledger.
-        """
-        if self.plugin.known(self._monotonic()):
-            return
-        for offered in devices:
-            if offered.share:
-                self._refuse_possibly_crowded(resource, offered, {each.share for each in devices}, at)
-        given = {name: within for name, within in self.wholes.items() if name in self._possibly_held}
-        for offered in devices:
-            name, within = offered.device.name, self._within(offered.device)
-            for other, its_wholes in given.items():
-                if other in within or name in its_wholes:
-                    wanted = Hold(name, Door.PLUGIN, f"a pod that asked for {resource}", at, within=within)
-                    raise HeldError(wanted, Hold(other, Door.PLUGIN, _POSSIBLY, at, within=its_wholes))
-
-    def _refuse_possibly_crowded(
-        self, resource: str, offered: OfferedDevice, asked: Collection[str], at: float
-    ) -> None:
-        """Raise HeldError for a replica that is too much beside claims' shares and what pods may have of the device.
-
-        The kubelet counts its replicas and knows nothing of claims. What pods have is in its checkpoint, which was read
-        just before; without it every replica may be a pod's.
-        """
-        name, sizes = offered.device.name, (offered.amounts, offered.whole)
-        around = [hold for hold in self.ledger.all if hold.device == name and not hold.admin]
-        if not any(hold.door is Door.DRA for hold in around):
-            return
-        shares = self.plugin.recorded_shares(name)
-        if shares is None:
-            rule = self._rules.get(name)
-            shared = rule.shared(offered.device) if rule is not None else None
-            shares = frozenset(map(str, range(shared.replicas))) if shared is not None else frozenset()
-        held = {hold.share for hold in around} | {offered.share}
-
-        def replica(share: str, holder: str) -> Hold:
-            own, state = plugin_owner(name, share), HoldState.ALLOCATED
-            return Hold(name, Door.PLUGIN, holder, at, own, share, False, (), state, resource, False, (), (), *sizes)
-
-        others = [hold for hold in around if hold.owner != plugin_owner(name, offered.share)]
-        others += [replica(share, _POSSIBLY) for share in sorted(shares.union(asked) - held)]
-        error = conflict(replica(offered.share, f"a pod that asked for {resource}"), others)
-        if error is not None:
-            raise error
-
-    def _refuse_pending(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
-        """Raise HeldError for a device that waits for containers of a pod; ``Releases.ended`` usually did so before."""
-        for offered in devices:
-            by = self.tenants.pending(offered.device.name, self._within(offered.device), offered.share)
-            if by is not None:
-                raise refusal(resource, by, at)
-
     def read(self, reading: Reading) -> None:
         """Take in a reading of the kubelet."""
         self.plugin.read(reading, self.pods, self._clock())
         self._note_tenants()
-        self._remember_possibly_held()
+        self._note_plugin_door()
         self.settle()
 
     def attribute(self, recorded: tuple[Holding, ...]) -> None:
@@ -236,10 +135,8 @@ class HoldKeeper:
         found = ((device, rule_for(device, rules)) for device in snapshot.devices)
         self._devices = tuple((device, rule) for device, rule in found if rule is not None)
         self._rules = {device.name: rule for device, rule in self._devices}
-        self.wholes = {device.name: wholes_of(device) for device in snapshot.devices}
-        slices = ((device.name, slices_of(device)) for device in snapshot.devices)
-        self.slices = {name: found for name, found in slices if found is not None}
-        self._remember_possibly_held()
+        self._grants.place(snapshot, self._rules)
+        self._note_plugin_door()
         shared = ((device.name, rule.shared(device)) for device, rule in self._devices)
         self.plugin.place(
             snapshot,
@@ -248,7 +145,7 @@ class HoldKeeper:
         )
         self.settle()
 
-    def _remember_possibly_held(self) -> None:
+    def _note_plugin_door(self) -> None:
         """Track devices whose rule leaves the plugin door: a pod may still have one, which must be known first."""
         given = frozenset(device.name for device, rule in self._devices if rule.door.has(Door.PLUGIN))
         self._unverified |= self._at_plugin_door - given
@@ -256,10 +153,10 @@ class HoldKeeper:
         self._unverified -= {
             device.name
             for device, rule in self._devices
-            if rule.door is Doors.PLUGIN and self.state_of(device.name) not in HAD_BY_CLAIM
+            if rule.door is Doors.PLUGIN and self.states.of(device.name) not in HAD_BY_CLAIM
         }
         self._at_plugin_door = given
-        self._possibly_held = given if self.plugin.known(self._monotonic()) else self._possibly_held | given
+        self._grants.remember(given)
 
     def release(self, device: str) -> bool:
         """Take a person's word that a device is free; False if it is not pending release."""
@@ -333,49 +230,31 @@ class HoldKeeper:
             contested=contested,
         )
 
-    def state_of(self, device: str) -> LedgerState:
-        """Where the device is in its life."""
-        return self._states.get(device, LedgerState.FREE)
-
     def _taken(self, event: HoldsTaken) -> None:
         """Allocate and claims take between two settlings; what they give back before the next one was held, too."""
         if self._settling:
             for hold in event.holds:
                 # A share of a device that another claim has may be reserved, too.
                 if hold.state is HoldState.RESERVED and not hold.admin:
-                    state = self.state_of(hold.device)
+                    state = self.states.of(hold.device)
                     if hold.share and state in IN_USE:
                         # Others have the rest of it, which is what its state tells.
                         continue
-                    self._move(hold.device, LedgerFacts(claim=state is LedgerState.CLAIM, reserved=True))
+                    self.states.move(hold.device, LedgerFacts(claim=state is LedgerState.CLAIM, reserved=True))
             return
         self._note_doors(event.holds)
         for hold in event.holds:
             if hold.admin:
                 continue
             self.pending_release.taken(hold.device, (hold.device, *hold.within))
-            state = self.state_of(hold.device)
+            state = self.states.of(hold.device)
             takes = LedgerEvent.POD_TAKES if hold.door is Door.PLUGIN else LedgerEvent.CLAIM_TAKES
             if hold.pods and hold.state is HoldState.PREPARED:
                 # It may be given back before anything else is settled, and its pods' containers run on.
                 self.tenants.took((hold,))
             # In this state both have it already; most other calls of Allocate find the pod's state as well.
             if state is not LedgerState.BOTH and takes in TRANSITIONS[state]:
-                self._advance(hold.device, state, takes)
-
-    def _move(self, device: str, facts: LedgerFacts) -> None:
-        state = self.state_of(device)
-        for event in events(state, facts):
-            state = self._advance(device, state, event)
-
-    def _advance(self, device: str, state: LedgerState, event: LedgerEvent) -> LedgerState:
-        after = TRANSITIONS[state][event]
-        self._publish(DeviceMoved(device, state, event, after))
-        if after is LedgerState.FREE:
-            self._states.pop(device, None)
-        else:
-            self._states[device] = after
-        return after
+                self.states.advance(hold.device, takes)
 
     def _move_all(self, pods: Collection[str], claims: Iterable[Hold], pending: Collection[str]) -> None:
         """Bring every device to the state that agrees with what is known now."""
@@ -384,7 +263,7 @@ class HoldKeeper:
         prepared = {hold.device for hold in holds if hold.state is not HoldState.RESERVED}
         # What is reserved was found free before, but for reservations that are older than anybody's knowledge.
         unchecked = (self.pending_release.unchecked - reserved) | self.pending_release.wanted().keys()
-        for device in sorted({*self._states, *pods, *prepared, *reserved, *pending, *unchecked}):
+        for device in sorted({*self.states.names, *pods, *prepared, *reserved, *pending, *unchecked}):
             facts = LedgerFacts(
                 device in pods,
                 device in prepared,
@@ -393,7 +272,7 @@ class HoldKeeper:
                 device in unchecked,
                 bool(self.pending_release.left(device)),
             )
-            self._move(device, facts)
+            self.states.move(device, facts)
 
     def _enter_facts(self) -> None:
         pods = self.plugin.wanted()
@@ -412,7 +291,7 @@ class HoldKeeper:
         for device, hold in self.pending_release.wanted().items():
             if device not in whole:
                 # While containers keep one share, claims wait for the check, and pods may have the other shares.
-                by_pod = self.state_of(device) in (LedgerState.POD_CHECK, LedgerState.POD_CONTAINERS)
+                by_pod = self.states.of(device) in (LedgerState.POD_CHECK, LedgerState.POD_CONTAINERS)
                 entered = self._for_plugin_door(hold) if by_pod else hold
                 facts.setdefault(entered.owner, entered)
         facts |= {hold.owner: hold for hold in pending.values()}
@@ -488,10 +367,6 @@ class HoldKeeper:
             if (error.wanted.owner, error.by.owner) not in self._told:
                 log.error("a device has two holders", extra={"device": error.wanted.device, "reason": str(error)})
         self._told |= {(error.wanted.owner, error.by.owner) for error in prepared}
-
-
-def _is_pending(holds: tuple[Hold, ...]) -> bool:
-    return bool(holds) and all(hold.state is HoldState.PENDING_RELEASE for hold in holds)
 
 
 def _is_wish(holds: tuple[Hold, ...]) -> bool:

@@ -46,9 +46,10 @@ the events that lead there, so that nothing is lost where a change was not obser
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
+from node.events import EventBus
 from node.values import Value, quick, value
 
 
@@ -136,7 +137,7 @@ class LedgerFacts(Value):
 
 @value
 class DeviceMoved(Value):
-    """A device has gone from one state to the next; published by the keeper for everything that watches."""
+    """A device has gone from one state to the next; published for everything that watches."""
 
     device: str
     before: LedgerState
@@ -171,3 +172,36 @@ def events(state: LedgerState, facts: LedgerFacts) -> tuple[LedgerEvent, ...]:
             found.append(_E.FREED)
         return (*found, _E.RESERVE)
     return () if state is _S.FREE else (_E.FREED,)
+
+
+class DeviceStates:
+    """The state of every device; publishes each step as ``DeviceMoved``."""
+
+    def __init__(self, bus: EventBus) -> None:
+        self._bus = bus
+        self._states: dict[str, LedgerState] = {}
+        """Without devices that are free."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """The devices that are not free."""
+        return self._states.keys()
+
+    def of(self, device: str) -> LedgerState:
+        """Where the device is in its life."""
+        return self._states.get(device, LedgerState.FREE)
+
+    def move(self, device: str, facts: LedgerFacts) -> None:
+        """Bring the device to the state that agrees with these facts."""
+        for event in events(self.of(device), facts):
+            self.advance(device, event)
+
+    def advance(self, device: str, event: LedgerEvent) -> None:
+        """Take one step of the table; raises KeyError for one that is not in it."""
+        before = self.of(device)
+        after = TRANSITIONS[before][event]
+        self._bus.publish(DeviceMoved(device, before, event, after))
+        if after is LedgerState.FREE:
+            self._states.pop(device, None)
+        else:
+            self._states[device] = after

@@ -1,13 +1,19 @@
-"""What the kubelet reports and grants: readings, pods and devices with holds."""
+"""What the kubelet reports and the plugin door grants: readings, pods, devices with holds, and their keeper."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from node.clocks import Clocks
 from node.inventory.model import Device
-from node.ledger.allocations import Grant
+from node.ledger.allocations import Grant, KubeletAllocations
+from node.ledger.grants import PluginGrants
 from node.ledger.holds import wholes_of
+from node.ledger.keeper import HoldKeeper
+from node.ledger.ledger import Ledger
+from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
+from node.ledger.tenants import Tenants
 
 GPU = "nvidia.com/gpu"
 
@@ -52,3 +58,10 @@ class Pods:
 
     def uid_of(self, name: str) -> str:
         return next((uid for uid, known in self.names.items() if known == name and uid not in self.dead), "")
+
+
+def keeper_of(ledger: Ledger, pending_release: PendingRelease, clocks: Clocks) -> tuple[HoldKeeper, PluginGrants]:
+    """A keeper and what the plugin door gives out with it, of a node whose pods have had nothing so far."""
+    plugin, tenants = KubeletAllocations(), Tenants()
+    grants = PluginGrants(ledger, plugin, tenants, clocks=clocks)
+    return HoldKeeper(ledger, plugin, pending_release, tenants, grants, clocks=clocks), grants

@@ -50,7 +50,7 @@ class StatesWatch:
         """Its check has to wait, because something that overlaps it is held."""
         if state not in PENDING or found:
             return False
-        within = self._books.keeper.wholes.get(device, ())
+        within = self._books.grants.wholes.get(device, ())
         return device in places or any(hold.device in within for hold in self._books.ledger.all)
 
 

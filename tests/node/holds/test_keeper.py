@@ -8,10 +8,8 @@ import pytest
 
 from node.health.state import Health
 from node.inventory.model import Device, DeviceKind, Snapshot
-from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import ClaimRefused, HoldsChanged
 from node.ledger.holds import HeldError, Hold, HoldState
-from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import Ledger
 from node.ledger.process_check import PendingRelease
 from node.ledger.processes import Process
@@ -21,6 +19,7 @@ from node.offer import OfferedDevice
 from node.rules import Door, Doors, Rule, Selector
 from node.values import replace
 from ostler.agent.edges import Edges
+from tests.making.grants import keeper_of
 
 GPU = "nvidia.com/gpu"
 BOTH = Rule(GPU, Selector(kinds=(DeviceKind.GPU, DeviceKind.MIG)), Doors.BOTH)
@@ -43,11 +42,8 @@ class Node:
         self.changes = 0
         self.refused: list[tuple[str, str]] = []
         self.pending_release = PendingRelease()
-        self.keeper = HoldKeeper(
-            Ledger(),
-            KubeletAllocations(),
-            self.pending_release,
-            clocks=Edges(lambda: 1000.0 + self.now, lambda: self.now),
+        self.keeper, self.grants = keeper_of(
+            Ledger(), self.pending_release, Edges(lambda: 1000.0 + self.now, lambda: self.now)
         )
         bus = self.keeper.ledger.bus
         bus.subscribe(HoldsChanged, self._changed)
@@ -63,7 +59,7 @@ class Node:
 
     def allocate(self, *devices: Device) -> None:
         self.now += 1.0
-        self.keeper.allocate(GPU, [OfferedDevice(str(device.uuid), device, healthy=True) for device in devices])
+        self.grants.allocate(GPU, [OfferedDevice(str(device.uuid), device, healthy=True) for device in devices])
 
     def read(self, *listed: Device, recorded: Iterable[Device] = ()) -> None:
         self.now += 11.0
@@ -218,12 +214,7 @@ def test_nothing_is_told_where_nothing_changed() -> None:
 def test_nothing_is_looked_at_before_it_is_known_what_pods_have() -> None:
     node = Node(gpu(0), mig(0, 0))
     node.keeper.begin(0.0)
-    fresh = HoldKeeper(
-        Ledger(),
-        KubeletAllocations(),
-        PendingRelease(),
-        clocks=Edges(lambda: node.now, lambda: node.now),
-    )
+    fresh, _ = keeper_of(Ledger(), PendingRelease(), Edges(lambda: node.now, lambda: node.now))
     fresh.begin(0.0)
     fresh.place(Snapshot(1, node.devices), (BOTH,))
     assert fresh.ledger.all == ()
@@ -374,9 +365,9 @@ def test_a_claim_that_turns_out_only_to_look_on_gives_its_device_back() -> None:
     node.look()
     node.keeper.ledger.restore("uid-claim", [claim(gpu(0))])
     node.keeper.ledger.take("uid-claim", [replace(claim(gpu(0)), admin=True)])
-    assert node.keeper.state_of("gpu-0") is LedgerState.CLAIM_CHECK
+    assert node.keeper.states.of("gpu-0") is LedgerState.CLAIM_CHECK
     node.look()
-    assert node.keeper.state_of("gpu-0") is LedgerState.FREE
+    assert node.keeper.states.of("gpu-0") is LedgerState.FREE
 
 
 def test_a_claim_that_is_given_back_at_once_keeps_its_device_while_its_pods_have_containers() -> None:
@@ -384,7 +375,7 @@ def test_a_claim_that_is_given_back_at_once_keeps_its_device_while_its_pods_have
     node.look()
     node.keeper.ledger.take("uid-claim", [replace(claim(gpu(0)), pods=("uid-pod",))])
     node.keeper.ledger.release("uid-claim")
-    assert node.keeper.state_of("gpu-0") is LedgerState.CLAIM_CONTAINERS
+    assert node.keeper.states.of("gpu-0") is LedgerState.CLAIM_CONTAINERS
     node.look()
     assert node.state(gpu(0)) == (None, HoldState.PENDING_RELEASE)
     node.keeper.tenants.gone({"uid-pod"})

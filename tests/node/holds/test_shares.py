@@ -8,20 +8,19 @@ from pathlib import Path
 import pytest
 
 from node.inventory.model import Capacity, Device, DeviceKind, Snapshot
-from node.ledger.allocations import KubeletAllocations
 from node.ledger.holds import HeldError, Hold, HoldState, conflict
-from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import Ledger
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
 from node.ledger.releases import remembered
 from node.ledger.states import LedgerState
-from node.ledger.tenants import WAIT, Tenants
+from node.ledger.tenants import WAIT
 from node.offer import Cause, OfferedDevice, offer
 from node.rules import Door, Doors, Rule, Selector
 from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing
 from node.values import replace
 from ostler.agent.edges import Edges
+from tests.making.grants import keeper_of
 from tests.making.offered_devices import gpu, mig
 
 GPU = "nvidia.com/gpu"
@@ -44,15 +43,10 @@ class Node:
     def __init__(self, *devices: Device, rule: Rule = RULE, looked: bool = True) -> None:
         self.now = 100.0
         self.pending_release = PendingRelease()
-        self.plugin = KubeletAllocations()
-        self.tenants = Tenants()
-        self.keeper = HoldKeeper(
-            Ledger(),
-            self.plugin,
-            self.pending_release,
-            clocks=Edges(lambda: 1000.0 + self.now, lambda: self.now),
-            tenants=self.tenants,
+        self.keeper, self.grants = keeper_of(
+            Ledger(), self.pending_release, Edges(lambda: 1000.0 + self.now, lambda: self.now)
         )
+        self.plugin, self.tenants = self.keeper.plugin, self.keeper.tenants
         self.keeper.begin(0.0)
         self.place(rule, *(devices or (ONE,)))
         self.read()
@@ -81,7 +75,7 @@ class Node:
     def allocate(self, *ids: str) -> None:
         self.now += 1.0
         shown = self.shown()
-        self.keeper.allocate(GPU, [shown[id_] for id_ in ids])
+        self.grants.allocate(GPU, [shown[id_] for id_ in ids])
 
     def read(self, *had: tuple[str, str], resource: str = GPU) -> None:
         """The kubelet has these ids for these pods."""
@@ -110,7 +104,7 @@ class Node:
         return {hold.owner: hold.state for hold in self.keeper.ledger.all}
 
     def state(self) -> LedgerState:
-        return self.keeper.state_of(ONE.name)
+        return self.keeper.states.of(ONE.name)
 
 
 def ids(numbers: Iterable[int]) -> list[str]:

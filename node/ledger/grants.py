@@ -1,0 +1,150 @@
+"""Decides what the plugin door gives out at each Allocate, and enters it into the ledger.
+
+The ledger refuses what it knows to be held. Until the kubelet has reported what pods have, the ledger may lack some of
+it, so that a device which overlaps one that a pod may have is refused as well. For the event loop alone; nothing waits
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from node.clocks import Clocks
+from node.inventory.model import Device, Snapshot
+from node.ledger.allocations import Grant, KubeletAllocations
+from node.ledger.events import HoldsChanged
+from node.ledger.holds import HeldError, Hold, HoldState, conflict, plugin_owner, slices_of, wholes_of
+from node.ledger.ledger import Ledger
+from node.ledger.releases import refusal
+from node.ledger.tenants import Tenants
+from node.offer import OfferedDevice
+from node.rules import Door, Rule
+
+POSSIBLY = "a pod, possibly: the kubelet has not reported its allocations yet"
+"""The holder of what pods may have."""
+
+
+class PluginGrants:
+    """Enters what the plugin door gives out into ``ledger``, or raises HeldError and changes nothing."""
+
+    def __init__(self, ledger: Ledger, plugin: KubeletAllocations, tenants: Tenants, *, clocks: Clocks) -> None:
+        self._ledger = ledger
+        self._plugin = plugin
+        self._tenants = tenants
+        self._clock = clocks.clock
+        self._monotonic = clocks.monotonic
+        self._rules: Mapping[str, Rule] = {}
+        self.wholes: Mapping[str, tuple[str, ...]] = {}
+        self._slices: Mapping[str, tuple[int, int]] = {}
+        self._possibly_held: frozenset[str] = frozenset()
+        """Devices that the plugin door could allocate since the allocations of pods were last known."""
+
+    def place(self, snapshot: Snapshot, rules: Mapping[str, Rule]) -> None:
+        """Take in the devices, and by their names the configured rules."""
+        self._rules = rules
+        self.wholes = {device.name: wholes_of(device) for device in snapshot.devices}
+        slices = ((device.name, slices_of(device)) for device in snapshot.devices)
+        self._slices = {name: found for name, found in slices if found is not None}
+
+    def remember(self, given: frozenset[str]) -> None:
+        """Note what the plugin door may allocate under the current rules, as what pods may have had unnoticed."""
+        self._possibly_held = given if self._plugin.known(self._monotonic()) else self._possibly_held | given
+
+    def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        """Enter what the plugin door gives out, all or none; raises HeldError."""
+        at = self._clock()
+        self._refuse_possibly_held(resource, devices, at)
+        self._refuse_pending(resource, devices, at)
+        holder, door, state = f"a pod that asked for {resource}", Door.PLUGIN, HoldState.ALLOCATED
+        holds, grants, ended = [], [], set()
+        for offered in devices:
+            name, share, within = offered.device.name, offered.share, self._within(offered.device)
+            own, ids = plugin_owner(name, share), ((resource, offered.id),)
+            sizes, slices = (offered.amounts, offered.whole), self._slices.get(name)
+            holds.append(
+                Hold(name, door, holder, at, own, share, False, within, state, resource, False, ids, (), *sizes, slices)
+            )
+            grants.append(Grant(name, within, resource, offered.id, share, slices))
+            if share and _is_pending(self._ledger.of(plugin_owner(name))):
+                # The device is in use from now on, so that no check can find it free.
+                ended.add(plugin_owner(name))
+        self._ledger.take_each(holds, ended)
+        self._plugin.granted(grants, self._monotonic(), at)
+        self._ledger.bus.publish(HoldsChanged())
+
+    def is_refused(self, devices: Sequence[OfferedDevice]) -> bool:
+        """Whether a claim has one of these devices, so that ``allocate`` refuses them without waiting for anything."""
+        for offered in devices:
+            name, share, within = offered.device.name, offered.share, self._within(offered.device)
+            sizes = (offered.amounts, offered.whole)
+            state, own = HoldState.ALLOCATED, plugin_owner(name, share)
+            by = self._ledger.obstacle(
+                Hold(name, Door.PLUGIN, "", 0.0, own, share, False, within, state, "", False, (), (), *sizes)
+            )
+            if by is not None and by.door is Door.DRA:
+                return True
+        return False
+
+    def _within(self, device: Device) -> tuple[str, ...]:
+        """``wholes_of``, from what ``place`` has computed for all devices."""
+        within = self.wholes.get(device.name)
+        return wholes_of(device) if within is None else within
+
+    def _refuse_possibly_held(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
+        """Raise HeldError for a part of a device that a pod may have, and for a device with such a part.
+
+        The kubelet gives no device twice, but knows nothing of devices that overlap; and until it reports what pods
+        have, neither does the ledger.
+        """
+        if self._plugin.known(self._monotonic()):
+            return
+        for offered in devices:
+            if offered.share:
+                self._refuse_possibly_crowded(resource, offered, {each.share for each in devices}, at)
+        given = {name: within for name, within in self.wholes.items() if name in self._possibly_held}
+        for offered in devices:
+            name, within = offered.device.name, self._within(offered.device)
+            for other, its_wholes in given.items():
+                if other in within or name in its_wholes:
+                    wanted = Hold(name, Door.PLUGIN, f"a pod that asked for {resource}", at, within=within)
+                    raise HeldError(wanted, Hold(other, Door.PLUGIN, POSSIBLY, at, within=its_wholes))
+
+    def _refuse_possibly_crowded(
+        self, resource: str, offered: OfferedDevice, asked: Collection[str], at: float
+    ) -> None:
+        """Raise HeldError for a replica that is too much beside claims' shares and what pods may have of the device.
+
+        The kubelet counts its replicas and knows nothing of claims. What pods have is in its checkpoint, which was read
+        just before; without it every replica may be a pod's.
+        """
+        name, sizes = offered.device.name, (offered.amounts, offered.whole)
+        around = [hold for hold in self._ledger.all if hold.device == name and not hold.admin]
+        if not any(hold.door is Door.DRA for hold in around):
+            return
+        shares = self._plugin.recorded_shares(name)
+        if shares is None:
+            rule = self._rules.get(name)
+            shared = rule.shared(offered.device) if rule is not None else None
+            shares = frozenset(map(str, range(shared.replicas))) if shared is not None else frozenset()
+        held = {hold.share for hold in around} | {offered.share}
+
+        def replica(share: str, holder: str) -> Hold:
+            own, state = plugin_owner(name, share), HoldState.ALLOCATED
+            return Hold(name, Door.PLUGIN, holder, at, own, share, False, (), state, resource, False, (), (), *sizes)
+
+        others = [hold for hold in around if hold.owner != plugin_owner(name, offered.share)]
+        others += [replica(share, POSSIBLY) for share in sorted(shares.union(asked) - held)]
+        error = conflict(replica(offered.share, f"a pod that asked for {resource}"), others)
+        if error is not None:
+            raise error
+
+    def _refuse_pending(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
+        """Raise HeldError for a device that waits for containers of a pod; ``Releases.ended`` usually did so before."""
+        for offered in devices:
+            by = self._tenants.pending(offered.device.name, self._within(offered.device), offered.share)
+            if by is not None:
+                raise refusal(resource, by, at)
+
+
+def _is_pending(holds: tuple[Hold, ...]) -> bool:
+    return bool(holds) and all(hold.state is HoldState.PENDING_RELEASE for hold in holds)
