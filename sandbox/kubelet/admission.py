@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sandbox.kubelet.allocation import DeviceAllocator
-from sandbox.kubelet.device_hints import DeviceHints
-from sandbox.kubelet.devices import in_order
+from sandbox.kubelet.devicemanager import Manager
 from sandbox.kubelet.errors import KubeletError
-from sandbox.kubelet.pod_devices import PodDevices
 from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
 from sandbox.kubelet.topology import ProviderHints, TopologyAffinityError, TopologyHint, TopologyManager
 
@@ -21,13 +18,9 @@ from sandbox.kubelet.topology import ProviderHints, TopologyAffinityError, Topol
 class PodAdmission:
     """Admits pods, and keeps the affinity of every container for allocations that come later."""
 
-    def __init__(
-        self, topology: TopologyManager, hints: DeviceHints, allocator: DeviceAllocator, records: PodDevices
-    ) -> None:
+    def __init__(self, topology: TopologyManager, manager: Manager) -> None:
         self._topology = topology
-        self._hints = hints
-        self._allocator = allocator
-        self._records = records
+        self._manager = manager
         self._affinity: dict[str, dict[str, TopologyHint]] = {}
 
     def affinity(self, pod_uid: str, container: str) -> TopologyHint:
@@ -43,12 +36,12 @@ class PodAdmission:
 
         ``given``, the affinity by container name, takes the place of the topology manager.
         """
-        run = _Run(self._topology, self._hints, pod, given)
+        run = _Run(self._topology, self._manager, pod, given)
         self._affinity[pod.uid] = run.affinity
         try:
             run.decide_for_pod()
             for container in pod.in_start_order():
-                await self._allocator.allocate(pod, container, run.decide_for(container))
+                await self._manager.allocate(pod, container, run.decide_for(container))
         except KubeletError as error:
             is_topology = isinstance(error, TopologyAffinityError)
             return PodAdmitResult(
@@ -70,8 +63,8 @@ class PodAdmission:
         """Container -> resource -> ids, for containers that hold something."""
         devices: dict[str, dict[str, tuple[str, ...]]] = {}
         for container in pod.containers:
-            for resource, record in self._records.of_container(pod.uid, container.name).items():
-                devices.setdefault(container.name, {})[resource] = tuple(in_order(record.ids))
+            for resource, ids in self._manager.devices_of(pod.uid, container.name).items():
+                devices.setdefault(container.name, {})[resource] = tuple(ids)
         return devices
 
 
@@ -79,7 +72,7 @@ class _Run:
     """The topology manager's part of one pod's admission; ``container`` is the one that is being decided on."""
 
     def __init__(
-        self, topology: TopologyManager, provider: DeviceHints, pod: Pod, given: Mapping[str, TopologyHint] | None
+        self, topology: TopologyManager, provider: Manager, pod: Pod, given: Mapping[str, TopologyHint] | None
     ) -> None:
         self._topology = topology
         self._provider = provider
@@ -94,7 +87,7 @@ class _Run:
     def decide_for_pod(self) -> None:
         """With scope ``pod``, decide for all containers at once; raises ``TopologyAffinityError``."""
         if self._given is None and self._topology.asks_for_hints and self._topology.scope == "pod":
-            self.pod_hints = self._provider.of_pod(self._pod)
+            self.pod_hints = self._provider.pod_hints(self._pod)
             self._shared = self._topology.decide([self.pod_hints])
 
     def decide_for(self, container: Container) -> TopologyHint:
@@ -108,7 +101,7 @@ class _Run:
             return self._shared
         if self._given is None and not self._topology.asks_for_hints:
             return TopologyHint()
-        self.hints[container.name] = offered = self._provider.of_container(self._pod, container)
+        self.hints[container.name] = offered = self._provider.container_hints(self._pod, container)
         if self._given is not None:
             return self._given.get(container.name, TopologyHint())
         return self._topology.decide([offered])

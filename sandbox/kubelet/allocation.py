@@ -2,8 +2,8 @@
 
 One container is allocated at a time, as in the kubelet's admission, so a hanging plugin holds up every other one.
 Ids are reserved as soon as they are chosen and given back after any error; released kubelets forget to give them back
-in some cases, which ``keep_known_holes`` reproduces. Ids are taken in natural order wherever a kubelet's order is
-random; the caller may give the order of a container's resources.
+in some cases, which ``keep_known_holes`` reproduces. Wherever a kubelet's order is random, ids and a container's
+resources are taken in the orders that the caller gives.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from node.kubelet.checkpoint import NO_NUMA
-from sandbox.kubelet.devices import DeviceSet, in_order
+from sandbox.kubelet.devices import DeviceSet, IdOrder, in_order
 from sandbox.kubelet.errors import DeviceAllocationError, KubeletError
 from sandbox.kubelet.plugin_clients import PluginEndpoint
 from sandbox.kubelet.pod_devices import ContainerResource, PodDevices, record_of
@@ -45,15 +45,28 @@ class AllocatedNode(Protocol):
 
 
 class DeviceAllocator:
-    """Allocates containers against ``node``, with what is held in ``records``; resources in the ``order`` given."""
+    """Allocates containers against ``node``, with what is held in ``records``.
+
+    ``order`` is that of a container's resources, ``ids`` that of equally good devices. ``skip_claimed``: a resource
+    that a DRA claim serves is not allocated here.
+    """
 
     def __init__(
-        self, node: AllocatedNode, records: PodDevices, *, keep_known_holes: bool = False, order: Order = sorted
+        self,
+        node: AllocatedNode,
+        records: PodDevices,
+        *,
+        keep_known_holes: bool = False,
+        order: Order = sorted,
+        ids: IdOrder = in_order,
+        skip_claimed: bool = True,
     ) -> None:
         self._node = node
         self._records = records
         self._keep_holes = keep_known_holes
         self._order = order
+        self._ids = ids
+        self._skip_claimed = skip_claimed
         self._turn = asyncio.Lock()
         self._reusable: dict[str, set[str]] = {}
         self._reusable_of = ""
@@ -86,7 +99,8 @@ class DeviceAllocator:
         collected = written = False
         for resource in self._order(container.limits):
             quantity = container.limits[resource]
-            if (container.name, resource) in pod.claim_backed or not self.is_device_resource(resource):
+            is_claimed = self._skip_claimed and (container.name, resource) in pod.claim_backed
+            if is_claimed or not self.is_device_resource(resource):
                 continue
             if not collected:
                 self._node.collect_garbage()
@@ -104,7 +118,7 @@ class DeviceAllocator:
         self._records.reserve(holder)
         hole = False
         try:
-            choice = _Choice(self._node, self._records, holder, quantity, affinity)
+            choice = _Choice(self._node, self._records, holder, quantity, affinity, ids=self._ids)
             hole = self._keep_holes
             ids = await choice.make(self._reusable.get(holder.resource, ()))
             if not ids:
@@ -113,7 +127,7 @@ class DeviceAllocator:
             endpoint = self._node.endpoint(holder.resource)
             if endpoint is None:
                 raise DeviceAllocationError(holder.resource, f"unknown Device Plugin {holder.resource}")
-            response = await endpoint.allocate(in_order(ids))
+            response = await endpoint.allocate(self._ids(ids))
             if not response.container_responses:
                 hole = self._keep_holes
                 raise DeviceAllocationError(
@@ -133,13 +147,21 @@ class _Choice:
     """The choice of ids for one holder; they are taken in the holder's reservation as they are chosen."""
 
     def __init__(
-        self, node: AllocatedNode, records: PodDevices, holder: ContainerResource, required: int, affinity: TopologyHint
+        self,
+        node: AllocatedNode,
+        records: PodDevices,
+        holder: ContainerResource,
+        required: int,
+        affinity: TopologyHint,
+        *,
+        ids: IdOrder,
     ) -> None:
         self._node = node
         self._records = records
         self._holder = holder
         self._required = required
         self._affinity = affinity
+        self._ids = ids
         self._taken: list[str] = []
         self.devices = DeviceSet()
 
@@ -149,7 +171,7 @@ class _Choice:
 
     async def make(self, reusable: Collection[str]) -> list[str]:
         """The chosen ids; empty if nothing has to be given. Raises ``KubeletError``."""
-        if self._nothing_to_do() or self._take(in_order(reusable)):
+        if self._nothing_to_do() or self._take(self._ids(reusable)):
             return self._taken
         resource = self._holder.resource
         available = self.devices.healthy - self._records.taken(resource)
@@ -159,7 +181,7 @@ class _Choice:
                 f"requested number of devices unavailable for {resource}. "
                 f"Requested: {self._needed}, Available: {len(available)}",
             )
-        found = filter_by_affinity(self.devices, available, self._affinity)
+        found = filter_by_affinity(self.devices, available, self._affinity, self._ids)
         if self._needed < len(found.aligned):
             # The aligned ones suffice with a choice left, which is the plugin's first.
             preferred = await self._preferred(found.aligned)
@@ -223,9 +245,9 @@ class _Choice:
             )
         if endpoint.options is None or not endpoint.options.get_preferred_allocation_available:
             return ()
-        offered = in_order({*available, *self._taken})
+        offered = self._ids({*available, *self._taken})
         try:
-            return await endpoint.preferred(offered, in_order(self._taken), self._required)
+            return await endpoint.preferred(offered, self._ids(self._taken), self._required)
         except KubeletError as error:
             raise DeviceAllocationError(
                 self._holder.resource, f"device plugin GetPreferredAllocation rpc failed with err: {error}"
@@ -241,16 +263,18 @@ class Alignment:
     no_affinity: tuple[str, ...] = ()
 
 
-def filter_by_affinity(devices: DeviceSet, available: Iterable[str], affinity: TopologyHint) -> Alignment:
+def filter_by_affinity(
+    devices: DeviceSet, available: Iterable[str], affinity: TopologyHint, ids: IdOrder = in_order
+) -> Alignment:
     """Sort ``available`` into those on the affinity's nodes, elsewhere, and without a node (kubelet 1.36).
 
     Nodes are visited those of the mask first, then the others, small ones first; an id on several nodes goes where it
     is met first. Without a mask, or if no device of the resource has a node, nothing is aligned.
     """
     if affinity.nodes is None or not any(device.numa for device in devices.known.values()):
-        return Alignment(no_affinity=tuple(in_order(available)))
+        return Alignment(no_affinity=tuple(ids(available)))
     buckets: dict[int, list[str]] = {}
-    for device_id in in_order(available):
+    for device_id in ids(available):
         for node in devices.numa_of(device_id) or (NO_NUMA,):
             buckets.setdefault(node, []).append(device_id)
     mask = affinity.nodes

@@ -1,233 +1,305 @@
-"""The device manager: which resources exist, what their plugins last said, and what the checkpoint remembers.
+"""The device manager of a kubelet: registration, lists, allocation, hints and run options of all device plugins.
 
-One instance lives from one start of the kubelet to its stop; everything that survives a restart is in the checkpoint.
-Invariants: the checkpoint is written after every list, after every allocation that gave something and when a resource
-is forgotten, never else; a plugin's end is final until it registers again. All state changes happen on the loop
-without waiting in between, so no lock guards them.
-
-The functions below the manager compute what the node reports of devices in use. They are pure.
+``Manager`` is what the kubelet's other parts need of it: admission, podresources, the plugin watcher and container
+starts know nothing else, so a ``ManagerStub`` can take its place. ``DeviceManager`` is the real one. It lives from one
+start of the kubelet to its stop; what survives a restart is in the checkpoint.
 """
 
 from __future__ import annotations
 
-import logging
+import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Protocol
 
-from node.kubelet.checkpoint import Checkpoint, CheckpointError, CheckpointNotFoundError
-from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.kubelet.devices import DeviceSet, in_order
-from sandbox.kubelet.events import EventFeed, HealthChanged, ListReceived, PluginDeregistered
+import grpc.aio
+
+from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from sandbox.kubelet.allocation import DeviceAllocator, Order
+from sandbox.kubelet.device_hints import DeviceHints
+from sandbox.kubelet.devices import in_order, random_order
+from sandbox.kubelet.dialling import DIAL_SECONDS
+from sandbox.kubelet.errors import ContainerStartError, KubeletError
+from sandbox.kubelet.events import Door, EventFeed, PluginRegistered, RunOptionsConflict
 from sandbox.kubelet.generations import Generation, behaviour_of
-from sandbox.kubelet.plugin_clients import Connections, PluginEndpoint
-from sandbox.kubelet.pod_devices import PodDevices
-from sandbox.kubelet.pods import ActivePods, NodeCapacity, Pod
-from sandbox.kubelet.state_files import CheckpointFile
+from sandbox.kubelet.plugin_calls import PENDING_SECONDS, PluginCalls
+from sandbox.kubelet.plugin_clients import Connections
+from sandbox.kubelet.plugin_resources import PluginResources
+from sandbox.kubelet.plugin_watcher import PluginHandler
+from sandbox.kubelet.pod_devices import ContainerResource, RunOptions, merge
+from sandbox.kubelet.pod_status import allocated_resources_status, raised_allocatable
+from sandbox.kubelet.pods import ActivePods, Container, NodeCapacity, Pod
+from sandbox.kubelet.registration import (
+    DEPRECATION_MARKER,
+    SOCKET_NAME,
+    DevicePluginHandler,
+    RegistrationService,
+    remove_sockets,
+)
+from sandbox.kubelet.topology import ProviderHints, TopologyHint
 
-log = logging.getLogger("ostler.sandbox.kubelet")
-QUEUE: Final = 100
+DeviceNodes = Mapping[str, Mapping[str, tuple[int, ...] | None]]
+"""Resource -> id -> NUMA nodes; None for a device without a topology."""
+
+NO_AFFINITY = TopologyHint()
+
+
+class Manager(Protocol):
+    """A device manager as the kubelet's other parts see it."""
+
+    async def start(self, running: Collection[tuple[str, str]] = ()) -> None:
+        """Read the checkpoint and serve registrations; ``running``: (pod UID, container) the runtime reports."""
+
+    async def stop(self) -> None:
+        """End all servers and connections; can be called again, and without a start."""
+
+    async def allocate(self, pod: Pod, container: Container, affinity: TopologyHint = NO_AFFINITY) -> None:
+        """Give a container all its devices; raises ``KubeletError``."""
+
+    async def run_options(
+        self, pod: Pod, container: Container, affinity: TopologyHint = NO_AFFINITY
+    ) -> RunOptions | None:
+        """What a start of the container adds, None if it holds nothing; raises ``KubeletError``."""
+
+    def container_hints(self, pod: Pod, container: Container) -> ProviderHints:
+        """Topology hints for one container."""
+
+    def pod_hints(self, pod: Pod) -> ProviderHints:
+        """Topology hints for a whole pod."""
+
+    def capacity(self) -> NodeCapacity:
+        """Capacity and allocatable per resource, and the resources that were forgotten by this very call."""
+
+    def raised_allocatable(self, pod_uid: str, allocatable: Mapping[str, int]) -> dict[str, int]:
+        """The node's allocatable, raised to what is in use if the pod holds anything."""
+
+    def allocated_resources_status(self, pod: Pod) -> dict[str, dict[str, dict[str, str]]]:
+        """App container -> resource -> id -> health."""
+
+    def allocatable_devices(self) -> DeviceNodes:
+        """All healthy devices, in use or not."""
+
+    def devices_of(self, pod_uid: str, container: str) -> DeviceNodes:
+        """What a container holds."""
+
+    def collect_garbage(self) -> None:
+        """Drop the records of pods that are gone."""
+
+    def should_reset_capacity(self) -> bool:
+        """Whether the node counts as new, so that its extended resources are set to zero."""
+
+    def watcher_handler(self) -> PluginHandler | None:
+        """What handles plugins of type DevicePlugin for the plugin watcher."""
+
+    def health_error(self) -> str:
+        """The error of the kubelet's health check ``device-plugin``; empty while it is healthy."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceManagerSettings:
+    """How a device manager is set up; the fields are those of ``Kubelet``."""
+
+    directory: Path
+    generation: Generation = "1.36"
+    clock: Callable[[], float] = time.monotonic
+    numa_nodes: Collection[int] = (0,)
+    call_seconds: float | None = None
+    dial_seconds: float = DIAL_SECONDS
+    pending_seconds: float = PENDING_SECONDS
+    keep_known_holes: bool = False
+    order: Order = sorted
+    seed: int | None = None
 
 
 class DeviceManager:
-    """State of all device plugin resources of the node.
+    """Manages the device plugins of a node whose pods are ``pods``; tells ``feed`` what happens.
 
-    ``clock`` counts seconds and never goes back.
+    ``settings.directory`` is the device plugin folder; raises ``KubeletError`` unless it is absolute.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        generation: Generation,
-        clock: Callable[[], float],
-        pods: ActivePods,
-        feed: EventFeed,
-        call_seconds: float | None = None,
-    ) -> None:
-        self.directory = directory
-        self._behaviour = behaviour_of(generation)
-        self.connections = Connections(self, self._behaviour.slot, call_seconds)
-        self.records = PodDevices()
-        self.updates = PodUpdates()
-        self.lists: Counter[str] = Counter()
-        self.last_lists: dict[str, api_pb2.ListAndWatchResponse] = {}
-        self._clock = clock
+    def __init__(self, settings: DeviceManagerSettings, pods: ActivePods, feed: EventFeed) -> None:
+        self.socket = settings.directory / SOCKET_NAME
+        if not self.socket.is_absolute():
+            raise KubeletError(f"bad socketPath, must be an absolute path: {self.socket}")
+        settings.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._settings = settings
+        self._behaviour = behaviour_of(settings.generation)
         self._pods = pods
         self._feed = feed
-        self._file = CheckpointFile(directory)
-        self._devices: dict[str, DeviceSet] = {}
-        self._endpoints: dict[str, PluginEndpoint] = {}
-        self._running: frozenset[tuple[str, str]] = frozenset()
+        clock = settings.clock
+        self.state = PluginResources(settings.directory, behaviour=self._behaviour, clock=clock, pods=pods, feed=feed)
+        self.records = self.state.records
+        self.updates = self.state.updates
+        calls = PluginCalls(feed, settings.pending_seconds)
+        self.connections = Connections(self.state, self._behaviour.slot, calls, settings.call_seconds)
+        ids = in_order if settings.seed is None else random_order(settings.seed)
+        self.allocator = DeviceAllocator(
+            self.state,
+            self.records,
+            keep_known_holes=settings.keep_known_holes,
+            order=settings.order if settings.seed is None else ids,
+            ids=ids,
+            skip_claimed=self._behaviour.serves_resources_by_claims,
+        )
+        self.hints = DeviceHints(
+            self.state,
+            self.records,
+            self.allocator,
+            settings.numa_nodes,
+            all_nodes=self._behaviour.masks_span_machine,
+        )
+        self.registration = RegistrationService(
+            settings.directory, self, feed, in_background=self._behaviour.registers_in_background
+        )
+        self.registrations: Counter[str] = Counter()
+        self._server: grpc.aio.Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._health_error = ""
 
-    def recover(self, running: Collection[tuple[str, str]]) -> None:
-        """Take over the checkpoint; one that cannot be used is logged and the start goes on without state.
+    async def start(self, running: Collection[tuple[str, str]] = ()) -> None:
+        """Read the checkpoint, clear the folder of sockets, listen; raises OSError or RuntimeError.
 
-        ``running`` are the (pod UID, container) that the runtime reports at this start.
+        Containers in ``running`` keep their devices unchecked until all pods are read.
         """
-        self._running = frozenset(running)
-        try:
-            checkpoint = self._file.read()
-        except CheckpointNotFoundError:
-            return
-        except (CheckpointError, OSError) as error:
-            log.warning(
-                "Continue after failing to read checkpoint file. Device allocation info may NOT be up-to-date",
-                extra={"path": str(self._file.path), "error": str(error)},
-            )
-            return
-        self.records.restore(checkpoint)
-        for resource in checkpoint.registered or {}:
-            self._devices[resource] = DeviceSet()
-            self._endpoints[resource] = PluginEndpoint.remembered(resource, self._clock())
+        self.state.recover(running)
+        remove_sockets(self._settings.directory)
+        if self._behaviour.marks_deprecation:
+            (self._settings.directory / DEPRECATION_MARKER).touch()
+        server = self._server = grpc.aio.server()
+        api_pb2_grpc.add_RegistrationServicer_to_server(self.registration, server)
+        server.add_insecure_port(f"unix:{self.socket}")
+        await server.start()
+        self._serving = asyncio.create_task(self._watch_server(server), name="device plugin registration")
 
-    def connected(self, endpoint: PluginEndpoint) -> None:
-        """A plugin is connected and is the one to ask; its devices come with its first list."""
-        self._endpoints[endpoint.resource] = endpoint
+    async def stop(self) -> None:
+        """End the server and disconnect every plugin; safe without a start and more than once."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(None)
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            await serving
+        await self.registration.close()
+        await self.connections.close()
 
-    def received(self, resource: str, message: api_pb2.ListAndWatchResponse) -> None:
-        """A list arrived: it replaces everything known of the resource."""
-        before, now = self._devices.get(resource, DeviceSet()), DeviceSet.listed(message)
-        self._devices[resource] = now
-        self.lists[resource] += 1
-        self.last_lists[resource] = message
-        if self._behaviour.reports_device_health:
-            scoped = self._behaviour.scopes_health_by_resource
-            self.updates.note(pods_to_update(self.records, resource, before, now, scoped=scoped))
-        self._write_or_log()
-        self._feed.emit(ListReceived(resource, self.lists[resource], len(now.healthy), len(now.unhealthy)))
-        for device_id in now.changed_since(before):
-            old = before.known.get(device_id)
-            if old is not None:
-                self._feed.emit(HealthChanged(resource, device_id, old.health, now.known[device_id].health))
+    async def connect(
+        self, resource: str, socket: str, door: Door, options: api_pb2.DevicePluginOptions | None = None
+    ) -> None:
+        """Connect a plugin that came through ``door``; raises ``RegistrationError``."""
+        await self.connections.connect(resource, socket, min(DIAL_SECONDS, self._settings.dial_seconds), options)
+        self.registrations[resource] += 1
+        self._feed.emit(PluginRegistered(resource, socket, door))
 
-    def disconnected(self, endpoint: PluginEndpoint, survivor: PluginEndpoint | None) -> None:
-        """A plugin is gone; without a survivor its devices are unhealthy and the grace period starts."""
-        resource = endpoint.resource
-        current = self._endpoints.get(resource)
-        if survivor is not None:
-            endpoint.stop(self._clock())
-            if current is endpoint:
-                self._endpoints[resource] = survivor
-        elif current is not None:
-            current.stop(self._clock())
-            if resource in self._devices:
-                self._devices[resource] = self._devices[resource].lost()
-        self._feed.emit(PluginDeregistered(resource, endpoint.socket, survivor is None))
+    def disconnect(self, resource: str, socket: str) -> None:
+        """Disconnect a plugin from the kubelet's side; an unknown one is no error."""
+        self.connections.disconnect(resource, socket)
+
+    async def allocate(self, pod: Pod, container: Container, affinity: TopologyHint = NO_AFFINITY) -> None:
+        """Give ``container`` all its devices; raises ``DeviceAllocationError`` or another ``KubeletError``."""
+        await self.allocator.allocate(pod, container, affinity)
+
+    async def run_options(
+        self, pod: Pod, container: Container, affinity: TopologyHint = NO_AFFINITY
+    ) -> RunOptions | None:
+        """The options of one start of a container, None if it holds nothing.
+
+        As in kubelets, an active pod without a record is allocated now, unless its plugin wants PreStartContainer,
+        which fails without a record; and PreStartContainer is called at every start, even for a pod that is no longer
+        active. Raises ``ContainerStartError`` (the container stays waiting) or ``DeviceAllocationError``.
+        """
+        is_active, is_late = pod.uid in self._pods.by_uid, False
+        for resource, quantity in sorted(container.limits.items()):
+            if not quantity or not self.allocator.is_device_resource(resource):
+                continue
+            holder = ContainerResource(pod.uid, container.name, resource)
+            await self._pre_start(holder)
+            is_late = is_late or (is_active and self.records.get(holder) is None)
+        if is_late:
+            await self.allocate(pod, container, affinity)
+        records = self.records.of_container(pod.uid, container.name)
+        if not records:
+            return None
+        answers = {resource: record.answer for resource, record in records.items()}
+        options = merge(answers, with_cdi_devices=self._behaviour.injects_cdi_devices)
+        for conflict in options.conflicts:
+            self._feed.emit(RunOptionsConflict(pod.uid, container.name, conflict))
+        return options
+
+    def container_hints(self, pod: Pod, container: Container) -> ProviderHints:
+        """See ``DeviceHints.of_container``."""
+        return self.hints.of_container(pod, container)
+
+    def pod_hints(self, pod: Pod) -> ProviderHints:
+        """See ``DeviceHints.of_pod``."""
+        return self.hints.of_pod(pod)
 
     def capacity(self) -> NodeCapacity:
-        """Capacity and allocatable per resource; forgets resources whose plugin has been gone for over 5 minutes."""
-        capacity: dict[str, int] = {}
-        allocatable: dict[str, int] = {}
-        deleted = []
-        for resource in sorted(self._devices):
-            endpoint = self._endpoints.get(resource)
-            if endpoint is None or endpoint.expired(self._clock()):
-                deleted.append(resource)
-                del self._devices[resource]
-                self._endpoints.pop(resource, None)
-                continue
-            devices = self._devices[resource]
-            capacity[resource] = len(devices.healthy) + len(devices.unhealthy)
-            allocatable[resource] = len(devices.healthy)
-        if deleted:
-            self._write_or_log()
-        return NodeCapacity(capacity, allocatable, tuple(deleted))
+        """Capacity and allocatable; forgets resources whose plugins have been gone for over 5 minutes."""
+        return self.state.capacity()
 
-    def resources(self) -> tuple[str, ...]:
-        """Resources that were listed or remembered and are not forgotten, sorted."""
-        return tuple(sorted(self._devices))
+    def raised_allocatable(self, pod_uid: str, allocatable: Mapping[str, int]) -> dict[str, int]:
+        """The node's allocatable, raised to what is in use if the pod holds anything, so that it passes again."""
+        return raised_allocatable(self.records, pod_uid, allocatable)
 
-    def device_set(self, resource: str) -> DeviceSet | None:
-        """The devices of a resource, None if no list came yet or it was forgotten."""
-        return self._devices.get(resource)
+    def allocated_resources_status(self, pod: Pod) -> dict[str, dict[str, dict[str, str]]]:
+        """App container -> resource -> id -> ``Healthy`` or ``Unhealthy``; empty before kubelet 1.36."""
+        if not self._behaviour.reports_device_health:
+            return {}
+        return allocated_resources_status(pod, self.records, self.state.device_set)
 
-    def endpoint(self, resource: str) -> PluginEndpoint | None:
-        """The plugin to ask for a resource; it may have stopped."""
-        return self._endpoints.get(resource)
+    def allocatable_devices(self) -> DeviceNodes:
+        """All healthy devices, in use or not, in natural order of ids."""
+        devices: dict[str, dict[str, tuple[int, ...] | None]] = {}
+        for resource in self.state.resources():
+            listed = self.state.device_set(resource)
+            if listed is not None:
+                devices[resource] = {each: listed.known[each].numa for each in in_order(listed.healthy)}
+        return devices
 
-    def runs_since_start(self, pod_uid: str, container: str) -> bool:
-        """Whether pods are still being read after a start and the container was running at that start."""
-        return not self._pods.are_all and (pod_uid, container) in self._running
+    def devices_of(self, pod_uid: str, container: str) -> DeviceNodes:
+        """What a container holds by the records, with the topology of the time of its allocation."""
+        return {resource: record.numa for resource, record in self.records.of_container(pod_uid, container).items()}
 
     def collect_garbage(self) -> None:
         """Drop the records of pods that are gone, once all pods are read; does not write the checkpoint."""
-        if self._pods.are_all:
-            self.records.drop_all_but(self._pods.by_uid.keys())
-
-    def write_checkpoint(self) -> None:
-        """Write the checkpoint; raises OSError."""
-        registered = {resource: tuple(in_order(devices.healthy)) for resource, devices in self._devices.items()}
-        self._file.write(Checkpoint(self.records.entries(), registered))
+        self.state.collect_garbage()
 
     def should_reset_capacity(self) -> bool:
         """Whether a kubelet takes the node for a new one: nothing visible is in the device plugin folder."""
-        return not any(not path.name.startswith(".") for path in self.directory.iterdir())
+        return not any(not path.name.startswith(".") for path in self._settings.directory.iterdir())
 
-    def _write_or_log(self) -> None:
+    def watcher_handler(self) -> PluginHandler:
+        """The handler of plugins of type DevicePlugin."""
+        return DevicePluginHandler(self)
+
+    def health_error(self) -> str:
+        """Why the health check ``device-plugin`` fails; empty while it passes, as it does after a stop."""
+        return self._health_error
+
+    async def _watch_server(self, server: grpc.aio.Server) -> None:
+        await server.wait_for_termination()
+        if self._server is server:
+            self._health_error = (
+                "device registration error: device plugin registration gRPC server failed and no device plugins "
+                "can register: the server ended"
+            )
+
+    async def _pre_start(self, holder: ContainerResource) -> None:
+        endpoint = self.state.endpoint(holder.resource)
+        if endpoint is None:
+            raise ContainerStartError(f"endpoint not found in cache for a registered resource: {holder.resource}")
+        if endpoint.options is None or not endpoint.options.pre_start_required:
+            return
+        record = self.records.get(holder)
+        if record is None:
+            raise ContainerStartError(
+                f"no devices found allocated in local cache for pod {holder.pod_uid}, container {holder.container}, "
+                f"resource {holder.resource}"
+            )
         try:
-            self.write_checkpoint()
-        except OSError as error:
-            log.warning("writing checkpoint failed", extra={"path": str(self._file.path), "error": str(error)})
-
-
-class PodUpdates:
-    """Pods (by UID) that hold a device whose health changed, one entry per ListAndWatch message; at most ``QUEUE``."""
-
-    def __init__(self) -> None:
-        self._queue: list[tuple[str, ...]] = []
-        self.dropped = 0
-
-    def note(self, pod_uids: frozenset[str]) -> None:
-        """Add the pods of one message."""
-        if not pod_uids:
-            return
-        if len(self._queue) >= QUEUE:
-            self.dropped += 1
-            return
-        self._queue.append(tuple(sorted(pod_uids)))
-
-    def drain(self) -> tuple[tuple[str, ...], ...]:
-        """Return the pods noted since the last call."""
-        queue, self._queue = tuple(self._queue), []
-        return queue
-
-
-def pods_to_update(
-    records: PodDevices, resource: str, before: DeviceSet, now: DeviceSet, *, scoped: bool
-) -> frozenset[str]:
-    """UIDs of pods that hold a device whose health changed or that is new.
-
-    Kubelets up to 1.36 look for the id in all resources and stop at the first pod (``scoped`` false), so an equal id of
-    another resource can hide the right pod.
-    """
-    found = (records.pod_with(device_id, resource if scoped else None) for device_id in now.changed_since(before))
-    return frozenset(uid for uid in found if uid is not None)
-
-
-def allocated_resources_status(
-    pod: Pod, records: PodDevices, devices: Callable[[str], DeviceSet | None]
-) -> dict[str, dict[str, dict[str, str]]]:
-    """App container -> resource -> id -> ``Healthy`` or ``Unhealthy``; an id that is not listed counts as healthy."""
-    status: dict[str, dict[str, dict[str, str]]] = {}
-    for container in pod.containers:
-        if container.kind != "app":
-            continue
-        for resource, record in records.of_container(pod.uid, container.name).items():
-            listed = devices(resource)
-            known = {} if listed is None else listed.known
-            status.setdefault(container.name, {})[resource] = {
-                device_id: "Healthy" if device_id not in known or known[device_id].healthy else "Unhealthy"
-                for device_id in record.numa
-            }
-    return status
-
-
-def raised_allocatable(records: PodDevices, pod_uid: str, allocatable: Mapping[str, int]) -> dict[str, int]:
-    """A node's allocatable, raised to what is in use if the pod holds anything, so that a placed pod passes again."""
-    raised = dict(allocatable)
-    if pod_uid in records.pods():
-        for resource in records.resources():
-            raised[resource] = max(raised.get(resource, 0), len(records.taken(resource)))
-    return raised
+            await endpoint.pre_start(in_order(record.ids))
+        except KubeletError as error:
+            raise ContainerStartError(f"device plugin PreStartContainer rpc failed with err: {error}") from error

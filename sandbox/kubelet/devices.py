@@ -6,11 +6,15 @@ the later entry is the one whose topology counts.
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from protos.deviceplugin.v1beta1 import api_pb2
+
+IdOrder = Callable[[Iterable[str]], list[str]]
+"""Puts ids into the order in which they are chosen where a kubelet's choice is random."""
 
 HEALTHY = "Healthy"
 """The one health string that counts as healthy, in this very spelling."""
@@ -85,3 +89,15 @@ def natural_key(text: str) -> tuple[tuple[int, str], ...]:
 def in_order(ids: Iterable[str]) -> list[str]:
     """Ids in natural order; kubelets choose at random where the order is free, here it is always this one."""
     return sorted(ids, key=natural_key)
+
+
+def random_order(seed: int) -> IdOrder:
+    """A random order, the same for the same ``seed`` and calls; it shows what depends on the order by mistake."""
+    chance = random.Random(seed)  # noqa: S311 - nothing has to be unpredictable
+
+    def order(ids: Iterable[str]) -> list[str]:
+        shuffled = in_order(ids)
+        chance.shuffle(shuffled)
+        return shuffled
+
+    return order

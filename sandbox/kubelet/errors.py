@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import grpc
 import grpc.aio
+
+
+@dataclass(frozen=True, slots=True)
+class CallFault:
+    """Where a call to a plugin went wrong: the plugin, the call, its seconds so far, and what to look at.
+
+    ``resource`` may be empty while the plugin has not said what it serves.
+    """
+
+    resource: str
+    socket: str
+    call: str
+    seconds: float
+    advice: str
+
+    def __str__(self) -> str:
+        plugin = f"the plugin of {self.resource}" if self.resource else "the plugin"
+        return f"{self.call} of {plugin} at {self.socket}, {self.seconds:.1f} s: {self.advice}"
 
 
 class KubeletError(Exception):
@@ -23,16 +43,21 @@ class ContainerStartError(KubeletError):
 
 
 class RegistrationError(KubeletError):
-    """A plugin's registration is refused or fails."""
+    """A plugin's registration is refused or fails; ``fault`` is the call that failed, if it was one."""
+
+    def __init__(self, message: str, fault: CallFault | None = None) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class PluginError(KubeletError):
-    """A call to a plugin failed; ``code`` is the status and ``details`` the plugin's words."""
+    """A call to a plugin failed; ``code`` is the status, ``details`` the plugin's words, ``fault`` what to look at."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(f"rpc error: code = {_go_name(code)} desc = {details}")
         self.code = code
         self.details = details
+        self.fault: CallFault | None = None
 
     @classmethod
     def of(cls, error: grpc.aio.AioRpcError) -> PluginError:

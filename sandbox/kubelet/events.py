@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from sandbox.kubelet.errors import CallFault
+from sandbox.kubelet.pod_devices import OptionConflict
 
 KEPT = 10_000
 
@@ -31,21 +34,62 @@ class PluginRegistered:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationFailed:
-    """A registration was refused or failed; ``message`` is the kubelet's text, ``resource`` may be unknown."""
+    """A registration was refused or failed; ``message`` is the kubelet's text, ``resource`` may be unknown.
+
+    ``fault`` is the call to the plugin that failed, if it was one.
+    """
 
     resource: str
     socket: str
     door: Door
     message: str
+    fault: CallFault | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class PluginDeregistered:
-    """A plugin's connection is gone; ``devices_lost`` tells whether its devices turned unhealthy by that."""
+    """A plugin's connection is gone; ``devices_lost``: its devices turned unhealthy by that.
+
+    ``reason`` says how the connection ended.
+    """
 
     resource: str
     socket: str
     devices_lost: bool
+    reason: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCallPending:
+    """A plugin has not answered a call yet, and somebody waits for it."""
+
+    fault: CallFault
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCallFailed:
+    """A call to a registered plugin failed; ``error`` is the kubelet's text."""
+
+    fault: CallFault
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """The checkpoint at ``path`` could not be read at the start, which goes on without state, or not be written."""
+
+    path: str
+    error: str
+    action: Literal["read", "written"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptionsConflict:
+    """The plugins of two resources want different things for one container; the first one won."""
+
+    pod_uid: str
+    container: str
+    conflict: OptionConflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +143,10 @@ KubeletEvent = (
     PluginRegistered
     | RegistrationFailed
     | PluginDeregistered
+    | PluginCallPending
+    | PluginCallFailed
+    | CheckpointFailed
+    | RunOptionsConflict
     | ListReceived
     | HealthChanged
     | DriverConnection

@@ -17,17 +17,18 @@ from types import TracebackType
 
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.allocation import Order
-from sandbox.kubelet.devicemanager import DeviceManager
+from sandbox.kubelet.devicemanager import DeviceManager, Manager
 from sandbox.kubelet.devices import PluginDevice, in_order
 from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.dra.claims import ResourceHealth, allocated_resources, cdi_devices
 from sandbox.kubelet.dra.manager import DraManager, PrepareError
 from sandbox.kubelet.dra.settings import DraManagerSettings
-from sandbox.kubelet.errors import ContainerStartError, KubeletError
+from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
 from sandbox.kubelet.generations import Generation
-from sandbox.kubelet.pod_devices import ContainerResource, RunOptions, merge
-from sandbox.kubelet.pods import ActivePods, Container, NodeCapacity, Pod, PodAdmitResult
+from sandbox.kubelet.plugin_calls import PENDING_SECONDS
+from sandbox.kubelet.pod_devices import RunOptions
+from sandbox.kubelet.pods import ActivePods, NodeCapacity, Pod, PodAdmitResult
 from sandbox.kubelet.session import EmbeddedKubeletSettings, KubeletSession
 from sandbox.kubelet.topology import ProviderHints, TopologyHint, TopologyManager
 
@@ -39,10 +40,13 @@ class Kubelet:
     period. ``watch_plugins`` false: a kubelet that never asks GetInfo. ``call_timeout``: seconds for Allocate,
     GetPreferredAllocation and GetDevicePluginOptions; None, as in real kubelets, lets a hanging plugin block
     admissions until ``stop``. ``keep_known_holes``: keep ids after some errors, as released kubelets do. ``order``
-    puts a container's resources into the order of their allocation, which is random in real kubelets. ``dra``: the API
-    server and the intervals of the DRA manager. ``topology``: the topology manager, by default with policy none; a
-    pod that it refuses has the reason TopologyAffinityError. ``seen_as``: the path at which plugins with a mount
-    namespace of their own see ``root``, as those of ``PluginProcess`` do.
+    puts a container's resources into the order of their allocation, which is random in real kubelets; with ``seed``
+    resources and devices are taken in a random order. ``dra``: the API server and the intervals of the DRA manager.
+    ``topology``: the topology manager, by default with policy none; a pod that it refuses has the reason
+    TopologyAffinityError. ``pending_after``: seconds until a call without an answer is reported.
+    ``device_manager``: takes the place of the kubelet's own, to test the other parts with a ``ManagerStub``.
+    ``seen_as``: the path at which plugins with a mount namespace of their own see ``root``, as those of
+    ``PluginProcess`` do.
 
     Usable as ``async with``; ``start`` after ``stop`` is a restart on the same checkpoint.
     """
@@ -63,10 +67,14 @@ class Kubelet:
         dra: DraManagerSettings = DraManagerSettings(),  # noqa: B008 - a frozen value
         topology: TopologyManager = TopologyManager(),  # noqa: B008 - never changes
         seen_as: Path | None = None,
+        seed: int | None = None,
+        pending_after: float = PENDING_SECONDS,
+        device_manager: Manager | None = None,
     ) -> None:
+        root = root.absolute()
         self.settings = EmbeddedKubeletSettings(
             root,
-            root / "device-plugins" if device_plugin_dir is None else device_plugin_dir,
+            root / "device-plugins" if device_plugin_dir is None else device_plugin_dir.absolute(),
             generation,
             reconcile_interval,
             clock,
@@ -78,6 +86,9 @@ class Kubelet:
             dra,
             topology,
             seen_as,
+            seed,
+            pending_after,
+            device_manager,
         )
         self._feed = EventFeed()
         self._active = ActivePods()
@@ -162,10 +173,11 @@ class Kubelet:
     async def run_options(self, pod: Pod, container: str) -> RunOptions | None:
         """Start ``container`` of ``pod`` (again): PreStartContainer, then what it runs with; None without devices.
 
-        Raises ``ContainerStartError`` or ``AllocationError``.
+        Raises ``ContainerStartError`` or ``DeviceAllocationError``.
         """
         session = self._running
-        return await _start_container(session, pod, pod.container(container), active=pod.uid in self._active.by_uid)
+        affinity = session.admission.affinity(pod.uid, container)
+        return await session.manager.run_options(pod, pod.container(container), affinity)
 
     async def prepare(self, pod: Pod) -> None:
         """Have the drivers prepare the claims of an active pod; idempotent.
@@ -198,8 +210,8 @@ class Kubelet:
 
     def topology_hints(self, pod: Pod, container: str | None = None) -> ProviderHints:
         """What the device manager offers to the topology manager for a container, or for the pod with scope pod."""
-        hints = self._running.hints
-        return hints.of_pod(pod) if container is None else hints.of_container(pod, pod.container(container))
+        manager = self._running.manager
+        return manager.pod_hints(pod) if container is None else manager.container_hints(pod, pod.container(container))
 
     def set_sources_ready(self, *, ready: bool) -> None:
         """Set whether all pods of the node are known; until then no pod counts as gone."""
@@ -219,11 +231,11 @@ class Kubelet:
 
     def resources(self) -> tuple[str, ...]:
         """Resources that were listed or are remembered, sorted."""
-        return self._running.manager.resources()
+        return self.manager.state.resources()
 
     def devices(self, resource: str) -> tuple[PluginDevice, ...]:
         """A resource's devices in natural order of ids; after its plugin's end none is healthy."""
-        devices = self._running.manager.device_set(resource)
+        devices = self.manager.state.device_set(resource)
         if devices is None:
             return ()
         known = (devices.known[device_id] for device_id in in_order(devices.known))
@@ -236,19 +248,25 @@ class Kubelet:
 
     def allocated(self, pod_uid: str, container: str) -> dict[str, dict[str, tuple[int, ...] | None]]:
         """Resource -> id -> NUMA nodes (None: none) that a container holds by the kubelet's records."""
-        records = self._running.manager.records.of_container(pod_uid, container)
-        return {resource: record.numa for resource, record in records.items()}
+        held = self._running.manager.devices_of(pod_uid, container)
+        return {resource: dict(ids) for resource, ids in held.items()}
 
     def disconnect(self, resource: str) -> None:
         """End the connections to a resource's plugins from the kubelet's side; they have to register again."""
-        connections = self._running.manager.connections
+        connections = self.manager.connections
         for endpoint in connections.connected(resource):
             connections.disconnect(resource, endpoint.socket)
 
     @property
     def manager(self) -> DeviceManager:
-        """The device manager of this start, for looks inside; a restart makes a new one."""
-        return self._running.manager
+        """The device manager of this start, for looks inside; a restart makes a new one.
+
+        Raises ``KubeletError`` if the kubelet was given another one.
+        """
+        manager = self._running.manager
+        if not isinstance(manager, DeviceManager):
+            raise KubeletError(f"the kubelet runs with a {type(manager).__name__} of the caller's; ask that one")
+        return manager
 
     @property
     def dra(self) -> DraManager:
@@ -258,25 +276,25 @@ class Kubelet:
     @property
     def registrations(self) -> Counter[str]:
         """Successful registrations per resource since the start, through both doors."""
-        return self._running.registrations
+        return self.manager.registrations
 
     @property
     def register_calls(self) -> Counter[str]:
         """Register calls per resource since the start, refused ones included."""
-        return self._running.registration.calls
+        return self.manager.registration.calls
 
     @property
     def list_messages(self) -> Counter[str]:
         """ListAndWatch messages per resource since the start."""
-        return self._running.manager.lists
+        return self.manager.state.lists
 
     def last_list(self, resource: str) -> api_pb2.ListAndWatchResponse | None:
         """The last ListAndWatch message of a resource since the start, as it came."""
-        return self._running.manager.last_lists.get(resource)
+        return self.manager.state.last_lists.get(resource)
 
     def open_streams(self, resource: str) -> int:
         """ListAndWatch streams that are open for a resource."""
-        return self._running.manager.connections.streams(resource)
+        return self.manager.connections.streams(resource)
 
     def events(self) -> EventStream:
         """A stream of what happens from now on; close it after use."""
@@ -300,7 +318,7 @@ class Kubelet:
             stream.close()
 
     def _healthy(self, resource: str) -> int | None:
-        devices = self._running.manager.device_set(resource)
+        devices = self.manager.state.device_set(resource)
         return None if devices is None else len(devices.healthy)
 
     def _drop(self, pod_uid: str) -> None:
@@ -318,43 +336,3 @@ class Kubelet:
         if self._session is None:
             raise KubeletError("the kubelet is not running; start it first")
         return self._session
-
-
-async def _start_container(
-    session: KubeletSession, pod: Pod, container: Container, *, active: bool
-) -> RunOptions | None:
-    """The options of one start of a container, None if it holds nothing.
-
-    As in kubelets, an active pod without a record is allocated now, unless its plugin wants PreStartContainer, which
-    fails without a record; and PreStartContainer is called at every start, even for a pod that is no longer active.
-    Raises ``ContainerStartError`` (the container stays waiting) or ``AllocationError``.
-    """
-    manager, late = session.manager, False
-    for resource, quantity in sorted(container.limits.items()):
-        if not quantity or not session.allocator.is_device_resource(resource):
-            continue
-        holder = ContainerResource(pod.uid, container.name, resource)
-        await _pre_start(manager, holder)
-        late = late or (active and manager.records.get(holder) is None)
-    if late:
-        await session.allocator.allocate(pod, container, session.admission.affinity(pod.uid, container.name))
-    records = manager.records.of_container(pod.uid, container.name)
-    return merge({resource: record.answer for resource, record in records.items()}) if records else None
-
-
-async def _pre_start(manager: DeviceManager, holder: ContainerResource) -> None:
-    endpoint = manager.endpoint(holder.resource)
-    if endpoint is None:
-        raise ContainerStartError(f"endpoint not found in cache for a registered resource: {holder.resource}")
-    if endpoint.options is None or not endpoint.options.pre_start_required:
-        return
-    record = manager.records.get(holder)
-    if record is None:
-        raise ContainerStartError(
-            f"no devices found allocated in local cache for pod {holder.pod_uid}, container {holder.container}, "
-            f"resource {holder.resource}"
-        )
-    try:
-        await endpoint.pre_start(in_order(record.ids))
-    except KubeletError as error:
-        raise ContainerStartError(f"device plugin PreStartContainer rpc failed with err: {error}") from error

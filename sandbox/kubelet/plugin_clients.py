@@ -4,12 +4,15 @@ Calls after an endpoint's stop fail locally and never reach the plugin; its chan
 goes. ListAndWatch has no deadline; ``call_seconds`` bounds the other calls (None as in real kubelets, where a hanging
 Allocate blocks every admission of the node), and PreStartContainer has 30 s.
 
-Up to kubelet 1.36 there is one slot per resource name, and a second instance overwrites the slot of the first without
-closing it. When the first one's stream ends, the clean-up disconnects whatever is in the slot by then: the second. A
-failed second registration empties the slot, so the kubelet never notices the end of the first and goes on asking it.
-Both are reproduced, because plugins have to live with them. From 1.37 on there is one slot per socket: instances
-coexist, each message of any of them replaces the list, the one that connected last is asked to allocate, and only the
-end of the last one makes the devices unhealthy.
+From kubelet 1.25 to 1.36 there is one slot per resource name, and a second instance overwrites the slot of the first
+without closing it. When the first one's stream ends, the clean-up disconnects whatever is in the slot by then: the
+second. A failed second registration empties the slot, so the kubelet never notices the end of the first and goes on
+asking it. Both are reproduced, because plugins have to live with them. Up to 1.24 an instance that was replaced ends
+unnoticed. From 1.37 on there is one slot per socket: instances coexist, each message of any of them replaces the list,
+the one that connected last is asked to allocate, and only the end of the last one makes the devices unhealthy.
+
+Real kubelets keep the streams of replaced instances for as long as those live. Here a resource has at most
+``MAX_STREAMS``, so a plugin that registers again and again costs a bounded number of connections.
 """
 
 from __future__ import annotations
@@ -17,16 +20,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Sequence
+from typing import Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from sandbox.kubelet.dialling import answer, plugin_channel, ready
-from sandbox.kubelet.errors import EndpointStoppedError, PluginError, RegistrationError
+from sandbox.kubelet.dialling import plugin_channel, ready
+from sandbox.kubelet.errors import CallFault, EndpointStoppedError, PluginError, RegistrationError
 from sandbox.kubelet.generations import Slot
+from sandbox.kubelet.plugin_calls import PluginCalls, advice
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 
@@ -34,19 +38,31 @@ PRE_START_SECONDS = 30.0
 
 GRACE_SECONDS = 300.0
 """How long a resource stays known after its last plugin has gone."""
+
+MAX_STREAMS = 100
+"""ListAndWatch streams of one resource; the oldest ones are closed beyond that."""
+
 Key = tuple[str, str]
+Message = TypeVar("Message")
 
 
 class PluginEndpoint:
-    """A plugin's service for one resource, at ``socket``."""
+    """A plugin's service for one resource, at ``socket``; ``end_reason`` says how its list ended."""
 
     def __init__(
-        self, resource: str, socket: str, call_seconds: float | None = None, stopped_at: float | None = None
+        self,
+        resource: str,
+        socket: str,
+        calls: PluginCalls | None = None,
+        call_seconds: float | None = None,
+        stopped_at: float | None = None,
     ) -> None:
         self.resource = resource
         self.socket = socket
         self.options: api_pb2.DevicePluginOptions | None = None
         self.stopped_at = stopped_at
+        self.end_reason = "the kubelet closed the connection"
+        self._calls = calls
         self._call_seconds = call_seconds
         self._channel: grpc.aio.Channel | None = None
         self._plugin: api_pb2_grpc.DevicePluginStub | None = None
@@ -56,18 +72,27 @@ class PluginEndpoint:
         """The stopped endpoint of a resource that only a checkpoint knows."""
         return cls(resource, "", stopped_at=now)
 
-    async def connect(self, dial_seconds: float) -> None:
-        """Dial and ask for the options; raises ``RegistrationError`` and leaves nothing open then."""
+    async def connect(self, dial_seconds: float, options: api_pb2.DevicePluginOptions | None = None) -> None:
+        """Dial and ask for the options unless they are given.
+
+        Raises ``RegistrationError`` and leaves nothing open then.
+        """
+        assert self._calls is not None
         self._channel = plugin_channel(self.socket)
         try:
             if not await ready(self._channel, dial_seconds):
-                raise RegistrationError("failed to dial device plugin: context deadline exceeded")
+                raise RegistrationError(
+                    "failed to dial device plugin: context deadline exceeded",
+                    CallFault(self.resource, self.socket, "dial", dial_seconds, advice("dial", self.socket, None)),
+                )
             self._plugin = api_pb2_grpc.DevicePluginStub(self._channel)
-            call = self._plugin.GetDevicePluginOptions(api_pb2.Empty(), timeout=self._call_seconds)
-            self.options = await answer(call)
+            if options is None:
+                call = self._plugin.GetDevicePluginOptions(api_pb2.Empty(), timeout=self._call_seconds)
+                options = await self._calls.run(self.resource, self.socket, "GetDevicePluginOptions", call)
+            self.options = options
         except PluginError as error:
             await self.close()
-            raise RegistrationError(f"failed to get device plugin options: {error}") from error
+            raise RegistrationError(f"failed to get device plugin options: {error}", error.fault) from error
         except BaseException:  # The caller gets it; the channel is closed first.
             await self.close()
             raise
@@ -76,14 +101,18 @@ class PluginEndpoint:
         """The messages of ListAndWatch until the stream ends, for whatever reason."""
         if self._plugin is None:
             return
+        reason = "the plugin ended ListAndWatch without an error"
         try:
             async for message in self._plugin.ListAndWatch(api_pb2.Empty()):
                 if message is None:  # gRPC's result for bytes that are not such a message.
-                    log.warning("ListAndWatch sent bytes that are not a message", extra={"resource": self.resource})
-                    return
+                    reason = "ListAndWatch sent bytes that are not a message; see which .proto file it is built from"
+                    break
                 yield message
         except grpc.aio.AioRpcError as error:
-            log.info("ListAndWatch ended", extra={"resource": self.resource, "error": str(PluginError.of(error))})
+            look = advice("ListAndWatch", self.socket, error.code())
+            reason = f"ListAndWatch ended: {PluginError.of(error)}; {look}"
+        self.end_reason = reason
+        log.info("ListAndWatch ended", extra={"resource": self.resource, "socket": self.socket, "error": reason})
 
     async def close(self) -> None:
         """Close the connection; calls in flight fail."""
@@ -108,19 +137,24 @@ class PluginEndpoint:
                 )
             ]
         )
-        response = await answer(self._client().GetPreferredAllocation(request, timeout=self._call_seconds))
+        call = self._client().GetPreferredAllocation(request, timeout=self._call_seconds)
+        response = await self._run("GetPreferredAllocation", call)
         return tuple(response.container_responses[0].deviceIDs) if response.container_responses else ()
 
     async def allocate(self, ids: Sequence[str]) -> api_pb2.AllocateResponse:
         """Ask for ``ids`` in one container request; raises ``PluginError`` or ``EndpointStoppedError``."""
         request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=ids)])
-        return await answer(self._client().Allocate(request, timeout=self._call_seconds))
+        return await self._run("Allocate", self._client().Allocate(request, timeout=self._call_seconds))
 
     async def pre_start(self, ids: Sequence[str]) -> None:
         """Tell that a container with ``ids`` is about to start; raises ``PluginError`` or ``EndpointStoppedError``."""
         request = api_pb2.PreStartContainerRequest(devices_ids=ids)
         seconds = PRE_START_SECONDS if self._call_seconds is None else min(PRE_START_SECONDS, self._call_seconds)
-        await answer(self._client().PreStartContainer(request, timeout=seconds))
+        await self._run("PreStartContainer", self._client().PreStartContainer(request, timeout=seconds))
+
+    async def _run(self, name: str, call: Awaitable[Message]) -> Message:
+        assert self._calls is not None
+        return await self._calls.run_reported(self.resource, self.socket, name, call)
 
     def _client(self) -> api_pb2_grpc.DevicePluginStub:
         if self.stopped_at is not None or self._plugin is None:
@@ -144,29 +178,59 @@ class PluginListener(Protocol):
 class Connections:
     """Client slots and the tasks that read the plugins' streams."""
 
-    def __init__(self, listener: PluginListener, slot: Slot, call_seconds: float | None) -> None:
+    def __init__(
+        self, listener: PluginListener, slot: Slot, calls: PluginCalls, call_seconds: float | None = None
+    ) -> None:
         self._listener = listener
         self._slot = slot
+        self._calls = calls
         self._call_seconds = call_seconds
         self._slots: dict[Key, PluginEndpoint] = {}
         self._streams: dict[PluginEndpoint, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._abandoned: list[PluginEndpoint] = []
 
-    async def connect(self, resource: str, socket: str, dial_seconds: float) -> None:
-        """Connect a plugin and start to read its list; raises ``RegistrationError``."""
+    async def connect(
+        self,
+        resource: str,
+        socket: str,
+        dial_seconds: float,
+        options: api_pb2.DevicePluginOptions | None = None,
+    ) -> None:
+        """Connect a plugin and start to read its list; ``options`` that are given are not asked for.
+
+        Raises ``RegistrationError``.
+        """
         key = self._key(resource, socket)
         if self._slot == "socket" and key in self._slots:
             raise RegistrationError(f"device plugin already connected: {socket}")
-        endpoint = PluginEndpoint(resource, socket, self._call_seconds)
-        self._slots[key] = endpoint
-        try:
-            await endpoint.connect(dial_seconds)
-        except BaseException:  # The caller gets it; the slot is emptied first, whichever plugin sits there by now.
-            self._slots.pop(key, None)
-            raise
+        endpoint = PluginEndpoint(resource, socket, self._calls, self._call_seconds)
+        if self._slot == "instance":
+            await endpoint.connect(dial_seconds, options)
+            self._slots[key] = endpoint
+        else:
+            self._slots[key] = endpoint
+            try:
+                await endpoint.connect(dial_seconds, options)
+            except BaseException:  # The caller gets it; the slot is emptied first, whichever plugin sits there by now.
+                self._slots.pop(key, None)
+                raise
         self._listener.connected(endpoint)
         self._streams[endpoint] = asyncio.create_task(self._read(endpoint), name=f"list {resource} {socket}")
+        self._bound(endpoint)
+
+    def _bound(self, newest: PluginEndpoint) -> None:
+        """Close what nobody asks any more: ended instances of the resource, and the oldest beyond ``MAX_STREAMS``."""
+        resource = newest.resource
+        ended = [endpoint for endpoint in self._abandoned if endpoint.resource == resource]
+        self._abandoned = [endpoint for endpoint in self._abandoned if endpoint.resource != resource]
+        for endpoint in ended:
+            self._leave(endpoint.close())
+        in_slots = set(self._slots.values())
+        replaced = [one for one in self._streams if one.resource == resource and one not in in_slots]
+        for endpoint in replaced[: max(0, self.streams(resource) - MAX_STREAMS)]:
+            log.warning("plugin keeps too many streams open", extra={"resource": resource, "socket": endpoint.socket})
+            self._leave(self._end(endpoint, self._streams.pop(endpoint)))
 
     def connected(self, resource: str) -> tuple[PluginEndpoint, ...]:
         """Endpoints in the slots of a resource, in the order of connection."""
@@ -202,13 +266,16 @@ class Connections:
                 self._listener.received(endpoint.resource, message)
         if self._streams.pop(endpoint, None) is None:
             return
-        # By slot and not by instance: this is where a kubelet up to 1.36 hits the wrong one.
+        # By slot and not by instance: this is where kubelets from 1.25 to 1.36 hit the wrong one.
         occupant = self._slots.get(self._key(endpoint.resource, endpoint.socket))
-        if occupant is not None:
+        if occupant is not None and (occupant is endpoint or self._slot != "instance"):
+            occupant.end_reason = endpoint.end_reason
             self._drop(occupant)
-        if occupant is not endpoint:
+        if occupant is None:
             # Its connection stays open: calls go on until another plugin takes the resource.
             self._abandoned.append(endpoint)
+        elif occupant is not endpoint:
+            self._leave(endpoint.close())
 
     def _drop(self, endpoint: PluginEndpoint) -> None:
         """Empty the endpoint's slot, report its end and let its connection close."""

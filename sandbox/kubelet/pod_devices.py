@@ -189,13 +189,18 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class OptionConflict:
-    """Two answers want different things under one key; ``kept`` won over ``dropped``."""
+    """Two answers want different things under one key; ``kept`` won over ``dropped``.
+
+    ``is_logged``: a real kubelet logs it, too. It passes over devices and mounts that differ in nothing but their
+    permissions.
+    """
 
     artefact: Literal["env", "device", "mount", "annotation"]
     key: str
     kept: str
     dropped: str
     resource: str
+    is_logged: bool = True
 
     def __str__(self) -> str:
         return f"{self.artefact} {self.key!r}: {self.kept!r} kept, {self.dropped!r} of {self.resource} dropped"
@@ -213,8 +218,8 @@ class RunOptions:
     conflicts: tuple[OptionConflict, ...] = ()
 
 
-def merge(answers: Mapping[str, api_pb2.ContainerAllocateResponse]) -> RunOptions:
-    """Merge the answers (resource -> answer) for one container."""
+def merge(answers: Mapping[str, api_pb2.ContainerAllocateResponse], *, with_cdi_devices: bool = True) -> RunOptions:
+    """Merge the answers (resource -> answer) for one container; old kubelets leave their CDI devices out."""
     envs: dict[str, str] = {}
     annotations: dict[str, str] = {}
     mounts: dict[str, Mount] = {}
@@ -230,16 +235,21 @@ def merge(answers: Mapping[str, api_pb2.ContainerAllocateResponse]) -> RunOption
             device = DeviceInfo(spec.host_path, spec.container_path, spec.permissions)
             kept = devices.setdefault(spec.container_path, device)
             if kept != device:
-                conflicts.append(OptionConflict("device", spec.container_path, _node(kept), _node(device), resource))
+                moved = kept.host_path != device.host_path
+                key = spec.container_path
+                conflicts.append(OptionConflict("device", key, _node(kept), _node(device), resource, moved))
         for mount in answer.mounts:
             wanted = Mount(mount.host_path, mount.container_path, mount.read_only)
             first = mounts.setdefault(mount.container_path, wanted)
             if first != wanted:
-                conflicts.append(OptionConflict("mount", mount.container_path, _mount(first), _mount(wanted), resource))
+                moved = first.host_path != wanted.host_path
+                key = mount.container_path
+                conflicts.append(OptionConflict("mount", key, _mount(first), _mount(wanted), resource, moved))
         for name, value in sorted(answer.annotations.items()):
             if annotations.setdefault(name, value) != value:
                 conflicts.append(OptionConflict("annotation", name, annotations[name], value, resource))
-        cdi.update((device.name, None) for device in answer.cdi_devices)
+        if with_cdi_devices:
+            cdi.update((device.name, None) for device in answer.cdi_devices)
     return RunOptions(envs, tuple(mounts.values()), tuple(devices.values()), annotations, tuple(cdi), tuple(conflicts))
 
 

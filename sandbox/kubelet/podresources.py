@@ -7,14 +7,14 @@ allocation's record, not of the plugin's current list. Ordinary init containers 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TypeVar
 
 import grpc
 import grpc.aio
 
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
-from sandbox.kubelet.devicemanager import DeviceManager
-from sandbox.kubelet.devices import in_order
+from sandbox.kubelet.devicemanager import Manager
 from sandbox.kubelet.dra.claims import ClaimCache, dynamic_resources
 from sandbox.kubelet.pods import ActivePods, Container, Pod
 
@@ -49,15 +49,15 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
 
     def __init__(
         self,
-        manager: DeviceManager,
+        manager: Manager,
         claims: ClaimCache,
         pods: ActivePods,
-        clock: Callable[[], float],
+        bucket: TokenBucket,
     ) -> None:
         self._manager = manager
         self._claims = claims
         self._pods = pods
-        self._bucket = TokenBucket(clock)
+        self._bucket = bucket
 
     async def List(  # noqa: N802 - the name is the protocol's
         self,
@@ -90,11 +90,9 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         """All healthy devices, in use or not; one with a topology message without nodes is missing, as in kubelets."""
         await self._limit(context)
         devices: list[api_pb2.ContainerDevices] = []
-        for resource in self._manager.resources():
-            listed = self._manager.device_set(resource)
-            if listed is not None:
-                for device_id in in_order(listed.healthy):
-                    devices += _entries(resource, device_id, listed.known[device_id].numa)
+        for resource, ids in self._manager.allocatable_devices().items():
+            for device_id, nodes in ids.items():
+                devices += _entries(resource, device_id, nodes)
         return api_pb2.AllocatableResourcesResponse(devices=devices)
 
     def _pod(self, pod: Pod) -> api_pb2.PodResources:
@@ -106,8 +104,8 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
 
     def _container(self, pod: Pod, container: Container) -> api_pb2.ContainerResources:
         devices: list[api_pb2.ContainerDevices] = []
-        for resource, record in self._manager.records.of_container(pod.uid, container.name).items():
-            for device_id, nodes in record.numa.items():
+        for resource, ids in self._manager.devices_of(pod.uid, container.name).items():
+            for device_id, nodes in ids.items():
                 devices += _entries(resource, device_id, nodes)
         dynamic = dynamic_resources(self._claims, pod, container)
         return api_pb2.ContainerResources(name=container.name, devices=devices, dynamic_resources=dynamic)
@@ -115,6 +113,15 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
     async def _limit(self, context: grpc.aio.ServicerContext[Request, Response]) -> None:
         if not self._bucket.allow():
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+
+
+async def pod_resources_server(socket: Path, service: PodResourcesService) -> grpc.aio.Server:
+    """Serve podresources at ``socket``; raises OSError or RuntimeError."""
+    server = grpc.aio.server()
+    api_pb2_grpc.add_PodResourcesListerServicer_to_server(service, server)
+    server.add_insecure_port(f"unix:{socket}")
+    await server.start()
+    return server
 
 
 def _entries(resource: str, device_id: str, nodes: Iterable[int] | None) -> list[api_pb2.ContainerDevices]:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from node.kubelet.dra_state import DeviceState
 from protos.dra.v1 import api_pb2
-from sandbox.kubelet.devicemanager import PodUpdates
 from sandbox.kubelet.dra.claims import CachedClaim, ClaimCache, claim_name, claim_of, pod_claims
 from sandbox.kubelet.dra.drivers import Drivers
 from sandbox.kubelet.dra.health import HealthCache
@@ -24,6 +23,7 @@ from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings, Object
 from sandbox.kubelet.errors import KubeletError, PluginError
 from sandbox.kubelet.events import DriverHealth, EventFeed
 from sandbox.kubelet.generations import Generation
+from sandbox.kubelet.pod_status import PodUpdates
 from sandbox.kubelet.pods import ActivePods, Pod, PodClaim
 
 log = logging.getLogger("ostler.sandbox.kubelet")

@@ -12,7 +12,6 @@ from typing import Any
 
 from node.kubelet.checkpoint import FILE_NAME, CheckpointError, decode
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.kubelet.devicemanager import allocated_resources_status, raised_allocatable
 from sandbox.kubelet.errors import KubeletError, RegistrationError
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pod_devices import RunOptions
@@ -205,14 +204,13 @@ class Scenario:
 
     async def step_node_allocatable(self, step: Json) -> Json:
         before: Mapping[str, int] = step.get("node_allocatable") or {}
-        return {"node_allocatable": raised_allocatable(self.kubelet.manager.records, step["pod"], before)}
+        return {"node_allocatable": self.kubelet.manager.raised_allocatable(step["pod"], before)}
 
     async def step_should_reset(self, step: Json) -> Json:
         return {"should_reset": self.kubelet.manager.should_reset_capacity()}
 
     async def step_status(self, step: Json) -> Json:
-        manager = self.kubelet.manager
-        status = allocated_resources_status(self.pods[step["pod"]], manager.records, manager.device_set)
+        status = self.kubelet.manager.allocated_resources_status(self.pods[step["pod"]])
         return {"allocated_resources_status": status}
 
     async def step_updates(self, step: Json) -> Json:

@@ -1,0 +1,101 @@
+"""Calls to plugins that say what went wrong: which plugin, which call, how long it took, and what to look at.
+
+A call without an answer is reported once while it still waits, because a kubelet sets no deadline for most calls and
+a hanging plugin blocks the admission of every pod. The text of an error stays the kubelet's own; what is added for
+people goes with it as a ``CallFault``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+
+from sandbox.kubelet.dialling import answer
+from sandbox.kubelet.errors import CallFault, PluginError
+from sandbox.kubelet.events import EventFeed, PluginCallFailed, PluginCallPending
+
+Message = TypeVar("Message")
+
+PENDING_SECONDS = 10.0
+"""How long a call may wait before it is reported as pending."""
+
+_UNBOUNDED = "no kubelet sets a deadline for it, so it holds up the admission of every pod"
+_ADVICE = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: "the plugin took the call and did not answer; see what {process} waits for",
+    grpc.StatusCode.UNAVAILABLE: "the plugin ended or closed its socket; see the end of its log and its exit status",
+    grpc.StatusCode.UNIMPLEMENTED: "the plugin does not serve {call}; see which options it announces and which "
+    "service it registers",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "a message of the plugin exceeds the kubelet's limit of 4 MiB; send fewer or "
+    "shorter device ids",
+    grpc.StatusCode.INTERNAL: "the plugin's bytes are no valid response; see which .proto file it is built from",
+    grpc.StatusCode.CANCELLED: "the connection was closed during the call; see whether the kubelet stopped or the "
+    "plugin registered again",
+}
+_REFUSED = "the plugin refused the call; see the log of {process} at this time"
+_DIAL = (
+    "nothing accepted a connection; see whether the plugin serves before it registers, whether Register names the "
+    "file only, and whether the folder and not a single socket is mounted"
+)
+
+
+def advice(call: str, path: str, code: grpc.StatusCode | None) -> str:
+    """What to look at after ``call`` to the plugin at ``path`` failed with ``code`` (None: no connection)."""
+    if code is None:
+        return _DIAL
+    return _ADVICE.get(code, _REFUSED).format(call=call, process=_process_at(path))
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCalls:
+    """Makes the calls and reports the slow and the failed ones to ``feed``."""
+
+    feed: EventFeed
+    pending_seconds: float = PENDING_SECONDS
+
+    async def run(self, resource: str, path: str, call: str, response: Awaitable[Message]) -> Message:
+        """The answer; raises ``PluginError``, with its ``fault`` set."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        def report_pending() -> None:
+            seconds = loop.time() - began
+            look = f"see what {_process_at(path)} waits for; {_UNBOUNDED}"
+            self.feed.emit(PluginCallPending(CallFault(resource, path, call, seconds, look)))
+
+        timer = loop.call_later(self.pending_seconds, report_pending)
+        try:
+            return await answer(response)
+        except PluginError as error:
+            error.fault = CallFault(resource, path, call, loop.time() - began, advice(call, path, error.code))
+            raise
+        finally:
+            timer.cancel()
+
+    async def run_reported(self, resource: str, path: str, call: str, response: Awaitable[Message]) -> Message:
+        """The same, and a failure is an event of its own."""
+        try:
+            return await self.run(resource, path, call, response)
+        except PluginError as error:
+            if error.fault is not None:
+                self.feed.emit(PluginCallFailed(error.fault, str(error)))
+            raise
+
+
+def _process_at(path: str) -> str:
+    """The process that listens at ``path``, for people; found by a connection that says nothing."""
+    try:
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.setblocking(False)
+            peer.connect(path)
+            pid, _, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except (OSError, ValueError):
+        return "the plugin"
+    return f"process {pid} ({name})"
