@@ -22,6 +22,7 @@ from dataclasses import field
 from functools import lru_cache
 
 from node.edits.options import CdiMode, by_cdi
+from node.eligibility import NO_PARTS, OfferedParts
 from node.health.state import Health, HealthState
 from node.inventory.model import (
     Device,
@@ -32,7 +33,6 @@ from node.inventory.model import (
     is_gone,
     sorted_attributes,
 )
-from node.offer import NO_PARTS, OfferedParts
 from node.partitions import partition_name
 from node.rules import PROFILE, Door, Rule, fills_gpu_instance, rule_for
 from node.values import Value, replace, value

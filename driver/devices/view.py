@@ -1,7 +1,8 @@
 """From a snapshot to what the DRA door shows: the offer of that door, placed and in the order of the slices.
 
-Pure, and one decision with ``node.offer``: nothing here adds or hides a device. What differs from the plugin door is
-how containers get devices: by CDI, whatever list strategies a rule has, so a device is fit when CDI can describe it.
+Pure, and one decision with ``node.eligibility``: nothing here adds or hides a device. What differs from the plugin
+door is how containers get devices: by CDI, whatever list strategies a rule has, so a device is fit when CDI can
+describe it.
 
 Of each kind the devices that only this door gives out come first, and those of both doors after them, equal ones from
 the back: the plugin door takes its devices from the front.
@@ -24,10 +25,11 @@ from driver.devices.shares import is_shared, missing_share
 from driver.names import TaintEffect
 from kube.bodies import Json
 from node.edits.options import by_cdi
+from node.eligibility import OfferedParts, offer
 from node.health.state import HealthState
 from node.inventory.model import Attribute, Device, Host, Snapshot
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
-from node.offer import Cause, Offer, OfferedDevice, OfferedParts, offer
+from node.offer import Cause, Offer, OfferedDevice
 from node.rules import Door, Doors, Rule, rule_for
 from node.sharing import Amounts, total
 from node.values import Value, replace, value

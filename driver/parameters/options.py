@@ -13,9 +13,9 @@ sharing changes anything, and as a whole, which is that driver's order of preced
 unless every device has it.
 
 Whether device and node can give what parameters ask for is checked here, too. What the node's rule asks for was judged
-when the device was offered (``node.offer``); ``check_fit`` is about what a claim or class adds to it, and about RDMA in
-the kernel's exclusive mode, which no offer knows: there an RDMA device works in one network namespace alone, and a
-claim moves nothing into the pod's.
+when the device was offered (``node.eligibility``); ``check_fit`` is about what a claim or class adds to it, and about
+RDMA in the kernel's exclusive mode, which no offer knows: there an RDMA device works in one network namespace alone,
+and a claim moves nothing into the pod's.
 """
 
 from __future__ import annotations

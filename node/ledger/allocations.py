@@ -24,14 +24,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from node.inventory.model import Device, Snapshot
-from node.ledger.holds import Hold, HoldState, plugin_owner, slices_of, wholes_of
-from node.ledger.naming import DeviceIndex
+from node.inventory.model import Snapshot
+from node.ledger.holds import Hold, HoldState, plugin_owner, wholes_of
+from node.ledger.naming import HeldIds, Id, IdPlace
 from node.ledger.reader import Holding, Reading
 from node.ledger.tenants import Tenancy
 from node.rules import Door
-from node.sharing import Amounts, SharedDevice, replica_id, replica_of
-from node.values import Record, Value, quick, record, replace, value
+from node.sharing import SharedDevice, replica_id
+from node.values import Record, quick, record, replace
 
 APART = 10.0
 """Seconds between two readings that miss a grant before it ends: far longer than a kubelet takes to record a device."""
@@ -41,9 +41,6 @@ TRUSTED = 60.0
 """Seconds for which the last whole reading counts as current."""
 NAMED = 2
 """Most pods named for one device."""
-
-Id = tuple[str, str]
-"""Resource and id."""
 
 
 class PodsKnown(Protocol):
@@ -80,31 +77,6 @@ class NobodyKnown:
 
 
 @quick
-@value
-class Grant(Value):
-    """A device (by name) that Allocate gives out as ``id`` of ``resource``; ``within``: the devices it is a part of.
-
-    ``share``: the number of the replica, empty for the whole device; ``slices`` as in ``Hold``.
-    """
-
-    device: str
-    within: tuple[str, ...]
-    resource: str
-    id: str
-    share: str = ""
-    slices: tuple[int, int] | None = None
-
-
-@quick
-@value
-class _Place(Value):
-    device: str
-    within: tuple[str, ...]
-    share: str = ""
-    slices: tuple[int, int] | None = None
-
-
-@quick
 @record
 class _Granted(Record):
     """``now``: monotonic; ``missed``: when the first of the readings in a row that miss the grant began."""
@@ -130,13 +102,7 @@ class KubeletAllocations:
         self._identified: tuple[Holding, ...] = ()
         """The last list of podresources, with UIDs from the API server; only while the checkpoint is unreadable."""
         self._since: dict[Id, float] = {}
-        self._places: dict[Id, tuple[_Place, ...]] = {}
-        """The devices that each held id last meant, kept after a device is gone."""
-        self._ids: dict[str, dict[Id, str]] = {}
-        """``_places`` by device: every id with the replica that it means, empty for the whole device."""
-        self._shared: Mapping[str, SharedDevice] = {}
-        self._index = DeviceIndex(())
-        self._ours: frozenset[str] = frozenset()
+        self.ids = HeldIds()
         self._allocatable: frozenset[Id] = frozenset()
         self._allocatable_began: float | None = None
         self._began = -math.inf
@@ -153,14 +119,13 @@ class KubeletAllocations:
         """
         self._barrier = monotonic
 
-    def granted(self, grants: Iterable[Grant], now: float, at: float) -> None:
+    def granted(self, grants: Iterable[tuple[Id, IdPlace]], now: float, at: float) -> None:
         """Enter what Allocate gives out at this moment (``now``: monotonic, ``at``: Unix seconds)."""
-        for grant in grants:
-            id_ = (grant.resource, grant.id)
+        for id_, place in grants:
             self._granted[id_] = _Granted(now)
             self._unattributed[id_] = now
             self._since[id_] = at
-            self._put(id_, (_Place(grant.device, grant.within, grant.share, grant.slices),))
+            self.ids.put(id_, (place,))
         self._wanted = None
 
     def place(
@@ -173,11 +138,9 @@ class KubeletAllocations:
 
         ``resources``: those that this agent serves; ``shared``: how it divides devices, by name.
         """
-        self._index = DeviceIndex(snapshot.devices, snapshot.former)
-        self._ours = frozenset(resources)
-        self._shared = shared
+        self.ids.place(snapshot, frozenset(resources), shared)
         for id_ in self._since:
-            self._place(id_)
+            self.ids.match(id_)
         self._wanted = self._at_kubelet = None
 
     def read(self, reading: Reading, pods: PodsKnown, at: float) -> None:
@@ -252,9 +215,9 @@ class KubeletAllocations:
         """
         for item in (*self._written, *self._identified):
             pod = self._names.get(item.uid, "")
-            for device in self._meant((item.resource, item.id)):
-                share = self._share_of((item.resource, item.id), device.name)
-                amounts, whole = self._amounts(device.name, share)
+            for device in self.ids.meant((item.resource, item.id)):
+                share = self.ids.share_of((item.resource, item.id), device.name)
+                amounts, whole = self.ids.amounts(device.name, share)
                 yield Tenancy(
                     device.name, item.uid, wholes_of(device), pod=pod, share=share, amounts=amounts, whole=whole
                 )
@@ -264,7 +227,9 @@ class KubeletAllocations:
         if self._written_at == -math.inf:
             return None
         ids = {(item.resource, item.id) for item in (*self._written, *self._identified)}
-        shares = (self._share_of(id_, device) for id_ in ids if any(each.name == device for each in self._meant(id_)))
+        shares = (
+            self.ids.share_of(id_, device) for id_ in ids if any(each.name == device for each in self.ids.meant(id_))
+        )
         return frozenset(share for share in shares if share)
 
     def known(self, now: float) -> bool:
@@ -284,11 +249,6 @@ class KubeletAllocations:
         """Whether a reading of both sources began at this time (monotonic) or later."""
         return self._good >= when
 
-    def ids_of(self, device: str, share: str = "") -> Collection[Id]:
-        """Every id under which a pod is known to have the device; with a ``share`` without those of other shares."""
-        ids = self._ids.get(device, {})
-        return [id_ for id_, other in ids.items() if not share or not other or share == other]
-
     @property
     def unseen(self) -> int:
         """Grants that no source shows yet."""
@@ -298,7 +258,7 @@ class KubeletAllocations:
     def at_kubelet(self) -> frozenset[str]:
         """Devices that the kubelet last reported as allocatable, through any plugin."""
         if self._at_kubelet is None:
-            found = {device.name for id_ in self._allocatable for device in self._meant(id_)}
+            found = {device.name for id_ in self._allocatable for device in self.ids.meant(id_)}
             self._at_kubelet = frozenset(found)
         return self._at_kubelet
 
@@ -314,7 +274,7 @@ class KubeletAllocations:
         """
         if self._wanted is None:
             wanted: dict[str, Hold] = {}
-            for device, ids in sorted(self._ids.items()):
+            for device, ids in self.ids.by_device():
                 shares: dict[str, list[Id]] = {}
                 for id_ in sorted(ids):
                     shares.setdefault(ids[id_], []).append(id_)
@@ -347,54 +307,15 @@ class KubeletAllocations:
         held = self._listed.keys() | self._recorded.keys() | self._granted.keys()
         for id_ in self._since.keys() - held:
             del self._since[id_]
-            self._put(id_, ())
+            self.ids.put(id_, ())
         for id_ in held - self._since.keys():
             self._since[id_] = at
-            self._place(id_)
-
-    def _place(self, id_: Id) -> None:
-        meant = self._meant(id_)
-        if meant:
-            self._put(
-                id_,
-                tuple(
-                    _Place(device.name, wholes_of(device), self._share_of(id_, device.name), slices_of(device))
-                    for device in meant
-                ),
-            )
-
-    def _share_of(self, id_: Id, device: str) -> str:
-        """The replica of a device that an id means; none if the device is not shared as that resource.
-
-        A replica that another resource has is the whole device: how much of it that takes is not known here.
-        """
-        shared = self._shared.get(device)
-        return replica_of(id_[1])[1] if shared is not None and shared.resource == id_[0] else ""
-
-    def _amounts(self, device: str, share: str) -> tuple[Amounts, Amounts]:
-        """What a share takes and the device has; one that the rule no longer counts is as large as the others."""
-        shared = self._shared.get(device) if share else None
-        return (shared.amounts, shared.whole) if shared is not None else ((), ())
-
-    def _put(self, id_: Id, places: tuple[_Place, ...]) -> None:
-        for place in self._places.pop(id_, ()):
-            ids = self._ids.get(place.device, {})
-            ids.pop(id_, None)
-            if not ids:
-                self._ids.pop(place.device, None)
-        if places:
-            self._places[id_] = places
-        for place in places:
-            self._ids.setdefault(place.device, {})[id_] = place.share
-
-    def _meant(self, id_: Id) -> tuple[Device, ...]:
-        resource, name = id_
-        return self._index.devices_of(name, ours=resource in self._ours)
+            self.ids.match(id_)
 
     def _hold(self, device: str, share: str, ids: list[Id]) -> Hold:
         state, names = self._state(ids)
-        place = next(place for place in self._places[ids[0]] if place.device == device)
-        amounts, whole = self._amounts(device, share)
+        place = self.ids.place_of(ids[0], device)
+        amounts, whole = self.ids.amounts(device, share)
         return Hold(
             device,
             Door.PLUGIN,

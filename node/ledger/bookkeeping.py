@@ -178,7 +178,7 @@ class Bookkeeping:
         asked: dict[tuple[str, str], OfferedDevice] = {}
         suspected = self.plugin.unattributed
         for each in devices:
-            for id_ in self.plugin.ids_of(each.device.name, each.share):
+            for id_ in self.plugin.ids.of(each.device.name, each.share):
                 asked[id_] = each
             if not known:
                 # Another instance may have given the device whole that is shared now.

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from node.clocks import Clocks
 from node.inventory.model import Device, Snapshot
-from node.ledger.allocations import Grant, KubeletAllocations
+from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import HoldsChanged
 from node.ledger.holds import HeldError, Hold, HoldState, conflict, plugin_owner, slices_of, wholes_of
 from node.ledger.ledger import Ledger
+from node.ledger.naming import IdPlace
 from node.ledger.releases import refusal
 from node.ledger.tenants import Tenants
 from node.offer import OfferedDevice
@@ -59,12 +60,28 @@ class PluginGrants:
         holds, grants, ended = [], [], set()
         for offered in devices:
             name, share, within = offered.device.name, offered.share, self._within(offered.device)
-            own, ids = plugin_owner(name, share), ((resource, offered.id),)
+            own, id_ = plugin_owner(name, share), (resource, offered.id)
             sizes, slices = (offered.amounts, offered.whole), self._slices.get(name)
             holds.append(
-                Hold(name, door, holder, at, own, share, False, within, state, resource, False, ids, (), *sizes, slices)
+                Hold(
+                    name,
+                    door,
+                    holder,
+                    at,
+                    own,
+                    share,
+                    False,
+                    within,
+                    state,
+                    resource,
+                    False,
+                    (id_,),
+                    (),
+                    *sizes,
+                    slices,
+                )
             )
-            grants.append(Grant(name, within, resource, offered.id, share, slices))
+            grants.append((id_, IdPlace(name, within, share, slices)))
             if share and _is_pending(self._ledger.of(plugin_owner(name))):
                 # The device is in use from now on, so that no check can find it free.
                 ended.add(plugin_owner(name))

@@ -12,11 +12,14 @@ given out twice. Ids of no known form (numbers) mean nothing here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole
+from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole, Snapshot
 from node.inventory.pci import pci_address
 from node.inventory.vendors import vendor_id
+from node.ledger.holds import slices_of, wholes_of
+from node.sharing import Amounts, SharedDevice, replica_of
+from node.values import Value, quick, value
 
 _UUID = r"((?:gpu|mig)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:[^0-9a-f].*)?"
 _ADDRESS = r"([0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?:[^0-9a-f].*)?"
@@ -25,6 +28,8 @@ _DRM_NODE = r"((?:card|renderd)\d+)(?:-\d+)?"
 _ROLES = (NodeRole.DEVICE, NodeRole.RENDER)
 
 Devices = tuple[Device, ...]
+Id = tuple[str, str]
+"""Resource and id."""
 
 
 class DeviceIndex:
@@ -92,3 +97,88 @@ class DeviceIndex:
 
 def _append(index: dict[str, Devices], key: str, device: Device) -> None:
     index[key] = (*index.get(key, ()), device)
+
+
+@quick
+@value
+class IdPlace(Value):
+    """A device (by name) that an id means, or the replica ``share`` of it; ``within`` and ``slices`` as in ``Hold``."""
+
+    device: str
+    within: tuple[str, ...]
+    share: str = ""
+    slices: tuple[int, int] | None = None
+
+
+class HeldIds:
+    """What each held id means: found among the devices of the last snapshot, and kept after a device is gone."""
+
+    def __init__(self) -> None:
+        self._places: dict[Id, tuple[IdPlace, ...]] = {}
+        self._by_device: dict[str, dict[Id, str]] = {}
+        """``_places`` by device: every id with the replica that it means, empty for the whole device."""
+        self._shared: Mapping[str, SharedDevice] = {}
+        self._index = DeviceIndex(())
+        self._ours: frozenset[str] = frozenset()
+
+    def place(self, snapshot: Snapshot, ours: frozenset[str], shared: Mapping[str, SharedDevice]) -> None:
+        """Find ids among these devices from now on. ``ours``: ostler's resources; ``shared``: the divided devices."""
+        self._index = DeviceIndex(snapshot.devices, snapshot.former)
+        self._ours = ours
+        self._shared = shared
+
+    def match(self, id_: Id) -> None:
+        """Find what a held id means now; one that means no device keeps what it meant."""
+        devices = self.meant(id_)
+        if devices:
+            shares = [self.share_of(id_, device.name) for device in devices]
+            self.put(
+                id_,
+                tuple(
+                    IdPlace(device.name, wholes_of(device), share, slices_of(device))
+                    for device, share in zip(devices, shares, strict=True)
+                ),
+            )
+
+    def put(self, id_: Id, places: tuple[IdPlace, ...]) -> None:
+        """Note what an id means from now on; nothing once it is not held any more."""
+        for place in self._places.pop(id_, ()):
+            ids = self._by_device.get(place.device, {})
+            ids.pop(id_, None)
+            if not ids:
+                self._by_device.pop(place.device, None)
+        if places:
+            self._places[id_] = places
+        for place in places:
+            self._by_device.setdefault(place.device, {})[id_] = place.share
+
+    def meant(self, id_: Id) -> Devices:
+        """The devices of the last snapshot that an id means, held or not."""
+        resource, name = id_
+        return self._index.devices_of(name, ours=resource in self._ours)
+
+    def share_of(self, id_: Id, device: str) -> str:
+        """The replica of a device that an id means; none if the device is not shared as that resource.
+
+        A replica that another resource has is the whole device: how much of it that takes is not known here.
+        """
+        shared = self._shared.get(device)
+        return replica_of(id_[1])[1] if shared is not None and shared.resource == id_[0] else ""
+
+    def amounts(self, device: str, share: str) -> tuple[Amounts, Amounts]:
+        """What a share takes and the device has; one that the rule no longer counts is as large as the others."""
+        shared = self._shared.get(device) if share else None
+        return (shared.amounts, shared.whole) if shared is not None else ((), ())
+
+    def of(self, device: str, share: str = "") -> Collection[Id]:
+        """Every held id that means the device; with a ``share`` without those of other shares."""
+        ids = self._by_device.get(device, {})
+        return [id_ for id_, other in ids.items() if not share or not other or share == other]
+
+    def by_device(self) -> Iterable[tuple[str, Mapping[Id, str]]]:
+        """Every held device, sorted by name, with its ids and the replica that each of them means."""
+        return sorted(self._by_device.items())
+
+    def place_of(self, id_: Id, device: str) -> IdPlace:
+        """What a held id means of this device."""
+        return next(place for place in self._places[id_] if place.device == device)

@@ -168,7 +168,7 @@ class DraParts:
             peers=settings.dra.peers,
             clocks=edges,
             shown=self.shown,
-            on_dropped=lambda: _on_loop(loop, self.doors.doubt),
+            on_dropped=lambda: _on_loop(loop, self.doors.features.doubt),
         )
         self.withdrawal = Withdrawal(
             self.shown,

@@ -109,11 +109,11 @@ class DraService:
 
     def rules_of_plugin_door(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
         """The rules as they act through the other one."""
-        support = self._parts.doors.support
+        support = self._parts.doors.features.support
         if support.taints is Taints.UNKNOWN:
             support = replace(support, taints=Taints.KEPT)
         acting = effective(rules, self._parts.doors.doors, support).rules
-        return acting if self._parts.doors.counts else without_partitions(acting)
+        return acting if self._parts.doors.features.counts else without_partitions(acting)
 
     def apply(self, snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext) -> None:
         """Offer what the rules say of this snapshot."""
@@ -134,7 +134,7 @@ class DraService:
         self._parts.claims.apply(view)
         self._parts.door.apply(view)
         self._parts.status.apply(view)
-        self._parts.slices.apply(view, keeps_taints=_KEEPS[self._parts.doors.support.taints])
+        self._parts.slices.apply(view, keeps_taints=_KEEPS[self._parts.doors.features.support.taints])
         self._parts.withdrawal.apply(snapshot.devices, acting.rules, view)
         if self._is_settled(rules, context):
             self._settled.set()
@@ -241,9 +241,9 @@ class DraService:
             return False
         if any(_is_looked_at(hold) for holds in context.holds.values() for hold in holds):
             return False
-        if self._parts.doors.asks_for_counters:
+        if self._parts.doors.features.asks_for_counters:
             return False
-        asks = self._parts.doors.support.taints is Taints.UNKNOWN
+        asks = self._parts.doors.features.support.taints is Taints.UNKNOWN
         if context.settled and not asks:
             return True
         return all(rule.door is not Doors.BOTH for rule in self.rules_of_plugin_door(rules))
@@ -252,7 +252,7 @@ class DraService:
         """Report claims whose pods a taint evicts from now on; a server that drops taints evicts none."""
         if not context.known:
             return
-        dropped = self._parts.doors.support.taints is Taints.DROPPED
+        dropped = self._parts.doors.features.support.taints is Taints.DROPPED
         contested = frozenset() if dropped else context.contested
         for device in sorted(contested - self._contested):
             self._books.observer.evicted()

@@ -12,10 +12,11 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+from node.eligibility import offer
 from node.events import EventSink, EventType
 from node.inventory.model import Snapshot
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
-from node.offer import Offer, offer
+from node.offer import Offer
 from node.rules import Door, Rule
 from node.values import replace
 from ostler.config.settings import Settings

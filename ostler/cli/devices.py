@@ -51,9 +51,9 @@ def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
     # Here and not above: with a running agent none of this is needed.
     from driver.devices.partitions import partitioned
     from driver.devices.view import door_offer
+    from node.eligibility import offer
     from node.inventory.model import Snapshot
     from node.ledger.offer_context import NOTHING_HELD
-    from node.offer import offer
     from ostler.admin.messages import devices_message
     from ostler.cli.scanning import scan_once
 

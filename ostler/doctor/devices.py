@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from node.eligibility import offer
 from node.inventory.facts import PciFunction, SysfsFacts
 from node.inventory.model import NIC_KINDS, Device, Snapshot
 from node.inventory.vendor import DriverCheck, Vendor
 from node.inventory.vendors import VENDORS
 from node.ledger.offer_context import NOTHING_HELD
-from node.offer import Offer, offer
+from node.offer import Offer
 from node.rules import Door, offers_nics
 from ostler.doctor import mig, mps, nvidia_files, nvml
 from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from node.eligibility import offer
 from node.ledger.offer_context import NOTHING_HELD
-from node.offer import Offer, offer
+from node.offer import Offer
 from node.rules import Door
 from ostler.config.load import Loaded, load_bytes
 from plugin.servicer import renderer

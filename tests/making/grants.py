@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from node.clocks import Clocks
 from node.inventory.model import Device
-from node.ledger.allocations import Grant, KubeletAllocations
+from node.ledger.allocations import KubeletAllocations
 from node.ledger.grants import PluginGrants
 from node.ledger.holds import wholes_of
 from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import Ledger
+from node.ledger.naming import Id, IdPlace
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
 from node.ledger.tenants import Tenants
@@ -39,8 +40,8 @@ def reading(
     )
 
 
-def grant(device: Device, resource: str = GPU) -> Grant:
-    return Grant(device.name, wholes_of(device), resource, device.uuid or device.name)
+def grant(device: Device, resource: str = GPU, id_: str = "") -> tuple[Id, IdPlace]:
+    return (resource, id_ or device.uuid or device.name), IdPlace(device.name, wholes_of(device))
 
 
 class Pods:

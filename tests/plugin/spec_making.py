@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from node.cdi.spec import Spec
 from node.edits.options import EditOptions, ListStrategy
+from node.eligibility import offer
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, Host, Snapshot
 from node.ledger.offer_context import NOTHING_HELD
-from node.offer import offer
 from node.rules import Door, Rule
 from plugin.specs import desired_specs
 from tests.node.cdi.judging import judged

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
+from node.eligibility import offer
 from node.events import EventBus
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.ledger.offer_context import NOTHING_HELD
-from node.offer import OfferedDevice, offer
+from node.offer import OfferedDevice
 from node.rules import Door, Rule, Selector
 from node.sharing import SharePreference, Sharing
 from ostler.metrics.counters import PluginMetrics

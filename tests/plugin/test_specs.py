@@ -10,13 +10,14 @@ import pytest
 
 from node.edits.allocation import OWN_FILES, container_edits
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
+from node.eligibility import offer
 from node.inventory.devices import devices_of, host_of
 from node.inventory.facts import DriverFiles
 from node.inventory.identity import Identities
 from node.inventory.model import Device, NodeRole, Snapshot
 from node.inventory.recordings.source import read
 from node.ledger.offer_context import NOTHING_HELD
-from node.offer import OfferedDevice, offer
+from node.offer import OfferedDevice
 from node.rules import DeviceIds, Door, NicSelector, Rule, Selector
 from plugin.specs import desired_specs
 from sandbox import nodes

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from driver.node_watch.node_doors import asked, words_of
 from driver.node_watch.node_doors import stripped as stripped_node
+from driver.node_watch.node_doors import words_of
 from driver.node_watch.pods import pod_of, stripped
+from driver.node_watch.slice_features import asked
 from driver.resource_api.client import ResourceApi
 from kube.client import Client, RequestLimits
 from kube.collection import read_whole

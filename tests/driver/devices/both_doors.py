@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from driver.devices.view import door_view
+from node.eligibility import offer
 from node.inventory.model import Snapshot
 from node.ledger.holds import Hold, HoldState, plugin_owner, wholes_of
 from node.ledger.ledger import Ledger
 from node.ledger.offer_context import OfferContext, by_place
-from node.offer import offer
 from node.rules import Door, Rule
 from plugin.preferred import PlacementMap, Preference
 from tests.driver.devices.scheduling import Json, Scheduler, island, slices

@@ -19,11 +19,12 @@ from driver.devices.view import DoorView, DraDevice, door_offer, taints, view_of
 from driver.slices.model import Pool, Slice, pack
 from driver.slices.wanted import pool_fault, slice_faults
 from node.edits.options import CdiMode, EditOptions
+from node.eligibility import offer
 from node.health.state import Health, HealthState
 from node.inventory.model import Capacity, Device, DeviceKind, PartitionShape, Snapshot
 from node.ledger.holds import Hold
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
-from node.offer import Cause, Offer, offer
+from node.offer import Cause, Offer
 from node.partitions import partition_name
 from node.rules import Door, Doors, Rule, Selector
 from node.sharing import Sharing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.node_watch.node_doors import asked
+from driver.node_watch.slice_features import asked
 from driver.resource_api.client import ResourceApi
 from node.door_policy import Taints
 from sandbox.apiserver.server import GATES_OFF, ApiServer

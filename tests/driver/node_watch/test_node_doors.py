@@ -96,7 +96,7 @@ async def test_the_label_and_the_annotation_of_the_own_node_are_followed(
     news: list[int] = []
     told = Told()
     async with keeping(api, tmp_path, told, changed=lambda: news.append(threading.get_ident())) as keeper:
-        await eventually(lambda: keeper.support.kept)
+        await eventually(lambda: keeper.features.support.kept)
         write(server, "dra")
         await eventually(lambda: keeper.doors == NodeDoors(Doors.DRA))
         write(server, "dra", "nvidia.com/gpu=plugin")
@@ -119,8 +119,8 @@ async def test_what_was_known_is_known_after_a_restart_without_the_api_server(
 ) -> None:
     write(server, "both", "a.b/c=dra")
     async with keeping(api, tmp_path, Told()) as keeper:
-        await eventually(lambda: keeper.support.kept and keeper.doors.every)
-        known = KnownDoors(NodeWords("both", "a.b/c=dra"), keeper.support)
+        await eventually(lambda: keeper.features.support.kept and keeper.doors.every)
+        known = KnownDoors(NodeWords("both", "a.b/c=dra"), keeper.features.support)
         await eventually(lambda: load(tmp_path) == (known, ""))
     server.down()
     async with keeping(api, tmp_path, Told()) as keeper:
@@ -192,7 +192,7 @@ async def test_a_server_that_drops_taints_keeps_both_from_acting(tmp_path: Path)
             assert keeper.acting(RULES).rules[0].door is Doors.PLUGIN
             keeper.announce(keeper.acting(RULES))
             assert told.events == [], "nobody is bothered before the server was asked"
-            await eventually(lambda: keeper.support.taints is Taints.DROPPED)
+            await eventually(lambda: keeper.features.support.taints is Taints.DROPPED)
             assert keeper.acting(RULES).rules[0].door is Doors.PLUGIN
             assert "drops device taints" in keeper.acting(RULES).reasons[0]
             for _ in range(2):
@@ -206,8 +206,8 @@ async def test_the_server_is_asked_until_it_answers_and_then_no_more(
 ) -> None:
     server.faults.add("create", status=500, count=3)
     async with keeping(api, tmp_path, Told(), look_every=0.01) as keeper:
-        await eventually(lambda: "500" in keeper.support.text)
-        await eventually(lambda: keeper.support.kept)
+        await eventually(lambda: "500" in keeper.features.support.text)
+        await eventually(lambda: keeper.features.support.kept)
         await eventually(lambda: relisted(server))
         await asyncio.gather(*(api.call(lambda api: api.release()) for _ in range(20)))
         assert len(server.requests.of("create")) == 4
@@ -218,16 +218,16 @@ async def test_a_server_of_another_release_is_asked_anew(tmp_path: Path) -> None
         urls = [older.url]
         api = AsyncResourceApi(lambda: made(urls[0]))
         async with keeping(api, tmp_path, Told()) as keeper:
-            await eventually(lambda: keeper.support.kept)
-            assert keeper.support.server == "v1.36.0+sandbox, resource.k8s.io/v1"
+            await eventually(lambda: keeper.features.support.kept)
+            assert keeper.features.support.server == "v1.36.0+sandbox, resource.k8s.io/v1"
             await eventually(lambda: load(tmp_path)[0].support.kept)
         api.close()
         urls[0] = newer.url
         api = AsyncResourceApi(lambda: made(urls[0]))
         async with keeping(api, tmp_path, Told()) as keeper:
-            assert keeper.support.kept
-            await eventually(lambda: keeper.support.taints is Taints.DROPPED)
-            assert keeper.support.server == "v1.35.0+sandbox, resource.k8s.io/v1"
+            assert keeper.features.support.kept
+            await eventually(lambda: keeper.features.support.taints is Taints.DROPPED)
+            assert keeper.features.support.server == "v1.35.0+sandbox, resource.k8s.io/v1"
         api.close()
 
 
@@ -237,11 +237,11 @@ def made(url: str) -> ResourceApi:
 
 async def test_who_doubts_has_the_server_asked_again(server: ApiServer, api: AsyncResourceApi, tmp_path: Path) -> None:
     async with keeping(api, tmp_path, Told(), by_node=False) as keeper:
-        await eventually(lambda: keeper.support.kept)
+        await eventually(lambda: keeper.features.support.kept)
         assert len(server.requests.of("create")) == 1
-        keeper.doubt()
+        keeper.features.doubt()
         await eventually(lambda: len(server.requests.of("create")) == 2)
-        assert keeper.support.kept
+        assert keeper.features.support.kept
 
 
 async def test_a_doubt_that_comes_while_the_server_is_asked_has_it_asked_again(
@@ -256,10 +256,10 @@ async def test_a_doubt_that_comes_while_the_server_is_asked_has_it_asked_again(
     server.faults.add("create", "race", then=hold_back)
     async with keeping(api, tmp_path, Told(), by_node=False) as keeper:
         await eventually(asked.is_set)
-        keeper.doubt()
+        keeper.features.doubt()
         answers.set()
         await eventually(lambda: len(server.requests.of("create")) == 2)
-        await eventually(lambda: keeper.support.kept)
+        await eventually(lambda: keeper.features.support.kept)
 
 
 async def test_a_refusal_does_not_undo_what_is_known(server: ApiServer, api: AsyncResourceApi, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ async def test_a_refusal_does_not_undo_what_is_known(server: ApiServer, api: Asy
     server.faults.add("create", status=403, count=-1, message="no")
     async with keeping(api, tmp_path, Told()) as keeper:
         await eventually(lambda: any("refuses the dry run" in each for each in keeper.failing))
-        assert keeper.support.kept
+        assert keeper.features.support.kept
 
 
 async def test_a_record_that_cannot_be_read_or_written_is_told(
@@ -283,7 +283,7 @@ async def test_a_record_that_cannot_be_read_or_written_is_told(
         )
     told = Told()
     async with keeping(api, tmp_path / "none", told) as keeper:
-        await eventually(lambda: keeper.support.kept)
+        await eventually(lambda: keeper.features.support.kept)
         await eventually(lambda: told.events)
         assert told.events[0] == (
             NOT_KEPT,
@@ -299,7 +299,7 @@ async def test_a_record_that_could_not_be_written_is_once_it_can_be_without_news
 ) -> None:
     told, state = Told(), tmp_path / "state"
     async with keeping(api, state, told) as keeper:
-        await eventually(lambda: keeper.support.kept)
+        await eventually(lambda: keeper.features.support.kept)
         await eventually(lambda: told.events)
         state.mkdir()
         await eventually(lambda: load(state)[0].support.kept, "written")
@@ -321,7 +321,7 @@ async def test_a_node_whose_words_do_not_count_is_not_asked_for(
         bus=EventBus(),
     )
     async with background(keeper.run()):
-        await eventually(lambda: keeper.support.kept)
+        await eventually(lambda: keeper.features.support.kept)
         assert (keeper.doors, keeper.failing) == (NodeDoors(), ())
-        await eventually(lambda: load(tmp_path)[0] == KnownDoors(NodeWords(), keeper.support))
+        await eventually(lambda: load(tmp_path)[0] == KnownDoors(NodeWords(), keeper.features.support))
     assert server.requests.of(resource="nodes") == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from node.inventory.model import Device, DeviceKind, sorted_attributes
-from node.ledger.allocations import Grant, KubeletAllocations, NobodyKnown
-from node.ledger.holds import HoldState, wholes_of
+from node.ledger.allocations import KubeletAllocations, NobodyKnown
+from node.ledger.holds import HoldState
 from node.rules import Door
 from tests.making.grants import GPU, Pods, grant, reading
 from tests.making.offered_devices import gpu, mig, snapshot
@@ -199,7 +199,7 @@ def test_a_device_that_no_scan_shows_is_held_by_its_grant(pods: Pods) -> None:
         pci_address="0000:86:00.1",
         attributes=sorted_attributes([("sriovFunction", "vf"), ("pfPciAddress", "0000:86:00.0")]),
     )
-    holds.granted([Grant(other.name, wholes_of(other), "x.io/nic", "0000:86:00.1")], 5.0, 1000.0)
+    holds.granted([grant(other, "x.io/nic", "0000:86:00.1")], 5.0, 1000.0)
     holds.place(snapshot(TWO))
     assert holds.wanted()[other.name].within == ("nic-0000-86-00-0", "rdma-0000-86-00-0")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from node.eligibility import offer
 from node.inventory.model import Capacity, Device, DeviceKind, Snapshot
 from node.ledger.holds import HeldError, Hold, HoldState, conflict
 from node.ledger.ledger import Ledger
@@ -15,7 +16,7 @@ from node.ledger.reader import Holding, Reading
 from node.ledger.releases import remembered
 from node.ledger.states import LedgerState
 from node.ledger.tenants import WAIT
-from node.offer import Cause, OfferedDevice, offer
+from node.offer import Cause, OfferedDevice
 from node.rules import Door, Doors, Rule, Selector
 from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing
 from node.values import replace
@@ -187,8 +188,8 @@ def test_an_allocate_of_one_replica_waits_for_nobody_who_has_another() -> None:
     assert node.tenants.suspects(ONE.name, (), "1") == {"b"}
     assert node.tenants.suspects(ONE.name, (), "2") == frozenset()
     assert node.tenants.suspects(ONE.name, ()) == {"a", "b"}, "the whole device waits for both"
-    assert set(node.plugin.ids_of(ONE.name, "1")) == {(GPU, "GPU-1::1")}
-    assert set(node.plugin.ids_of(ONE.name)) == {(GPU, "GPU-1::0"), (GPU, "GPU-1::1")}
+    assert set(node.plugin.ids.of(ONE.name, "1")) == {(GPU, "GPU-1::1")}
+    assert set(node.plugin.ids.of(ONE.name)) == {(GPU, "GPU-1::0"), (GPU, "GPU-1::1")}
 
 
 def test_the_last_share_that_is_given_back_is_followed_by_a_check_for_processes() -> None:

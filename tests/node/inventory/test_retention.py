@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.eligibility import offer
 from node.health.state import Health, HealthState
 from node.inventory.devices import devices_of
 from node.inventory.facts import GpuFacts, NodeFacts, PciFunction, SysfsFacts
@@ -14,7 +15,6 @@ from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, Snapshot, is_gone
 from node.inventory.retention import KEPT_SECONDS, retained
 from node.ledger.offer_context import NOTHING_HELD
-from node.offer import offer
 from node.rules import Door, Rule, Selector
 from tests.making.nic_facts import interface, nic, nics, port, rdma, subfunction, vf
 from tests.making.nvidia_facts import a100, function, gpu, mig, node

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from node.eligibility import offer
 from node.inventory.model import Device, DeviceKind
 from node.ledger.holds import Hold, HoldState, pending_owner, plugin_owner, wholes_of
 from node.ledger.offer_context import OfferContext, by_place
-from node.offer import Cause, Offer, OfferedDevice, offer
+from node.offer import Cause, Offer, OfferedDevice
 from node.rules import Door, Doors, Rule, Selector
 from node.values import replace
 from tests.making.offered_devices import gpu, mig, snapshot

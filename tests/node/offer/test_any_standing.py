@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from node.eligibility import offer
 from node.inventory.model import Device, DeviceKind
 from node.ledger.holds import HoldState, wholes_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
-from node.offer import OfferedDevice, offer
+from node.offer import OfferedDevice
 from node.rules import Door, Doors, Rule, rule_for
 from tests.making.offered_devices import snapshot
 from tests.node.offer.doors import ALL, claim, draining, items, pod, rule

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from node.edits.options import EditOptions
+from node.eligibility import offer
 from node.health.state import Health, HealthState
 from node.inventory.model import Device, DeviceKind
 from node.ledger.holds import Hold
 from node.ledger.offer_context import OfferContext, by_place
-from node.offer import Cause, OfferedDevice, Withheld, offer
+from node.offer import Cause, OfferedDevice, Withheld
 from node.rules import Door, Doors, Rule, Selector
 from tests.making.devices import nic
 from tests.making.offered_devices import gpu, ill, mig, snapshot

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
+from node.eligibility import offer
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, Host, NodeRole, Snapshot
 from node.ledger.offer_context import NOTHING_HELD
-from node.offer import offer
 from node.rules import DeviceIds, Door, Rule
 from tests.making.devices import gpu, lacking, mig, without
 

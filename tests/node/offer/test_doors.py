@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from node.eligibility import offer
 from node.inventory.model import Snapshot
 from node.ledger.holds import Hold, HoldState
 from node.ledger.offer_context import OfferContext
-from node.offer import Cause, Offer, offer
+from node.offer import Cause, Offer
 from node.rules import Door, Doors, offered_id
 from node.values import replace
 from tests.making.offered_devices import gpu, snapshot

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.edits.options import EditOptions, ListStrategy
+from node.eligibility import offer
 from node.inventory.model import Device, DeviceKind, Host, Snapshot
 from node.ledger.holds import Hold
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
-from node.offer import Offer, offer
+from node.offer import Offer
 from node.rules import Door, FunctionRange, NicSelector, Rule, Selector
 from tests.making.devices import further_port, gpu, intel, lacking, nic, rdma, subfunction, vfio
 

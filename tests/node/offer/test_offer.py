@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.edits.options import CdiMode, EditOptions, ListStrategy
+from node.eligibility import offer
 from node.health.state import HealthState
 from node.inventory.model import Device, DeviceKind, Host, Snapshot
 from node.ledger.holds import Hold, wholes_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
-from node.offer import Cause, Offer, offer
+from node.offer import Cause, Offer
 from node.rules import Door, Doors, Rule, Selector, rule_for
 from tests.making.devices import nic
 from tests.making.offered_devices import gpu, ill, mig, snapshot

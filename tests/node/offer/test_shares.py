@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from node.edits.options import CdiMode, EditOptions, ListStrategy
+from node.eligibility import offer
 from node.health.state import HealthState
 from node.inventory.model import Capacity, Device, DeviceKind
 from node.ledger.holds import Hold, HoldState, pending_owner, plugin_owner, wholes_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
-from node.offer import Cause, OfferedDevice, offer
+from node.offer import Cause, OfferedDevice
 from node.rules import Door, Doors, Rule, Selector
 from node.sharing import MEMORY, Amounts, Sharing, whole_amounts
 from node.values import replace

@@ -14,6 +14,7 @@ from node.clocks import SYSTEM
 from node.edits.model import MountEdit
 from node.edits.mps import mps_edits
 from node.edits.options import EditOptions, ListStrategy
+from node.eligibility import offer
 from node.events import EventBus
 from node.health.state import Health, HealthState
 from node.inventory.model import Attribute, Capacity, Device, DeviceKind, Snapshot, SourceState, SourceStatus
@@ -21,7 +22,7 @@ from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS
 from node.ledger.holds import Hold
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.mps.daemon import MpsDevice, MpsResource
-from node.offer import Offer, offer
+from node.offer import Offer
 from node.rules import Door, Rule, Selector
 from node.sharing import Sharing, SharingStrategy
 from node.values import replace

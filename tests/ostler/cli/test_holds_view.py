@@ -7,11 +7,12 @@ from contextlib import redirect_stdout
 
 from driver.devices.partitions import Partitioned
 from driver.devices.view import door_offer
+from node.eligibility import offer
 from node.health.state import Health, HealthState
 from node.inventory.model import Capacity, Device, Host, Snapshot
 from node.ledger.holds import Hold, HoldState, pending_owner, plugin_owner
 from node.ledger.offer_context import OfferContext, by_place
-from node.offer import Cause, offer
+from node.offer import Cause
 from node.rules import Door, Doors, Rule, Selector
 from node.sharing import Sharing
 from node.values import replace

@@ -10,9 +10,9 @@ from driver.devices.partitions import Partitioned
 from driver.devices.view import door_offer
 from driver.door.registration import DoorOptions, claim_socket, registration_socket, unique
 from node.edits.options import CdiMode, EditOptions, ListStrategy
+from node.eligibility import offer
 from node.inventory.model import Host, Snapshot
 from node.ledger.offer_context import NOTHING_HELD
-from node.offer import offer
 from node.rules import Door, Doors
 from ostler.config.errors import ConfigErrors
 from ostler.config.load import Loaded, load_bytes

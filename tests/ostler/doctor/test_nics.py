@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from node.eligibility import offer
 from node.inventory.model import Attribute, Device, DeviceKind, Snapshot
 from node.ledger.offer_context import NOTHING_HELD
-from node.offer import offer
 from node.rules import Door
 from node.values import replace
 from ostler.doctor.check import CheckVerdict

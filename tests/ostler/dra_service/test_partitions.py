@@ -99,7 +99,7 @@ async def test_a_claim_changes_nothing_that_is_published_but_for_the_mode_of_its
 async def test_where_counters_are_dropped_gpus_are_whole_until_they_are_kept(short_dir: Path) -> None:
     with api_server(GATES_OFF) as server:
         divided = Divided(short_dir, server)
-        divided.both.second._parts.doors._look_every = 0.2
+        divided.both.second._parts.doors.features._look_every = 0.2
         async with divided.both.running():
             await eventually(lambda: divided.both.in_slices() == {gpu.name for gpu in GPUS})
             assert "drops the counters of slices" in divided.both.second.held_back()

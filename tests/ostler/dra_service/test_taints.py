@@ -30,7 +30,7 @@ async def test_where_taints_are_dropped_both_acts_as_plugin_and_devices_move_all
 async def test_a_gate_that_is_turned_on_is_found_at_the_next_look(short_dir: Path) -> None:
     with api_server(GATES_OFF) as server:
         both = Both(short_dir, server, gpus(3), Doors.BOTH)
-        both.second._parts.doors._look_every = 0.2
+        both.second._parts.doors.features._look_every = 0.2
         async with both.running():
             await eventually(lambda: "drops device taints" in both.second.held_back())
             server.gates(DEFAULT)
@@ -46,7 +46,7 @@ async def test_a_gate_that_is_turned_off_is_found_with_the_first_taint_that_is_l
             await eventually(lambda: "drops device taints" in both.second.held_back())
             await ended_at(both, Doors.PLUGIN)
             server.gates(DEFAULT)
-            both.second._parts.doors.doubt()
+            both.second._parts.doors.features.doubt()
             await eventually(lambda: both.in_slices() == {"gpu-0001", "gpu-0002"})
             assert both.effects("gpu-0000") == WITHDRAWN
 

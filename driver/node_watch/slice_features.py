@@ -1,0 +1,240 @@
+"""Finds out what the API server keeps of a slice: device taints, and counters that devices consume.
+
+A server whose feature gate DRADeviceTaints is off drops taints without a word, and says nowhere which gates are on. So
+it is asked by a dry run: a slice with a tainted device is created and never stored. A dry run passes admission like any
+other request: the policies that keep an agent to its own node see this node's name.
+
+A server that keeps taints is asked once in each process, whenever it is of another release or speaks another version of
+the API, and when its answer is in doubt. A server that drops them is asked at every look: turning the gate on changes
+neither, and nothing that is written would show it.
+
+Where a rule has partitions of GPUs made, the server is asked the same of counters. One of Kubernetes 1.34 refuses them
+if their set is not in the same slice, and counts as one that drops them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from driver.claims.model import Unavailable
+from kube.backoff import Backoff, BackoffPolicy
+from kube.bodies import Json, JsonObject, object_at, one_line
+from kube.errors import Closed, Forbidden, Invalid, KubeError, Unreachable
+from node.clocks import Clocks
+from node.door_policy import KnownDoors, Taints, TaintSupport
+
+if TYPE_CHECKING:
+    from driver.resource_api.async_client import AsyncResourceApi
+    from driver.resource_api.client import ResourceApi
+
+
+log = logging.getLogger("ostler.doors")
+
+LOOK_EVERY = 600.0
+"""Seconds between two looks at the server's release."""
+_GATE: Final = "DRADeviceTaints"
+_FIX: Final = (
+    "they are on by default since Kubernetes 1.36, and before with "
+    f"the feature gate {_GATE} of API server and scheduler"
+)
+_TEXT: Final = 400
+
+
+class SliceFeatures:
+    """``support`` of taints and of ``counters`` as last learned; starts with what was known (``known``).
+
+    ``on_learned``: called when either is another one. For the event loop alone.
+    """
+
+    def __init__(
+        self,
+        api: AsyncResourceApi,
+        driver: str,
+        node_name: str,
+        known: KnownDoors,
+        *,
+        clocks: Clocks,
+        policy: BackoffPolicy,
+        look_every: float,
+        on_learned: Callable[[], None],
+    ) -> None:
+        self._api = api
+        self._driver = driver
+        self._node_name = node_name
+        self.support = known.support
+        self.counters = known.counters
+        """Whether the server keeps counter sets in slices of their own; None where it was never asked."""
+        self.unanswered = ""
+        """Why the server has not said what becomes of taints; empty once it has."""
+        self._random = clocks.random
+        self._policy = policy
+        self._look_every = look_every
+        self._on_learned = on_learned
+        self._asked_of = ""
+        self._doubts = 0
+        """How many there were; an answer that was under way at the last one does not settle it."""
+        self._look = asyncio.Event()
+        self._wants_counters = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether the server is known to keep counters."""
+        return self.counters is True
+
+    @property
+    def asks_for_counters(self) -> bool:
+        """Whether rules depend on counters, and the server has never said whether it keeps them."""
+        return self._wants_counters and self.counters is None
+
+    def want_counters(self) -> None:
+        """Ask for counters, too, from now on: rules depend on them."""
+        if not self._wants_counters:
+            self._wants_counters = True
+            self._look.set()
+
+    def ask_again(self) -> None:
+        """Ask soon: the server may be another one."""
+        self._look.set()
+
+    def doubt(self) -> None:
+        """Ask the server anew what it keeps: a slice came back without a taint that it was sent with."""
+        self._doubts += 1
+        self._asked_of = ""
+        self._look.set()
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        backoff = Backoff(self._policy, self._random)
+        while True:
+            self._look.clear()
+            doubts = self._doubts
+            support = await self._support()
+            if support is not None and support.taints is Taints.UNKNOWN:
+                wait = backoff.delay()
+            else:
+                backoff.reset()
+                wait = self._look_every * (0.8 + 0.4 * self._random())
+            self._learn(support, doubts)
+            asks = self._wants_counters and not (self.counters and support is None)
+            if asks and await self._learn_counters() is None:
+                wait = min(wait, backoff.delay())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._look.wait()
+
+    async def _learn_counters(self) -> bool | None:
+        """Ask whether the server keeps counters; None where it did not answer, and the last answer counts."""
+        try:
+            kept = await self._api.call(lambda api: counters_kept(api, self._driver, self._node_name))
+        except (KubeError, Unavailable) as error:
+            log.info("cannot tell whether the API server keeps counters", extra={"error": str(error)})
+            return None
+        if kept is not self.counters:
+            log.info("counters of slices", extra={"kept": kept})
+            self.counters = kept
+            self._on_learned()
+        return kept
+
+    def _learn(self, support: TaintSupport | None, doubts: int) -> None:
+        """``doubts``: how many there were when the server was asked."""
+        if support is None:
+            self.unanswered = ""
+            return
+        if support.taints is Taints.UNKNOWN:
+            self.unanswered = support.text
+            if self.support.taints is not Taints.UNKNOWN or self.support == support:
+                # The last answer counts.
+                return
+        else:
+            self.unanswered = ""
+            if doubts == self._doubts:
+                self._asked_of = support.server
+        if support == self.support:
+            return
+        log.info("device taints", extra={"answer": support.taints.value, "text": support.text})
+        self.support = support
+        self._on_learned()
+
+    async def _support(self) -> TaintSupport | None:
+        """What the server says; None: it is the one that has said it already."""
+        try:
+            return await self._api.call(self._asked_in_thread)
+        except (KubeError, Unavailable) as error:
+            return TaintSupport(Taints.UNKNOWN, f"cannot tell whether the API server keeps device taints: {error}")
+
+    def _asked_in_thread(self, api: ResourceApi) -> TaintSupport | None:
+        server = f"{api.release() or 'of an unknown release'}, resource.k8s.io/{api.version()}"
+        if server == self._asked_of and self.support.kept:
+            return None
+        return asked(api, self._driver, self._node_name, server)
+
+
+class DryRunApi(Protocol):
+    """What is needed of a ``driver.resource_api.client.ResourceApi``."""
+
+    def version(self) -> str:
+        """The version of resource.k8s.io that is spoken."""
+
+    def create_slice(self, body: JsonObject, *, dry_run: bool = False) -> JsonObject:
+        """Create a slice, or find out what would become of it."""
+
+
+def probe(driver: str, node_name: str) -> JsonObject:
+    """A small slice of this node with a tainted device."""
+    taint: JsonObject = {"key": f"{driver}/dry-run", "effect": "NoSchedule"}
+    device: JsonObject = {"name": "dry-run", "taints": [taint]}
+    pool: JsonObject = {"name": node_name, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"generateName": "ostler-dry-run-"},
+        "spec": {"driver": driver, "nodeName": node_name, "pool": pool, "devices": [device]},
+    }
+
+
+def asked(api: DryRunApi, driver: str, node_name: str, server: str) -> TaintSupport:
+    """What the server does with a taint; ``server``: its release and version of the API, for people and to compare."""
+    try:
+        stored = api.create_slice(probe(driver, node_name), dry_run=True)
+    except KubeError as error:
+        return TaintSupport(Taints.UNKNOWN, _unknown(error), "")
+    devices = object_at(stored, "spec").get("devices")
+    if not isinstance(devices, list) or len(devices) != 1:
+        text = "the API server answers the dry run of a slice with a different object; check its admission webhooks"
+        return TaintSupport(Taints.UNKNOWN, text, "")
+    if _has_taint(devices[0]):
+        return TaintSupport(Taints.KEPT, f"the API server ({server}) keeps device taints", server)
+    return TaintSupport(Taints.DROPPED, f"the API server ({server}) drops device taints: {_FIX}", server)
+
+
+def counters_kept(api: DryRunApi, driver: str, node_name: str) -> bool:
+    """Whether the server keeps counters that a device consumes, and takes them from a set in another slice.
+
+    Raises ``KubeError`` where it gives no answer.
+    """
+    body = probe(driver, node_name)
+    used: JsonObject = {"counterSet": "dry-run", "counters": {"dry-run": {"value": "1"}}}
+    object_at(body, "spec")["devices"] = [{"name": "dry-run", "consumesCounters": [used]}]
+    try:
+        stored = object_at(api.create_slice(body, dry_run=True), "spec").get("devices")
+    except Invalid:
+        return False
+    return isinstance(stored, list) and any(object_at(device).get("consumesCounters") for device in stored)
+
+
+def _has_taint(device: Json) -> bool:
+    taints = object_at(device).get("taints")
+    return isinstance(taints, list) and bool(taints)
+
+
+def _unknown(error: KubeError) -> str:
+    begin = "cannot tell whether the API server keeps device taints"
+    if isinstance(error, Forbidden):
+        fix = "give the agent's account the verb create on resourceslices of the API group resource.k8s.io"
+        return f"{begin}: it refuses the dry run of a slice ({one_line(error.message, _TEXT)}); {fix}"
+    again = "; the agent asks again" if isinstance(error, Unreachable) and not isinstance(error, Closed) else ""
+    return f"{begin}: {one_line(str(error), _TEXT)}{again}"
