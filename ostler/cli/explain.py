@@ -18,8 +18,9 @@ from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit, print_document
 from ostler.drawing.text import plain
 from ostler.explain.access import add_access, choice_of, connect, find_access
+from scheduling.explain.question import Question, parse_questions, questions_about
 from scheduling.explain.state import ExplainError, Kind, State, merge
-from scheduling.explain.subject import Question, parse_questions, questions_about, subject_of
+from scheduling.explain.subject import subject_of
 from scheduling.explain.verdict import Explanation
 
 if TYPE_CHECKING:

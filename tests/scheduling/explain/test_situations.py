@@ -14,9 +14,10 @@ from scheduling.allocator.reading import FatalError
 from scheduling.explain.cluster import cluster_of
 from scheduling.explain.diagnosis import diagnose
 from scheduling.explain.obstacles import ClaimHolder, ConditionFalse, Held, Obstacle, ReadValue, SelectorSource
+from scheduling.explain.question import Question
 from scheduling.explain.situations import Situations
 from scheduling.explain.state import Kind, State, name_of
-from scheduling.explain.subject import Question, subject_of
+from scheduling.explain.subject import subject_of
 from scheduling.explain.survey import survey
 from scheduling.explain.verdict import (
     MANY,

@@ -26,6 +26,7 @@ from ostler.explain.files import read_files
 from ostler.explain.kept import NameGroup
 from ostler.explain.snapshot import Anonymous, anonymous, as_json, as_yaml, reduced
 from scheduling.explain.nodes import hindrances
+from scheduling.explain.question import Question
 from scheduling.explain.state import (
     FACTS,
     BadQuestion,
@@ -37,7 +38,7 @@ from scheduling.explain.state import (
     namespace_of,
     objects_at,
 )
-from scheduling.explain.subject import Question, subject_of
+from scheduling.explain.subject import subject_of
 from tests.kube.server import ApiServer
 from tests.making.slices import DRIVER
 from tests.scheduling.explain.cluster import Cluster, serving, status

@@ -8,16 +8,9 @@ import pytest
 
 from kube.bodies import Json, JsonObject, object_at
 from scheduling.explain.extended import CLAIM_NAME, class_of, extended_claim
+from scheduling.explain.question import MOST, Question, parse_question, parse_questions, questions_about
 from scheduling.explain.state import BadQuestion, Kind, MissingKind, State, name_of
-from scheduling.explain.subject import (
-    MOST,
-    ExplainSubject,
-    Question,
-    parse_question,
-    parse_questions,
-    questions_about,
-    subject_of,
-)
+from scheduling.explain.subject import ExplainSubject, subject_of
 from tests.scheduling.explain.cluster import status
 from tests.scheduling.explain.objects import allocated, claim, claim_spec, device_class, node, pod, template
 

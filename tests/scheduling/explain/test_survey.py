@@ -6,8 +6,9 @@ from typing import Any
 
 from kube.bodies import JsonObject
 from ostler.explain.forms import draw
+from scheduling.explain.question import Question
 from scheduling.explain.state import Kind, MissingKind, State
-from scheduling.explain.subject import ExplainSubject, Question
+from scheduling.explain.subject import ExplainSubject
 from scheduling.explain.survey import survey
 from tests.making.clusters import GPU, GPU_CLASS, gpus, holder, node, pod, resource_slice
 from tests.scheduling.explain.cases import Answers
