@@ -136,7 +136,8 @@ class Soak:
             "open files": len(list(Path(f"/proc/{pid}/fd").iterdir())),
         }
         for folder in ("kubelet/device-plugins", *SOCKETS, "lib-ostler", "run-ostler", "cdi"):
-            numbers[folder] = len([path for path in (self._stage.node.folder / folder).rglob("*") if not path.is_dir()])
+            files = [path for path in (self._stage.node.folder / folder).rglob("*") if not path.is_dir()]
+            numbers[folder] = sum(not _is_the_kubelets(path) for path in files)
         return numbers
 
     def _compare(self, before: dict[str, float], after: dict[str, float]) -> None:

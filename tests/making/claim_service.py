@@ -206,4 +206,4 @@ def offered(device: Device, **changes: Any) -> DraDevice:
     return replace(DraDevice(device, RULE, healthy=True), **changes)
 
 
-GPU0, GPU1, GPU2, GPU3 = (gpu(number).name for number in range(4))
+GPU0, GPU1, GPU2 = (gpu(number).name for number in range(3))

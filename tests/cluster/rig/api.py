@@ -23,7 +23,6 @@ Object = dict[str, Any]
 """An object of the API as JSON has it."""
 
 MERGE = "application/merge-patch+json"
-APPLY = "application/apply-patch+yaml"
 
 
 class Refused(Exception):

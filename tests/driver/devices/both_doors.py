@@ -78,10 +78,6 @@ class BothDoors:
         }
         return self._number
 
-    def end_claim(self, number: int) -> None:
-        self.ledger.release(f"claim-{number}")
-        del self._claims[number]
-
     def free(self) -> int:
         """How many devices nobody holds."""
         (resource,) = offer(self.snapshot, self.rules, self.context, Door.PLUGIN).resources

@@ -11,8 +11,6 @@ from scheduling.allocator.reading import FatalError, InvalidObject
 from scheduling.allocator.slices import DeviceID, PoolID, ResourceSlice, SharedDeviceID, Taint, are_plain
 from tests.making.slices import DRIVER, device, resource_slice
 
-WITH_A = {"key": "a", "operator": "Exists"}
-
 
 def broken(**fields: Any) -> dict[str, Any]:
     return resource_slice([{"name": "d", **fields}])
