@@ -1,1 +1,1 @@
-"""Tests of the ledger and of the kubelet state it is checked against."""
+"""Tests of the ledger, of what feeds it, and of the kubelet state it is checked against."""

@@ -8,7 +8,7 @@ import pytest
 
 from node.ledger.containers import NodeContainers, processes_of
 from tests.making.clock import ManualClock
-from tests.node.holds.test_cgroups import UID, Tree
+from tests.node.ledger.test_cgroups import UID, Tree
 
 OTHER = "ffffffff-0000-4000-8000-0123456789ab"
 
