@@ -59,6 +59,11 @@ class PartitionWork(Value):
     make: tuple[tuple[Device, PartitionShape], ...] = ()
     leave: tuple[Device, ...] = ()
 
+    @property
+    def gpus(self) -> frozenset[str]:
+        """UUIDs of the GPUs that change."""
+        return frozenset(gpu.uuid or "" for gpu in (*(gpu for gpu, _ in self.make), *self.leave))
+
     def __bool__(self) -> bool:
         return bool(self.make or self.leave)
 
@@ -70,14 +75,14 @@ class PartitionWork(Value):
 class ClaimPartitions:
     """Makes and removes the partitions of claims; for the event loop alone.
 
-    ``rescan``: looks at the devices again, and returns when the doors have been told. ``patience``: seconds for the
-    driver.
+    ``rescan``: looks at the devices again, at least at the GPUs of these UUIDs, or at all without any; returns when the
+    inventory has published what it found. ``patience``: seconds for the driver.
     """
 
     def __init__(
         self,
         maker: PartitionMaker | None,
-        rescan: Callable[[], Awaitable[object]],
+        rescan: Callable[[frozenset[str]], Awaitable[object]],
         observer: ClaimObserver,
         monotonic: Callable[[], float],
         bus: EventBus,
@@ -191,16 +196,19 @@ class ClaimPartitions:
                 return
         self._tried.pop(gpu.name, None)
         with contextlib.suppress(Unavailable):
-            await self.look()
+            await self.look(frozenset(filter(None, (gpu.uuid,))))
 
     def leftovers(self, owners: Collection[str]) -> tuple[str, ...]:
         """UIDs of claims that have partitions and are none of these."""
         return tuple(sorted(self._made.keys() - set(owners)))
 
-    async def look(self) -> None:
-        """Have the inventory look at the devices; raises Unavailable when it has ended."""
+    async def look(self, gpus: frozenset[str] = frozenset()) -> None:
+        """Have the inventory look at the GPUs of these UUIDs, at everything without any.
+
+        Raises Unavailable when the inventory has ended.
+        """
         try:
-            await self._rescan()
+            await self._rescan(gpus)
         except Exception as error:
             raise Unavailable(f"the devices cannot be looked at: {error}; the kubelet asks again") from error
 
@@ -262,18 +270,18 @@ class ClaimPartitions:
         self._bus.publish(PartitionsRemoved(frozenset(each.uuid for each in gone)))
         self._fading.update(dict.fromkeys(names, False))
         self._gone.update({each.device: each.uuid for each in gone})
-        self._spawn(self._faded(names))
+        self._spawn(self._faded(names, frozenset(each.gpu_uuid for each in gone)))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _faded(self, names: Iterable[str]) -> None:
+    async def _faded(self, names: Iterable[str], gpus: frozenset[str]) -> None:
         # A claim that comes next has the devices looked at anyway, and would have to wait for the end of this look.
         await asyncio.sleep(FADING)
         try:
-            await self.look()
+            await self.look(gpus)
         except Unavailable as error:
             log.info("removed partitions were not looked for", extra={"reason": str(error)})
         self._fading.update(dict.fromkeys(names, True))
@@ -289,7 +297,7 @@ def _retrieve(call: asyncio.Future[T]) -> None:
 def unpartitioned(bus: EventBus) -> ClaimPartitions:
     """The partitions of a node on which none can be made."""
 
-    async def look() -> None:
+    async def look(_: frozenset[str]) -> None:
         """Nothing is there to be seen."""
 
     return ClaimPartitions(None, look, ClaimObserver(), time.monotonic, bus)

@@ -241,7 +241,7 @@ class Preparation:
         try:
             await self._book.begin(wanted)
             await self._book.partitions.make(claim, work)
-            made = await self._seen(allocation, body, before)
+            made = await self._seen(allocation, body, work, before)
         except _NotSeen:
             raise  # They are there: the next call finds them.
         except Exception:
@@ -251,10 +251,11 @@ class Preparation:
         return made
 
     async def _seen(
-        self, allocation: Allocation, body: JsonObject | None, before: ClaimRecord | None
+        self, allocation: Allocation, body: JsonObject | None, work: PartitionWork, before: ClaimRecord | None
     ) -> tuple[ClaimRecord, ClaimPlan]:
         """Record and plan from the first view in which there is nothing left to do."""
         until = self._book.monotonic() + self._book.options.partition_wait
+        changed = work.gpus
         while True:
             used = self._used
             wanted, plan = self._wanted(allocation, body, self._known_view(), before)
@@ -264,7 +265,8 @@ class Preparation:
             if left <= 0:
                 done = f"claim {allocation.claim}: {plan.work} is done"
                 raise _NotSeen(f"{done}, and the driver does not show it yet; the kubelet asks again")
-            await self._book.partitions.look()
+            await self._book.partitions.look(changed)
+            changed = frozenset()  # What these GPUs alone do not show, everything may.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, _LOOK)):
                     await used.wait()

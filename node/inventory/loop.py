@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -81,6 +82,8 @@ class Inventory:
         self._snapshot = Snapshot()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inventory")
         self._woken = asyncio.Event()
+        self._gpus: frozenset[str] | None = None
+        """What is to be read anew: the GPUs with these UUIDs, or everything (None)."""
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[Diff]] = []
         self._retries = 0
@@ -102,6 +105,7 @@ class Inventory:
     def wake(self) -> None:
         """Say that something may have changed: a scan begins at once, or ``min_interval`` after the last one began."""
         self._retries = 0
+        self._gpus = None
         self._woken.set()
 
     def override(self, overrides: tuple[PlaceOverride, ...]) -> None:
@@ -121,34 +125,46 @@ class Inventory:
         """Why a quiesced driver is still in use, according to the last scan; empty where it is free."""
         return self._scanner.held
 
-    async def rescan(self) -> Diff:
+    async def rescan(self, gpus: frozenset[str] = frozenset()) -> Diff:
         """Wait for a scan that begins after this call, and return what it found; several callers share one scan.
 
-        It begins at once, or when the one under way has ended. Raises InventoryStopped.
+        ``gpus``: UUIDs of the only devices that the caller knows to have changed, so that the scan need not read others
+        anew; scans of everything are no later by it. It begins at once, or when the one under way has ended. Raises
+        InventoryStopped.
         """
         if self._stopped:
             raise InventoryStopped
         waiting: asyncio.Future[Diff] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         self._asked.set()
-        self.wake()
+        if not gpus:
+            self.wake()
+        elif self._gpus is not None:
+            self._gpus |= gpus
+        self._woken.set()
         return await waiting
 
     async def run(self) -> None:
         """Scan until cancelled."""
         loop = asyncio.get_running_loop()
         waiting: list[asyncio.Future[Diff]] = []
+        due = -math.inf
         try:
             while True:
                 started = loop.time()
                 self._woken.clear()
                 self._asked.clear()
                 waiting, self._waiting = self._waiting, []
-                found = await self._scan()
+                gpus, self._gpus = self._gpus or frozenset(), frozenset()
+                if started >= due:
+                    gpus = frozenset()
+                found = await self._scan(gpus)
                 for future in waiting:
                     if not future.done():
                         future.set_result(found)
-                await self._pause(started)
+                if not gpus:
+                    due = started + self._interval()
+                await self._pause(due, started + self._min_interval)
         finally:
             self._waiting += waiting
             self._stop()
@@ -177,11 +193,11 @@ class Inventory:
             if not future.done():
                 future.set_exception(InventoryStopped())
 
-    async def _scan(self) -> Diff:
+    async def _scan(self, gpus: frozenset[str]) -> Diff:
         old = self._snapshot
         loop = asyncio.get_running_loop()
         began = self._scanning = loop.time()
-        reading = await loop.run_in_executor(self._worker, self._scanner.scan, old)
+        reading = await loop.run_in_executor(self._worker, self._scanner.scan, old, gpus)
         self._scanning = None
         self._bus.publish(ScanDone(loop.time() - began, reading.sources))
         if self.first.is_set() and reading == ScanResult(old.devices, old.sources, old.host, old.topology, old.former):
@@ -203,13 +219,13 @@ class Inventory:
         self.first.set()
         return found
 
-    async def _pause(self, started: float) -> None:
+    async def _pause(self, due: float, soonest: float) -> None:
         """Wait until the next scan is due: woken or at the interval, and too soon only if somebody waits for it."""
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(started + self._interval()):
+            async with asyncio.timeout_at(due):
                 await self._woken.wait()
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(started + self._min_interval):
+            async with asyncio.timeout_at(soonest):
                 await self._asked.wait()
 
     def _interval(self) -> float:

@@ -22,7 +22,7 @@ from node.inventory.nics.use import LingeringUses
 from node.inventory.nvidia.health import QUIESCED
 from node.inventory.places import places_of
 from node.inventory.retention import retained
-from node.inventory.source import DriverHeld, DriverHolder, Source
+from node.inventory.source import DriverHeld, DriverHolder, GpuReader, Source
 from node.quiesce import Quiesce
 from node.topology.cells import topology_of
 from node.topology.model import PlaceOverride, Topology
@@ -92,11 +92,14 @@ class Scanner:
         with self._lock:
             self._ended |= frozenset(uuids)
 
-    def scan(self, previous: Snapshot) -> ScanResult:
-        """Read everything; unchanged devices are the very objects of ``previous``, so that memory does not grow."""
+    def scan(self, previous: Snapshot, gpus: frozenset[str] = frozenset()) -> ScanResult:
+        """Read everything; unchanged devices are the very objects of ``previous``, so that memory does not grow.
+
+        With ``gpus`` (UUIDs) only these have to be read anew: what sources say of others may be from the last scan.
+        """
         faults: dict[str, str] = {}
         reason = None if self._quiesce is None else self._quiesce.reason
-        facts = merge(tuple(self._read(source, faults, reason is not None) for source in self._sources))
+        facts = merge(tuple(self._read(source, faults, gpus, quiesced=reason is not None) for source in self._sources))
         self.held = ""
         if reason is not None:
             facts = _left_alone(facts, reason)
@@ -121,13 +124,13 @@ class Scanner:
                 log.exception("a source could not be closed", extra={"source": source.name})
         self.reading = ""
 
-    def _read(self, source: Source, faults: dict[str, str], quiesced: bool) -> NodeFacts:
+    def _read(self, source: Source, faults: dict[str, str], gpus: frozenset[str], *, quiesced: bool) -> NodeFacts:
         self.reading = source.name
         try:
             if quiesced and isinstance(source, DriverHolder):
                 self._let_go(source, faults)
                 return self._facts.get(source.name, NodeFacts(nvml=NvmlFacts()))
-            facts = source.read()
+            facts = source.read_gpus(gpus) if gpus and isinstance(source, GpuReader) else source.read()
         except Exception as error:  # noqa: BLE001 - a bug of the source; the log and its status tell
             self._report(source.name, error, faults)
             return self._facts.get(source.name, NodeFacts())

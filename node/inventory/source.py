@@ -41,6 +41,14 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class GpuReader(Protocol):
+    """A source that can read single GPUs anew, much sooner than everything."""
+
+    def read_gpus(self, uuids: frozenset[str]) -> NodeFacts:
+        """As ``read``, but what it says of other devices may be from the last ``read``."""
+
+
+@runtime_checkable
 class DriverHolder(Protocol):
     """A source that keeps a device's driver in use from ``read`` to ``close``, so that it cannot be unloaded."""
 

@@ -60,10 +60,10 @@ class PartitionMaking(Value):
     """Who makes partitions of GPUs, None for nobody, and what has the devices looked at again."""
 
     maker: PartitionMaker | None
-    rescan: Callable[[], Awaitable[object]]
+    rescan: Callable[[frozenset[str]], Awaitable[object]]
 
 
-async def _no_rescan() -> None:
+async def _no_rescan(_: frozenset[str]) -> None:
     """Nothing is made that could be seen."""
 
 

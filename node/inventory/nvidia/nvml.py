@@ -95,6 +95,11 @@ class NvmlSource:
         with _BINDING:
             return NodeFacts(nvml=self._read())
 
+    def read_gpus(self, uuids: frozenset[str]) -> NodeFacts:
+        """See ``GpuReader``."""
+        with _BINDING:
+            return NodeFacts(nvml=self._read(uuids))
+
     def close(self) -> None:
         """Shut NVML down and unload the library; the last good facts are kept for the next read.
 
@@ -107,9 +112,14 @@ class NvmlSource:
             if self._left_behind and self._sessions.patience:
                 raise DriverHeldError(self._left_behind[0][1].path)
 
-    def _read(self) -> NvmlFacts:
+    def _read(self, uuids: frozenset[str] = frozenset()) -> NvmlFacts:
+        known = self._session
         try:
-            facts = self._current_session().read(self._last.gpus, profiles=self._profiles)
+            session = self._current_session()
+            if uuids and session is known:
+                facts = session.reread(self._last, uuids, profiles=self._profiles)
+            else:
+                facts = session.read(self._last.gpus, profiles=self._profiles)
         except (LibraryUnavailableError, SessionLost) as fault:
             self._end_session()
             loaded = fault.status == "DRIVER_NOT_LOADED" and driver_mark(self._proc) != ()

@@ -11,7 +11,8 @@ and never open their own: a process has one binding.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from node.inventory.facts import CallError, GpuFacts, MigProfile, MigTable, NvmlFacts
@@ -58,6 +59,8 @@ class NvmlSession:
         self._known: dict[Identity, GpuFacts] = {}
         self._profiles: dict[Identity, tuple[MigProfile, ...]] = {}
         self._links = KnownLinks()
+        self._handles: tuple[Handle | None, ...] = ()
+        """Of the GPUs of the last read; None for one without an answer."""
 
     @property
     def usable(self) -> bool:
@@ -78,10 +81,32 @@ class NvmlSession:
 
         ``profiles``: also what MIG can make of the GPUs.
         """
-        try:
+        with self._lost_by_failure():
             return self._read(previous, profiles=profiles)
+
+    def reread(self, last: NvmlFacts, uuids: frozenset[str], *, profiles: bool = False) -> NvmlFacts:
+        """The session's last read with these GPUs read anew; everything read anew if it was not one of all of them."""
+        indices = [index for index, gpu in enumerate(last.gpus) if gpu.uuid in uuids and gpu.index == index]
+        with self._lost_by_failure():
+            count = self._binding.number("nvmlDeviceGetCount")
+            if len(indices) != len(uuids) or not count == len(last.gpus) == len(self._handles):
+                return self._read(last.gpus, profiles=profiles)
+            return self._reread(last, indices, profiles=profiles)
+
+    @contextmanager
+    def _lost_by_failure(self) -> Iterator[None]:
+        try:
+            yield
         except CallFailed as failed:
             raise SessionLost(failed.error, f"{failed.call} of {self.library.path} says {failed.error}") from failed
+
+    def _reread(self, last: NvmlFacts, indices: Iterable[int], *, profiles: bool) -> NvmlFacts:
+        gpus: list[GpuFacts] = list(last.gpus)
+        handles = [*self._handles]
+        for index in indices:
+            gpus[index], handles[index] = self._read_gpu(index, profiles=profiles)
+        gpus = with_ancestors(self._binding, remembered(gpus, last.gpus), handles, self._links)
+        return replace(last, gpus=tuple(gpus), mig_tables=self._mig_tables(gpus) if profiles else ())
 
     def _read(self, previous: tuple[GpuFacts, ...], *, profiles: bool) -> NvmlFacts:
         binding = self._binding
@@ -98,6 +123,7 @@ class NvmlSession:
             gpu, handle = self._read_gpu(index, profiles=profiles)
             gpus.append(gpu)
             handles.append(handle)
+        self._handles = tuple(handles)
         # Remembered first: the pairs of a lost GPU are known by its identity, and so stay as they were at the others.
         gpus = with_ancestors(binding, remembered(gpus, previous), handles, self._links)
         return NvmlFacts(

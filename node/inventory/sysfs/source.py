@@ -45,25 +45,40 @@ class SysfsSource:
         self._interfaces = NetInterfaces(self._sys)
         self._rdma = RdmaDevices(self._sys)
         self._subfunctions = SubFunctions(self._sys)
+        self._bus: SysfsFacts | None = None
+        """The last read of PCI functions and of what is below them."""
 
     def read(self) -> NodeFacts:
         """PCI functions and what is below them, device files, and what each vendor's drivers show besides."""
+        self._bus = self._read_bus()
+        return self._completed(self._bus)
+
+    def read_gpus(self, _: frozenset[str]) -> NodeFacts:
+        """See ``GpuReader``: GPU partitions come and go without a change at the PCI bus."""
+        return self.read() if self._bus is None else self._completed(self._bus)
+
+    def _read_bus(self) -> SysfsFacts:
         errors: list[str] = []
         rdma = self._rdma.read(errors)
         pci = self._functions.read({function_of(device.path) for device in rdma}, errors)
-        sysfs = SysfsFacts(
+        facts = SysfsFacts(
             pci=pci,
-            device_files=device_files(self._dev_root, self._stat, errors),
             interfaces=self._interfaces.read(errors),
             rdma=rdma,
             subfunctions=self._subfunctions.read(errors),
             rdma_exclusive=rdma_exclusive(self._sys, errors) if rdma else None,
         )
+        return replace(facts, errors=tuple(errors))
+
+    def _completed(self, bus: SysfsFacts) -> NodeFacts:
+        errors = list(bus.errors)
+        sysfs = replace(bus, device_files=device_files(self._dev_root, self._stat, errors))
         for vendor in VENDORS:
             sysfs = vendor.read_sysfs(sysfs, self._sys, self._proc, errors)
         return NodeFacts(sysfs=replace(sysfs, errors=tuple(errors)))
 
     def close(self) -> None:
         """Forget what was seen."""
+        self._bus = None
         for reader in (self._functions, self._interfaces, self._rdma, self._subfunctions):
             reader.forget()

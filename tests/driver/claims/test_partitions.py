@@ -86,7 +86,7 @@ class Parts:
     async def started(self, **more: Any) -> ClaimService:
         ledger = Ledger()
 
-        async def rescan() -> None:
+        async def rescan(_: frozenset[str]) -> None:
             self.scans += 1
             await asyncio.sleep(0)
             if not self.blind and self.service.ledger is ledger:

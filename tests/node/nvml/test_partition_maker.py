@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from node.files import read_record, write_record
-from node.inventory.facts import NvmlFacts
+from node.inventory.facts import Ancestor, NvmlFacts
 from node.inventory.model import Device
 from node.inventory.nvidia.nvml_mig import MigCalls
 from node.inventory.nvidia.partition_journal import FILE, SCHEMA, MadePart
@@ -535,3 +536,50 @@ def test_a_layout_that_does_not_fit_changes_nothing(start: Start) -> None:
         made.maker.apply_layout(made.gpu(), MigLayout(("4g.40gb", "4g.40gb")))
     assert not no.value.pending
     assert made.existing() == [("3g.40gb", 0, 4)]
+
+
+def test_a_read_of_the_gpu_that_changed_says_what_a_read_of_all_would(start: Start) -> None:
+    made = start(node(3))
+    made.facts()
+    for index, (profile, at) in enumerate([("1g.10gb", 2), ("3g.40gb", 4), ("7g.80gb", 0)]):
+        gpu = made.gpu(index)
+        for change in (
+            lambda gpu=gpu, profile=profile, at=at, index=index: made.maker.make(
+                gpu, made.shape(profile, at, index), f"claim-{index}"
+            ),
+            lambda index=index: made.maker.remove(f"claim-{index}"),
+            lambda gpu=gpu: made.maker.leave_partitioning(gpu),
+        ):
+            change()
+            part = made.source.read_gpus(frozenset({gpu.uuid or ""}))
+            assert part == made.source.read()
+
+
+def test_a_read_of_one_gpu_asks_no_other(start: Start, hardware: InjectedNvml) -> None:
+    one, other = node(2).gpus
+    beside = tuple(replace(gpu, ancestors=(Ancestor(1 - gpu.index, 20),)) for gpu in (one, other))
+    made = start(replace(node(2), gpus=beside))
+    well, (first, second) = made.source.read(), (frozenset({gpu.uuid or ""}) for gpu in (one, other))
+    hardware.lose(1)
+    assert made.source.read_gpus(first) == well
+    lost = made.source.read_gpus(second)
+    assert lost == made.source.read() != well
+    hardware.find(1)
+    assert made.source.read_gpus(first) == lost
+    assert made.source.read_gpus(second) == made.source.read() == well
+
+
+@pytest.mark.parametrize("uuids", [{"GPU-unknown"}, {""}, {"GPU-unknown", node().gpus[0].uuid or ""}])
+def test_gpus_that_were_not_read_before_are_found_by_a_read_of_everything(
+    start: Start, hardware: InjectedNvml, uuids: set[str]
+) -> None:
+    made = start(node(1))
+    hardware.serve(node(2))
+    assert made.source.read_gpus(frozenset(uuids)) == made.source.read()
+
+
+def test_a_new_session_reads_everything(start: Start, hardware: InjectedNvml) -> None:
+    made = start(node(2))
+    before = made.source.read()
+    made.source.close()
+    assert made.source.read_gpus(frozenset({node(2).gpus[0].uuid or ""})) == before

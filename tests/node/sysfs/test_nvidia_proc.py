@@ -103,3 +103,14 @@ def test_a_version_that_is_garbage_everywhere_is_quoted(tree: Tree) -> None:
         f"{tree.sys}/module/nvidia/version: no version in '?'",
         f"{tree.proc}/driver/nvidia/version: no version in 'none'",
     )
+
+
+def test_a_read_of_gpus_finds_new_instances_and_repeats_no_error(tree: Tree) -> None:
+    tree.capability("gpu0/mig/gi1/access", "DeviceFileMode: 292\n")
+    source = tree.source()
+    assert source.read_gpus(frozenset(("GPU-0",))) == source.read()
+    tree.capability("gpu0/mig/gi2/access", ACCESS.format(21))
+    found = source.read_gpus(frozenset(("GPU-0",)))
+    assert found.sysfs is not None
+    assert found.sysfs.nvidia_capabilities == (CapabilityFile("gpu0/mig/gi2/access", 21),)
+    assert found == source.read()

@@ -35,7 +35,7 @@ class Divided:
         making = PartitionMaking(self.hardware, self.rescan)
         self.both = Both(folder, server, self.hardware.devices(), door, rule=RULE, partitions=making)
 
-    async def rescan(self) -> None:
+    async def rescan(self, _: frozenset[str] = frozenset()) -> None:
         devices = self.hardware.devices()
         if devices != self.both.snapshot.devices:
             self.both.snapshot = Snapshot(self.both.snapshot.generation + 1, devices)
