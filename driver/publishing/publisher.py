@@ -122,6 +122,8 @@ class SlicePublisher:
         self._controller: SliceController | None = None
         self._desired: tuple[tuple[JsonObject, ...], ...] = ()
         self._published: DoorView | None = None
+        self._said: tuple[list[JsonObject], list[JsonObject], dict[str, str]] | None = None
+        """Devices, counter sets and the GPU of each partition, as the controller was given them last."""
         self._handed: DoorView | None = None
         """The view that the controller has."""
         self._again_at: float | None = None
@@ -272,17 +274,20 @@ class SlicePublisher:
         allowed = self._remembered(view, {name for group in before for name in group})
         offered = [each for each in view.devices if each.device.name in allowed]
         self._described = {name: known for name, known in self._described.items() if name in allowed}
-        slices = pack(
+        said = (
             [self._device(each) for each in offered],
-            before,
-            counters=[counter_set(each) for each in view.counters],
-            groups={each.device.name: gpu for each in offered if (gpu := _parted(each))},
+            [counter_set(each) for each in view.counters],
+            {each.device.name: gpu for each in offered if (gpu := _parted(each))},
         )
-        self._desired = tuple(each.devices for each in slices)
         afresh = self._taints.sends_again()
-        if afresh:
-            self._taints.sent_again()
-        controller.update(DriverResources({self._pool: Pool(slices)}), afresh=afresh)
+        if said != self._said or afresh:
+            devices, counters, groups = said
+            slices = pack(devices, before, counters=counters, groups=groups)
+            self._desired = tuple(each.devices for each in slices)
+            if afresh:
+                self._taints.sent_again()
+            controller.update(DriverResources({self._pool: Pool(slices)}), afresh=afresh)
+            self._said = said
         self._handed = view
 
     def _remembered(self, view: DoorView, published: set[str]) -> set[str]:
@@ -307,7 +312,9 @@ class SlicePublisher:
         name = offered.device.name
         known = self._described.get(name)
         if known is None or known[0] != offered:
-            known = self._described[name] = (offered, slice_device(offered, self._peers))
+            made = slice_device(offered, self._peers)
+            # The same object for the same text: a partition is described alike whether it exists or not.
+            known = self._described[name] = (offered, known[1] if known is not None and known[1] == made else made)
         return known[1]
 
     def _tell(self, error: Exception, work: str) -> None:

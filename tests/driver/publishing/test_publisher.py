@@ -86,6 +86,23 @@ def test_a_view_that_says_nothing_new_reaches_nobody_but_its_generation_is_known
     until(lambda: len(controller.given) == 2)
 
 
+def test_a_view_of_other_devices_that_are_described_alike_reaches_nobody_and_counts_as_published(
+    publishing: Making,
+) -> None:
+    controller = Recorder()
+    controller.offered = frozenset()
+    publisher = publishing(controller, interval=0.0)
+    publisher.apply(view(0))
+    publisher.start()
+    until(lambda: controller.given)
+    noted = DoorView((DraDevice(gpu(0), RULE, True, "a note for people"),), generation=2)
+    publisher.apply(noted)
+    until(lambda: publisher.publication().generation == 2 and publisher.free() is not None)
+    publisher.apply(replace(noted, devices=(*noted.devices, *view(1).devices)))
+    until(lambda: len(controller.given) > 1)
+    assert controller.given == [(names(0),), (names(0, 1),)]
+
+
 def test_a_node_without_devices_has_one_empty_slice(publishing: Making) -> None:
     controller = Recorder()
     publisher = publishing(controller)
