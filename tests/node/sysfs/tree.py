@@ -81,7 +81,7 @@ class Tree:
     def proc(self) -> Path:
         return self.root / "proc"
 
-    def source(self) -> Source:
+    def source(self) -> SysfsSource:
         return SysfsSource(self.sys, self.root / "host", self.proc, self._numbers)
 
     def read(self) -> SysfsFacts:
