@@ -1,0 +1,65 @@
+"""The page on the embedded kubelet as a library: its programs run, and every function of the reference has its row."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs.markdown import ROOT, Block, blocks, text_of
+
+PAGE = "docs/kubelet-library.md"
+_MANAGER = ("Start", "Allocate", "Stop", "GetDeviceRunContainerOptions", "GetCapacity", "GetWatcherHandler")
+_PLUGIN = ("Register", "DeRegisterPlugin", "RegisterPlugin", "ValidatePlugin")
+_STUB = [
+    "Allocate",
+    "GetDevicePluginOptions",
+    "GetInfo",
+    "ListAndWatch",
+    "NotifyRegistrationStatus",
+    "PreStartContainer",
+    "Register",
+    "SetAllocFunc",
+    "Start",
+    "Stop",
+    "Update",
+]
+REFERENCE = {
+    *("ActivePodsFunc", "DeviceRunContainerOptions", "Manager", "ManagerImpl", "ManagerStub", "Stub"),
+    *("NewManagerImpl", "NewManagerStub", "NewDevicePluginStub"),
+    *(f"Manager.{name}" for name in _MANAGER),
+    *(f"ManagerImpl.{name}" for name in (*_MANAGER, *_PLUGIN)),
+    *(f"ManagerStub.{name}" for name in _MANAGER),
+    *(f"Stub.{name}" for name in _STUB),
+}
+"""What the package exports by its reference page."""
+
+
+def _rows() -> list[tuple[str, str]]:
+    section = text_of(PAGE).partition("| Go | Here |")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    return [(row[0].strip("`"), row[1].strip("`")) for row in rows]
+
+
+def test_every_function_of_the_reference_has_one_row() -> None:
+    names = [name for name, _ in _rows()]
+    assert sorted(names) == sorted(REFERENCE)
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`(sandbox\.kubelet\.[\w.]+)`", text_of(PAGE)))))
+def test_every_name_on_the_page_exists(path: str) -> None:
+    parts = path.split(".")
+    end = next(index for index, part in enumerate(parts) if part[0].isupper())
+    found: object = importlib.import_module(".".join(parts[:end]))
+    for part in parts[end:]:
+        found = getattr(found, part)
+
+
+@pytest.mark.parametrize("block", [block for block in blocks(PAGE) if block.language == "python"], ids=str)
+def test_every_program_of_the_page_runs(block: Block) -> None:
+    command = [sys.executable, "-W", "error", "-c", block.text]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
