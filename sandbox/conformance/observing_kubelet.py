@@ -1,0 +1,348 @@
+"""A kubelet that accepts whatever a plugin does and writes it down, so that every rule can be judged in one run.
+
+It has the kubelet's doors: Register on ``kubelet.sock``, the plugin watcher on ``plugins_registry`` and podresources.
+As a kubelet it dials back inside Register, asks for the options, then opens ListAndWatch and keeps it open; at a start
+it removes every socket from ``device-plugins``. Unlike a kubelet it refuses nothing: a wrong version, name or options
+are facts for the rules. It decides nothing about devices and pods; that is what the embedded kubelet is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import grpc
+import grpc.aio
+
+from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from protos.pluginregistration.v1 import api_pb2 as registration_pb2
+from protos.pluginregistration.v1 import api_pb2_grpc as registration_grpc
+from protos.podresources.v1 import api_pb2 as resources_pb2
+from protos.podresources.v1 import api_pb2_grpc as resources_grpc
+from sandbox.conformance.plugin_client import CallFailed, PluginClient, answered
+from sandbox.kubelet.dialling import registry_channel
+from sandbox.kubelet.plugin_watcher import GET_INFO_SECONDS, NOTIFY_SECONDS, RegistryFolder, Stamp
+from sandbox.kubelet.registration import SOCKET_NAME, joined, remove_sockets
+
+LOOK: float = 0.02
+"""Seconds between two looks at the registry; a kubelet is told by inotify and reconciles every second."""
+RETRY: float = 0.5
+"""Seconds after which a registration socket that did not answer is asked again."""
+OTHER_TYPES = ("DRAPlugin", "CSIPlugin")
+"""Types of plugins in the registry that are no device plugins; a type that no kubelet knows is taken for one."""
+KEPT = 100
+"""The newest messages of a stream that are kept."""
+_DOWN: float = 0.2
+"""Seconds for which a kubelet that restarts is away."""
+_UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+
+ObservedDoor = Literal["register", "watcher"]
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(slots=True, eq=False)
+class ObservedRegistration:
+    """One registration as it came, and the connection it led to.
+
+    ``endpoint`` and ``versions`` are the plugin's words. ``announced``: the options of the Register call.
+    ``pending_problem``: why the plugin could not be reached while its Register call was pending; empty if it could.
+    ``notify_problem``: how NotifyRegistrationStatus failed. ``client`` is None for a driver, and for a plugin that
+    could not be reached (``problem``).
+    """
+
+    number: int
+    resource: str
+    door: ObservedDoor
+    type: str
+    versions: tuple[str, ...]
+    endpoint: str
+    socket: str
+    path: str = ""
+    announced: api_pb2.DevicePluginOptions | None = None
+    options: api_pb2.DevicePluginOptions | None = None
+    pending_problem: str = ""
+    notify_problem: str = ""
+    problem: str = ""
+    client: PluginClient | None = None
+    messages: list[api_pb2.ListAndWatchResponse] = field(default_factory=list)
+    lost: bool = False
+    stream_problem: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether the kubelet has the plugin's list and the connection, even if the plugin ended the stream itself."""
+        return bool(self.messages) and not self.lost
+
+
+@dataclass(slots=True)
+class RegistrySocket:
+    """What became of one socket in the registry."""
+
+    stamp: Stamp
+    task: asyncio.Task[None]
+    registration: ObservedRegistration | None = None
+    problem: str = ""
+
+
+class ObservingKubelet:
+    """The kubelet whose folder is ``root``; ``call_seconds`` bounds every call to a plugin.
+
+    ``watches``: whether it has a plugin watcher, which may be changed while it is stopped.
+    """
+
+    def __init__(self, root: Path, *, call_seconds: float) -> None:
+        self.root = root
+        self.device_plugins = root / "device-plugins"
+        self.registry = root / "plugins_registry"
+        self.registrations: list[ObservedRegistration] = []
+        self.sockets: dict[str, RegistrySocket] = {}
+        self.watches = True
+        self._call_seconds = call_seconds
+        self._servers: list[grpc.aio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._numbers = 0
+
+    def make_folders(self) -> None:
+        """Make the folders that a node has, whether its kubelet runs or not."""
+        for folder in (self.device_plugins, self.registry, self.root / "plugins", self.root / "pod-resources"):
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+
+    async def start(self) -> None:
+        """Start as a kubelet does: remove the sockets of plugins, then listen."""
+        self.make_folders()
+        remove_sockets(self.device_plugins)
+        pod_resources = self.root / "pod-resources" / SOCKET_NAME
+        pod_resources.unlink(missing_ok=True)
+        registration, lister = grpc.aio.server(options=_UNLIMITED), grpc.aio.server(options=_UNLIMITED)
+        api_pb2_grpc.add_RegistrationServicer_to_server(_Registration(self), registration)
+        resources_grpc.add_PodResourcesListerServicer_to_server(_PodResources(self), lister)
+        for server, path in ((lister, pod_resources), (registration, self.device_plugins / SOCKET_NAME)):
+            server.add_insecure_port(f"unix:{path}")
+            self._servers.append(server)
+            await server.start()
+        if self.watches:
+            self._begin(self._watch())
+
+    async def stop(self) -> None:
+        """End: connections break and ``kubelet.sock`` is gone. What was observed stays."""
+        servers, self._servers = self._servers, []
+        for server in servers:
+            await server.stop(None)
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for registration in self.registrations:
+            registration.lost = True
+            if registration.client is not None:
+                await registration.client.close()
+        self.sockets.clear()
+        self._notify()
+
+    async def restart(self, *, watches: bool = True) -> int:
+        """Stop and start; the number of the last registration before."""
+        await self.stop()
+        await asyncio.sleep(_DOWN)
+        self.watches = watches
+        last = self._numbers
+        await self.start()
+        return last
+
+    async def forget(self) -> None:
+        """Stop, and forget everything that was observed."""
+        await self.stop()
+        self.registrations.clear()
+
+    def current(self, *, after: int = 0) -> dict[str, ObservedRegistration]:
+        """The newest usable registration of each resource; ``after``: only those with a higher number."""
+        return {each.resource: each for each in self.registrations if each.usable and each.number > after}
+
+    async def until(self, condition: Callable[[], object], seconds: float) -> bool:
+        """Whether the condition, which is looked at after every change, becomes true within ``seconds``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    changed = self._changed
+                    await changed.wait()
+        return bool(condition())
+
+    async def drop(self, registration: ObservedRegistration) -> None:
+        """Break the connection to a plugin, as when the network stack or the kubelet loses it."""
+        registration.lost = True
+        if registration.client is not None:
+            await registration.client.close()
+        self._notify()
+
+    async def registered(self, request: api_pb2.RegisterRequest) -> None:
+        """Handle a Register call before it is answered."""
+        socket = _found(joined(self.device_plugins, request.endpoint), request.endpoint)
+        registration = self._add(request.resource_name, "register", (request.version,), request.endpoint, socket)
+        registration.announced = request.options if request.HasField("options") else None
+        try:
+            registration.pending_problem = await self._connect(registration)
+        except asyncio.CancelledError:
+            registration.pending_problem = "the plugin gave its Register call up before it answered"
+            raise
+        # Once it is answered, in case the plugin does not serve before.
+        self._begin(self._read(registration))
+
+    def _add(
+        self, resource: str, door: ObservedDoor, versions: tuple[str, ...], endpoint: str, socket: str
+    ) -> ObservedRegistration:
+        self._numbers += 1
+        registration = ObservedRegistration(self._numbers, resource, door, "DevicePlugin", versions, endpoint, socket)
+        self.registrations.append(registration)
+        self._notify()
+        return registration
+
+    async def _connect(self, registration: ObservedRegistration) -> str:
+        """Dial the plugin and ask for its options; what went wrong, empty for nothing."""
+        client = PluginClient(registration.socket, self._call_seconds)
+        try:
+            if not await client.ready(self._call_seconds):
+                raise CallFailed("dialling", grpc.StatusCode.UNAVAILABLE, f"nobody answers at {registration.socket}")
+            registration.options = await client.options()
+        except CallFailed as error:
+            await client.close()
+            return str(error)
+        except BaseException:  # The caller gets it; the connection is closed first.
+            await client.close()
+            raise
+        registration.client = client
+        return ""
+
+    async def _read(self, registration: ObservedRegistration) -> None:
+        """Read the plugin's list until it ends the stream."""
+        if registration.client is None:
+            registration.problem = await self._connect(registration)
+        if registration.client is None:
+            self._notify()
+            return
+        lists = registration.client.lists()
+        try:
+            async for message in lists:
+                registration.messages.append(message)
+                del registration.messages[:-KEPT]
+                self._notify()
+            registration.stream_problem = "the plugin ended the stream"
+        except CallFailed as error:
+            registration.stream_problem, registration.lost = str(error), True
+        finally:
+            await lists.aclose()
+            self._notify()
+
+    async def _watch(self) -> None:
+        """Register what is in the registry, and forget what is gone."""
+        folder = RegistryFolder(self.registry)
+        while True:
+            found = folder.sockets()
+            for path, known in tuple(self.sockets.items()):
+                if found.get(path) != known.stamp:
+                    await self._remove(path)
+            for path, stamp in found.items():
+                if path not in self.sockets:
+                    task = self._begin(self._ask(path))
+                    self.sockets[path] = RegistrySocket(stamp, task)
+            await asyncio.sleep(LOOK)
+
+    async def _remove(self, path: str) -> None:
+        known = self.sockets.pop(path)
+        known.task.cancel()
+        if known.registration is not None:
+            await self.drop(known.registration)
+        self._notify()
+
+    async def _ask(self, path: str) -> None:
+        while True:
+            channel = registry_channel(path)
+            try:
+                registration = await self._register(path, registration_grpc.RegistrationStub(channel))
+            except CallFailed as error:
+                self.sockets[path].problem = str(error)
+                self._notify()
+                await asyncio.sleep(RETRY)
+                continue
+            finally:
+                await channel.close()
+            if registration.type not in OTHER_TYPES:
+                await self._read(registration)
+            return
+
+    async def _register(self, path: str, stub: registration_grpc.RegistrationStub) -> ObservedRegistration:
+        info = await answered("GetInfo", stub.GetInfo(registration_pb2.InfoRequest()), GET_INFO_SECONDS)
+        registration = self._add(
+            info.name, "watcher", tuple(info.supported_versions), info.endpoint, self._endpoint(info.endpoint, path)
+        )
+        registration.type, registration.path = info.type, path
+        self.sockets[path].registration = registration
+        if info.type not in OTHER_TYPES:
+            registration.problem = await self._connect(registration)
+        status = registration_pb2.RegistrationStatus(plugin_registered=True)
+        try:
+            notified = stub.NotifyRegistrationStatus(status)
+            await answered("NotifyRegistrationStatus", notified, NOTIFY_SECONDS)
+        except CallFailed as error:
+            registration.notify_problem = str(error)
+        self._notify()
+        return registration
+
+    def _endpoint(self, endpoint: str, path: str) -> str:
+        """Where a plugin of the registry serves: at its registration socket if it names no other."""
+        return _found(endpoint, joined(self.registry, endpoint)) if endpoint else path
+
+    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _found(right: str, wrong: str) -> str:
+    """The path that a kubelet would dial, or the one that the plugin must have meant where only that is a socket."""
+    return wrong if not Path(right).is_socket() and Path(wrong).is_socket() else right
+
+
+class _Registration(api_pb2_grpc.RegistrationServicer):
+    def __init__(self, kubelet: ObservingKubelet) -> None:
+        self._kubelet = kubelet
+
+    async def Register(self, request: api_pb2.RegisterRequest, context: Context) -> api_pb2.Empty:  # noqa: N802
+        await self._kubelet.registered(request)
+        return api_pb2.Empty()
+
+
+class _PodResources(resources_grpc.PodResourcesListerServicer):
+    """No pod has a device; every listed device can be had."""
+
+    def __init__(self, kubelet: ObservingKubelet) -> None:
+        self._kubelet = kubelet
+
+    async def List(self, request: object, context: Context) -> resources_pb2.ListPodResourcesResponse:  # noqa: N802
+        return resources_pb2.ListPodResourcesResponse()
+
+    async def GetAllocatableResources(  # noqa: N802
+        self, request: object, context: Context
+    ) -> resources_pb2.AllocatableResourcesResponse:
+        return resources_pb2.AllocatableResourcesResponse(devices=self._devices())
+
+    async def Get(  # noqa: N802
+        self, request: resources_pb2.GetPodResourcesRequest, context: Context
+    ) -> resources_pb2.GetPodResourcesResponse:
+        pod = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
+        await context.abort(grpc.StatusCode.UNKNOWN, pod)
+        raise AssertionError("abort returned")  # It always raises; this line is for the type checker.
+
+    def _devices(self) -> Iterator[resources_pb2.ContainerDevices]:
+        for resource, registration in self._kubelet.current().items():
+            for device in registration.messages[-1].devices:
+                if device.health == "Healthy":
+                    yield resources_pb2.ContainerDevices(resource_name=resource, device_ids=[device.ID])

@@ -1,0 +1,136 @@
+"""The calls of the DevicePlugin service, made as a kubelet makes them, but with a deadline each and no limit of size.
+
+A kubelet takes 4 MiB a message and waits for ever; here a list of any size arrives and a call that hangs ends, so that
+one fault of a plugin does not hide the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+
+from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+
+Message = TypeVar("Message")
+
+
+class CallFailed(Exception):
+    """A call to the plugin or driver failed: its name, the status and the words that came with it."""
+
+    def __init__(self, method: str, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(f"{method} failed with {code.name}: {details or '(no text)'}")
+        self.method = method
+        self.code = code
+        self.details = details
+
+    @property
+    def late(self) -> bool:
+        """Whether the call had not been answered at its deadline."""
+        return self.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def open_channel(socket: str) -> grpc.aio.Channel:
+    """A channel of its own to a socket, with the kubelet's authority ``localhost`` and messages of any size."""
+    return grpc.aio.insecure_channel(
+        f"unix:{socket}",
+        options=[
+            ("grpc.default_authority", "localhost"),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.enable_http_proxy", 0),
+        ],
+    )
+
+
+async def answered(method: str, call: Awaitable[Message], seconds: float) -> Message:
+    """The answer of a call within ``seconds``; raises ``CallFailed``."""
+    try:
+        async with asyncio.timeout(seconds):
+            response = await call
+    except TimeoutError:
+        raise CallFailed(method, grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {seconds:g} s") from None
+    except grpc.aio.AioRpcError as error:
+        raise CallFailed(method, error.code(), error.details() or "") from error
+    if response is None:  # gRPC's result for bytes that are not such a message.
+        raise CallFailed(method, grpc.StatusCode.INTERNAL, "the answer is not such a message")
+    return response
+
+
+class PluginClient:
+    """A client of the plugin at ``socket``; a call has ``seconds``. Every method raises ``CallFailed``."""
+
+    def __init__(self, socket: str, seconds: float) -> None:
+        self.socket = socket
+        self._seconds = seconds
+        self._channel = open_channel(socket)
+        self._stub = api_pb2_grpc.DevicePluginStub(self._channel)
+
+    async def close(self) -> None:
+        """End the connection, and streams and calls with it."""
+        await self._channel.close()
+
+    async def ready(self, seconds: float) -> bool:
+        """Whether the connection is there within ``seconds``."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            return False
+        return True
+
+    async def options(self, seconds: float | None = None) -> api_pb2.DevicePluginOptions:
+        """GetDevicePluginOptions."""
+        call = self._stub.GetDevicePluginOptions(api_pb2.Empty())
+        return await answered("GetDevicePluginOptions", call, self._seconds if seconds is None else seconds)
+
+    async def allocate(self, *containers: Sequence[str]) -> list[api_pb2.ContainerAllocateResponse]:
+        """Allocate for containers with these ids each."""
+        requests = [api_pb2.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
+        call = self._stub.Allocate(api_pb2.AllocateRequest(container_requests=requests))
+        return list((await answered("Allocate", call, self._seconds)).container_responses)
+
+    async def preferred(self, available: Sequence[str], must_include: Sequence[str], size: int) -> list[list[str]]:
+        """GetPreferredAllocation for one container; the ids of every container response."""
+        wanted = api_pb2.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+        )
+        call = self._stub.GetPreferredAllocation(api_pb2.PreferredAllocationRequest(container_requests=[wanted]))
+        response = await answered("GetPreferredAllocation", call, self._seconds)
+        return [list(each.deviceIDs) for each in response.container_responses]
+
+    async def pre_start(self, ids: Sequence[str]) -> None:
+        """PreStartContainer."""
+        call = self._stub.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=ids))
+        await answered("PreStartContainer", call, self._seconds)
+
+    async def lists(self) -> AsyncGenerator[api_pb2.ListAndWatchResponse]:
+        """The messages of a new ListAndWatch stream until the plugin ends it; the stream ends with the iteration."""
+        call = self._stub.ListAndWatch(api_pb2.Empty())
+        try:
+            async for message in call:
+                if message is None:
+                    raise CallFailed("ListAndWatch", grpc.StatusCode.INTERNAL, "it sent bytes that are not a message")
+                yield message
+        except grpc.aio.AioRpcError as error:
+            raise CallFailed("ListAndWatch", error.code(), error.details() or "") from error
+        finally:
+            call.cancel()
+
+    async def first_list(self) -> api_pb2.ListAndWatchResponse:
+        """The first message of a new stream, which ends then."""
+        lists = self.lists()
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await anext(lists)
+        except TimeoutError:
+            problem = f"no list within {self._seconds:g} s"
+            raise CallFailed("ListAndWatch", grpc.StatusCode.DEADLINE_EXCEEDED, problem) from None
+        except StopAsyncIteration:
+            problem = "the plugin ended the stream before a list"
+            raise CallFailed("ListAndWatch", grpc.StatusCode.OK, problem) from None
+        finally:
+            await lists.aclose()

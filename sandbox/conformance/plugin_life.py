@@ -1,0 +1,266 @@
+"""Rules of a device plugin's life: restarts of the kubelet, lost streams and sockets, its own end, and load."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from itertools import pairwise
+from typing import Final
+
+import grpc
+
+from protos.deviceplugin.v1beta1 import api_pb2
+from sandbox.conformance.plugin_client import CallFailed, PluginClient
+from sandbox.conformance.plugin_lists import named
+from sandbox.conformance.plugin_registration import each_plugin
+from sandbox.conformance.plugin_testbed import JudgedPlugin, PluginTestbed
+from sandbox.conformance.rule import RuleBroken, RuleNotApplicable
+from sandbox.conformance.subject import ProcessSize
+
+CALLS: Final = 1000
+"""Allocate calls of the load, as many as a node of 1,000 devices gets."""
+AT_ONCE: Final = 50
+STREAMS: Final = 24
+"""ListAndWatch streams open at once: some re-registrations of some clients."""
+ROUND: Final = 150
+"""Calls in a round between two looks at the plugin's size."""
+ROUNDS: Final = 3
+MEMORY_KIB: Final = 1024
+"""How much a plugin may grow in each round; allocators take memory in steps."""
+DESCRIPTORS: Final = 3
+"""How many descriptors a plugin may gain in each round."""
+_DEAD = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+
+async def registers_after_kubelet(bed: PluginTestbed) -> str | None:
+    """``kubelet.sock`` is gone, the plugin's socket too, and a new kubelet listens."""
+    registrations = await bed.through_register()
+    resources = {each.resource for each in registrations}
+    watches = bed.kubelet.watches
+    last = await bed.kubelet.restart(watches=False)
+    missing = await bed.registered_after(last, resources)
+    if not missing and watches:
+        # A plugin that prefers the registry is free to go back to it.
+        bed.kubelet.watches = True
+    if missing:
+        raise RuleBroken(f"after a restart of the kubelet, which made a new kubelet.sock: {missing}")
+    return None
+
+
+async def registry_after_kubelet(bed: PluginTestbed) -> str | None:
+    """A kubelet that starts registers what it finds in plugins_registry; the plugin must still be there."""
+    current = bed.kubelet.current()
+    resources = {name for name, each in current.items() if each.door == "watcher"}
+    if not resources:
+        raise RuleNotApplicable("it has no socket in plugins_registry")
+    last = await bed.kubelet.restart()
+    missing = await bed.registered_after(last, resources)
+    if missing:
+        raise RuleBroken(f"after a restart of the kubelet, which looks into plugins_registry: {missing}")
+    return None
+
+
+async def serves_after_lost_stream(bed: PluginTestbed) -> str | None:
+    """The plugin serves whoever comes next."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        client = bed.client(plugin.client.socket)
+        lists = client.lists()
+        try:
+            async with asyncio.timeout(bed.pace.call):
+                await anext(lists)
+        except (CallFailed, StopAsyncIteration, TimeoutError):
+            raise RuleNotApplicable(f"{plugin.name} sends no list on a second stream") from None
+        finally:
+            await client.close()
+            await lists.aclose()
+        try:
+            await plugin.client.first_list()
+            await plugin.client.options()
+        except CallFailed as error:
+            raise RuleBroken(f"{plugin.name}: after the end of a ListAndWatch stream: {error}") from error
+
+    return await each_plugin(bed, judge)
+
+
+async def registers_after_lost_stream(bed: PluginTestbed) -> str | None:
+    """A kubelet that has lost the stream does not connect again; its devices stay unhealthy until they register."""
+    current = bed.kubelet.current()
+    last = max(each.number for each in current.values())
+    for registration in current.values():
+        await bed.kubelet.drop(registration)
+    missing = await bed.registered_after(last)
+    if missing:
+        raise RuleBroken(f"after the kubelet lost its ListAndWatch streams: {missing}")
+    return None
+
+
+async def registers_after_lost_socket(bed: PluginTestbed) -> str | None:
+    """A kubelet that starts removes all sockets in device-plugins, and people tidy up."""
+    current = bed.kubelet.current()
+    last = max(each.number for each in current.values())
+    for registration in current.values():
+        for path in {registration.socket, registration.path} - {""}:
+            bed.remove_socket(path)
+    missing = await bed.registered_after(last)
+    if missing:
+        raise RuleBroken(f"after its sockets were deleted: {missing}")
+    return None
+
+
+async def starts_before_kubelet(bed: PluginTestbed) -> str | None:
+    """Nothing orders the start of kubelet and plugin."""
+    await bed.begin(kubelet=False)
+    await asyncio.sleep(bed.pace.quiet)
+    if bed.program.ended():
+        raise RuleBroken(f"started before the kubelet, the plugin {bed.program.ended()}")
+    await bed.kubelet.start()
+    missing = await bed.registered_after(0, bed.resources)
+    if missing:
+        raise RuleBroken(f"the kubelet started after the plugin: {missing}")
+    return None
+
+
+async def keeps_ids(bed: PluginTestbed) -> str | None:
+    """Containers keep their devices by id over a restart of the plugin."""
+    before = {plugin.name: [device.ID for device in await plugin.devices()] for plugin in await bed.plugins()}
+    await bed.begin()
+    for plugin in await bed.plugins():
+        ids = [device.ID for device in await plugin.devices()]
+        gone = [id_ for id_ in before.get(plugin.name, ()) if id_ not in ids]
+        if gone:
+            raise RuleBroken(f"{plugin.name}: after a restart of the plugin, the devices {named(gone)} are gone")
+    return None
+
+
+async def ends_in_grace(bed: PluginTestbed) -> str | None:
+    """Kubernetes ends a pod by SIGTERM, and by SIGKILL when its grace period is over."""
+    end, _ = await bed.end()
+    if not end.in_time:
+        raise RuleBroken(f"it still ran {bed.pace.grace:g} s after SIGTERM, and was killed")
+    return f"it ended {end.seconds:.1f} s after SIGTERM"
+
+
+async def removes_sockets(bed: PluginTestbed) -> str | None:
+    """A socket that nobody serves keeps the kubelet dialling, and its plugin manager trying."""
+    end, left = await bed.end()
+    if not end.in_time:
+        raise RuleNotApplicable("it had to be killed; the rule ends-in-grace judges that")
+    if left:
+        raise RuleBroken(f"it ended and left {', '.join(map(str, left))}")
+    return None
+
+
+async def serves_load(bed: PluginTestbed) -> str | None:
+    """As many calls as a node of 1,000 devices gets, side by side."""
+
+    async def judge(plugin: JudgedPlugin) -> str | None:
+        ids = await plugin.healthy()
+        limit = asyncio.Semaphore(AT_ONCE)
+
+        async def allocate(number: int) -> None:
+            async with limit:
+                try:
+                    await plugin.client.allocate([ids[number % len(ids)]])
+                except CallFailed as error:
+                    if error.code in _DEAD:
+                        raise
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(CALLS):
+                    tasks.create_task(allocate(number))
+        except* CallFailed as errors:
+            failed = errors.exceptions[0]
+            raise RuleBroken(f"{plugin.name}: of {CALLS} calls, {AT_ONCE} at once: {failed}") from failed
+        return (
+            f"{plugin.name} lists {len(ids)} devices; they were asked for again and again" if len(ids) < CALLS else ""
+        )
+
+    return await each_plugin(bed, judge)
+
+
+async def serves_streams(bed: PluginTestbed) -> str | None:
+    """A stream that the kubelet has lost may stay open for long; it must not take the place of a call."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        async with AsyncExitStack() as streams:
+            for number in range(STREAMS):
+                client = bed.client(plugin.client.socket)
+                streams.push_async_callback(client.close)
+                await _open(plugin.name, client, number, bed.pace.call, streams)
+            try:
+                await plugin.client.options()
+            except CallFailed as error:
+                raise RuleBroken(f"{plugin.name}: with {STREAMS} ListAndWatch streams open: {error}") from error
+
+    return await each_plugin(bed, judge)
+
+
+async def _open(name: str, client: PluginClient, number: int, seconds: float, streams: AsyncExitStack) -> None:
+    lists: AsyncGenerator[api_pb2.ListAndWatchResponse] = client.lists()
+    streams.push_async_callback(lists.aclose)
+    try:
+        async with asyncio.timeout(seconds):
+            await anext(lists)
+    except TimeoutError:
+        raise RuleBroken(f"{name}: with {number} ListAndWatch streams open, a further one gets no list") from None
+    except StopAsyncIteration:
+        raise RuleBroken(f"{name}: with {number} ListAndWatch streams open, a further one is ended") from None
+    except CallFailed as error:
+        raise RuleBroken(f"{name}: with {number} ListAndWatch streams open: {error}") from error
+
+
+async def does_not_grow(bed: PluginTestbed) -> str | None:
+    """Calls, streams and registrations leave nothing behind."""
+    if bed.program.size() is None:
+        raise RuleNotApplicable("the size of its process cannot be read")
+    sizes = []
+    # The first round fills caches and pools; what it takes does not count.
+    for _ in range(ROUNDS + 1):
+        for plugin in await bed.plugins():
+            await _round(bed, plugin)
+        last = await bed.kubelet.restart(watches=bed.kubelet.watches)
+        if await bed.registered_after(last):
+            raise RuleNotApplicable("it does not register again after a restart of the kubelet; other rules judge that")
+        size = bed.program.size()
+        if size is None:
+            raise RuleBroken(f"the plugin {bed.program.ended()}")
+        sizes.append(size)
+    problem = growth(sizes)
+    if problem:
+        raise RuleBroken(problem)
+    return f"{sizes[-1].memory / 1024:.1f} MiB, {sizes[-1].descriptors} descriptors"
+
+
+async def _round(bed: PluginTestbed, plugin: JudgedPlugin) -> None:
+    ids = await plugin.healthy(0)
+    for number in range(ROUND if ids else 0):
+        try:
+            await plugin.client.allocate([ids[number % len(ids)]])
+        except CallFailed as error:
+            if error.code in _DEAD:
+                raise RuleBroken(f"{plugin.name}: {error}") from error
+    for _ in range(10):
+        client = bed.client(plugin.client.socket)
+        try:
+            await client.first_list()
+        except CallFailed:
+            break  # Other rules judge streams.
+        finally:
+            await client.close()
+
+
+def growth(sizes: list[ProcessSize]) -> str:
+    """What grew in every round by more than it may; empty for nothing. The first size is the measure."""
+    steps = list(pairwise(sizes))
+    what = f"{ROUND} Allocate calls, 10 streams and a restart of the kubelet"
+    for name, grown, allowed, unit in (
+        ("memory", [after.memory - before.memory for before, after in steps], MEMORY_KIB, "KiB"),
+        ("descriptors", [after.descriptors - before.descriptors for before, after in steps], DESCRIPTORS, "more"),
+    ):
+        if min(grown) > allowed:
+            shown = ", ".join(f"{each} {unit}" for each in grown)
+            return f"{name} grow without end: {shown} after each further round of {what}"
+    return ""

@@ -1,0 +1,139 @@
+"""Rules of a device plugin's lists: each message is the whole truth, and every device in it can be used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Final
+
+from protos.deviceplugin.v1beta1 import api_pb2
+from sandbox.conformance.plugin_client import CallFailed
+from sandbox.conformance.plugin_registration import each_plugin
+from sandbox.conformance.plugin_testbed import HEALTHY, JudgedPlugin, PluginTestbed
+from sandbox.conformance.rule import RuleBroken
+from sandbox.kubelet.dialling import MAX_MESSAGE
+
+UNHEALTHY = "Unhealthy"
+LONGEST_ID: Final = 63
+_MOST_NAMED: Final = 5
+
+
+def named(ids: list[str]) -> str:
+    """The first of these ids, for a message."""
+    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
+    return ", ".join(map(repr, ids[:_MOST_NAMED])) + more
+
+
+async def list_stays_open(bed: PluginTestbed) -> str | None:
+    """A kubelet takes the end of the stream for the end of the plugin."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        lists = plugin.client.lists()
+        try:
+            async with asyncio.timeout(bed.pace.call):
+                await anext(lists)
+            async with asyncio.timeout(bed.pace.quiet):
+                async for _ in lists:
+                    pass
+        except TimeoutError:
+            return
+        except StopAsyncIteration:
+            raise RuleBroken(f"{plugin.name}: ListAndWatch ended before it sent a list") from None
+        except CallFailed as error:
+            raise RuleBroken(f"{plugin.name}: {error}") from error
+        finally:
+            await lists.aclose()
+        raise RuleBroken(f"{plugin.name}: the plugin ended the ListAndWatch stream after its list; it must stay open")
+
+    return await each_plugin(bed, judge)
+
+
+async def full_lists(bed: PluginTestbed) -> str | None:
+    """A kubelet forgets every device that the newest message lacks."""
+
+    async def judge(plugin: JudgedPlugin) -> str | None:
+        registration = plugin.registration
+        if registration is not None and len(registration.messages) == 1:
+            await bed.kubelet.until(lambda: len(registration.messages) > 1 or registration.lost, bed.pace.quiet)
+        first, second = await plugin.devices(), await plugin.devices()
+        _check_same(plugin.name, "a stream's first message", first, "that of another stream", second)
+        if registration is None or len(registration.messages) == 1:
+            return f"{plugin.name} sent one message on each stream; later ones were not seen"
+        _check_same(
+            plugin.name, "a later message", list(registration.messages[-1].devices), "a new stream's first", second
+        )
+        return None
+
+    return await each_plugin(bed, judge)
+
+
+def _check_same(name: str, what: str, devices: list[api_pb2.Device], other: str, others: list[api_pb2.Device]) -> None:
+    ids, other_ids = {device.ID for device in devices}, {device.ID for device in others}
+    if ids != other_ids:
+        raise RuleBroken(
+            f"{name}: {what} lists {len(ids)} devices, {other} {len(other_ids)} (they differ in "
+            f"{named(sorted(ids ^ other_ids))}); every message must list all devices"
+        )
+
+
+async def device_ids(bed: PluginTestbed) -> str | None:
+    """An id is how everybody names a device: kubelet, checkpoint, podresources."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        ids = [device.ID for device in await plugin.devices()]
+        twice = [id_ for id_, count in Counter(ids).items() if count > 1]
+        if "" in ids:
+            raise RuleBroken(f"{plugin.name}: a device has an empty ID")
+        if twice:
+            raise RuleBroken(f"{plugin.name}: IDs are listed more than once: {named(twice)}")
+        long = [id_ for id_ in ids if len(id_) > LONGEST_ID]
+        if long:
+            raise RuleBroken(
+                f"{plugin.name}: the ID {long[0]!r} has {len(long[0])} characters; {LONGEST_ID} are allowed"
+            )
+
+    return await each_plugin(bed, judge)
+
+
+async def device_health(bed: PluginTestbed) -> str | None:
+    """Any other word, and any other spelling, counts as unhealthy."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        for device in await plugin.devices():
+            if device.health not in (HEALTHY, UNHEALTHY):
+                raise RuleBroken(
+                    f"{plugin.name}: device {device.ID!r} has the health {device.health!r}; "
+                    f"it must be {HEALTHY!r} or {UNHEALTHY!r}"
+                )
+
+    return await each_plugin(bed, judge)
+
+
+async def device_numa(bed: PluginTestbed) -> str | None:
+    """-1 is what sysfs says of a device without a node, and what a kubelet stores for one without topology."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        for device in await plugin.devices():
+            for node in device.topology.nodes:
+                if node.ID < 0:
+                    raise RuleBroken(
+                        f"{plugin.name}: device {device.ID!r} has the NUMA node {node.ID}; leave topology out of a "
+                        "device without a NUMA node"
+                    )
+
+    return await each_plugin(bed, judge)
+
+
+async def list_size(bed: PluginTestbed) -> str | None:
+    """A kubelet's client breaks the stream at a larger message, and does not come back."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        message = api_pb2.ListAndWatchResponse(devices=await plugin.devices())
+        size = message.ByteSize()
+        if size > MAX_MESSAGE:
+            raise RuleBroken(
+                f"{plugin.name}: the list of {len(message.devices)} devices has {size} bytes; a kubelet takes "
+                f"{MAX_MESSAGE}"
+            )
+
+    return await each_plugin(bed, judge)

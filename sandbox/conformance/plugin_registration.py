@@ -1,0 +1,184 @@
+"""Rules of a device plugin's registration: what it says of itself, and that it answers while it says it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import grpc
+
+from node.rules import explain_resource_name
+from sandbox.conformance.observing_kubelet import ObservedRegistration
+from sandbox.conformance.plugin_client import CallFailed
+from sandbox.conformance.plugin_testbed import JudgedPlugin, PluginTestbed
+from sandbox.conformance.rule import NotReady, RuleBroken, RuleNotApplicable
+
+VERSION = "v1beta1"
+_FLAGS = ("pre_start_required", "get_preferred_allocation_available")
+
+
+async def each_plugin(bed: PluginTestbed, judge: Callable[[JudgedPlugin], Awaitable[str | None]]) -> str | None:
+    """Judge every resource; not applicable only if it is so for all of them."""
+    notes: list[str] = []
+    reasons: list[str] = []
+    plugins = await bed.plugins()
+    for plugin in plugins:
+        try:
+            notes.append(await judge(plugin) or "")
+        except RuleNotApplicable as reason:
+            reasons.append(str(reason))
+    if len(reasons) == len(plugins):
+        raise RuleNotApplicable("; ".join(dict.fromkeys(reasons)))
+    return "; ".join(dict.fromkeys(note for note in (*notes, *reasons) if note))
+
+
+def _registration(plugin: JudgedPlugin) -> ObservedRegistration:
+    if plugin.registration is None:
+        raise RuleNotApplicable("no registration was seen; give the command, not a socket")
+    return plugin.registration
+
+
+def _through_watcher(plugin: JudgedPlugin) -> ObservedRegistration:
+    registration = _registration(plugin)
+    if registration.door != "watcher":
+        raise RuleNotApplicable(f"{plugin.name} has no socket in plugins_registry")
+    return registration
+
+
+async def registers(bed: PluginTestbed) -> str | None:
+    """It registers and sends a list."""
+    if not bed.has_program:
+        raise RuleNotApplicable("no registration can be seen; give the command, not a socket")
+    try:
+        await bed.prepare()
+    except NotReady as problem:
+        raise RuleBroken(str(problem)) from problem
+    return "; ".join(
+        f"{plugin.name} by {'Register' if _registration(plugin).door == 'register' else 'plugins_registry'}, "
+        f"{len(_registration(plugin).messages[-1].devices)} devices"
+        for plugin in await bed.plugins()
+    )
+
+
+async def resource_name(bed: PluginTestbed) -> str | None:
+    """Kubelets refuse other names, and nothing else of the plugin counts then."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        problem = explain_resource_name(_registration(plugin).resource)
+        if problem is not None:
+            raise RuleBroken(problem)
+
+    return await each_plugin(bed, judge)
+
+
+async def api_version(bed: PluginTestbed) -> str | None:
+    """Kubelets know one version."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        registration = _registration(plugin)
+        if VERSION not in registration.versions:
+            field = "Register.version" if registration.door == "register" else "GetInfo.supported_versions"
+            said = ", ".join(map(repr, registration.versions)) or "empty"
+            raise RuleBroken(f"{plugin.name}: {field} is {said}; it must be {VERSION!r}")
+
+    return await each_plugin(bed, judge)
+
+
+async def endpoint(bed: PluginTestbed) -> str | None:
+    """A kubelet joins Register's endpoint with its folder, and takes GetInfo's verbatim."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        registration = _registration(plugin)
+        said = registration.endpoint
+        if registration.door == "register" and (not said or "/" in said):
+            raise RuleBroken(
+                f"{plugin.name}: Register.endpoint is {said!r}; it must be the socket's file name in device-plugins, "
+                "without a folder"
+            )
+        if registration.door == "watcher" and said and not said.startswith("/"):
+            raise RuleBroken(
+                f"{plugin.name}: GetInfo.endpoint is {said!r}; it must be an absolute path, or empty for the "
+                "registration socket itself"
+            )
+
+    return await each_plugin(bed, judge)
+
+
+async def own_socket(bed: PluginTestbed) -> str | None:
+    """No call carries the resource's name, so two resources on one socket cannot be told apart."""
+    counts = Counter(_registration(plugin).socket for plugin in await bed.plugins())
+    for socket, count in counts.items():
+        if count > 1:
+            names = [plugin.name for plugin in await bed.plugins() if _registration(plugin).socket == socket]
+            raise RuleBroken(f"{', '.join(names)} are served on one socket, {socket}; each needs its own")
+    return None
+
+
+async def registry_calls(bed: PluginTestbed) -> str | None:
+    """What the plugin watcher asks of a plugin in its registry."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        registration = _through_watcher(plugin)
+        if registration.type != "DevicePlugin":
+            raise RuleBroken(f"{plugin.name}: GetInfo.type is {registration.type!r}; it must be 'DevicePlugin'")
+        if registration.notify_problem:
+            raise RuleBroken(
+                f"{plugin.name}: {registration.notify_problem}; kubelets from 1.36 on deregister such a plugin again"
+            )
+
+    return await each_plugin(bed, judge)
+
+
+async def options_agree(bed: PluginTestbed) -> str | None:
+    """Old kubelets read the options of Register, newer ones ask."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        registration = _registration(plugin)
+        if registration.door != "register":
+            raise RuleNotApplicable(f"{plugin.name} registers through plugins_registry, where no options are announced")
+        try:
+            answered = await plugin.client.options()
+        except CallFailed as error:
+            raise RuleBroken(f"{plugin.name}: {error}") from error
+        for flag in _FLAGS:
+            announced = bool(registration.announced is not None and getattr(registration.announced, flag))
+            if announced != getattr(answered, flag):
+                raise RuleBroken(
+                    f"{plugin.name}: Register.options.{flag} is {announced}, "
+                    f"GetDevicePluginOptions answers {getattr(answered, flag)}"
+                )
+
+    return await each_plugin(bed, judge)
+
+
+async def options_implemented(bed: PluginTestbed) -> str | None:
+    """A kubelet that is told of a method calls it, and refuses the pod if it is not there."""
+
+    async def judge(plugin: JudgedPlugin) -> None:
+        try:
+            options = await plugin.client.options()
+        except CallFailed as error:
+            raise RuleBroken(f"{plugin.name}: {error}") from error
+        ids = await plugin.healthy()
+        try:
+            if options.get_preferred_allocation_available:
+                await plugin.client.preferred(ids, (), 1)
+            if options.pre_start_required:
+                await plugin.client.pre_start(ids[:1])
+        except CallFailed as error:
+            if error.code is grpc.StatusCode.UNIMPLEMENTED:
+                announced = f"{plugin.name}: the options announce {error.method}, but it is not implemented"
+                raise RuleBroken(announced) from error
+
+    return await each_plugin(bed, judge)
+
+
+async def answers_while_registering(bed: PluginTestbed) -> str | None:
+    """Kubelets from 1.25 on dial back and ask for the options before they answer Register."""
+    for registration in await bed.through_register():
+        if registration.pending_problem:
+            raise RuleBroken(
+                f"{registration.resource}: while its Register call was pending: {registration.pending_problem}; "
+                "serve the socket before the call, and do not block what answers"
+            )
+    return None

@@ -1,0 +1,36 @@
+"""The public documents and behaviours of the kubelet that rules come from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandbox.conformance.rule import RuleSource
+
+_DOCS = "https://kubernetes.io/docs/concepts"
+_KEPS = "https://github.com/kubernetes/enhancements/tree/master/keps/sig-node"
+_KUBELET = "https://github.com/kubernetes/kubernetes/tree/v1.36.3/pkg/kubelet"
+_PROTOS = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/staging/src/k8s.io/kubelet/pkg/apis"
+_PLUGINS = f"{_DOCS}/extend-kubernetes/compute-storage-net/device-plugins/"
+
+PLUGIN_REGISTRATION: Final = RuleSource("docs: Device plugin registration", f"{_PLUGINS}#device-plugin-registration")
+PLUGIN_IMPLEMENTATION: Final = RuleSource(
+    "docs: Device plugin implementation", f"{_PLUGINS}#device-plugin-implementation"
+)
+KUBELET_RESTARTS: Final = RuleSource("docs: Handling kubelet restarts", f"{_PLUGINS}#handling-kubelet-restarts")
+PLUGIN_DEPLOYMENT: Final = RuleSource("docs: Device plugin deployment", f"{_PLUGINS}#device-plugin-deployment")
+TOPOLOGY: Final = RuleSource(
+    "docs: Device plugin integration with the Topology Manager",
+    f"{_PLUGINS}#device-plugin-integration-with-the-topology-manager",
+)
+POD_TERMINATION: Final = RuleSource(
+    "docs: Termination of Pods", f"{_DOCS}/workloads/pods/pod-lifecycle/#pod-termination"
+)
+DEVICE_PLUGIN_KEP: Final = RuleSource("KEP-3573", f"{_KEPS}/3573-device-plugin")
+CDI_KEP: Final = RuleSource("KEP-4009", f"{_KEPS}/4009-add-cdi-devices-to-device-plugin-api")
+CDI_SPEC: Final = RuleSource(
+    "CDI specification", "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md"
+)
+PLUGIN_API: Final = RuleSource("API: device plugin v1beta1", f"{_PROTOS}/deviceplugin/v1beta1/api.proto")
+WATCHER_API: Final = RuleSource("API: plugin registration v1", f"{_PROTOS}/pluginregistration/v1/api.proto")
+DEVICE_MANAGER: Final = RuleSource("kubelet: device manager", f"{_KUBELET}/cm/devicemanager")
+PLUGIN_MANAGER: Final = RuleSource("kubelet: plugin manager", f"{_KUBELET}/pluginmanager")
