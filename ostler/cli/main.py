@@ -33,6 +33,7 @@ COMMANDS = {
     "resume": "have the running agent use the driver again",
     "record": "record this node's hardware facts as a file",
     "sandbox": "run the agent against an embedded kubelet on a recorded node",
+    "conformance": "judge a device plugin or DRA driver by the rules that it must follow",
     "doctor": "check this node, and say what is wrong and how to fix it",
     "probe": "show what serves a Unix socket: services, methods, devices",
     "explain": "say why a pod or claim waits for its devices, or where it would be placed",
@@ -76,6 +77,25 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, width=width - 2)
 
 
+class CommandParser(argparse.ArgumentParser):
+    """A command's parser. What follows ``--`` is another program's command where ``words`` has a default.
+
+    argparse itself would take the words for further arguments of the command wherever options are between them.
+    """
+
+    def parse_known_args(  # type: ignore[override]  # its overloads say no more than this
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse, with the words after ``--`` as ``words``."""
+        given = list(sys.argv[1:] if args is None else args)
+        if self.get_default("words") is None or "--" not in given:
+            return super().parse_known_args(given, namespace)
+        end = given.index("--")
+        parsed, unknown = super().parse_known_args(given[:end], namespace)
+        parsed.words = given[end + 1 :]
+        return parsed, unknown
+
+
 def command_line(chosen: str | None) -> argparse.ArgumentParser:
     """The parser of the command line, with the options of the ``chosen`` command alone."""
     parser = argparse.ArgumentParser(
@@ -85,7 +105,9 @@ def command_line(chosen: str | None) -> argparse.ArgumentParser:
         formatter_class=_formatter,
     )
     parser.add_argument("--version", action="version", version=f"ostler {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", dest="command", required=True, parser_class=CommandParser
+    )
     # A known command's own parser is all that its line needs; the rest is for help and for mistakes.
     for name, summary in COMMANDS.items() if chosen is None else [(chosen, COMMANDS[chosen])]:
         command = commands.add_parser(name, help=summary, description=summary, formatter_class=_formatter)

@@ -25,6 +25,7 @@ from protos.podresources.v1 import api_pb2 as resources_pb2
 from protos.podresources.v1 import api_pb2_grpc as resources_grpc
 from sandbox.conformance.plugin_client import CallFailed, PluginClient, answered
 from sandbox.kubelet.dialling import registry_channel
+from sandbox.kubelet.plugin_process import BUILT_IN
 from sandbox.kubelet.plugin_watcher import GET_INFO_SECONDS, NOTIFY_SECONDS, RegistryFolder, Stamp
 from sandbox.kubelet.registration import SOCKET_NAME, joined, remove_sockets
 
@@ -180,7 +181,7 @@ class ObservingKubelet:
 
     async def registered(self, request: api_pb2.RegisterRequest) -> None:
         """Handle a Register call before it is answered."""
-        socket = _found(joined(self.device_plugins, request.endpoint), request.endpoint)
+        socket = _found(joined(self.device_plugins, request.endpoint), self._seen(request.endpoint))
         registration = self._add(request.resource_name, "register", (request.version,), request.endpoint, socket)
         registration.announced = request.options if request.HasField("options") else None
         try:
@@ -293,7 +294,13 @@ class ObservingKubelet:
 
     def _endpoint(self, endpoint: str, path: str) -> str:
         """Where a plugin of the registry serves: at its registration socket if it names no other."""
-        return _found(endpoint, joined(self.registry, endpoint)) if endpoint else path
+        if not endpoint:
+            return path
+        return _found(self._seen(endpoint), joined(self.registry, endpoint))
+
+    def _seen(self, path: str) -> str:
+        """A path of the plugin's as it is here: the plugin has the kubelet's folder where it expects it."""
+        return str(self.root / Path(path).relative_to(BUILT_IN)) if Path(path).is_relative_to(BUILT_IN) else path
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

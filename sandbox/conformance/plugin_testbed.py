@@ -8,7 +8,6 @@ only a socket there is neither kubelet nor process, and the rules that need them
 from __future__ import annotations
 
 import shutil
-import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,7 +139,7 @@ class PluginTestbed:
         self._clients.clear()
         if self._program is not None and self._running:
             self._running = False
-            await self._program.end(signal.SIGTERM, min(self.pace.grace, 5.0))
+            await self._program.stop()
         await self._kubelet.forget()
 
     async def plugins(self, *, after: int = 0) -> tuple[JudgedPlugin, ...]:
@@ -198,7 +197,7 @@ class PluginTestbed:
     async def end(self) -> tuple[ProgramEnd, list[Path]]:
         """End the plugin by SIGTERM; how it ended, and its sockets that are left."""
         before = set(_sockets(self.kubelet))
-        ended = await self.program.end(signal.SIGTERM, self.pace.grace)
+        ended = await self.program.terminate()
         self._running = False
         return ended, [path for path in _sockets(self.kubelet) if path in before]
 

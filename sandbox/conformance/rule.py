@@ -61,7 +61,7 @@ class Testbed(Protocol):
 Bed = TypeVar("Bed", bound=Testbed)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # With slots a generic class could not be made by its alias in Python 3.11.
 class ConformanceRule(Generic[Bed]):
     """One rule. ``judge`` returns what the reader should know of a pass, mostly nothing.
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
+
+from sandbox.conformance.rule import NotReady
+from sandbox.kubelet.plugin_process import PluginProcess, PluginStartError
+
+_LAST_LINES: Final = 3
+"""Lines of a program's log that a verdict shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +26,9 @@ class ProcessSize:
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How a program ended: whether in time, its exit code (negative: a signal), and after how many seconds."""
+    """How a program ended by SIGTERM: whether within its grace period, and after how many seconds."""
 
     in_time: bool
-    code: int | None
     seconds: float
 
 
@@ -31,8 +38,14 @@ class JudgedProgram(Protocol):
     async def start(self) -> None:
         """Start it; raises ``NotReady`` where that cannot be."""
 
-    async def end(self, number: signal.Signals, within: float) -> ProgramEnd:
-        """End it by a signal, and kill it if it has not ended ``within`` seconds."""
+    async def terminate(self) -> ProgramEnd:
+        """End it by SIGTERM, and kill it when its grace period is over."""
+
+    async def stop(self) -> None:
+        """End it without a judgement, and as fast as it lets itself be ended; can be called again."""
+
+    async def kill(self) -> None:
+        """End it by SIGKILL."""
 
     def ended(self) -> str:
         """How it ended by itself, with the end of its log; empty while it runs."""
@@ -56,3 +69,66 @@ def size_of(pid: int) -> ProcessSize | None:
             continue  # Ended meanwhile.
         memory += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))
     return ProcessSize(memory, descriptors) if memory else None
+
+
+class CommandProgram:
+    """A command that finds the kubelet's folder ``root`` at /var/lib/kubelet; ``close`` it after use.
+
+    ``folders``: further folders of ours by the path at which the command finds them. ``log`` gets every line it writes.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        root: Path,
+        *,
+        grace: float,
+        environment: Mapping[str, str],
+        folders: Mapping[Path, Path],
+        log: Callable[[str], None],
+    ) -> None:
+        self._process = PluginProcess(command, root, log=log, environment=environment, grace=grace, folders=folders)
+        self._ignores_end = False
+
+    async def start(self) -> None:
+        """See ``JudgedProgram``."""
+        try:
+            await self._process.start()
+        except PluginStartError as error:
+            raise NotReady(str(error)) from error
+
+    async def terminate(self) -> ProgramEnd:
+        """See ``JudgedProgram``."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        ended = await self._process.terminate()
+        self._ignores_end = ended is not None and ended.signal is signal.SIGKILL
+        return ProgramEnd(not self._ignores_end, loop.time() - began)
+
+    async def stop(self) -> None:
+        """See ``JudgedProgram``."""
+        if self._ignores_end:
+            await self.kill()
+        else:
+            await self.terminate()
+
+    async def kill(self) -> None:
+        """See ``JudgedProgram``."""
+        await self._process.kill()
+
+    async def close(self) -> None:
+        """End it and remove what was made for it."""
+        await self.stop()
+        await self._process.end()
+
+    def ended(self) -> str:
+        """See ``JudgedProgram``."""
+        found = self._process.exit
+        if found is None or found.asked:
+            return ""
+        lines = self._process.last_lines[-_LAST_LINES:]
+        return f"{found}; the end of its log: {' | '.join(lines)}" if lines else f"{found} and wrote no log"
+
+    def size(self) -> ProcessSize | None:
+        """See ``JudgedProgram``."""
+        return size_of(self._process.pid) if self._process.running else None
