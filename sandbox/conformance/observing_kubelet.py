@@ -35,9 +35,6 @@ RETRY: float = 0.5
 """Seconds after which a registration socket that did not answer is asked again."""
 OTHER_TYPES = ("DRAPlugin", "CSIPlugin")
 """Types of plugins in the registry that are no device plugins; a type that no kubelet knows is taken for one."""
-KEPT = 100
-"""The newest messages of a stream that are kept."""
-_DOWN: float = 0.2
 """Seconds for which a kubelet that restarts is away."""
 _UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
@@ -69,14 +66,16 @@ class ObservedRegistration:
     notify_problem: str = ""
     problem: str = ""
     client: PluginClient | None = None
-    messages: list[api_pb2.ListAndWatchResponse] = field(default_factory=list)
+    first_message: api_pb2.ListAndWatchResponse = field(default_factory=api_pb2.ListAndWatchResponse)
+    last_message: api_pb2.ListAndWatchResponse = field(default_factory=api_pb2.ListAndWatchResponse)
+    messages: int = 0
     lost: bool = False
     stream_problem: str = ""
 
     @property
     def usable(self) -> bool:
         """Whether the kubelet has the plugin's list and the connection, even if the plugin ended the stream itself."""
-        return bool(self.messages) and not self.lost
+        return self.messages > 0 and not self.lost
 
 
 @dataclass(slots=True)
@@ -90,12 +89,13 @@ class RegistrySocket:
 
 
 class ObservingKubelet:
-    """The kubelet whose folder is ``root``; ``call_seconds`` bounds every call to a plugin.
+    """The kubelet whose folder is ``root``; ``call_seconds`` bounds every call to a plugin, and a restart takes
+    ``away_seconds``.
 
     ``watches``: whether it has a plugin watcher, which may be changed while it is stopped.
     """
 
-    def __init__(self, root: Path, *, call_seconds: float) -> None:
+    def __init__(self, root: Path, *, call_seconds: float, away_seconds: float) -> None:
         self.root = root
         self.device_plugins = root / "device-plugins"
         self.registry = root / "plugins_registry"
@@ -103,8 +103,11 @@ class ObservingKubelet:
         self.sockets: dict[str, RegistrySocket] = {}
         self.watches = True
         self._call_seconds = call_seconds
+        self._away_seconds = away_seconds
         self._servers: list[grpc.aio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._blocks = ""
+        """Why the plugin could not be reached while its Register call was pending, once that was seen."""
         self._changed = asyncio.Event()
         self._numbers = 0
 
@@ -148,7 +151,7 @@ class ObservingKubelet:
     async def restart(self, *, watches: bool = True) -> int:
         """Stop and start; the number of the last registration before."""
         await self.stop()
-        await asyncio.sleep(_DOWN)
+        await asyncio.sleep(self._away_seconds)
         self.watches = watches
         last = self._numbers
         await self.start()
@@ -184,8 +187,11 @@ class ObservingKubelet:
         socket = _found(joined(self.device_plugins, request.endpoint), self._seen(request.endpoint))
         registration = self._add(request.resource_name, "register", (request.version,), request.endpoint, socket)
         registration.announced = request.options if request.HasField("options") else None
+        # A plugin that was found to block is not waited for again at each of its registrations.
+        registration.pending_problem = self._blocks
         try:
-            registration.pending_problem = await self._connect(registration)
+            if not self._blocks:
+                self._blocks = registration.pending_problem = await self._connect(registration)
         except asyncio.CancelledError:
             registration.pending_problem = "the plugin gave its Register call up before it answered"
             raise
@@ -227,8 +233,10 @@ class ObservingKubelet:
         lists = registration.client.lists()
         try:
             async for message in lists:
-                registration.messages.append(message)
-                del registration.messages[:-KEPT]
+                if not registration.messages:
+                    registration.first_message = message
+                registration.last_message = message
+                registration.messages += 1
                 self._notify()
             registration.stream_problem = "the plugin ended the stream"
         except CallFailed as error:
@@ -350,6 +358,6 @@ class _PodResources(resources_grpc.PodResourcesListerServicer):
 
     def _devices(self) -> Iterator[resources_pb2.ContainerDevices]:
         for resource, registration in self._kubelet.current().items():
-            for device in registration.messages[-1].devices:
+            for device in registration.last_message.devices:
                 if device.health == "Healthy":
                     yield resources_pb2.ContainerDevices(resource_name=resource, device_ids=[device.ID])

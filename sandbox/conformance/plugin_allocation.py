@@ -13,7 +13,7 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.conformance.cdi import cdi_name_fault
 from sandbox.conformance.plugin_client import CallFailed
 from sandbox.conformance.plugin_lists import named
-from sandbox.conformance.plugin_registration import each_plugin
+from sandbox.conformance.plugin_registration import each_plugin, each_plugin_anew
 from sandbox.conformance.plugin_testbed import JudgedPlugin, PluginTestbed
 from sandbox.conformance.rule import RuleBroken, RuleNotApplicable
 
@@ -110,14 +110,8 @@ async def repeats_allocate(bed: PluginTestbed) -> str | None:
             if len(first) != len(again) or not all(_same(*pair) for pair in zip(first, again, strict=True)):
                 raise RuleBroken(f"{plugin.name}: a further Allocate for {named(ids)} is answered differently")
 
-    try:
-        return await each_plugin(bed, judge)
-    except RuleNotApplicable:
-        # What was allocated for rules before may be what it refuses now.
-        if not bed.has_program:
-            raise
-        await bed.begin()
-        return await each_plugin(bed, judge)
+    # What was allocated for rules before may be what it refuses now.
+    return await each_plugin_anew(bed, judge)
 
 
 async def refuses_unknown(bed: PluginTestbed) -> str | None:

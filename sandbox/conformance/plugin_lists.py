@@ -28,6 +28,12 @@ async def list_stays_open(bed: PluginTestbed) -> str | None:
     """A kubelet takes the end of the stream for the end of the plugin."""
 
     async def judge(plugin: JudgedPlugin) -> None:
+        registration = plugin.registration
+        if registration is not None:
+            await bed.kubelet.until(lambda: registration.stream_problem, bed.pace.quiet)
+            if registration.stream_problem:
+                raise RuleBroken(f"{plugin.name}: ListAndWatch did not stay open: {registration.stream_problem}")
+            return
         lists = plugin.client.lists()
         try:
             async with asyncio.timeout(bed.pace.call):
@@ -53,14 +59,12 @@ async def full_lists(bed: PluginTestbed) -> str | None:
 
     async def judge(plugin: JudgedPlugin) -> str | None:
         registration = plugin.registration
-        if registration is not None and len(registration.messages) == 1:
-            await bed.kubelet.until(lambda: len(registration.messages) > 1 or registration.lost, bed.pace.quiet)
-        first, second = await plugin.devices(), await plugin.devices()
+        first, second = await plugin.devices(), await plugin.fresh_devices()
         _check_same(plugin.name, "a stream's first message", first, "that of another stream", second)
-        if registration is None or len(registration.messages) == 1:
+        if registration is None or registration.messages == 1:
             return f"{plugin.name} sent one message on each stream; later ones were not seen"
         _check_same(
-            plugin.name, "a later message", list(registration.messages[-1].devices), "a new stream's first", second
+            plugin.name, "a later message", list(registration.last_message.devices), "a new stream's first", second
         )
         return None
 

@@ -32,6 +32,17 @@ async def each_plugin(bed: PluginTestbed, judge: Callable[[JudgedPlugin], Awaita
     return "; ".join(dict.fromkeys(note for note in (*notes, *reasons) if note))
 
 
+async def each_plugin_anew(bed: PluginTestbed, judge: Callable[[JudgedPlugin], Awaitable[str | None]]) -> str | None:
+    """Judge every resource, on a new start of the plugin if what happened before makes the rule not applicable."""
+    try:
+        return await each_plugin(bed, judge)
+    except RuleNotApplicable:
+        if not bed.has_program:
+            raise
+    await bed.begin()
+    return await each_plugin(bed, judge)
+
+
 def _registration(plugin: JudgedPlugin) -> ObservedRegistration:
     if plugin.registration is None:
         raise RuleNotApplicable("no registration was seen; give the command, not a socket")
@@ -54,9 +65,11 @@ async def registers(bed: PluginTestbed) -> str | None:
     except NotReady as problem:
         raise RuleBroken(str(problem)) from problem
     return "; ".join(
-        f"{plugin.name} by {'Register' if _registration(plugin).door == 'register' else 'plugins_registry'}, "
-        f"{len(_registration(plugin).messages[-1].devices)} devices"
-        for plugin in await bed.plugins()
+        [
+            f"{plugin.name} by {'Register' if _registration(plugin).door == 'register' else 'plugins_registry'}, "
+            f"{len(await plugin.devices())} devices"
+            for plugin in await bed.plugins()
+        ]
     )
 
 

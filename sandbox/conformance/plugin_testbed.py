@@ -25,13 +25,17 @@ _NEVER_REGISTERS = "it never calls Register, only plugins_registry leads to it"
 @dataclass(frozen=True, slots=True)
 class ConformancePace:
     """Seconds: to register, also again (``patience``); for one call; without a new registration until all count as
-    there (``quiet``); from SIGTERM to the end (``grace``).
+    there (``quiet``); from SIGTERM to the end (``grace``); for which a kubelet that restarts is away (``away``).
+
+    ``calls``: how many Allocate calls are the load, as many as a node of 1,000 devices gets.
     """
 
     patience: float = 20.0
     call: float = 10.0
     quiet: float = 1.0
     grace: float = 30.0
+    away: float = 0.2
+    calls: int = 1000
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,15 @@ class JudgedPlugin:
     registration: ObservedRegistration | None
 
     async def devices(self) -> list[api_pb2.Device]:
+        """The devices of the kubelet's first message, or of a stream of our own where there is no kubelet.
+
+        Raises ``RuleBroken``.
+        """
+        if self.registration is not None:
+            return list(self.registration.first_message.devices)
+        return await self.fresh_devices()
+
+    async def fresh_devices(self) -> list[api_pb2.Device]:
         """The devices of a new stream's first message; raises ``RuleBroken``."""
         try:
             return list((await self.client.first_list()).devices)
@@ -67,9 +80,10 @@ class PluginTestbed:
         self._root = root
         self._program = program
         self._socket = socket
-        self._kubelet = ObservingKubelet(root, call_seconds=pace.call)
+        self._kubelet = ObservingKubelet(root, call_seconds=pace.call, away_seconds=pace.away)
         self._known: frozenset[str] = frozenset()
         self._running = False
+        self._lost = False
         self._clients: dict[int, JudgedPlugin] = {}
         self._hopeless = ""
         self._calls_register = True
@@ -98,7 +112,7 @@ class PluginTestbed:
         if self._program is None:
             await self._check_socket()
             return
-        if self._running and not self._program.ended() and await self._registered_again():
+        if self._running and not self._lost and not self._program.ended() and await self._registered_again():
             return
         await self.begin()
 
@@ -116,7 +130,7 @@ class PluginTestbed:
         self._kubelet.watches = True
         if kubelet:
             await self._kubelet.start()
-        self._running = True
+        self._running, self._lost = True, False
         await self.program.start()
         if not kubelet:
             return
@@ -181,6 +195,7 @@ class PluginTestbed:
         await self.kubelet.until(lambda: not missing() or self.program.ended(), self.pace.patience)
         if not missing():
             return ""
+        self._lost = True
         if self.program.ended():
             return f"the plugin {self.program.ended()}"
         return f"{', '.join(sorted(missing()))} did not register again within {self.pace.patience:g} s"

@@ -1,0 +1,305 @@
+"""A device plugin that keeps every rule but those that it is told to break, in this process and over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from node.sockets import FileId
+from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from protos.pluginregistration.v1 import api_pb2 as registration_pb2
+from protos.pluginregistration.v1 import api_pb2_grpc as registration_grpc
+from sandbox.conformance.subject import ProcessSize, ProgramEnd
+
+Context = grpc.aio.ServicerContext[Any, Any]
+RESOURCE = "a.example/gpu"
+LOOK = 0.01
+"""Seconds between two looks at the kubelet's socket and its own."""
+CAPACITY = 8
+"""Calls and streams at once with the flaw that bounds them."""
+
+
+class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.RegistrationServicer):
+    """One serving of one plugin; ``flaws``: the rules to break, ``watched``: its socket is in plugins_registry."""
+
+    def __init__(self, root: Path, flaws: Collection[str], *, watched: bool, started: int) -> None:
+        self.flaws = frozenset(flaws)
+        self.resources = [RESOURCE] if "own-socket" not in self.flaws else [RESOURCE, "a.example/nic"]
+        if "resource-name" in self.flaws:
+            self.resources = ["gpu"]
+        self.kubelet = root / "device-plugins" / "kubelet.sock"
+        self.watched = watched
+        self.started = started
+        self.path = root / ("plugins_registry" if watched else "device-plugins") / "a.example-gpu.sock"
+        self.calls = 0
+        self._server: grpc.aio.Server | None = None
+        self._streams = 0
+        self._had_stream = False
+        self._lost_stream = False
+        self._busy = 0
+        self._given: set[str] = set()
+        self._pre_started: set[str] = set()
+        self._registering = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Serve and stay registered until cancelled."""
+        known: FileId | None = None
+        own: FileId | None = None
+        first: FileId | None = None
+        while True:
+            kubelet = FileId.of(self.kubelet)
+            if own is None or ("registers-after-lost-socket" not in self.flaws and FileId.of(self.path) != own):
+                await self._serve()
+                own, known = FileId.of(self.path), None
+            elif kubelet is not None and kubelet != known and FileId.of(self.path) != own:
+                # A new kubelet has removed it.
+                await self._serve()
+                own, known = FileId.of(self.path), None
+            lost = self._had_stream and not self._streams and "registers-after-lost-stream" not in self.flaws
+            if lost and self.watched and kubelet is not None and kubelet == known:
+                await self._serve()
+                own = FileId.of(self.path)
+            if self.watched and "registry-after-kubelet" in self.flaws and known is not None and kubelet != known:
+                await self.close()
+                await asyncio.Event().wait()
+            wanted = kubelet is not None and (kubelet != known or lost)
+            if wanted and not (first not in (None, kubelet) and "registers-after-kubelet" in self.flaws):
+                if self.watched or await self._register():
+                    first = first or kubelet
+                known = kubelet
+            await asyncio.sleep(LOOK)
+
+    async def close(self) -> None:
+        """End the server; its socket goes with it."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(None)
+
+    async def _serve(self) -> None:
+        await self.close()
+        self._had_stream = self._lost_stream = False
+        self._server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
+        api_pb2_grpc.add_DevicePluginServicer_to_server(self, self._server)
+        if self.watched:
+            registration_grpc.add_RegistrationServicer_to_server(self, self._server)
+        self._server.add_insecure_port(f"unix:{self.path}")
+        await self._server.start()
+
+    async def _register(self) -> bool:
+        local = [("grpc.use_local_subchannel_pool", 1)]
+        version = "v1alpha1" if "api-version" in self.flaws else "v1beta1"
+        endpoint = str(self.path) if "endpoint" in self.flaws else self.path.name
+        options = self._options()
+        if "options-agree" in self.flaws:
+            options.pre_start_required = not options.pre_start_required
+        self._had_stream = self._lost_stream = False
+        async with grpc.aio.insecure_channel(f"unix:{self.kubelet}", options=local) as channel:
+            stub = api_pb2_grpc.RegistrationStub(channel)
+            for resource in self.resources:
+                request = api_pb2.RegisterRequest(
+                    version=version, endpoint=endpoint, resource_name=resource, options=options
+                )
+                try:
+                    async with self._registering:
+                        await stub.Register(request)
+                except grpc.aio.AioRpcError:
+                    return False
+        return True
+
+    def _options(self) -> api_pb2.DevicePluginOptions:
+        announced = "options-implemented" in self.flaws or "repeats-pre-start" in self.flaws
+        return api_pb2.DevicePluginOptions(get_preferred_allocation_available=True, pre_start_required=announced)
+
+    def devices(self) -> list[api_pb2.Device]:
+        """What it lists."""
+        prefix = f"{self.started}-" if "keeps-ids" in self.flaws else ""
+        listed = [api_pb2.Device(ID=f"{prefix}gpu-{number}", health="Healthy") for number in range(4)]
+        for number, device in enumerate(listed):
+            device.topology.nodes.add(ID=number // 2)
+        if "device-ids" in self.flaws:
+            listed.append(listed[0])
+        if "device-health" in self.flaws:
+            listed[3].health = "healthy"
+        if "device-numa" in self.flaws:
+            listed[3].topology.nodes[0].ID = -1
+        if "list-size" in self.flaws:
+            # As long as a list of many devices, but quickly made: a field that nobody knows.
+            size = 5 << 20
+            listed[3].MergeFromString(
+                b"\xfa\x01"
+                + bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14 & 127 | 128, size >> 21])
+                + bytes(size)
+            )
+        return listed
+
+    async def GetDevicePluginOptions(self, request: api_pb2.Empty, context: Context) -> api_pb2.DevicePluginOptions:
+        if "answers-while-registering" in self.flaws:
+            async with self._registering:
+                pass
+        return self._options()
+
+    async def ListAndWatch(
+        self, request: api_pb2.Empty, context: Context
+    ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
+        if "serves-after-lost-stream" in self.flaws and self._lost_stream:
+            return
+        if "serves-streams" in self.flaws and self._streams >= CAPACITY:
+            return
+        self._streams += 1
+        try:
+            devices = self.devices()
+            yield api_pb2.ListAndWatchResponse(devices=devices)
+            self._had_stream = "list-stays-open" not in self.flaws
+            if "list-stays-open" in self.flaws:
+                return
+            if "full-lists" in self.flaws:
+                yield api_pb2.ListAndWatchResponse(devices=devices[:1])
+            await asyncio.Event().wait()
+        finally:
+            self._streams -= 1
+            self._lost_stream = True
+
+    async def GetPreferredAllocation(
+        self, request: api_pb2.PreferredAllocationRequest, context: Context
+    ) -> api_pb2.PreferredAllocationResponse:
+        response = api_pb2.PreferredAllocationResponse()
+        for wanted in request.container_requests:
+            must = [] if "preferred-required" in self.flaws else list(wanted.must_include_deviceIDs)
+            rest = [id_ for id_ in wanted.available_deviceIDs if id_ not in must]
+            if "preferred-odd" in self.flaws and wanted.allocation_size > len(wanted.available_deviceIDs):
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "as after a crash")
+            chosen = (must + rest)[: max(0, wanted.allocation_size)]
+            if "preferred-size" in self.flaws:
+                chosen = must + rest
+            if "preferred-foreign" in self.flaws:
+                chosen = ["gpu-0", *(id_ for id_ in chosen if id_ != "gpu-0")][: wanted.allocation_size]
+            response.container_responses.add(deviceIDs=chosen)
+        return response
+
+    async def Allocate(self, request: api_pb2.AllocateRequest, context: Context) -> api_pb2.AllocateResponse:
+        self.calls += 1
+        self._busy += 1
+        try:
+            if "serves-load" in self.flaws and self._busy > CAPACITY:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no worker is free")
+            await asyncio.sleep(0.005 if "serves-load" in self.flaws else 0)
+            return await self._allocate(request, context)
+        finally:
+            self._busy -= 1
+
+    async def _allocate(self, request: api_pb2.AllocateRequest, context: Context) -> api_pb2.AllocateResponse:
+        known = {device.ID for device in self.devices()}
+        if "empty-requests" in self.flaws and not request.container_requests:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "as after a crash")
+        responses = []
+        for wanted in request.container_requests:
+            ids = list(wanted.devices_ids)
+            unknown = [id_ for id_ in ids if id_ not in known]
+            if unknown and "refuses-unknown" not in self.flaws:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"unknown devices {unknown}")
+            if "allocates" in self.flaws and "gpu-2" in ids:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not this one")
+            if "repeats-allocate" in self.flaws:
+                if self._given & set(ids):
+                    await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "in use")
+                self._given |= set(ids)
+            responses.append(self._answer(ids))
+        if "keeps-order" in self.flaws:
+            responses.reverse()
+        if "answers-each-container" in self.flaws:
+            responses = responses[:1]
+        return api_pb2.AllocateResponse(container_responses=responses)
+
+    def _answer(self, ids: Sequence[str]) -> api_pb2.ContainerAllocateResponse:
+        folder = "dev" if "container-paths" in self.flaws else "/dev"
+        kind = "a.example" if "cdi-names" in self.flaws else "a.example/gpu"
+        return api_pb2.ContainerAllocateResponse(
+            envs={"GPUS": ",".join(ids)},
+            devices=[
+                api_pb2.DeviceSpec(host_path=f"/dev/{id_}", container_path=f"{folder}/{id_}", permissions="rw")
+                for id_ in ids
+            ],
+            cdi_devices=[api_pb2.CDIDevice(name=f"{kind}={id_}") for id_ in ids],
+        )
+
+    async def PreStartContainer(
+        self, request: api_pb2.PreStartContainerRequest, context: Context
+    ) -> api_pb2.PreStartContainerResponse:
+        if "options-implemented" in self.flaws:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+        ids = set(request.devices_ids)
+        if ids & self._pre_started:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "started already")
+        self._pre_started |= ids
+        return api_pb2.PreStartContainerResponse()
+
+    async def GetInfo(self, request: registration_pb2.InfoRequest, context: Context) -> registration_pb2.PluginInfo:
+        return registration_pb2.PluginInfo(type="DevicePlugin", name=self.resources[0], supported_versions=["v1beta1"])
+
+    async def NotifyRegistrationStatus(
+        self, request: registration_pb2.RegistrationStatus, context: Context
+    ) -> registration_pb2.RegistrationStatusResponse:
+        if "registry-calls" in self.flaws:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+        return registration_pb2.RegistrationStatusResponse()
+
+
+class PluginInProcess:
+    """A flawed plugin as a program of a testbed; see ``JudgedProgram``."""
+
+    def __init__(self, root: Path, *flaws: str, watched: bool = False) -> None:
+        self.plugin: FlawedPlugin | None = None
+        self._root = root
+        self._flaws = flaws
+        self._watched = watched
+        self._started = 0
+        self._ended = ""
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._started += 1
+        plugin = FlawedPlugin(self._root, self._flaws, watched=self._watched, started=self._started)
+        self._ended = ""
+        if "starts-before-kubelet" in self._flaws and not plugin.kubelet.exists():
+            self._ended = "ended with exit code 1; the end of its log: no kubelet"
+            return
+        self.plugin = plugin
+        self._task = asyncio.create_task(plugin.run() if "registers" not in self._flaws else asyncio.Event().wait())  # type: ignore[arg-type]
+
+    async def terminate(self) -> ProgramEnd:
+        in_time = "ends-in-grace" not in self._flaws
+        left = self.plugin.path if self.plugin is not None else None
+        await self.stop()
+        if left is not None and "removes-sockets" in self._flaws:
+            server = grpc.aio.server()
+            server.add_insecure_port(f"unix:{left}")
+            hidden = left.with_name(".moved")
+            left.rename(hidden)
+            await server.stop(None)
+            hidden.rename(left)
+        return ProgramEnd(in_time, 0.0)
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if self.plugin is not None:
+            await self.plugin.close()
+
+    async def kill(self) -> None:
+        await self.stop()
+
+    def ended(self) -> str:
+        return self._ended
+
+    def size(self) -> ProcessSize | None:
+        calls = self.plugin.calls if self.plugin is not None else 0
+        return ProcessSize(20_000 + (1000 * calls if "does-not-grow" in self._flaws else 0), 12)

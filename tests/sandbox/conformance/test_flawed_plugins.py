@@ -1,0 +1,97 @@
+"""Plugins that are broken on purpose: each fails the rule that it breaks, and no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.conformance.plugin_rules import PLUGIN_RULES
+from sandbox.conformance.plugin_testbed import ConformancePace, PluginTestbed
+from sandbox.conformance.rule import RuleOutcome, RuleVerdict, judge
+from tests.sandbox.conformance.flawed_plugin import PluginInProcess
+
+PACE = ConformancePace(patience=1.5, call=1.0, quiet=0.05, grace=1.0, away=0.05, calls=40)
+
+GPU = "a.example/gpu"
+SEEN = {
+    "resource-name": "resource name 'gpu' has no domain; write it as domain/name, for example example.com/gpu",
+    "api-version": f"{GPU}: Register.version is 'v1alpha1'; it must be 'v1beta1'",
+    "endpoint": "it must be the socket's file name in device-plugins, without a folder",
+    "own-socket": f"{GPU}, a.example/nic are served on one socket, ",
+    "options-agree": f"{GPU}: Register.options.pre_start_required is True, GetDevicePluginOptions answers False",
+    "options-implemented": f"{GPU}: the options announce PreStartContainer, but it is not implemented",
+    "list-stays-open": f"{GPU}: ListAndWatch did not stay open: the plugin ended the stream",
+    "full-lists": f"{GPU}: a later message lists 1 devices, a new stream's first 4 (they differ in 'gpu-1', 'gpu-2', "
+    "'gpu-3'); every message must list all devices",
+    "device-ids": f"{GPU}: IDs are listed more than once: 'gpu-0'",
+    "device-health": f"{GPU}: device 'gpu-3' has the health 'healthy'; it must be 'Healthy' or 'Unhealthy'",
+    "device-numa": f"{GPU}: device 'gpu-3' has the NUMA node -1; leave topology out of a device without a NUMA node",
+    "list-size": f"{GPU}: the list of 4 devices has 52429",
+    "allocates": f"{GPU}: for 'gpu-2', which the plugin lists as healthy: Allocate failed with FAILED_PRECONDITION: "
+    "not this one",
+    "answers-each-container": f"{GPU}: Allocate for 2 containers has 1 container responses",
+    "keeps-order": f"{GPU}: Allocate for the containers ('gpu-0') and ('gpu-1') does not answer in this order",
+    "repeats-allocate": f"{GPU}: a further Allocate for 'gpu-0': Allocate failed with FAILED_PRECONDITION: in use",
+    "refuses-unknown": f"{GPU}: Allocate for 'conformance-no-such-device' succeeds, though one id is unknown",
+    "empty-requests": f"{GPU}: Allocate for no container: Allocate failed with UNAVAILABLE: as after a crash",
+    "container-paths": f"{GPU}: Allocate for 'gpu-0': a device's container_path is 'dev/gpu-0'; it must be an absolute",
+    "cdi-names": f"{GPU}: Allocate for 'gpu-0': the CDI device 'a.example=gpu-0' is not of the form vendor/class=name",
+    "preferred-size": f"{GPU}: of 4 devices 1 are asked for; the answer has 4 ids, 4 of them different",
+    "preferred-required": f"{GPU}: of 4 devices 2 are asked for, 'gpu-3' among them; the answer lacks 'gpu-3'",
+    "preferred-foreign": f"{GPU}: of 3 devices 1 are asked for; the answer has 'gpu-0', which is not available",
+    "preferred-odd": f"{GPU}: for 5 of 4 devices, 0 of them required: GetPreferredAllocation failed with UNAVAILABLE",
+    "repeats-pre-start": f"{GPU}: for 'gpu-0': PreStartContainer failed with FAILED_PRECONDITION: started already",
+    "serves-load": f"{GPU}: of 40 calls, 16 at once: Allocate failed with RESOURCE_EXHAUSTED: no worker is free",
+    "serves-streams": f"{GPU}: with 7 ListAndWatch streams open, a further one is ended",
+    "serves-after-lost-stream": f"{GPU}: after the end of a ListAndWatch stream: ListAndWatch failed with OK: ",
+    "registers-after-lost-stream": f"after the kubelet lost its ListAndWatch streams: {GPU} did not register again",
+    "registers-after-lost-socket": f"after its sockets were deleted: {GPU} did not register again within 1.5 s",
+    "does-not-grow": "memory grew in every round of calls, streams and a restart of the kubelet: by ",
+    "answers-while-registering": f"{GPU}: while its Register call was pending: GetDevicePluginOptions failed with "
+    "DEADLINE_EXCEEDED: no answer within 1 s; serve the socket before the call, and do not block what answers",
+    "registers-after-kubelet": "after a restart of the kubelet, which made a new kubelet.sock: a.example/gpu did not",
+    "starts-before-kubelet": "started before the kubelet, the plugin ended with exit code 1; the end of its log: no ",
+    "keeps-ids": f"{GPU}: after a restart of the plugin, the devices ",
+    "ends-in-grace": "it still ran 1 s after SIGTERM, and was killed",
+    "removes-sockets": "device-plugins/a.example-gpu.sock",
+    "registry-calls": f"{GPU}: NotifyRegistrationStatus failed with UNIMPLEMENTED: (no text); kubelets from 1.36 on",
+    "registry-after-kubelet": "after a restart of the kubelet, which looks into plugins_registry: a.example/gpu did not",
+}
+"""What is seen of each flaw. A flaw has the name of its rule, but for those of which one rule sees several."""
+RULE = dict.fromkeys(("preferred-size", "preferred-required", "preferred-foreign"), "preferred-legal")
+WATCHED = ("registry-calls", "registry-after-kubelet")
+"""Flaws of plugins that have their socket in plugins_registry."""
+
+
+async def judged(root: Path, *flaws: str, watched: bool = False) -> list[RuleVerdict]:
+    program = PluginInProcess(root, *flaws, watched=watched)
+    bed = PluginTestbed(root, program, PACE)
+    try:
+        return await judge(PLUGIN_RULES, bed)
+    finally:
+        await bed.discard()
+
+
+def with_outcome(verdicts: list[RuleVerdict], outcome: RuleOutcome) -> dict[str, str]:
+    return {verdict.rule: verdict.seen for verdict in verdicts if verdict.outcome is outcome}
+
+
+@pytest.mark.parametrize("watched", [False, True])
+async def test_a_plugin_without_flaws_keeps_every_rule(short_dir: Path, watched: bool) -> None:
+    verdicts = await judged(short_dir, watched=watched)
+    assert with_outcome(verdicts, RuleOutcome.FAILED) == {}
+    assert with_outcome(verdicts, RuleOutcome.NOT_JUDGED) == {}
+
+
+@pytest.mark.parametrize("flaw", SEEN)
+async def test_a_flawed_plugin_fails_its_rule_and_no_other(short_dir: Path, flaw: str) -> None:
+    verdicts = await judged(short_dir, flaw, watched=flaw in WATCHED)
+    failed = with_outcome(verdicts, RuleOutcome.FAILED)
+    assert list(failed) == [RULE.get(flaw, flaw)], failed
+    assert SEEN[flaw] in failed[RULE.get(flaw, flaw)]
+    assert with_outcome(verdicts, RuleOutcome.NOT_JUDGED) == {}
+
+
+def test_every_rule_has_a_plugin_that_breaks_it() -> None:
+    assert {RULE.get(flaw, flaw) for flaw in SEEN} == {rule.name for rule in PLUGIN_RULES} - {"registers"}
