@@ -23,7 +23,7 @@ from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from protos.pluginregistration.v1 import api_pb2_grpc as registration_grpc
 from protos.podresources.v1 import api_pb2 as resources_pb2
 from protos.podresources.v1 import api_pb2_grpc as resources_grpc
-from sandbox.conformance.plugin_client import CallFailed, PluginClient, answered
+from sandbox.conformance.plugin_client import JudgedCallFailed, PluginClient, answered
 from sandbox.kubelet.dialling import registry_channel
 from sandbox.kubelet.plugin_process import BUILT_IN
 from sandbox.kubelet.plugin_watcher import GET_INFO_SECONDS, NOTIFY_SECONDS, RegistryFolder, Stamp
@@ -212,9 +212,11 @@ class ObservingKubelet:
         client = PluginClient(registration.socket, self._call_seconds)
         try:
             if not await client.ready(self._call_seconds):
-                raise CallFailed("dialling", grpc.StatusCode.UNAVAILABLE, f"nobody answers at {registration.socket}")
+                raise JudgedCallFailed(
+                    "dialling", grpc.StatusCode.UNAVAILABLE, f"nobody answers at {registration.socket}"
+                )
             registration.options = await client.options()
-        except CallFailed as error:
+        except JudgedCallFailed as error:
             await client.close()
             return str(error)
         except BaseException:  # The caller gets it; the connection is closed first.
@@ -239,7 +241,7 @@ class ObservingKubelet:
                 registration.messages += 1
                 self._notify()
             registration.stream_problem = "the plugin ended the stream"
-        except CallFailed as error:
+        except JudgedCallFailed as error:
             registration.stream_problem, registration.lost = str(error), True
         finally:
             await lists.aclose()
@@ -271,7 +273,7 @@ class ObservingKubelet:
             channel = registry_channel(path)
             try:
                 registration = await self._register(path, registration_grpc.RegistrationStub(channel))
-            except CallFailed as error:
+            except JudgedCallFailed as error:
                 self.sockets[path].problem = str(error)
                 self._notify()
                 await asyncio.sleep(RETRY)
@@ -295,7 +297,7 @@ class ObservingKubelet:
         try:
             notified = stub.NotifyRegistrationStatus(status)
             await answered("NotifyRegistrationStatus", notified, NOTIFY_SECONDS)
-        except CallFailed as error:
+        except JudgedCallFailed as error:
             registration.notify_problem = str(error)
         self._notify()
         return registration

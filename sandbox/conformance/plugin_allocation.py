@@ -11,7 +11,7 @@ import grpc
 
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.conformance.cdi import cdi_name_fault
-from sandbox.conformance.plugin_client import CallFailed
+from sandbox.conformance.plugin_client import JudgedCallFailed
 from sandbox.conformance.plugin_lists import named
 from sandbox.conformance.plugin_registration import each_plugin, each_plugin_anew
 from sandbox.conformance.plugin_testbed import JudgedPlugin, PluginTestbed
@@ -27,7 +27,7 @@ async def _allocate(plugin: JudgedPlugin, *containers: Sequence[str]) -> list[Co
     """The answers of an Allocate that another rule judges; raises ``RuleNotApplicable`` if it is refused."""
     try:
         return await plugin.client.allocate(*containers)
-    except CallFailed as error:
+    except JudgedCallFailed as error:
         raise RuleNotApplicable(
             f"{plugin.name}: {error}; the rules allocates and repeats-allocate judge that"
         ) from error
@@ -39,7 +39,7 @@ async def _answers(plugin: JudgedPlugin) -> list[tuple[str, ContainerAnswer]]:
     for id_ in (await plugin.healthy())[:MOST]:
         try:
             responses = await plugin.client.allocate([id_])
-        except CallFailed:
+        except JudgedCallFailed:
             continue  # Another rule's business.
         found += [(id_, response) for response in responses[:1]]
     if not found:
@@ -55,7 +55,7 @@ async def allocates(bed: PluginTestbed) -> str | None:
         for id_ in ids[:MOST]:
             try:
                 await plugin.client.allocate([id_])
-            except CallFailed as error:
+            except JudgedCallFailed as error:
                 raise RuleBroken(f"{plugin.name}: for {id_!r}, which the plugin lists as healthy: {error}") from error
         return f"{MOST} of {len(ids)} devices of {plugin.name} were asked for" if len(ids) > MOST else None
 
@@ -105,7 +105,7 @@ async def repeats_allocate(bed: PluginTestbed) -> str | None:
         for _ in range(2):
             try:
                 again = await plugin.client.allocate(ids)
-            except CallFailed as error:
+            except JudgedCallFailed as error:
                 raise RuleBroken(f"{plugin.name}: a further Allocate for {named(ids)}: {error}") from error
             if len(first) != len(again) or not all(_same(*pair) for pair in zip(first, again, strict=True)):
                 raise RuleBroken(f"{plugin.name}: a further Allocate for {named(ids)} is answered differently")
@@ -122,7 +122,7 @@ async def refuses_unknown(bed: PluginTestbed) -> str | None:
         for asked in ([UNKNOWN_ID], [ids[0], UNKNOWN_ID]):
             try:
                 await plugin.client.allocate(asked)
-            except CallFailed as error:
+            except JudgedCallFailed as error:
                 if error.late or error.code is grpc.StatusCode.UNAVAILABLE:
                     raise RuleBroken(f"{plugin.name}: for the unknown id {UNKNOWN_ID!r}: {error}") from error
             else:
@@ -193,7 +193,7 @@ async def preferred_odd(bed: PluginTestbed) -> str | None:
         for available, must_include, size in ((ids, [], len(ids) + 1), ([], [], 1), (ids, ids, 0), (ids, ids[:1], -1)):
             try:
                 await plugin.client.preferred(available, must_include, size)
-            except CallFailed as error:
+            except JudgedCallFailed as error:
                 if error.late or error.code is grpc.StatusCode.UNAVAILABLE:
                     raise RuleBroken(
                         f"{plugin.name}: for {size} of {len(available)} devices, {len(must_include)} of them required: "
@@ -212,7 +212,7 @@ async def empty_requests(bed: PluginTestbed) -> str | None:
         for containers in requests:
             try:
                 await plugin.client.allocate(*containers)
-            except CallFailed as error:
+            except JudgedCallFailed as error:
                 if error.late or error.code is grpc.StatusCode.UNAVAILABLE:
                     what = "no device" if containers else "no container"
                     raise RuleBroken(f"{plugin.name}: Allocate for {what}: {error}") from error
@@ -227,7 +227,7 @@ async def repeats_pre_start(bed: PluginTestbed) -> str | None:
     async def judge(plugin: JudgedPlugin) -> None:
         try:
             options = await plugin.client.options()
-        except CallFailed as error:
+        except JudgedCallFailed as error:
             raise RuleBroken(f"{plugin.name}: {error}") from error
         if not options.pre_start_required:
             raise RuleNotApplicable(f"{plugin.name} does not ask for PreStartContainer")
@@ -236,7 +236,7 @@ async def repeats_pre_start(bed: PluginTestbed) -> str | None:
         for _ in range(2):
             try:
                 await plugin.client.pre_start(ids)
-            except CallFailed as error:
+            except JudgedCallFailed as error:
                 if error.code is not grpc.StatusCode.UNIMPLEMENTED:
                     raise RuleBroken(f"{plugin.name}: for {named(ids)}: {error}") from error
 
@@ -246,14 +246,14 @@ async def repeats_pre_start(bed: PluginTestbed) -> str | None:
 async def _check_serves(plugin: JudgedPlugin) -> None:
     try:
         await plugin.client.options()
-    except CallFailed as error:
+    except JudgedCallFailed as error:
         raise RuleBroken(f"{plugin.name}: after the request: {error}") from error
 
 
 async def _require_preference(plugin: JudgedPlugin) -> None:
     try:
         options = await plugin.client.options()
-    except CallFailed as error:
+    except JudgedCallFailed as error:
         raise RuleBroken(f"{plugin.name}: {error}") from error
     if not options.get_preferred_allocation_available:
         raise RuleNotApplicable(f"{plugin.name} has no GetPreferredAllocation")
@@ -264,7 +264,7 @@ async def _preferred(
 ) -> list[str]:
     try:
         responses = await plugin.client.preferred(available, must_include, size)
-    except CallFailed as error:
+    except JudgedCallFailed as error:
         if error.code is grpc.StatusCode.UNIMPLEMENTED:
             raise RuleNotApplicable(f"{plugin.name} does not implement GetPreferredAllocation") from error
         raise RuleBroken(f"{plugin.name}: for {size} of {len(available)} devices: {error}") from error

@@ -18,11 +18,12 @@ from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 Message = TypeVar("Message")
 
 
-class CallFailed(Exception):
+class JudgedCallFailed(Exception):
     """A call to the plugin or driver failed: its name, the status and the words that came with it."""
 
     def __init__(self, method: str, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(f"{method} failed with {code.name}: {details or '(no text)'}")
+        status = "" if code is grpc.StatusCode.OK else f" failed with {code.name}"
+        super().__init__(f"{method}{status}: {details or '(no text)'}")
         self.method = method
         self.code = code
         self.details = details
@@ -47,21 +48,21 @@ def open_channel(socket: str) -> grpc.aio.Channel:
 
 
 async def answered(method: str, call: Awaitable[Message], seconds: float) -> Message:
-    """The answer of a call within ``seconds``; raises ``CallFailed``."""
+    """The answer of a call within ``seconds``; raises ``JudgedCallFailed``."""
     try:
         async with asyncio.timeout(seconds):
             response = await call
     except TimeoutError:
-        raise CallFailed(method, grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {seconds:g} s") from None
+        raise JudgedCallFailed(method, grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {seconds:g} s") from None
     except grpc.aio.AioRpcError as error:
-        raise CallFailed(method, error.code(), error.details() or "") from error
+        raise JudgedCallFailed(method, error.code(), error.details() or "") from error
     if response is None:  # gRPC's result for bytes that are not such a message.
-        raise CallFailed(method, grpc.StatusCode.INTERNAL, "the answer is not such a message")
+        raise JudgedCallFailed(method, grpc.StatusCode.INTERNAL, "the answer is not such a message")
     return response
 
 
 class PluginClient:
-    """A client of the plugin at ``socket``; a call has ``seconds``. Every method raises ``CallFailed``."""
+    """A client of the plugin at ``socket``; a call has ``seconds``. Every method raises ``JudgedCallFailed``."""
 
     def __init__(self, socket: str, seconds: float) -> None:
         self.socket = socket
@@ -113,10 +114,12 @@ class PluginClient:
         try:
             async for message in call:
                 if message is None:
-                    raise CallFailed("ListAndWatch", grpc.StatusCode.INTERNAL, "it sent bytes that are not a message")
+                    raise JudgedCallFailed(
+                        "ListAndWatch", grpc.StatusCode.INTERNAL, "it sent bytes that are not a message"
+                    )
                 yield message
         except grpc.aio.AioRpcError as error:
-            raise CallFailed("ListAndWatch", error.code(), error.details() or "") from error
+            raise JudgedCallFailed("ListAndWatch", error.code(), error.details() or "") from error
         finally:
             call.cancel()
 
@@ -128,9 +131,9 @@ class PluginClient:
                 return await anext(lists)
         except TimeoutError:
             problem = f"no list within {self._seconds:g} s"
-            raise CallFailed("ListAndWatch", grpc.StatusCode.DEADLINE_EXCEEDED, problem) from None
+            raise JudgedCallFailed("ListAndWatch", grpc.StatusCode.DEADLINE_EXCEEDED, problem) from None
         except StopAsyncIteration:
             problem = "the plugin ended the stream before a list"
-            raise CallFailed("ListAndWatch", grpc.StatusCode.OK, problem) from None
+            raise JudgedCallFailed("ListAndWatch", grpc.StatusCode.OK, problem) from None
         finally:
             await lists.aclose()

@@ -11,7 +11,7 @@ from typing import Final
 import grpc
 
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.conformance.plugin_client import CallFailed, PluginClient
+from sandbox.conformance.plugin_client import JudgedCallFailed, PluginClient
 from sandbox.conformance.plugin_lists import named
 from sandbox.conformance.plugin_registration import each_plugin, each_plugin_anew
 from sandbox.conformance.plugin_testbed import JudgedPlugin, PluginTestbed
@@ -67,7 +67,7 @@ async def serves_after_lost_stream(bed: PluginTestbed) -> str | None:
         try:
             async with asyncio.timeout(bed.pace.call):
                 await anext(lists)
-        except (CallFailed, StopAsyncIteration, TimeoutError):
+        except (JudgedCallFailed, StopAsyncIteration, TimeoutError):
             raise RuleNotApplicable(f"{plugin.name} sends no list on a second stream") from None
         finally:
             await client.close()
@@ -75,7 +75,7 @@ async def serves_after_lost_stream(bed: PluginTestbed) -> str | None:
         try:
             await plugin.client.first_list()
             await plugin.client.options()
-        except CallFailed as error:
+        except JudgedCallFailed as error:
             raise RuleBroken(f"{plugin.name}: after the end of a ListAndWatch stream: {error}") from error
 
     # The stream of a rule before may be the one that it lost.
@@ -164,7 +164,7 @@ async def serves_load(bed: PluginTestbed) -> str | None:
             async with limit:
                 try:
                     await plugin.client.allocate([ids[number % len(ids)]])
-                except CallFailed as error:
+                except JudgedCallFailed as error:
                     if error.code in _DEAD:
                         raise
 
@@ -172,7 +172,7 @@ async def serves_load(bed: PluginTestbed) -> str | None:
             async with asyncio.TaskGroup() as tasks:
                 for number in range(bed.pace.calls):
                     tasks.create_task(allocate(number))
-        except* CallFailed as errors:
+        except* JudgedCallFailed as errors:
             failed = errors.exceptions[0]
             raise RuleBroken(f"{plugin.name}: of {bed.pace.calls} calls, {AT_ONCE} at once: {failed}") from failed
         return (
@@ -193,7 +193,7 @@ async def serves_streams(bed: PluginTestbed) -> str | None:
                 await _open(plugin.name, client, number, bed.pace.call, streams)
             try:
                 await plugin.client.options()
-            except CallFailed as error:
+            except JudgedCallFailed as error:
                 raise RuleBroken(f"{plugin.name}: with {STREAMS} ListAndWatch streams open: {error}") from error
 
     return await each_plugin(bed, judge)
@@ -205,7 +205,7 @@ async def _open(name: str, client: PluginClient, number: int, seconds: float, st
     try:
         async with asyncio.timeout(seconds):
             await anext(lists)
-    except (TimeoutError, StopAsyncIteration, CallFailed) as error:
+    except (TimeoutError, StopAsyncIteration, JudgedCallFailed) as error:
         if not number:
             raise RuleNotApplicable(f"{name} sends no list on a further stream") from None
         problem = {TimeoutError: "gets no list", StopAsyncIteration: "is ended"}.get(type(error), f"fails: {error}")
@@ -239,14 +239,14 @@ async def _round(bed: PluginTestbed, plugin: JudgedPlugin) -> None:
     for number in range(bed.pace.calls // 5 if ids else 0):
         try:
             await plugin.client.allocate([ids[number % len(ids)]])
-        except CallFailed as error:
+        except JudgedCallFailed as error:
             if error.code in _DEAD:
                 raise RuleBroken(f"{plugin.name}: {error}") from error
     for _ in range(10):
         client = bed.client(plugin.client.socket)
         try:
             await client.first_list()
-        except CallFailed:
+        except JudgedCallFailed:
             break  # Other rules judge streams.
         finally:
             await client.close()

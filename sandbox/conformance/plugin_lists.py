@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Final
 
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.conformance.plugin_client import CallFailed
+from sandbox.conformance.plugin_client import JudgedCallFailed
 from sandbox.conformance.plugin_registration import each_plugin
 from sandbox.conformance.plugin_testbed import HEALTHY, JudgedPlugin, PluginTestbed
 from sandbox.conformance.rule import RuleBroken
@@ -45,7 +45,7 @@ async def list_stays_open(bed: PluginTestbed) -> str | None:
             return
         except StopAsyncIteration:
             raise RuleBroken(f"{plugin.name}: ListAndWatch ended before it sent a list") from None
-        except CallFailed as error:
+        except JudgedCallFailed as error:
             raise RuleBroken(f"{plugin.name}: {error}") from error
         finally:
             await lists.aclose()

@@ -9,7 +9,7 @@ import grpc
 
 from node.rules import explain_resource_name
 from sandbox.conformance.observing_kubelet import ObservedRegistration
-from sandbox.conformance.plugin_client import CallFailed
+from sandbox.conformance.plugin_client import JudgedCallFailed
 from sandbox.conformance.plugin_testbed import JudgedPlugin, PluginTestbed
 from sandbox.conformance.rule import NotReady, RuleBroken, RuleNotApplicable
 
@@ -151,7 +151,7 @@ async def options_agree(bed: PluginTestbed) -> str | None:
             raise RuleNotApplicable(f"{plugin.name} registers through plugins_registry, where no options are announced")
         try:
             answered = await plugin.client.options()
-        except CallFailed as error:
+        except JudgedCallFailed as error:
             raise RuleBroken(f"{plugin.name}: {error}") from error
         for flag in _FLAGS:
             announced = bool(registration.announced is not None and getattr(registration.announced, flag))
@@ -170,7 +170,7 @@ async def options_implemented(bed: PluginTestbed) -> str | None:
     async def judge(plugin: JudgedPlugin) -> None:
         try:
             options = await plugin.client.options()
-        except CallFailed as error:
+        except JudgedCallFailed as error:
             raise RuleBroken(f"{plugin.name}: {error}") from error
         ids = await plugin.healthy()
         try:
@@ -178,7 +178,7 @@ async def options_implemented(bed: PluginTestbed) -> str | None:
                 await plugin.client.preferred(ids, (), 1)
             if options.pre_start_required:
                 await plugin.client.pre_start(ids[:1])
-        except CallFailed as error:
+        except JudgedCallFailed as error:
             if error.code is grpc.StatusCode.UNIMPLEMENTED:
                 announced = f"{plugin.name}: the options announce {error.method}, but it is not implemented"
                 raise RuleBroken(announced) from error

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.conformance.observing_kubelet import ObservedRegistration, ObservingKubelet
-from sandbox.conformance.plugin_client import CallFailed, PluginClient
+from sandbox.conformance.plugin_client import JudgedCallFailed, PluginClient
 from sandbox.conformance.rule import NotReady, RuleBroken, RuleNotApplicable
 from sandbox.conformance.subject import JudgedProgram, ProgramEnd
 
@@ -59,7 +59,7 @@ class JudgedPlugin:
         """The devices of a new stream's first message; raises ``RuleBroken``."""
         try:
             return list((await self.client.first_list()).devices)
-        except CallFailed as error:
+        except JudgedCallFailed as error:
             raise RuleBroken(f"{self.name}: {error}") from error
 
     async def healthy(self, at_least: int = 1) -> list[str]:

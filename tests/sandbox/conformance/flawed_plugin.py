@@ -270,7 +270,8 @@ class PluginInProcess:
             self._ended = "ended with exit code 1; the end of its log: no kubelet"
             return
         self.plugin = plugin
-        self._task = asyncio.create_task(plugin.run() if "registers" not in self._flaws else asyncio.Event().wait())  # type: ignore[arg-type]
+        work = asyncio.sleep(3600) if "registers" in self._flaws else plugin.run()
+        self._task = asyncio.create_task(work)
 
     async def terminate(self) -> ProgramEnd:
         in_time = "ends-in-grace" not in self._flaws

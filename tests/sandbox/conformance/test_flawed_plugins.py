@@ -44,7 +44,7 @@ SEEN = {
     "repeats-pre-start": f"{GPU}: for 'gpu-0': PreStartContainer failed with FAILED_PRECONDITION: started already",
     "serves-load": f"{GPU}: of 40 calls, 16 at once: Allocate failed with RESOURCE_EXHAUSTED: no worker is free",
     "serves-streams": f"{GPU}: with 7 ListAndWatch streams open, a further one is ended",
-    "serves-after-lost-stream": f"{GPU}: after the end of a ListAndWatch stream: ListAndWatch failed with OK: ",
+    "serves-after-lost-stream": f"{GPU}: after the end of a ListAndWatch stream: ListAndWatch: the plugin ended the stream",
     "registers-after-lost-stream": f"after the kubelet lost its ListAndWatch streams: {GPU} did not register again",
     "registers-after-lost-socket": f"after its sockets were deleted: {GPU} did not register again within 1.5 s",
     "does-not-grow": "memory grew in every round of calls, streams and a restart of the kubelet: by ",
@@ -56,7 +56,7 @@ SEEN = {
     "ends-in-grace": "it still ran 1 s after SIGTERM, and was killed",
     "removes-sockets": "device-plugins/a.example-gpu.sock",
     "registry-calls": f"{GPU}: NotifyRegistrationStatus failed with UNIMPLEMENTED: (no text); kubelets from 1.36 on",
-    "registry-after-kubelet": "after a restart of the kubelet, which looks into plugins_registry: a.example/gpu did not",
+    "registry-after-kubelet": "after a restart of the kubelet, which looks into plugins_registry: a.example/gpu did",
 }
 """What is seen of each flaw. A flaw has the name of its rule, but for those of which one rule sees several."""
 RULE = dict.fromkeys(("preferred-size", "preferred-required", "preferred-foreign"), "preferred-legal")
