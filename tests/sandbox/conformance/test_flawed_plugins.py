@@ -44,7 +44,7 @@ SEEN = {
     "repeats-pre-start": f"{GPU}: for 'gpu-0': PreStartContainer failed with FAILED_PRECONDITION: started already",
     "serves-load": f"{GPU}: of 40 calls, 16 at once: Allocate failed with RESOURCE_EXHAUSTED: no worker is free",
     "serves-streams": f"{GPU}: with 7 ListAndWatch streams open, a further one is ended",
-    "serves-after-lost-stream": f"{GPU}: after the end of a ListAndWatch stream: ListAndWatch: the plugin ended the stream",
+    "serves-after-lost-stream": f"{GPU}: after the end of a ListAndWatch stream: ListAndWatch: the plugin ended",
     "registers-after-lost-stream": f"after the kubelet lost its ListAndWatch streams: {GPU} did not register again",
     "registers-after-lost-socket": f"after its sockets were deleted: {GPU} did not register again within 1.5 s",
     "does-not-grow": "memory grew in every round of calls, streams and a restart of the kubelet: by ",
