@@ -1,6 +1,7 @@
 """What a container with a share under MPS gets besides its device: where the control daemon listens.
 
-The shapes are those of NVIDIA's device plugin. Folders on the host are ``<root>/<resource>/pipe`` and ``<root>/shm``.
+Variables and paths in the container are those of NVIDIA's device plugin. On the host a daemon's folders are below
+``<root>/<name>``: ``pipe``, ``shm`` (there it is one for all daemons) and ``log``, which no container gets.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def log_folder(root: str, name: str) -> str:
     return f"{root.rstrip('/')}/{name}/log"
 
 
-def shm_folder(root: str) -> str:
-    """The folder that daemons and clients share as /dev/shm."""
-    return f"{root.rstrip('/')}/shm"
+def shm_folder(root: str, name: str) -> str:
+    """The folder that the daemon and its clients share as /dev/shm."""
+    return f"{root.rstrip('/')}/{name}/shm"
 
 
 def with_mps(
@@ -74,5 +75,5 @@ def mps_edits(root: str, name: str) -> ContainerEdits:
     pipe = pipe_folder(_IN_CONTAINER, name)
     return ContainerEdits(
         env=((PIPE_VARIABLE, pipe),),
-        mounts=(MountEdit(pipe_folder(root, name), pipe), MountEdit(shm_folder(root), SHARED_MEMORY)),
+        mounts=(MountEdit(pipe_folder(root, name), pipe), MountEdit(shm_folder(root, name), SHARED_MEMORY)),
     )

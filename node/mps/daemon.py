@@ -4,9 +4,10 @@
 next agent finds it by the pid and start time on record (``adopt``). Commands are given by the same program, on its
 standard input, which is the only interface that NVIDIA documents.
 
-The program is the driver's and is run where it lies, not in a chroot: the pipes and /dev/shm would not be there. A
-driver below a root of its own has its libraries linked into one folder, because a search path with all libraries of
-that root would give the program another C library than its loader's.
+The program is the driver's and is run where it lies, not in a chroot, because the pipes would not be there. It runs in
+a mount namespace of its own, where /dev/shm is the folder that it shares with pods (``node.mps.storage``). A driver
+below a root of its own has its libraries linked into one folder, because a search path with all libraries of that root
+would give the program another C library than its loader's.
 """
 
 from __future__ import annotations
@@ -18,28 +19,28 @@ import re
 import signal
 import subprocess
 from asyncio.subprocess import Process
+from collections.abc import Iterable
 from pathlib import Path
 
-from node.edits.mps import PIPE_VARIABLE, log_folder, pipe_folder, shm_folder
-from node.mps.folders import link_libraries, make_folders, remove
-from node.opening import read_kernel_text, read_regular
+from node.edits.mps import PIPE_VARIABLE, SHARED_MEMORY, pipe_folder
+from node.mps.folders import LIBRARIES, link_libraries
+from node.mps.mounts import KernelMounts, Mounts
+from node.mps.processes import PROGRAM, MpsProcess, find_process
+from node.mps.storage import MpsStorage, StorageUsage
 from node.values import Value, value
 
-PROGRAM = "nvidia-cuda-mps-control"
 _PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/nvidia/bin", "bin", "opt/bin")
 _ANSWER = 5.0
 """Seconds for the answer to one command."""
 _LONGEST = 1 << 16
 """Bytes of an answer; a pod that takes the daemon's place at its pipe can write without end."""
 _PID = re.compile(r"[0-9]{1,10}")
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
-"""A resource's name or a claim's daemon: what daemons are for, and their folders below the root."""
+_MOST_SERVERS = 64
+"""Servers that are asked for their clients; a pod that takes the daemon's place at its pipe can name thousands."""
 _START = 15.0
 """Seconds from the start of the process to its first answer."""
 _STOP = 5.0
 """Seconds from the command to quit, and from each signal, to the end of the process."""
-_LARGEST = 1 << 20
-"""Bytes of a process's command line or environment that are read."""
 _MIB = 1024 * 1024
 
 
@@ -49,12 +50,21 @@ class MpsError(Exception):
 
 @value
 class MpsHome(Value):
-    """Where MPS is, as the agent sees it: its folder ``root``, the driver's root, ``/dev/shm`` and ``/proc``."""
+    """Where MPS is, as the agent sees it: its folder ``root``, the driver's root, and ``/proc``.
+
+    ``size``: bytes of each daemon's file system; None where ``root`` is a file system that the operator provides.
+    """
 
     root: Path = Path("/run/nvidia/mps")
     driver_root: Path = Path("/")
-    shared_memory: Path = Path("/dev/shm")  # noqa: S108 - where CUDA has it
     proc: Path = Path("/proc")
+    size: int | None = 256 << 20
+    mounts: Mounts = KernelMounts()
+
+    @property
+    def storage(self) -> MpsStorage:
+        """Where daemons and pods store what they share."""
+        return MpsStorage(self.root, self.mounts, self.size, Path(SHARED_MEMORY))
 
 
 @value
@@ -77,14 +87,6 @@ class MpsResource(Value):
     devices: tuple[MpsDevice, ...]
     thread_percentage: int | None = None
     multi_user: bool = False
-
-
-@value
-class MpsProcess(Value):
-    """A daemon's process; ``started`` (clock ticks since the boot) tells it from a later one with its pid."""
-
-    pid: int
-    started: int
 
 
 async def _answer_to(asking: Process, command: bytes) -> bytes:
@@ -118,16 +120,11 @@ def hindrance(home: MpsHome) -> str:
             f"the driver in {home.driver_root} has no {PROGRAM}; install the driver's compute utilities, or set "
             "nvidia.driverRoot"
         )
-    shm = Path(shm_folder(str(home.root)))
     try:
-        shm.mkdir(mode=0o755, parents=True, exist_ok=True)
-        shm.chmod(0o1777)
-        same = shm.samefile(home.shared_memory)
+        home.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        return home.storage.hindrance()
     except OSError as error:
-        return f"{shm} cannot be used: {error.strerror or error}; let the agent write to nvidia.mpsRoot"
-    if same:
-        return ""
-    return f"the agent's {home.shared_memory} is not {shm}, which pods get; see docs/sharing.md for how to mount it"
+        return f"{home.root} cannot be used: {error.strerror or error}; let the agent write to nvidia.mpsRoot"
 
 
 class MpsDaemon:
@@ -135,6 +132,7 @@ class MpsDaemon:
 
     def __init__(self, resource: MpsResource, home: MpsHome) -> None:
         self.resource = resource
+        self.storage = home.storage
         self._home = home
         # Not one of asyncio's, which kills its children when the loop is closed.
         self._child: subprocess.Popen[bytes] | None = None
@@ -144,7 +142,7 @@ class MpsDaemon:
     @property
     def log(self) -> Path:
         """The folder of its logs."""
-        return Path(log_folder(str(self._home.root), self.resource.name))
+        return self.storage.log(self.resource.name)
 
     @property
     def _pipe(self) -> Path:
@@ -186,6 +184,10 @@ class MpsDaemon:
         if find_process(process.pid, self._home.proc) != process:
             return False
         self.process = process
+        if not self.storage.has(self.resource.name):
+            # Somebody unmounted its file system: no pod could get at its pipes.
+            await self.kill()
+            return False
         try:
             await self.ask("get_default_active_thread_percentage")
         except MpsError:
@@ -214,6 +216,22 @@ class MpsDaemon:
         """Pids of its servers; raises ``MpsError``."""
         answer = await self.ask("get_server_list")
         return frozenset(int(word) for word in answer.split() if _PID.fullmatch(word))
+
+    async def clients(self, servers: Iterable[int]) -> int:
+        """How many processes are clients of these servers, as far as the daemon says."""
+        count = 0
+        for server in sorted(servers)[:_MOST_SERVERS]:
+            try:
+                answer = await self.ask(f"get_client_list {server}")
+            except MpsError:
+                break  # The server has ended, or the daemon has no such command: no reason to end it.
+            count += sum(_PID.fullmatch(word) is not None for word in answer.split())
+        return count
+
+    def tidy(self) -> StorageUsage:
+        """Shorten its logs; how full its file system is then. Blocks; raises OSError."""
+        self.storage.shorten_logs(self.resource.name)
+        return self.storage.usage(self.resource.name)
 
     async def ask(self, command: str) -> str:
         """The answer to a command; raises ``MpsError``."""
@@ -273,8 +291,8 @@ class MpsDaemon:
         if self._child is not None:
             self._child.returncode = 0  # Or Python complains of a child that nobody waited for.
 
-    async def stop(self) -> None:
-        """End the process and remove its folders; its clients lose their server."""
+    async def stop(self) -> str:
+        """End the process and remove its folders; its clients lose their server. What stays for now, in words."""
         if self.is_running:
             try:
                 await self.ask("quit")
@@ -284,8 +302,10 @@ class MpsDaemon:
             if not has_ended:
                 await self.kill()
         self.process = self._child = None
-        with contextlib.suppress(OSError):  # Pods may write to them; the next removal removes the rest.
-            await asyncio.to_thread(remove, self._home.root, self._pipe.parent)
+        try:
+            return await asyncio.to_thread(self.storage.remove, self.resource.name)
+        except OSError as error:
+            return f"{error.filename or self._pipe.parent} cannot be removed: {error.strerror or error}"
 
     async def kill(self) -> None:
         """End the process by signals; its folders stay for whoever looks for the reason."""
@@ -315,32 +335,36 @@ class MpsDaemon:
 
     def _spawn(self, program: Path) -> subprocess.Popen[bytes]:
         """Start the process; raises OSError."""
-        return subprocess.Popen(
-            [program, "-f", *(("-multiuser-server",) if self.resource.multi_user else ())],
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            umask=0o022,
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                [program, "-f", *(("-multiuser-server",) if self.resource.multi_user else ())],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                umask=0o022,
+            )
+
+        return self.storage.acting(self.resource.name, start)
 
     def _prepare(self) -> Path:
         """Make the folders; the program to run. Raises ``MpsError``."""
         program = find_program(self._home.driver_root)
         assert program is not None
         try:
-            make_folders(self._home.root, self._pipe, self.log)
+            self.storage.make(self.resource.name)
             if self._home.driver_root != Path("/"):
                 link_libraries(self._home.driver_root, self._libraries)
         except OSError as error:
             path = error.filename or self._home.root
-            raise MpsError(f"{path} cannot be written: {error.strerror or error}; check nvidia.mpsRoot") from error
+            raise MpsError(f"{path} cannot be made: {error.strerror or error}; check nvidia.mpsRoot") from error
         return program
 
     @property
     def _libraries(self) -> Path:
-        return self._home.root / "lib"
+        return self._home.root / LIBRARIES
 
     def _environment(self) -> dict[str, str]:
         root = self._home.driver_root
@@ -354,46 +378,3 @@ class MpsDaemon:
         if root != Path("/"):
             environment["LD_LIBRARY_PATH"] = str(self._libraries)
         return environment
-
-
-def find_process(pid: int, proc: Path) -> MpsProcess | None:
-    """The process with this pid; None for one that is gone or only waits to be reaped."""
-    try:
-        # The name in parentheses may hold blanks and parentheses itself.
-        fields = read_kernel_text(proc / str(pid) / "stat").rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else MpsProcess(pid, int(fields[19]))
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def find_daemons(home: MpsHome) -> tuple[tuple[str, MpsProcess], ...]:
-    """Control daemons that an agent started, with the name of each; blocks.
-
-    Anybody can start a process that looks like one. So a pod's process, which has a pid namespace of its own, and one
-    of another user are never among these, nor one with a name that leads out of MPS's root.
-    """
-    found = []
-    for entry in home.proc.iterdir() if home.proc.is_dir() else ():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            command = read_regular(entry / "cmdline", _LARGEST)
-            if f"{PROGRAM}\0-f".encode() not in command or not _can_be_of_agent(entry, home.proc):
-                continue
-            environment = read_regular(entry / "environ", _LARGEST)
-        except OSError:
-            continue  # It has ended, is somebody else's, or is larger than any that an agent starts.
-        head = f"{PIPE_VARIABLE}={home.root}/".encode()
-        pipe = next((each for each in environment.split(b"\0") if each.startswith(head)), b"")
-        name = pipe.removeprefix(head).decode(errors="replace").removesuffix("/pipe")
-        process = find_process(int(entry.name), home.proc)
-        if _NAME.fullmatch(name) and process is not None:
-            found.append((name, process))
-    return tuple(found)
-
-
-def _can_be_of_agent(entry: Path, proc: Path) -> bool:
-    """Whether a process has the user and the pid namespace of this one; raises OSError."""
-    if entry.stat().st_uid != os.geteuid():
-        return False
-    return (entry / "ns/pid").readlink() == (proc / "self/ns/pid").readlink()

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from node.inventory.nvidia.nvml_library import FOLDERS
 
+LIBRARIES = "lib"
+"""Below MPS's root: links to the driver's libraries."""
 REMOVED = ".removed"
 """Below MPS's root: folders out of use, where pods may still be writing."""
 _CUDA = "libcuda.so."
@@ -25,18 +27,6 @@ _LONGEST = 5.0
 """Seconds for a removal; what is then left, or still filled by a pod, goes with the next folder."""
 
 
-def make_folders(root: Path, pipe: Path, log: Path) -> None:
-    """Make a new folder of pipes and a folder of logs below ``root``; raises OSError."""
-    remove(root, pipe)
-    # Pods of any user connect to the pipes, which the daemon opens to all.
-    log.mkdir(mode=0o755, parents=True, exist_ok=True)
-    pipe.mkdir(mode=0o755)
-    for folder in (pipe, *pipe.parents):
-        if folder == root.parent:
-            break
-        folder.chmod(0o755)
-
-
 def remove(root: Path, folder: Path) -> None:
     """Take a folder below ``root`` out of use, and remove as much of it as pods let go; raises OSError."""
     removed = root / REMOVED
@@ -44,7 +34,12 @@ def remove(root: Path, folder: Path) -> None:
         return
     removed.mkdir(mode=0o700, exist_ok=True)
     folder.rename(removed / os.urandom(8).hex())
-    top, deadline = os.open(removed, _FOLDER), time.monotonic() + _LONGEST
+    clear(removed)
+
+
+def clear(folder: Path) -> None:
+    """Remove as much of what is in a folder as pods let go; raises OSError."""
+    top, deadline = os.open(folder, _FOLDER), time.monotonic() + _LONGEST
     try:
         with contextlib.suppress(TimeoutError):
             # One that stays, because a pod fills it, must not keep the others.

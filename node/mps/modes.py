@@ -13,7 +13,8 @@ from typing import Protocol
 
 from node.files import FileError, JsonValue, read_record, write_record
 from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS, ComputeModeError, mode_name
-from node.mps.daemon import MpsError, MpsProcess
+from node.mps.daemon import MpsError
+from node.mps.processes import MpsProcess
 
 log = logging.getLogger("ostler.mps")
 

@@ -14,23 +14,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from node.clocks import SELDOM, Clocks
-from node.events import EventBus, EventSink, EventType
-from node.health.signal import HealthEvent, Trouble
+from node.events import EventBus, EventSink
 from node.inventory.nvidia.compute_modes import ComputeModeError
-from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsProcess, MpsResource, find_daemons, find_process, hindrance
+from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsResource, hindrance
 from node.mps.modes import ComputeModes, ExclusiveModes, MpsRecord
+from node.mps.processes import MpsProcess, find_daemons, find_process
+from node.mps.reports import MOST_NAMED, MpsMetrics, MpsReports
 from node.values import Value, value
 
 log = logging.getLogger("ostler.mps")
 
-CRASHED = "MpsServerCrashed"
-"""Reason of the event that pods have lost their MPS server."""
-FAILED = "MpsFailed"
-_MOST_NAMED = 10
 _ENDED = "the MPS control daemon ended"
 
 
@@ -82,18 +79,19 @@ class MpsSupervisor:
         events: EventSink,
         on_changed: Callable[[], None],
         bus: EventBus | None = None,
+        metrics: MpsMetrics | None = None,
         pace: MpsPace | None = None,
         owns: Callable[[str], bool] = lambda name: "/" in name,
     ) -> None:
         """``bus``: publishes a ``HealthEvent`` for every device whose pods have lost their server.
+        ``metrics``: where it is counted; other supervisors may count there as well.
 
         ``owns``: whether a daemon of this name would be one of ours; those of resources are, unless said."""
         self._home = home
         self._modes = ExclusiveModes(modes, record)
         self._record = record
         self._clocks = clocks
-        self._events = events
-        self._bus = bus or EventBus()
+        self._reports = MpsReports(clocks, events, bus or EventBus(), metrics or MpsMetrics())
         self._on_changed = on_changed
         self._pace = pace or MpsPace()
         self._owns = owns
@@ -113,6 +111,7 @@ class MpsSupervisor:
             known = self._services.get(name)
             if known is None:
                 self._services[name] = _Service(resource, fault=hindrance(self._home))
+                self._reports.metrics.begin(name)
                 self._begin(self._services[name])
             elif known.resource != resource:
                 known.resource = resource
@@ -213,11 +212,12 @@ class MpsSupervisor:
             if name not in self._services:
                 await self._end(name, process)
                 del self._record.daemons[name]
-        for name, process in await asyncio.to_thread(find_daemons, self._home):
+        for name, process in await asyncio.to_thread(find_daemons, self._home.root, self._home.proc):
             # Killed between the start of a daemon and the record of it.
             known = self._record.daemons.get(name)
             if self._owns(name) and (known is None or find_process(known.pid, self._home.proc) != known):
                 await self._end(name, process)
+        await self._remove_left()
         served = {device.uuid for service in self._services.values() for device in service.resource.devices}
         with contextlib.suppress(MpsError):
             await self._modes.give_back(uuid for uuid in tuple(self._record.modes) if uuid not in served)
@@ -227,7 +227,14 @@ class MpsSupervisor:
         daemon = MpsDaemon(MpsResource(name, ()), self._home)
         if await daemon.adopt(process):
             log.info("a daemon of an earlier agent is not needed any more", extra={"resource": name})
-        await daemon.stop()
+        self._reports.left(name, await daemon.stop())
+
+    async def _remove_left(self) -> None:
+        """Unmount and remove what an agent left that was killed before it had started the daemon."""
+        with contextlib.suppress(OSError):
+            for name in await asyncio.to_thread(self._home.storage.names):
+                if self._owns(name) and name not in self._services:
+                    self._reports.left(name, await MpsDaemon(MpsResource(name, ()), self._home).stop())
 
     async def _keep(self, service: _Service) -> None:
         """The life of one resource's daemon, over and over."""
@@ -269,8 +276,8 @@ class MpsSupervisor:
         try:
             await self._modes.give_back(device.uuid for device in resource.devices if device.uuid not in served)
         except MpsError as error:
-            self._events.emit(EventType.WARNING, FAILED, f"{resource.name}: {error}")
-        await MpsDaemon(resource, self._home).stop()
+            self._reports.failed(resource.name, str(error))
+        self._reports.left(resource.name, await MpsDaemon(resource, self._home).stop())
 
     async def _take_over(self, service: _Service) -> None:
         """Take over the daemon that an earlier agent left; where there is none, set back what it changed."""
@@ -280,20 +287,23 @@ class MpsSupervisor:
         if process is not None and await daemon.adopt(process):
             service.daemon = daemon
             self._record.daemons[resource.name] = process
+            self._reports.metrics.found(resource.name, 0, 0.0)
             log.info("MPS control daemon taken over", extra={"resource": resource.name, "pid": process.pid})
             return
-        if process is not None and self._holders.by_resource.get(resource.name):
-            self._tell_crash(service, f"{_ENDED} with the agent, or while it was away")
+        if process is not None and self._held(service):
+            reason = f"{_ENDED} with the agent, or while it was away"
+            self._reports.crashed(resource, reason, self._held(service))
         if not self._is_needed(service):
             with contextlib.suppress(MpsError):
                 await self._modes.give_back(device.uuid for device in resource.devices)
+            self._reports.left(resource.name, await daemon.stop())
 
     def _is_needed(self, service: _Service) -> bool:
         if service.waiting:
             return True
         if not self._holders.known and service.daemon is not None:
             return True
-        return bool(self._holders.by_resource.get(service.resource.name))
+        return bool(self._held(service))
 
     async def _changed(self, service: _Service) -> None:
         """Wait for a change of what is wanted; conditions outside of us are looked at again seldom."""
@@ -320,22 +330,26 @@ class MpsSupervisor:
             else:
                 await daemon.stop()
             self._record.daemons.pop(resource.name, None)
+            self._reports.metrics.started(resource.name, well=False)
             with contextlib.suppress(MpsError):
                 await self._modes.give_back(device.uuid for device in resource.devices)
             raise
         service.daemon, service.servers = daemon, frozenset()
+        self._reports.metrics.started(resource.name, well=True)
         log.info("MPS control daemon started", extra={"resource": resource.name, "pid": daemon.process.pid})
 
     async def _stop(self, service: _Service) -> None:
         daemon, service.daemon = service.daemon, None
         assert daemon is not None
-        await daemon.stop()
+        left = await daemon.stop()
+        self._reports.ended(daemon.resource.name)
+        self._reports.left(daemon.resource.name, left)
         self._record.daemons.pop(daemon.resource.name, None)
         log.info("MPS control daemon stopped", extra={"resource": daemon.resource.name})
         try:
             await self._modes.give_back(device.uuid for device in daemon.resource.devices)
         except MpsError as error:
-            self._events.emit(EventType.WARNING, FAILED, f"{daemon.resource.name}: {error}")
+            self._reports.failed(daemon.resource.name, str(error))
 
     async def _watch(self, service: _Service) -> str:
         """Watch the running daemon: why it is of no use any more, empty if nobody needs it."""
@@ -380,25 +394,36 @@ class MpsSupervisor:
             await daemon.limit()
 
     async def _look(self, service: _Service, daemon: MpsDaemon) -> None:
-        """Whether it answers, and whether one of its servers has gone; raises ``MpsError``."""
+        """Whether it answers, whether one of its servers has gone, what it stores; raises ``MpsError``."""
         servers = await daemon.servers()
         gone, service.servers = service.servers - servers, servers
         if gone:
             # A pod that takes the daemon's place at its pipe can name thousands.
-            pids = ", ".join(str(pid) for pid in sorted(gone)[:_MOST_NAMED])
-            self._tell_crash(service, f"MPS server {pids} ended; see {daemon.log / 'server.log'}")
+            pids = ", ".join(str(pid) for pid in sorted(gone)[:MOST_NAMED])
+            reason = f"MPS server {pids} ended; see {daemon.log / 'server.log'}"
+            self._reports.crashed(service.resource, reason, self._held(service))
+        clients = await daemon.clients(servers)
+        try:
+            usage = await asyncio.to_thread(daemon.tidy)
+        except OSError as error:
+            log.warning("the folders of MPS cannot be looked at", extra={"error": str(error)})
+        else:
+            self._reports.looked(daemon.resource, clients, usage, self._held(service))
+
+    def _held(self, service: _Service) -> Sequence[str]:
+        return self._holders.by_resource.get(service.resource.name, ())
 
     async def _fail(self, service: _Service, reason: str) -> None:
         """A daemon could not be started, or is of no use any more."""
         daemon, service.daemon = service.daemon, None
         if daemon is not None:
-            self._tell_crash(service, reason)
+            self._reports.crashed(service.resource, reason, self._held(service))
             await daemon.kill()
+            self._reports.ended(daemon.resource.name)
             self._record.daemons.pop(daemon.resource.name, None)
             return
         if reason != service.fault:
-            log.warning("MPS does not work", extra={"resource": service.resource.name, "reason": reason})
-            self._events.emit(EventType.WARNING, FAILED, f"{service.resource.name}: {reason}")
+            self._reports.failed(service.resource.name, reason)
         self._settle(service, reason)
 
     async def _pause(self, service: _Service, failures: int) -> None:
@@ -409,21 +434,6 @@ class MpsSupervisor:
                 while service.wanted:
                     await service.changed.wait()
                     service.changed.clear()
-
-    def _tell_crash(self, service: _Service, reason: str) -> None:
-        holders = self._holders.by_resource.get(service.resource.name, ())
-        named = ", ".join(holders[:_MOST_NAMED])
-        more = f" and {len(holders) - _MOST_NAMED} more" if len(holders) > _MOST_NAMED else ""
-        devices = ", ".join(device.name for device in service.resource.devices)
-        lost = f"{named}{more} lost their GPU contexts; restart them" if holders else "no pod has a share"
-        message = f"{service.resource.name} on {devices}: {reason}; {lost}"
-        log.warning("an MPS server crashed", extra={"resource": service.resource.name, "pods": list(holders)})
-        self._events.emit(EventType.WARNING, CRASHED, message)
-        for device in service.resource.devices if holders else ():
-            event = HealthEvent(
-                device.name, Trouble.MPS, self._clocks.clock(), f"MPS of {service.resource.name}: {reason}"
-            )
-            self._bus.publish(event)
 
     def _settle(self, service: _Service, fault: str) -> None:
         if fault != service.fault:

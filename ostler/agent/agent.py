@@ -222,6 +222,7 @@ class Agent:
             dra=self._doors.dra_figures(),
             holds=self._doors.holds_figures() if serving else None,
             health=self._health.figures() if serving else None,
+            mps=self._doors.mps_figures(),
         )
 
     def _hindrances(self) -> tuple[str, ...]:

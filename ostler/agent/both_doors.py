@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from node.ledger.containers import PodContainers
     from node.ledger.processes import ComputeProcesses
     from node.ledger.reader import KubeletSource
+    from node.mps.reports import MpsMetrics
     from node.partitions import PartitionMaker
     from ostler.admin.holds import HoldsView
     from ostler.agent.dra_service import DraService
@@ -104,6 +105,7 @@ class BothDoors:
         self._group: asyncio.TaskGroup | None = None
         self._mps: MpsService | None = None
         self._mps_task: asyncio.Task[None] | None = None
+        self._mps_metrics: MpsMetrics | None = None
 
     async def serve(self, group: asyncio.TaskGroup, *, relieves: bool) -> None:
         """Show what was submitted, from now on, by tasks of ``group``; returns when devices are shown.
@@ -193,6 +195,18 @@ class BothDoors:
         """The second door's, for metrics."""
         return None if self.second is None else self.second.figures()
 
+    def mps_metrics(self) -> MpsMetrics:
+        """What is counted of MPS daemons, of resources and of claims; made when the first is needed."""
+        if self._mps_metrics is None:
+            from node.mps.reports import MpsMetrics
+
+            self._mps_metrics = MpsMetrics()
+        return self._mps_metrics
+
+    def mps_figures(self) -> MpsMetrics | None:
+        """The same for a scrape; None as long as nothing needed MPS."""
+        return self._mps_metrics
+
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
         """See ``plugin.servicer.Admission``."""
         doubt = self._opened_books().doubted(resource, devices)
@@ -264,6 +278,7 @@ class BothDoors:
             clocks=around.edges,
             events=around.events,
             bus=around.bus,
+            metrics=self.mps_metrics(),
             on_changed=self.publisher.held,
         )
         self.publisher.follow_mps(self._mps)
@@ -292,7 +307,13 @@ class BothDoors:
             is_alive=around.alive,
             partitions=PartitionMaking(self._partition_maker(), around.inventory.rescan),
             sharing=sharing_tools(
-                self._settings, self._sources, around.edges, events=around.events, bus=around.bus, shares=self
+                self._settings,
+                self._sources,
+                around.edges,
+                events=around.events,
+                bus=around.bus,
+                shares=self,
+                metrics=self.mps_metrics,
             ),
         )
         self.publisher.open_dra(self.second)

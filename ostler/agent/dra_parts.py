@@ -46,6 +46,7 @@ from ostler.metrics.dra import DraMetrics
 
 if TYPE_CHECKING:
     from driver.resource_api.client import ResourceApi
+    from node.mps.reports import MpsMetrics
 
 log = logging.getLogger("ostler.dra")
 
@@ -79,10 +80,12 @@ def sharing_tools(
     events: EventSink,
     bus: EventBus,
     shares: ShareDaemons,
+    metrics: Callable[[], MpsMetrics],
 ) -> SharingTools:
     """What shares the GPUs of claims on this node.
 
     ``bus``: has a ``HealthEvent`` for GPUs whose MPS server ended. ``shares``: runs the daemons of shared resources.
+    ``metrics``: makes what counts the claims' own daemons.
     """
     sessions = nvml_sessions(sources)
     if sessions is None:
@@ -96,13 +99,14 @@ def sharing_tools(
         from node.mps.supervisor import MpsPace, MpsSupervisor
 
         return MpsSupervisor(
-            MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, proc=settings.roots.proc),
+            MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, settings.roots.proc, nvidia.mps_size),
             NvmlComputeModes(sessions),
             MpsRecord(settings.state_dir / CLAIMS_RECORD),
             clocks=edges,
             events=events,
             on_changed=lambda: None,
             bus=bus,
+            metrics=metrics(),
             pace=MpsPace(linger=0.0),
             owns=is_of_claim,
         )

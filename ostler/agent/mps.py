@@ -14,12 +14,13 @@ from typing import Any
 import grpc
 
 from node.clocks import Clocks
-from node.edits.mps import SHARED_MEMORY
 from node.events import EventBus, EventSink
 from node.inventory.model import Snapshot, SourceState
 from node.ledger.offer_context import OfferContext
 from node.mps.daemon import MpsDevice, MpsError, MpsHome, MpsResource
 from node.mps.modes import RECORD, ComputeModes, MpsRecord
+from node.mps.mounts import KernelMounts, Mounts
+from node.mps.reports import MpsMetrics
 from node.mps.supervisor import MpsHolders, MpsSupervisor
 from node.offer import OfferedDevice
 from node.rules import Door, Rule, rule_for
@@ -66,7 +67,10 @@ def mps_resources(snapshot: Snapshot, rules: Iterable[Rule]) -> tuple[MpsResourc
 
 
 class MpsService:
-    """Runs the daemons that the offered devices need; for the event loop. ``modes``: None without a driver."""
+    """Runs the daemons that the offered devices need; for the event loop.
+
+    ``modes``: None without a driver. ``mounts``: the kernel's, unless given.
+    """
 
     def __init__(
         self,
@@ -76,11 +80,12 @@ class MpsService:
         clocks: Clocks,
         events: EventSink,
         bus: EventBus,
+        metrics: MpsMetrics,
         on_changed: Callable[[], None],
-        shared_memory: Path = Path(SHARED_MEMORY),
+        mounts: Mounts | None = None,
     ) -> None:
-        nvidia = settings.nvidia
-        home = MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, shared_memory, settings.roots.proc)
+        nvidia, proc = settings.nvidia, settings.roots.proc
+        home = MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, proc, nvidia.mps_size, mounts or KernelMounts())
         self._supervisor = (
             None
             if modes is None
@@ -91,6 +96,7 @@ class MpsService:
                 clocks=clocks,
                 events=events,
                 bus=bus,
+                metrics=metrics,
                 on_changed=on_changed,
             )
         )

@@ -28,6 +28,7 @@ from ostler.config.resources import PlacedRule, read_resources
 from ostler.config.scalars import MAX_SOCKET_PATH
 from ostler.config.section import Values
 from ostler.config.settings import (
+    MPS_SIZE,
     CdiSettings,
     DraSettings,
     EventsChoice,
@@ -37,6 +38,7 @@ from ostler.config.settings import (
     KubernetesSettings,
     LogSettings,
     MigStrategy,
+    MpsFileSystem,
     NvidiaSettings,
     OnOff,
     RootSettings,
@@ -110,6 +112,7 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
             nvidia.library,
             full,
             nvidia.mps_root,
+            nvidia.mps_size,
         ),
         cdi=CdiSettings(
             tuple(Path(folder) for folder in cdi[schema.CDI_SPEC_DIRECTORIES]), Path(cdi[schema.CDI_DIRECTORY])
@@ -176,6 +179,7 @@ def _nvidia(values: Values) -> NvidiaSettings:
     dev_root = given[schema.DEV_ROOT] or driver_root
     dev_mount = given[schema.DEV_ROOT_MOUNT] or (driver_mount if dev_root == driver_root else dev_root)
     library = given[schema.LIBRARY]
+    own = given[schema.MPS_FILE_SYSTEM] is MpsFileSystem.PER_DAEMON
     return NvidiaSettings(
         driver_root,
         Path(driver_mount),
@@ -183,6 +187,7 @@ def _nvidia(values: Values) -> NvidiaSettings:
         Path(dev_mount),
         Path(library) if library else None,
         mps_root=given[schema.MPS_ROOT],
+        mps_size=(given[schema.MPS_FILE_SYSTEM_SIZE] or MPS_SIZE) if own else None,
     )
 
 

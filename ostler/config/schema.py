@@ -22,6 +22,7 @@ from ostler.config.scalars import (
     HostPath,
     JsonObject,
     ListenAddress,
+    Size,
     Text,
 )
 from ostler.config.section import ConfigField, ConfigList, Section, section
@@ -31,6 +32,7 @@ from ostler.config.settings import (
     LogFormat,
     LogLevel,
     MigStrategy,
+    MpsFileSystem,
     OnOff,
     RegistrationChoice,
 )
@@ -242,7 +244,21 @@ MPS_ROOT = ConfigField(
     "mpsRoot",
     HostPath("/run/nvidia/mps"),
     "/run/nvidia/mps",
-    "Host folder for the pipes, logs and shared memory of MPS; a folder in memory (tmpfs).",
+    "Host folder for the pipes, logs and shared memory of MPS.",
+)
+MPS_FILE_SYSTEM = ConfigField(
+    "mpsFileSystem",
+    Choice(MpsFileSystem),
+    MpsFileSystem.PER_DAEMON,
+    "Where MPS daemons and their pods store what they share. perDaemon: the agent mounts a file system in memory for"
+    " each daemon. provided: mpsRoot is a file system of its own, with limits, that you have mounted.",
+)
+MPS_FILE_SYSTEM_SIZE: ConfigField[int | None] = ConfigField(
+    "mpsFileSystemSize",
+    Size(),
+    None,
+    "Size of each MPS daemon's file system with perDaemon, in which the daemon's pods also have their /dev/shm; absent:"
+    " 256Mi.",
 )
 MIG_CONFIG_FILE = ConfigField(
     "migConfigFile",
@@ -267,6 +283,8 @@ NVIDIA = section(
         LIBRARY,
         MIG_STRATEGY,
         MPS_ROOT,
+        MPS_FILE_SYSTEM,
+        MPS_FILE_SYSTEM_SIZE,
         MIG_CONFIG_FILE,
         MIG_CONFIG,
     ),

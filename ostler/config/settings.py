@@ -24,6 +24,10 @@ INSTANCE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 """What an instance may be called: a DNS label, which is at the same time a safe name of a file."""
 
 
+MPS_SIZE = 256 << 20
+"""Bytes of an MPS daemon's file system, unless the configuration says otherwise."""
+
+
 def instance_socket(state_dir: Path, instance: str) -> Path:
     """The socket on which an instance answers probes; instances of a node find each other in its folder."""
     return state_dir / "http" / f"{instance}.sock"
@@ -54,6 +58,15 @@ class LogFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+class MpsFileSystem(StrEnum):
+    """Where the MPS daemons' pipes, logs and shared memory are stored."""
+
+    PER_DAEMON = "perDaemon"
+    """Each daemon has a file system, which the agent mounts."""
+    PROVIDED = "provided"
+    """All daemons share the one at ``mpsRoot``, which somebody else has mounted."""
 
 
 class MigStrategy(StrEnum):
@@ -88,7 +101,8 @@ class NvidiaSettings(Value):
     ``driver_root`` and ``dev_root`` are host paths and end up in answers; the ``..._mount`` paths are where the agent
     sees the same folders. ``library``: libnvidia-ml.so.1 itself, None to search for it. ``full``: a rule gives the
     driver's files by CDI, so that they have to be listed. ``mps_root``: folder for MPS, at the same path for the agent
-    and on the host.
+    and on the host. ``mps_size``: bytes of each MPS daemon's file system; None where ``mps_root`` is a file system that
+    the operator provides for all of them.
     """
 
     driver_root: str = "/"
@@ -98,6 +112,7 @@ class NvidiaSettings(Value):
     library: Path | None = None
     full: bool = False
     mps_root: str = "/run/nvidia/mps"
+    mps_size: int | None = MPS_SIZE
 
 
 @value

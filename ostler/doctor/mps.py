@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from driver.claims.sharing import CLAIMS_RECORD
 from node.documents import parse_json
-from node.edits.mps import SHARED_MEMORY, shm_folder
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS, mode_name
-from node.mps.daemon import PROGRAM, find_process, find_program
-from node.mps.folders import REMOVED
+from node.mps.daemon import MpsHome, find_program
 from node.mps.modes import RECORD
+from node.mps.processes import PROGRAM, find_process
+from node.mps.storage import FULL, MpsStorage, folders_below
 from node.opening import read_regular
 from node.rules import Rule
 from node.sharing import SharingStrategy
@@ -30,19 +31,29 @@ def shares_by_mps(rules: Iterable[Rule]) -> bool:
     return any(rule.sharing is not None and rule.sharing.strategy is SharingStrategy.MPS for rule in rules)
 
 
-def judge_program(program: Path | None, driver_root: Path, shm: Path, shared_memory: Path) -> CheckFinding:
-    """Whether a control daemon can run: its program, and /dev/shm that clients share with it."""
+def judge_program(program: Path | None, driver_root: Path) -> CheckFinding:
+    """Whether the driver has the control daemon's program."""
     if program is None:
         fix = "install the driver's compute utilities, or set nvidia.driverRoot"
         return failed(f"the driver in {driver_root} has no {PROGRAM}", fix)
-    try:
-        same = shm.samefile(shared_memory)
-    except OSError:
-        return warning(f"{shm} does not exist; the agent makes it", "start the agent, then run this again")
-    if not same:
-        fix = f"mount {shm} at {shared_memory} for the agent (the chart: nvidia.mps; systemd: docs/sharing.md)"
-        return failed(f"{shared_memory} is not {shm}, so that clients and daemon share no memory", fix)
-    return ok(f"{program} is there, and {shared_memory} is {shm}")
+    return ok(f"{program} is there")
+
+
+def judge_storage(root: Path, storage: MpsStorage) -> CheckFinding:
+    """Whether daemons get bounded file systems, and whether one is full; nothing is changed for it."""
+    if not root.is_dir():
+        return warning(f"{root} does not exist; the agent makes it", "start the agent, then run this again")
+    problem, _, fix = storage.hindrance().partition("; ")
+    if problem:
+        return failed(problem, fix)
+    names = storage.names()
+    findings = []
+    for name in names:
+        usage = storage.usage(name)
+        if usage.ratio >= FULL:
+            fix = "restart the pod that fills it, or raise nvidia.mpsFileSystemSize"
+            findings.append(warning(f"the file system of the MPS daemon {name} is full ({usage})", fix))
+    return joined(findings, f"what daemons and pods store below {root} is bounded; {len(names)} daemons have folders")
 
 
 def judge_modes(modes: Mapping[str, int], taken: Mapping[str, int], *, running: bool) -> CheckFinding:
@@ -70,13 +81,6 @@ def judge_folders(folders: Sequence[str], running: frozenset[str], root: Path) -
         fix = f"start the agent, which starts or removes them, or remove them below {root}"
         return warning(f"folders of MPS are left without a daemon: {several(left)}", fix)
     return ok(f"{len(folders)} resources have folders below {root}, each with its daemon")
-
-
-def folders_below(root: Path) -> list[str]:
-    """Resources, and daemons of claims, that have a folder of pipes below MPS's root; raises OSError."""
-    pipes = (pipe for depth in ("*/*", "*") for pipe in root.glob(f"{depth}/pipe"))
-    names = (str(pipe.parent.relative_to(root)) for pipe in pipes)
-    return sorted(name for name in names if not name.startswith(REMOVED))
 
 
 def read_left(state: Path, proc: Path) -> tuple[Mapping[str, int], frozenset[str]]:
@@ -112,8 +116,17 @@ def _program(view: NodeView) -> CheckFinding:
     if not shares_by_mps(view.settings.rules):
         return skipped(_NOT_SHARED)
     nvidia = view.settings.nvidia
-    program = find_program(nvidia.driver_root_mount)
-    return judge_program(program, nvidia.driver_root_mount, Path(shm_folder(nvidia.mps_root)), Path(SHARED_MEMORY))
+    return judge_program(find_program(nvidia.driver_root_mount), nvidia.driver_root_mount)
+
+
+def _storage(view: NodeView) -> CheckFinding:
+    if not shares_by_mps(view.settings.rules):
+        return skipped(_NOT_SHARED)
+    if os.geteuid() != 0:
+        return skipped("only root can try to mount")
+    nvidia = view.settings.nvidia
+    root = Path(nvidia.mps_root)
+    return judge_storage(root, MpsHome(root, size=nvidia.mps_size).storage)
 
 
 def _modes(view: NodeView) -> CheckFinding:
@@ -138,9 +151,16 @@ def _folders(view: NodeView) -> CheckFinding:
 CHECKS = (
     Check(
         "mps-program",
-        "If rules share GPUs by MPS, the driver has its control program, and the agent's /dev/shm is the one of pods",
-        "Install the driver's compute utilities; mount `nvidia.mpsRoot`/shm at /dev/shm",
+        "If rules share GPUs by MPS, the driver has its control program",
+        "Install the driver's compute utilities, or set `nvidia.driverRoot`",
         _program,
+        hardware=True,
+    ),
+    Check(
+        "mps-file-system",
+        "If rules share GPUs by MPS, daemons get file systems with limits that pods see, and none of them is full",
+        "Let the agent mount below `nvidia.mpsRoot`, or mount a tmpfs with limits there; restart the pod that fills it",
+        _storage,
         hardware=True,
     ),
     Check(

@@ -64,6 +64,8 @@ class Exposition(Collector):
         if figures.health is not None:
             yield from shown.health(figures.health.report)
             yield from metrics_of(figures.health.metrics)
+        if figures.mps is not None:
+            yield from metrics_of(figures.mps)
         if figures.dra is not None:
             yield from figures.dra.collect()
 

@@ -28,6 +28,7 @@ from plugin.registration import PluginRegistrationState
 if TYPE_CHECKING:
     from node.health.keeper import HealthMetrics
     from node.inventory.live.hardware import LiveHardware
+    from node.mps.reports import MpsMetrics
     from ostler.agent.node_events import NodeEvents
     from ostler.metrics.counters import PluginMetrics
     from ostler.metrics.dra import DraFigures
@@ -66,7 +67,7 @@ class Figures:
     ``snapshot`` is the newest one; ``offer`` is what the plugin door makes of the one that it shows. ``cdi_fault``: why
     our CDI specs are not on disk, empty when they are. ``scan_interval``: most seconds between two scans. ``live`` is
     None where nobody listens (yet), ``node_events`` where none are posted, ``dra`` where nothing is offered that way,
-    ``holds`` and ``health`` where this process does not serve the kubelet.
+    ``mps`` where nothing shares GPUs by MPS, ``holds`` and ``health`` where this process does not serve the kubelet.
     """
 
     role: str
@@ -83,6 +84,7 @@ class Figures:
     dra: DraFigures | None = None
     holds: HoldsFigures | None = None
     health: HealthFigures | None = None
+    mps: MpsMetrics | None = None
 
     @property
     def known(self) -> Known:

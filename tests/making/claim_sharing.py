@@ -15,8 +15,9 @@ from kube.bodies import JsonObject
 from node.clocks import SYSTEM
 from node.inventory.nvidia.compute_modes import DEFAULT
 from node.inventory.nvidia.time_slices import TimeSlicer
-from node.mps.daemon import MpsError, find_daemons
+from node.mps.daemon import MpsError
 from node.mps.modes import MpsRecord
+from node.mps.processes import find_daemons
 from node.mps.supervisor import MpsPace, MpsSupervisor
 from tests.making.claim_service import Node, claim, opaque, result
 from tests.making.mps import GpuModes, MpsStandIn, SmiStandIn
@@ -76,7 +77,7 @@ class Sharer:
     @property
     def pids(self) -> set[int]:
         """Of the daemons that run."""
-        return {process.pid for _, process in find_daemons(self.driver.home)}
+        return {process.pid for _, process in find_daemons(self.driver.home.root, self.driver.home.proc)}
 
     def check_clean(self) -> None:
         """Nothing is left of any claim."""

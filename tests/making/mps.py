@@ -8,11 +8,16 @@ misbehave: ``refuse-start``, ``deaf``.
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from node.inventory.nvidia.compute_modes import ComputeModeError
-from node.mps.daemon import PROGRAM, MpsHome
+from node.mps.daemon import MpsHome
+from node.mps.folders import clear
+from node.mps.mounts import KernelMount, Result
+from node.mps.processes import PROGRAM
 
 _SCRIPT = """#!{python} -SE
 import os, socket, sys
@@ -25,8 +30,11 @@ except OSError:
     sys.exit("no pipe folder")
 
 def note(text):
-    with open(os.path.join(os.environ["CUDA_MPS_LOG_DIRECTORY"], "control.log"), "a") as log:
-        log.write(text + chr(10))
+    try:
+        with open(os.path.join(os.environ["CUDA_MPS_LOG_DIRECTORY"], "control.log"), "a") as log:
+            log.write(text + chr(10))
+    except OSError:
+        pass  # The file system is full.
 
 def serve():
     if os.path.exists(os.path.join(here, "refuse-start")):
@@ -52,6 +60,8 @@ def serve():
             answer = chr(10).join(str(each) for each in servers)
         elif command == "get_default_active_thread_percentage":
             answer = "100.0"
+        elif command.startswith("get_client_list"):
+            answer = "5001" + chr(10) + "5002"
         elif command == "client":
             serial += 1
             servers.append(serial)
@@ -78,6 +88,57 @@ serve() if sys.argv[1:2] == ["-f"] else send()
 """
 
 
+class FolderMounts:
+    """Implements ``Mounts`` for tests without rights: a file system is a folder, a file says which ones are mounted."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.fault = ""
+        self.visible, self.busy = True, False
+        self.sizes: list[tuple[int, int]] = []
+
+    def mount(self, folder: Path, size: int, files: int) -> None:
+        """See ``Mounts``."""
+        self.sizes.append((size, files))
+        self._write([*self._read(), str(folder)])
+
+    def shrink(self, folder: Path) -> None:
+        """See ``Mounts``."""
+
+    def unmount(self, folder: Path) -> bool:
+        """See ``Mounts``; what was in the file system is gone with it."""
+        self._write([each for each in self._read() if each != str(folder)])
+        clear(folder)
+        return not self.busy
+
+    def below(self, root: Path) -> tuple[Path, ...]:
+        """See ``Mounts``."""
+        return tuple(Path(each) for each in self._read() if root in Path(each).parents)
+
+    def at(self, folder: Path) -> KernelMount | None:
+        """See ``Mounts``."""
+        return KernelMount(1, "0:1", "/", folder, "tmpfs", "ostler-mps", ("size=1m", "nr_inodes=64"), 1)
+
+    def hindrance(self, root: Path, shared_memory: Path) -> str:
+        """See ``Mounts``."""
+        return self.fault
+
+    def is_visible(self, root: Path) -> bool:
+        """See ``Mounts``."""
+        return self.visible
+
+    def in_namespace(self, root: Path, shm: Path, shared_memory: Path, act: Callable[[], Result]) -> Result:
+        """See ``Mounts``."""
+        return act()
+
+    def _read(self) -> list[str]:
+        found: list[str] = json.loads(self._path.read_text()) if self._path.exists() else []
+        return found
+
+    def _write(self, mounted: list[str]) -> None:
+        self._path.write_text(json.dumps(mounted))
+
+
 class MpsStandIn:
     """A driver root with the stand-in in it, and the folders of a node with MPS."""
 
@@ -88,7 +149,8 @@ class MpsStandIn:
         program.write_text(_SCRIPT.replace("{python}", sys.executable))
         program.chmod(0o755)
         root = folder / "mps"
-        self.home = MpsHome(root, folder / "driver", root / "shm")
+        self.mounts = FolderMounts(folder / "mounts.json")
+        self.home = MpsHome(root, folder / "driver", mounts=self.mounts)
 
     def misbehave(self, how: str, *, now: bool = True) -> None:
         """Have the stand-in misbehave from now on, or behave again: ``refuse-start``, ``deaf``."""

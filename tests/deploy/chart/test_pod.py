@@ -230,8 +230,8 @@ def test_daemons_of_mps_have_their_folders_where_pods_get_them(nvidia: Values, r
         _check_mounts(documents)
     paths = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod_of(documents)["volumes"]}
     assert paths["mps"] == _mount(documents, "mps")["mountPath"] == root
-    assert paths["mps-shm"] == f"{root.rstrip('/')}/shm"
-    assert _mount(documents, "mps-shm")["mountPath"] == "/dev/shm"
+    assert _mount(documents, "mps")["mountPropagation"] == "Bidirectional"
+    assert container_of(documents)["securityContext"]["privileged"] is True, "only such containers may propagate mounts"
     assert "mps" not in {volume["name"] for volume in pod_of(render({}))["volumes"]}
 
 

@@ -20,6 +20,7 @@ from node.inventory.nvidia.compute_modes import ComputeModeError
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsHome, MpsResource
 from node.mps.modes import MpsRecord
 from node.mps.supervisor import MpsHolders, MpsPace, MpsSupervisor
+from tests.making.mps import MpsStandIn
 
 NAME = "nvidia.com/gpu.shared"
 RESOURCE = MpsResource(NAME, (MpsDevice("gpu-0", "GPU-0", 1 << 30), MpsDevice("gpu-1", "GPU-1", 1 << 30)), 50)
@@ -109,7 +110,7 @@ def main(folder: Path, number: int) -> None:
         return made
 
     MpsDaemon._spawn = spawned  # type: ignore[method-assign, assignment]
-    asyncio.run(serve(folder, MpsHome(folder / "mps", folder / "driver", folder / "mps" / "shm")))
+    asyncio.run(serve(folder, MpsStandIn(folder).home))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from node.mps.daemon import PROGRAM, MpsDaemon, MpsDevice, MpsError, MpsResource, find_daemons
+from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsResource
 from node.mps.folders import REMOVED
+from node.mps.processes import PROGRAM, find_daemons
 from tests.making.mps import MpsStandIn
 
 NAME = "nvidia.com/gpu.shared"
@@ -171,11 +172,11 @@ def test_no_process_has_a_folder_outside_removed(
     driver: MpsStandIn, forged: list[subprocess.Popen[bytes]], name: str
 ) -> None:
     forged.append(forge(driver, name))
-    assert find_daemons(driver.home) == ()
+    assert find_daemons(driver.home.root, driver.home.proc) == ()
 
 
 def test_a_process_of_a_pod_is_no_daemon(driver: MpsStandIn, forged: list[subprocess.Popen[bytes]]) -> None:
     forged.append(forge(driver, NAME))
-    assert [name for name, _ in find_daemons(driver.home)] == [NAME]
+    assert [name for name, _ in find_daemons(driver.home.root, driver.home.proc)] == [NAME]
     forged.append(forge(driver, "nvidia.com/gpu.other", "unshare", "--pid", "--fork", "--kill-child"))
-    assert [name for name, _ in find_daemons(driver.home)] == [NAME]
+    assert [name for name, _ in find_daemons(driver.home.root, driver.home.proc)] == [NAME]

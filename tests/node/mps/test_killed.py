@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from node.mps.daemon import find_daemons
+from node.mps.processes import find_daemons
 from node.mps.supervisor import MpsHolders
 from tests.making.mps import MpsStandIn
 from tests.node.mps.killed import NAME, RESOURCE, supervisor
@@ -45,7 +45,7 @@ def is_clean(folder: Path, driver: MpsStandIn) -> bool:
         set(json.loads((folder / "modes.json").read_text()).values()) == {0}
         and not (folder / "mps.json").exists()
         and not (driver.home.root / NAME).exists()
-        and not find_daemons(driver.home)
+        and not find_daemons(driver.home.root, driver.home.proc)
     )
 
 

@@ -18,7 +18,9 @@ from node.health.signal import HealthEvent, Trouble
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsResource
 from node.mps.modes import MpsRecord
-from node.mps.supervisor import CRASHED, FAILED, MpsHolders, MpsPace, MpsSupervisor
+from node.mps.reports import CRASHED, FAILED, STORAGE_BUSY, STORAGE_FULL, MpsMetrics
+from node.mps.storage import MpsStorage, StorageUsage
+from node.mps.supervisor import MpsHolders, MpsPace, MpsSupervisor
 from tests.making.mps import GpuModes, MpsStandIn
 
 NAME, OTHER = "nvidia.com/gpu.shared", "nvidia.com/gpu.small"
@@ -42,6 +44,8 @@ class Node:
         self.bus = EventBus()
         self.lost: list[HealthEvent] = []
         self.bus.subscribe(HealthEvent, self.lost.append)
+        self.mounts = self.driver.mounts
+        self.metrics = MpsMetrics()
         self.supervisor = self._made()
 
     def _made(self) -> MpsSupervisor:
@@ -52,6 +56,7 @@ class Node:
             clocks=SYSTEM,
             events=self,
             bus=self.bus,
+            metrics=self.metrics,
             on_changed=self._changed,
             pace=PACE,
         )
@@ -126,7 +131,8 @@ async def test_a_daemon_runs_from_the_first_need_to_the_last_share(node: Node) -
         assert "set_default_device_pinned_mem_limit GPU-0 20480M" in log
         assert "set_default_device_pinned_mem_limit GPU-1 20480M" in log
         assert "set_default_active_thread_percentage 25" in log
-        assert (node.driver.home.root / "shm").stat().st_mode & 0o7777 == 0o1777
+        assert (node.driver.home.root / NAME / "shm").stat().st_mode & 0o7777 == 0o1777
+        assert node.mounts.sizes == [(256 << 20, 16384)]
         pid = node.pid
         await asyncio.sleep(0.5)
         assert node.pid == pid
@@ -228,13 +234,118 @@ async def test_a_node_without_the_program_says_so_and_recovers(node: Node) -> No
         await supervisor.ready(NAME)
 
 
-async def test_shared_memory_of_another_place_is_refused(node: Node, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    node.driver.home = type(node.driver.home)(
-        node.driver.home.root, node.driver.home.driver_root, tmp_path / "elsewhere"
-    )
+async def test_a_node_where_nothing_can_be_mounted_says_so_and_recovers(node: Node) -> None:
+    node.mounts.fault = "Operation not permitted"
     async with node.agent(RESOURCE) as supervisor:
-        assert "elsewhere is not " in supervisor.faults()["gpu-0"]
+        assert supervisor.faults()["gpu-0"] == (
+            f"MPS does not work: the agent cannot mount a file system in {node.driver.home.root}: Operation not "
+            "permitted; give the agent CAP_SYS_ADMIN and the calls mount, umount2 and unshare (docs/sharing.md says "
+            "how)"
+        )
+        with pytest.raises(MpsError, match="cannot mount a file system"):
+            await supervisor.ready(NAME)
+        assert is_clean(node)
+        node.mounts.fault = ""
+        await until(lambda: not supervisor.faults())
+        await supervisor.ready(NAME)
+
+
+async def test_mounts_that_pods_do_not_get_are_no_use(node: Node) -> None:
+    node.mounts.visible = False
+    async with node.agent(RESOURCE) as supervisor:
+        fault = supervisor.faults()["gpu-0"]
+    assert f"what the agent mounts in {node.driver.home.root} stays in its own mount namespace" in fault
+    assert "with mountPropagation: Bidirectional, or, in a systemd unit, give " in fault
+
+
+async def test_what_an_agent_left_that_was_killed_before_the_daemon_is_removed(node: Node) -> None:
+    storage = node.driver.home.storage
+    node.driver.home.root.mkdir()
+    for name in (NAME, OTHER):
+        storage.make(name)
+    (node.driver.home.root / "nvidia.com/gpu.empty").mkdir()
+    async with node.agent(RESOURCE):
+        await until(lambda: storage.names() == ("nvidia.com",))
+    assert node.mounts.below(node.driver.home.root) == ()
+    assert node.events == []
+
+
+async def test_a_full_file_system_is_told_once_with_the_pods_that_have_it(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        await node.tell("client")
+        pid = node.pid
+        monkeypatch.setattr(MpsStorage, "usage", lambda *_: StorageUsage(1 << 20, 1 << 20, 64, 7))
+        await until(lambda: bool(node.events))
+        looked = len(node.driver.log(NAME))
+        await until(lambda: len(node.driver.log(NAME)) > looked + 2)
+        assert node.pid == pid
+        assert node.metrics.storage.values[(NAME,)] == 1.0
+        assert node.metrics.clients.values[(NAME,)] == 2
+        assert supervisor.faults() == {}
+    assert node.events == [
+        (
+            STORAGE_FULL,
+            (
+                f"{NAME} on gpu-0, gpu-1: the file system of its MPS daemon is full (1 of 1 MiB, 7 of 64 files), so "
+                "new processes of its pods may fail to use the GPU; one of team/a, team/b fills it: restart that "
+                "pod, or raise nvidia.mpsFileSystemSize"
+            ),
+        )
+    ]
+    assert node.lost == [], "health policies may evict for lost servers, and none is lost"
+
+
+async def test_a_file_system_in_use_is_detached_and_told(node: Node) -> None:
+    node.mounts.busy = True
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(NOBODY)
+        await until(lambda: is_clean(node))
+    ((reason, message),) = node.events
+    folder = node.driver.home.root / NAME
+    assert reason == STORAGE_BUSY
+    assert (
+        message
+        == f"{NAME}: {folder} is still in use on the node; it was detached, and its memory is free when that ends"
+    )
+
+
+async def test_daemons_are_counted(node: Node) -> None:
+    node.driver.misbehave("refuse-start")
+    async with node.agent(RESOURCE) as supervisor:
+        with pytest.raises(MpsError):
+            await supervisor.ready(NAME)
+        node.driver.misbehave("refuse-start", now=False)
+        await until(lambda: not supervisor.faults())
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        assert node.metrics.daemons.values == {(NAME,): 1}
+        await node.tell("crash")
+        await until(lambda: bool(node.metrics.crashes.counts[(NAME,)]))
+        await supervisor.ready(NAME)
+        supervisor.hold(NOBODY)
+        await until(lambda: is_clean(node))
+    assert node.metrics.daemons.values == {(NAME,): 0}
+    assert node.metrics.crashes.counts == {(NAME,): 1}
+    counts = node.metrics.starts.counts
+    assert counts[(NAME, "failed")] >= 1
+    assert counts[(NAME, "started")] >= 2
+
+
+def test_daemons_of_claims_are_counted_together() -> None:
+    metrics = MpsMetrics()
+    for name, clients, ratio in (("claim-1", 2, 0.5), ("claim-2", 3, 0.25)):
+        metrics.begin(name)
+        metrics.started(name, well=True)
+        metrics.found(name, clients, ratio)
+    assert (metrics.daemons.values, metrics.clients.values) == ({("",): 2}, {("",): 5})
+    assert metrics.storage.values == {("",): 0.5}
+    metrics.ended("claim-1")
+    assert (metrics.daemons.values, metrics.clients.values) == ({("",): 1}, {("",): 3})
 
 
 async def test_a_mode_that_cannot_be_set_withholds_the_devices_and_changes_nothing(node: Node) -> None:

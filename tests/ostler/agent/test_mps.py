@@ -22,6 +22,7 @@ from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS
 from node.ledger.holds import Hold
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.mps.daemon import MpsDevice, MpsResource
+from node.mps.reports import MpsMetrics
 from node.offer import Offer
 from node.rules import Door, Rule, Selector
 from node.sharing import Sharing, SharingStrategy
@@ -113,17 +114,17 @@ def test_a_container_with_a_share_is_a_client_of_the_daemon() -> None:
     }
     assert [(mount.host_path, mount.container_path, mount.read_only) for mount in answer.mounts] == [
         (f"/run/mps/{NAME}/pipe", f"/mps/{NAME}/pipe", False),
-        ("/run/mps/shm", "/dev/shm", False),
+        (f"/run/mps/{NAME}/shm", "/dev/shm", False),
     ]
     alone = render([item for item in resource.devices if item.device.uuid == "GPU-1"])
     assert "CUDA_MPS_PIPE_DIRECTORY" not in alone.envs
     assert not alone.mounts
 
 
-def test_edits_of_mps_have_the_folders_of_nvidias_plugin() -> None:
+def test_edits_of_mps_have_the_folders_of_one_daemon() -> None:
     edits = mps_edits("/run/nvidia/mps/", NAME)
     assert edits.mounts[0] == MountEdit(f"/run/nvidia/mps/{NAME}/pipe", f"/mps/{NAME}/pipe")
-    assert edits.mounts[1].host_path == "/run/nvidia/mps/shm"
+    assert edits.mounts[1].host_path == f"/run/nvidia/mps/{NAME}/shm"
 
 
 class Agent:
@@ -141,8 +142,9 @@ class Agent:
             clocks=SYSTEM,
             events=self,
             bus=EventBus(),
+            metrics=MpsMetrics(),
             on_changed=self.changed.set,
-            shared_memory=home.shared_memory,
+            mounts=home.mounts,
         )
 
     def emit(self, *_: object) -> None:

@@ -12,14 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from node.mps.supervisor import CRASHED
+from node.mps.mounts import KernelMounts, read_mounts
+from node.mps.reports import CRASHED
 from sandbox.node import SandboxNode
+from tests.making.mounts import needs_mounts, propagating
 from tests.making.mps import MpsStandIn
 from tests.node.nvml import stub
 from tests.ostler.agent.test_nvml import Hardware
+from tests.ostler.metrics.scraping import HTTP, samples, scrape
 from tests.waiting import eventually
 
-pytestmark = stub.needs_gcc
+pytestmark = [*stub.needs_gcc, pytest.mark.needs_root, needs_mounts]
 
 GPU = "nvidia.com/gpu.shared"
 
@@ -32,9 +35,6 @@ class SharingNode:
         self.hardware.write(*(f"gpu{number}.compute_mode 0" for number in range(8)))
         self.driver = MpsStandIn(folder)
         self.root = self.driver.home.root
-        self.root.mkdir()
-        # What the chart mounts; tests may mount nothing.
-        (self.root / "shm").symlink_to("/dev/shm")
         self.records: list[Path] = []
 
     dev_root = "/"
@@ -53,7 +53,7 @@ class SharingNode:
         text = json.dumps({key: value for key, value in made.items() if value is not None})
         head = f"apiVersion: ostler.dev/v1alpha1\nkind: Config\nnvidia: {nvidia}\ndra: {json.dumps(dra or {})}\n"
         text = f"{head}resources: [{text}]\n"
-        flags = {"--nvidia-library": str(self.hardware.library)}
+        flags = {"--nvidia-library": str(self.hardware.library), **HTTP}
         return SandboxNode(None, flags=flags, configuration=text, reconcile_interval=0.05, cluster=True)
 
     @property
@@ -80,10 +80,11 @@ class SharingNode:
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharingNode]:
     made = SharingNode(tmp_path)
     monkeypatch.setenv(stub.VARIABLE, str(made.hardware.file))
-    yield made
-    for pid in made.daemons:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    with propagating(made.root):
+        yield made
+        for pid in made.daemons:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 async def test_pods_share_by_mps_from_the_first_share_to_the_last(node: SharingNode) -> None:
@@ -96,6 +97,13 @@ async def test_pods_share_by_mps_from_the_first_share_to_the_last(node: SharingN
         assert (node.root / GPU / "pipe").is_dir()
         assert node.modes == {"3"}
         (pid,) = node.daemons
+        own = node.root / GPU
+        limits = {"size=262144k", "nr_inodes=16384"}
+        (mounted,) = (each for each in read_mounts(Path("/proc/self/mountinfo")) if each.point == own)
+        assert limits <= set(mounted.options)
+        seen = [each for each in read_mounts(Path(f"/proc/{pid}/mountinfo")) if each.point == Path("/dev/shm")]
+        assert (seen[-1].device, seen[-1].root) == (mounted.device, "/shm")
+        assert ("ostler_mps_daemons", frozenset({("resource", GPU)})) in samples(await scrape(box))
         second = await box.give(GPU, 2)
         assert second.admission.admitted
         assert node.daemons == [pid]
@@ -104,6 +112,7 @@ async def test_pods_share_by_mps_from_the_first_share_to_the_last(node: SharingN
         await box.over(second.pod)
         await eventually(lambda: node.daemons == [] and node.modes == {"0"}, "the daemon is stopped", within=60)
         assert not (node.root / GPU).exists()
+        assert KernelMounts().below(node.root) == ()
 
 
 async def test_a_killed_agents_daemon_goes_on_with_its_pods(node: SharingNode) -> None:

@@ -16,6 +16,7 @@ from sandbox.cluster import samples
 from sandbox.cluster.cluster import PodOutcome
 from sandbox.node import SandboxNode
 from tests.making.mig_nodes import device_files
+from tests.making.mounts import needs_mounts, propagating
 from tests.making.mps import SmiStandIn
 from tests.node.nvml import stub
 from tests.ostler.agent.test_mps_node import GPU, SharingNode
@@ -25,6 +26,7 @@ pytestmark = [
     *stub.needs_gcc,
     pytest.mark.needs_root,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root rights: device files are made"),
+    needs_mounts,
 ]
 
 PEER = "gpu.nvidia.com"
@@ -55,10 +57,11 @@ class ClaimingNode(SharingNode):
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClaimingNode]:
     made = ClaimingNode(tmp_path)
     monkeypatch.setenv(stub.VARIABLE, str(made.hardware.file))
-    yield made
-    for pid in made.daemons:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    with propagating(made.root):
+        yield made
+        for pid in made.daemons:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 async def run(box: SandboxNode, pod: str, parameters: dict[str, Any] | None = None, **capacity: str) -> PodOutcome:

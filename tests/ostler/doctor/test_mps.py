@@ -10,13 +10,16 @@ import pytest
 
 from driver.claims.sharing import CLAIMS_RECORD
 from node.files import JsonValue, write_record
-from node.mps.daemon import PROGRAM, find_process
+from node.mps.daemon import MpsHome
 from node.mps.modes import RECORD, SCHEMA
+from node.mps.processes import PROGRAM, find_process
+from node.mps.storage import MpsStorage, StorageUsage
 from node.values import replace
 from ostler.doctor.answers import NvmlAnswer
 from ostler.doctor.check import CheckVerdict
-from ostler.doctor.mps import judge_folders, judge_modes, judge_program
+from ostler.doctor.mps import judge_folders, judge_modes, judge_storage
 from ostler.doctor.node import NodeView, Once
+from tests.making.mps import FolderMounts
 from tests.ostler.doctor.nodes import configured, examined, says, view, write
 
 OK, WARNING, FAILED, SKIPPED = CheckVerdict.OK, CheckVerdict.WARNING, CheckVerdict.FAILED, CheckVerdict.SKIPPED
@@ -39,6 +42,7 @@ def node(folder: Path, text: str = SHARED, modes: dict[str, int] | None = None) 
 def test_a_node_that_shares_nothing_by_mps_is_skipped(tmp_path: Path) -> None:
     one = node(tmp_path, "resources: [{name: nvidia.com/gpu}]\n")
     says(examined(one, "mps-program"), SKIPPED, "no rule shares GPUs by MPS")
+    says(examined(one, "mps-file-system"), SKIPPED, "no rule shares GPUs by MPS")
     says(examined(one, "compute-mode"), SKIPPED, "no GPU tells its compute mode")
     says(examined(one, "mps-folders"), SKIPPED, f"MPS has no folders below {tmp_path / 'mps'}")
 
@@ -47,23 +51,31 @@ def test_a_driver_without_the_program_has_failed(tmp_path: Path) -> None:
     says(examined(node(tmp_path), "mps-program"), FAILED, f"has no {PROGRAM}", "install the driver's compute utilities")
 
 
-def test_shared_memory_of_another_place_has_failed(tmp_path: Path) -> None:
-    program, shm = tmp_path / PROGRAM, tmp_path / "shm"
-    says(
-        judge_program(program, tmp_path, shm, tmp_path),
-        WARNING,
-        "does not exist; the agent makes it",
-        "start the agent",
-    )
-    shm.mkdir()
-    says(judge_program(program, tmp_path, shm, tmp_path), FAILED, f"{tmp_path} is not {shm}", "mount ")
-    says(judge_program(program, tmp_path, shm, shm), OK, f"{program} is there")
+def test_file_systems_of_daemons_are_bounded_and_not_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, mounts = tmp_path / "mps", FolderMounts(tmp_path / "mounts.json")
+    storage = MpsHome(root, mounts=mounts).storage
+    says(judge_storage(root, storage), WARNING, "does not exist; the agent makes it", "start the agent")
+    root.mkdir()
+    storage.make(NAME)
+    says(judge_storage(root, storage), OK, f"below {root} is bounded; 1 daemons have folders")
+    monkeypatch.setattr(MpsStorage, "usage", lambda *_: StorageUsage(2 << 20, 2 << 20, 128, 5))
+    full = f"the file system of the MPS daemon {NAME} is full (2 of 2 MiB, 5 of 128 files)"
+    says(judge_storage(root, storage), WARNING, full, "restart the pod that fills it, or raise")
+    mounts.fault = "Operation not permitted"
+    says(judge_storage(root, storage), FAILED, f"cannot mount a file system in {root}: Operation", "CAP_SYS_ADMIN")
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_only_root_tries_to_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    finding = examined(node(tmp_path), "mps-file-system")
+    says(finding, *((SKIPPED, "only root can try to mount") if user else (WARNING, "the agent makes it", "start the")))
 
 
 def test_the_program_is_looked_for_below_the_drivers_root(tmp_path: Path) -> None:
     write(tmp_path, {f"host/usr/bin/{PROGRAM}": ""})
     (tmp_path / "host/usr/bin" / PROGRAM).chmod(0o755)
-    says(examined(node(tmp_path), "mps-program"), WARNING, "does not exist; the agent makes it", "start the agent")
+    says(examined(node(tmp_path), "mps-program"), OK, f"{PROGRAM} is there")
 
 
 def test_compute_modes_belong_to_a_running_daemon_or_are_named() -> None:

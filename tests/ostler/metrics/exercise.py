@@ -7,9 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from node.metrics import metrics_of
+from node.mps.reports import MpsMetrics
 from ostler.cli.main import main
+from ostler.metrics.exposition import family
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.ostler.agent.claimed_node import ClaimedNode
@@ -101,6 +109,22 @@ async def shared_node() -> str:
         return await scrape(box)
 
 
+def daemons_of_mps() -> str:
+    """What an agent with MPS daemons would serve of them; ``test_mps_node`` scrapes one, which needs a driver."""
+    metrics, registry = MpsMetrics(), CollectorRegistry()
+    for name in ("nvidia.com/gpu.shared", "claim-1"):
+        metrics.begin(name)
+        metrics.started(name, well=True)
+
+    class _Daemons(Collector):
+        def collect(self) -> Iterator[Family]:
+            return (family(metric, {}) for metric in metrics_of(metrics))
+
+    registry.register(_Daemons())
+    return generate_latest(registry).decode()
+
+
 async def everything() -> tuple[str, ...]:
     """All scrapes."""
-    return tuple(await asyncio.gather(recorded_node(), this_machine(), second_door(), shared_node()))
+    scraped = await asyncio.gather(recorded_node(), this_machine(), second_door(), shared_node())
+    return (*scraped, daemons_of_mps())

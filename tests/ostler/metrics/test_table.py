@@ -70,7 +70,7 @@ def test_values_of_labels_are_documented() -> None:
                     assert value in known[label], f"{sample.name}: {label}={value!r}"
 
 
-@pytest.mark.parametrize("which", [0, 1, 2], ids=["recorded", "this-machine", "second-door"])
+@pytest.mark.parametrize("which", [0, 1, 2, 4], ids=["recorded", "this-machine", "second-door", "mps"])
 def test_prometheus_has_nothing_to_say_about_names_and_helps(which: int) -> None:
     promtool()
     assert run("check", "metrics", standard_input=scrapes()[which].encode()) == (0, "")

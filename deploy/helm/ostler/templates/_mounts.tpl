@@ -72,12 +72,11 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
   readOnly: true
 {{- end }}
 {{- if .Values.nvidia.mps }}
-# Pods get the daemons' pipes from the node, so they must be at one path here and there.
+# Pods get the daemons' folders from the node, so they must be at one path here and there. Each daemon has a file system
+# with limits there: the agent mounts it, and the node must see it.
 - name: mps
   mountPath: {{ include "ostler.mpsRoot" . | quote }}
-# Daemons and the processes of pods share memory.
-- name: mps-shm
-  mountPath: /dev/shm
+  mountPropagation: Bidirectional
 {{- end }}
 {{- end -}}
 
@@ -163,10 +162,6 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
 - name: mps
   hostPath:
     path: {{ include "ostler.mpsRoot" . | quote }}
-    type: DirectoryOrCreate
-- name: mps-shm
-  hostPath:
-    path: {{ printf "%s/shm" (include "ostler.mpsRoot" . | trimSuffix "/") | quote }}
     type: DirectoryOrCreate
 {{- end }}
 {{- end -}}
