@@ -1,1 +1,1 @@
-"""How a device is: health as a value with its reason, time and way back."""
+"""Health of devices: the state of each one, with its reason, its time and what ends it."""

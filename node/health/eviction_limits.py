@@ -1,15 +1,15 @@
-"""The eviction limit: where many devices of a kind go bad at once, the fault is likelier elsewhere, and no pod pays.
+"""The eviction limit: if many devices of a kind go bad at once, the fault is probably elsewhere, and none evicts pods.
 
 Pure. The limit holds for a kind from the moment at which more than half of its devices, and at least two, have gone bad
 within ``HealthPace.together`` seconds, if one of them might evict; it stays on until a person or the configuration says
-otherwise, since only people can tell a dead node from a driver that lies. A device goes bad when it becomes unhealthy,
-and once more when its trouble becomes one that evicts. One that was unhealthy when its kind's limit was released is
-excused: until it was well it starts no limit, also after a restart.
+otherwise, because only people can distinguish a dead node from a driver that lies. A device goes bad when it becomes
+unhealthy, and once more when its trouble becomes one that evicts. A device that is unhealthy when its kind's limit is
+released is excused: it starts no limit until it has been healthy again, even after a restart.
 
-A restart sees everything for the first time, and what was bad for weeks did not go bad with it. So one that began to
-evict longer than ``HealthPace.together`` before a restart is excused after it, and one that was only unhealthy so long
-is ``ailing``: it goes bad when it begins to evict, and not before. Who was never seen before the start is neither,
-since a driver may lie at the start as well.
+After a restart every fault is new to the agent, though some have lasted for weeks. So a device that began to evict
+longer than ``HealthPace.together`` before the restart is excused, and one that was only unhealthy for so long is
+``ailing``: it goes bad when it begins to evict, not before. A device that the agent has never seen before is neither,
+because a driver may lie at the start as well.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Sick(Value):
 
 
 class EvictionLimits:
-    """Knows for which kinds the limit holds."""
+    """Decides for which kinds the limit holds."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -56,36 +56,36 @@ class EvictionLimits:
         """Of those that are unhealthy."""
         self._excused: set[str] = set()
         self._ailing: set[str] = set()
-        """Those that were unhealthy for long before a restart."""
+        """Devices that were unhealthy long before a restart."""
         self._recovered: set[str] = set()
-        """Those that are excused or ailing and were well when looked at last."""
+        """Excused or ailing devices that were healthy at the last look."""
         self._stale: frozenset[str] = frozenset()
-        """Those that are unhealthy and became so too long ago to start a limit."""
+        """Unhealthy devices that became unhealthy too long ago to start a limit."""
         self._spent: frozenset[str] = frozenset()
-        """Those that evict by the policy and went bad for the last time as long ago."""
+        """Devices that evict by the policy and last went bad as long ago."""
         self._told = -math.inf
-        """When everybody who sees a device's trouble has told it after a restart."""
+        """When every source has reported its devices' troubles after a restart."""
 
     @property
     def on(self) -> tuple[EvictionLimit, ...]:
-        """Those that are on, by kind; may be asked by any thread."""
+        """The limits that hold, by kind; safe from any thread."""
         on = dict(self._on)
         return tuple(on[kind] for kind in sorted(on)) if self.policy.limits_evictions else ()
 
     @property
     def excused(self) -> tuple[str, ...]:
-        """Devices that start no limit until they were well, or will start none after a restart."""
+        """Devices that start no limit until they have been healthy, or will start none after a restart."""
         return tuple(sorted(self._excused | self._spent))
 
     @property
     def ailing(self) -> tuple[str, ...]:
-        """Other devices, that start no limit after a restart until they were well or begin to evict."""
+        """Other devices that start no limit after a restart until they have been healthy or begin to evict."""
         return tuple(sorted((self._ailing | self._stale) - self._excused - self._spent))
 
     def use(self, policy: Policy) -> None:
         """Follow another policy; one without eviction limits releases all of them."""
         self.policy = policy
-        # What evicts only by the new policy went bad when it did by the former one.
+        # A device that evicts only under the new policy went bad when it did under the former one.
         self._struck = dict.fromkeys(self._kinds, -math.inf) | self._struck
         if not policy.limits_evictions:
             self._on.clear()
@@ -94,7 +94,7 @@ class EvictionLimits:
     def restore(
         self, eviction_limits: Iterable[EvictionLimit], excused: Iterable[str], ailing: Iterable[str], now: float
     ) -> None:
-        """Put on again what was on before a restart, and excuse who was excused."""
+        """Restore the limits and the excused devices from before a restart."""
         if self.policy.limits_evictions:
             self._on |= {limit.kind: limit for limit in eviction_limits}
         self._excused.update(excused)
@@ -106,16 +106,16 @@ class EvictionLimits:
         return self.policy.limits_evictions and kind in self._on
 
     def release(self, kind: DeviceKind) -> EvictionLimit | None:
-        """Release the limit of a kind; None where none holds. Devices that are bad now do not start it again."""
+        """Release the limit of a kind; None if none holds. Devices that are bad now do not start it again."""
         limit = self._on.pop(kind, None)
         if limit is not None:
-            # Without those that are in no scan any more, so that they do not add up.
+            # Without devices that no scan has any more, so that they do not accumulate.
             self._excused = {name for name, other in self._kinds.items() if other is kind or name in self._excused}
             self._ailing &= self._kinds.keys()
         return limit
 
     def shift(self, seconds: float) -> None:
-        """The clock jumped by so many seconds."""
+        """Move all times: the clock jumped by so many seconds."""
         self._fell = {name: fell + seconds for name, fell in self._fell.items()}
         self._struck = {name: struck + seconds for name, struck in self._struck.items()}
         self._told += seconds
@@ -144,14 +144,14 @@ class EvictionLimits:
         return tuple(found)
 
     def next_due(self) -> float | None:
-        """When one that is unhealthy is so for too long to start a limit, which is to be remembered."""
+        """When the next unhealthy device has been so for too long to start a limit, which must be remembered."""
         together = self.policy.pace.together
         young = [self._last(name) for name in self._struck.keys() - self._spent]
         young += [self._fell[name] for name in self._fell.keys() - self._stale]
         return min(young) + together if young else None
 
     def _excuse(self, known: Collection[str], now: float) -> None:
-        """Excuse nobody any more who is well, or was at the last look; a device that no scan knows is neither."""
+        """End the excuse of devices that are healthy or were at the last look, but not of those that no scan has."""
         remembered = self._excused | self._ailing
         if now >= self._told:
             remembered -= self._recovered
@@ -162,17 +162,17 @@ class EvictionLimits:
         self._ailing &= remembered
 
     def _first(self, name: str, now: float) -> float:
-        """When one that was not unhealthy at the last look became so."""
+        """When a device that was not unhealthy at the last look became so."""
         return -math.inf if name in self._ailing else now
 
     def _last(self, name: str) -> float:
-        """When one that is unhealthy went bad for the last time."""
+        """When an unhealthy device last went bad."""
         return max(self._fell[name], self._struck.get(name, -math.inf))
 
     def _past(self, at: float, now: float) -> bool:
-        """Whether that is too long ago to be at once with anything that is still to come."""
+        """Whether that is too long ago to count as at once with anything still to come."""
         return now - at >= self.policy.pace.together
 
     def _went_bad(self, name: str, now: float) -> bool:
-        """Whether it did so just now."""
+        """Whether it went bad just now."""
         return name not in self._excused and now - self._last(name) <= self.policy.pace.together

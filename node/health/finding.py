@@ -1,9 +1,9 @@
-"""What speaks against a device at one moment, from whatever source, and which of it is the cause of its state. Pure.
+"""Findings against a device at one moment, from every source, and which of them is the cause of its state. Pure.
 
 ``judged`` alone decides the cause: the event, the command line, the metrics, the taint and the health stream read it
 from the verdict. The cause is the finding with the hardest recovery among those that are as bad as the worst. Between
-equally hard ones the order of kinds decides and no time does, so that what comes and goes beside the cause is not news
-at each turn.
+equally hard ones the order of kinds decides, not time, so that a finding that comes and goes beside the cause is not
+reported each time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from node.health.state import Health, HealthState, Recovery
 from node.values import Value, replace, value
 
 _BADNESS = {HealthState.HEALTHY: 0, HealthState.DEGRADED: 1, HealthState.UNHEALTHY: 2, HealthState.UNKNOWN: 3}
-"""Unknown goes before everything: while nothing can be said of a device, nothing that was known may cost a pod."""
+"""Unknown comes first: while nothing is known of a device, no earlier fault may cost a pod."""
 _HARDNESS = {
     Recovery.NONE: 0,
     Recovery.AUTOMATIC: 1,
@@ -45,19 +45,19 @@ _ORDER = (
     Trouble.POWER,
     Trouble.MPS,
 )
-"""Which of equally bad troubles with equally hard recoveries is the cause."""
+"""Decides the cause among equally bad troubles with equally hard recoveries."""
 _PLACE = {kind: number for number, kind in enumerate(_ORDER)}
 _MANIFOLD = frozenset({Trouble.XID, Trouble.SCAN})
-"""Kinds of which a device can have several at once; of each other one, all findings speak of the same thing."""
+"""Kinds of which a device can have several at once; all findings of any other kind are about one thing."""
 _MOST_LISTED = 8
 
 
 @value
 class Finding(Value):
-    """One thing against a device. ``until``: when it ends by itself, None where that is not known.
+    """One thing against a device. ``until``: when it ends by itself, None if unknown.
 
     ``of``: the device whose trouble it is, empty for its own. ``gone``: the device is only shown because it was there.
-    ``over``: it is not so any more, and held until it has been quiet.
+    ``over``: the trouble is gone, and the finding lasts until a quiet time has passed.
     """
 
     state: HealthState
@@ -73,16 +73,16 @@ class Finding(Value):
     over: bool = False
 
     def handed_down(self, whole: str, kind: str) -> Finding:
-        """The same for a part of the device; ``kind``: what the whole is, in a word."""
+        """This finding for a part of the device; ``kind``: the kind of the whole."""
         return replace(self, reason=f"its {kind} {whole}: {self.reason}", of=whole)
 
 
 @value
 class Verdict(Value):
-    """What follows from all findings: the health, without the time, and how it came about.
+    """What follows from all findings: the health, without its time, and how it came about.
 
-    ``may_evict``: the policy's word, before eviction limits and delays. ``lasts``: what it says that of is so at the
-    moment. ``also``: reasons of what else speaks against the device, the hardest to end first.
+    ``may_evict``: the policy lets it evict, before eviction limits and delays. ``lasts``: the trouble behind that is
+    still there. ``also``: the other reasons against the device, the hardest to end first.
     """
 
     health: Health
@@ -96,7 +96,7 @@ class Verdict(Value):
 
 
 def judged(findings: Iterable[Finding], evicting: frozenset[Trouble]) -> Verdict:
-    """What follows from the findings, in whatever order they come: see the module. Healthy without any."""
+    """The verdict on the findings, in any order: see the module. Healthy if there are none."""
     ordered = sorted(findings, key=_rank)
     if not ordered or ordered[0].state is HealthState.HEALTHY:
         return Verdict(Health(), ordered[0].source if ordered else "")
@@ -117,7 +117,7 @@ def judged(findings: Iterable[Finding], evicting: frozenset[Trouble]) -> Verdict
 
 
 def _others(ordered: list[Finding]) -> Iterator[str]:
-    """The reasons of all but the first, each thing once."""
+    """The reasons of all but the first, each once."""
     named = {_thing(ordered[0])}
     for finding in ordered[1:]:
         if finding.state is not HealthState.HEALTHY and len(named) <= _MOST_LISTED and _thing(finding) not in named:
@@ -126,12 +126,12 @@ def _others(ordered: list[Finding]) -> Iterator[str]:
 
 
 def _thing(finding: Finding) -> tuple[Trouble, str]:
-    """What tells the things apart that findings speak of; sources word the same thing differently."""
+    """Identifies what a finding is about; sources word the same trouble differently."""
     return finding.kind, finding.reason if finding.kind in _MANIFOLD or finding.of else ""
 
 
 def _rank(finding: Finding) -> tuple[int, int, bool, int, bool, str, str]:
-    # The last two only make the order the same whatever came first.
+    # The last two only make the order independent of which came first.
     return (
         -_BADNESS[finding.state],
         -_HARDNESS[finding.recovery],

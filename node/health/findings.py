@@ -1,8 +1,8 @@
 """The findings against devices, whatever their source: tracks of troubles, what scans found, and overrides. Pure.
 
-Each source speaks for itself: what one reports never ends what another reported, and so the order in which sources
-report changes nothing. A person's override replaces everything that was measured, not what a scan finds: a device that
-is gone or that no container could be given stays so, whatever the override says.
+Each source reports for itself: a report never ends what another source reported, so the order of reports does not
+matter. A person's override replaces everything that was measured, but not what a scan finds: a device that is gone or
+cannot be given to a container stays so, whatever the override says.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from node.inventory.model import Device, DeviceKind, is_gone
 from node.values import Value, replace, value
 
 SCAN = "scan"
-"""The source that every scan is."""
+"""The name of scans as a source."""
 EVENT = "event"
 _UNSEEN = 3600.0
-"""Seconds after which what is held against a device that no scan knows is forgotten."""
+"""Seconds after which findings against a device that no scan knows are forgotten."""
 _ABSENT = 30 * 24 * 3600.0
-"""The same where a person has to end it: longer than a node waits for its driver, or a GPU for its vendor."""
+"""The same for findings that a person must end: longer than a node waits for its driver, or a GPU for its vendor."""
 _SENTENCES = {
     Trouble.ECC: "uncorrectable memory errors",
     Trouble.ROW_REMAP: "a memory row waits to be remapped at the next reset",
@@ -45,13 +45,13 @@ _SENTENCES = {
     Trouble.SILENT: "its state is unknown: its driver does not answer",
 }
 _RESET_IF_LOST = frozenset({DeviceKind.GPU, DeviceKind.MIG})
-"""Kinds whose lost devices do not come back by themselves, as scans say of them, too."""
+"""Kinds whose lost devices do not come back by themselves; scans say so, too."""
 _Key = tuple[str, Trouble, Action, Instance | None]
 
 
 @value
 class Override(Value):
-    """The health that a person gives a device; it ends ``until`` (Unix seconds), with None when it is cleared."""
+    """The health that a person gives a device until a time (Unix seconds), or until it is cleared if that is None."""
 
     state: HealthState
     reason: str
@@ -59,7 +59,7 @@ class Override(Value):
     until: float | None = None
 
     def shifted(self, seconds: float) -> Override:
-        """The same at another time."""
+        """This override with its times moved."""
         return replace(self, at=self.at + seconds, until=None if self.until is None else self.until + seconds)
 
 
@@ -72,35 +72,35 @@ class Findings:
         self._tracks: dict[str, dict[_Key, Track]] = {}
         self._scans: dict[str, Track] = {}
         self._held: dict[str, Health] = {}
-        """What the scan found last of a device that it finds well now, as long as that is not over."""
+        """The last findings of scans on devices that they find healthy now, until the quiet time is over."""
         self._known: dict[str, float] = {}
-        """When a scan knew a device last against which something is held, or when that was recalled."""
+        """When a scan last had each device that has findings, or when these were restored."""
 
     def use(self, policy: Policy) -> None:
-        """Follow another policy; what happened before was judged by the former one."""
+        """Follow another policy; the former one has judged what happened before."""
         self.policy = policy
 
     def concerns(self, name: str) -> bool:
-        """Whether anything is or was lately held against a device."""
+        """Whether a device has findings, or had some lately."""
         return name in self._tracks or name in self._scans or name in self.overrides
 
     def tracks(self, name: str) -> Iterable[Track]:
-        """What is or was lately held against a device, without the scan's."""
+        """A device's tracks, including those that ended lately, without the scan's."""
         return self._tracks.get(name, {}).values()
 
     def all_tracks(self) -> Iterator[tuple[str, Track]]:
-        """Every device's."""
+        """The tracks of every device, by its name."""
         for name, tracks in self._tracks.items():
             for track in tracks.values():
                 yield name, track
 
     def restore(self, name: str, track: Track, now: float) -> None:
-        """Hold again what was held before a restart."""
+        """Restore a track from before a restart."""
         self._tracks.setdefault(name, {}).setdefault(_key(track), track)
         self._known[name] = now
 
     def forget_waiting(self, before: float) -> set[str]:
-        """Forget what waits for a reset or a person since before that time; the devices that it was about."""
+        """Forget tracks that have waited for a reset or a person since before that time; returns their devices."""
         names = set()
         for name, tracks in self._tracks.items():
             for key in [key for key, track in tracks.items() if track.waits and track.last < before]:
@@ -109,7 +109,7 @@ class Findings:
         return names
 
     def event(self, event: HealthEvent, device: Device | None, mark: str, now: float) -> Track | None:
-        """Something happened under a driver of that mark; None where the policy ignores it."""
+        """Take in an event under the driver with this mark; None if the policy ignores it."""
         action = self.policy.action(event.kind, event.code)
         if action is Action.IGNORE:
             return None
@@ -132,7 +132,7 @@ class Findings:
         return known
 
     def looked(self, look: Look, devices: Mapping[str, Device], now: float) -> set[str]:
-        """A source looked; the devices of which it told something that may matter."""
+        """Take in a source's look; returns the devices on which it reported something that may matter."""
         changed = set()
         for name, found in look.found.items():
             device = devices.get(name)
@@ -146,7 +146,7 @@ class Findings:
         return changed
 
     def scanned(self, device: Device, now: float) -> None:
-        """A scan found a device as it is."""
+        """Take in a device as a scan found it."""
         health, name = device.health, device.name
         track = self._scans.get(name)
         if health.state is HealthState.HEALTHY:
@@ -154,7 +154,7 @@ class Findings:
                 track.went(now, self.policy.pace)
             return
         if health.cause == Trouble.PERSON:
-            return  # Somebody had the driver left alone: that is no coming and going.
+            return  # Somebody quiesced the driver: the device does not flap.
         self._held[name] = health
         if track is None:
             self._scans[name] = Track(Trouble.SCAN, SCAN, Action.DRAIN, health.recovery, health.reason, now, now)
@@ -162,7 +162,7 @@ class Findings:
             track.came(health.reason, None, now, self.policy.pace)
 
     def advance(self, now: float) -> dict[str, list[Track]]:
-        """Let time pass: the tracks that are over now, by device (empty for an override that ended)."""
+        """Let time pass; returns the tracks that ended, by device (none for an override that ended)."""
         ended: dict[str, list[Track]] = {}
         pace = self.policy.pace
         for name, track in self.all_tracks():
@@ -179,7 +179,7 @@ class Findings:
         return ended
 
     def next_end(self) -> float | None:
-        """When the next of all this is over, None if time alone ends nothing."""
+        """When the next finding ends; None if time alone ends nothing."""
         pace = self.policy.pace
         ends = [track.over_at(pace) for _, track in self.all_tracks()]
         ends += [track.over_at(pace) for track in self._scans.values()]
@@ -187,30 +187,30 @@ class Findings:
         return min((end for end in ends if end is not None), default=None)
 
     def clearable(self, name: str) -> tuple[str, ...]:
-        """What is held against a device and could be forgotten: all but what is so at the moment."""
+        """What could be cleared of a device: everything but troubles that are still there."""
         found = [f"the override ({override.reason})"] if (override := self.overrides.get(name)) is not None else []
         return (*found, *(track.reason for track in self.tracks(name) if track.active and _passed(track)))
 
     def clear(self, name: str) -> None:
-        """Forget that."""
+        """Clear that."""
         self.overrides.pop(name, None)
         tracks = self._tracks.get(name, {})
         for key in [key for key, track in tracks.items() if _passed(track)]:
             del tracks[key]
 
     def replaced(self, name: str) -> None:
-        """Another device is in the place: what was held against the former one is not its matter."""
+        """Forget the former device's findings: another device is in its place."""
         self._tracks.pop(name, None)
 
     def shift(self, seconds: float) -> None:
-        """The clock jumped by so many seconds: everything is as long ago, and lasts as long, as before."""
+        """Move all times: the clock jumped by so many seconds. What is past is as long ago as before."""
         for track in (*(track for _, track in self.all_tracks()), *self._scans.values()):
             track.shift(seconds)
         self.overrides = {name: override.shifted(seconds) for name, override in self.overrides.items()}
         self._known = {name: known + seconds for name, known in self._known.items()}
 
     def tidy(self, known: Iterable[str], now: float) -> None:
-        """Forget what does not count any more, and what is held against devices that no scan knows."""
+        """Forget tracks that no longer count, and those of devices that no scan has known for long."""
         names, pace = frozenset(known), self.policy.pace
         for name in tuple(self._tracks):
             tracks = self._tracks[name]
@@ -234,7 +234,7 @@ class Findings:
         )
 
     def of(self, device: Device, wholes: Iterable[Device], parts: Iterable[Device]) -> list[Finding]:
-        """All that speaks against a device: its own, its wholes' and, bounded, its parts'."""
+        """All findings against a device: its own, its wholes' and, limited to degraded, its parts'."""
         found = [*self._of_scan(device)]
         override = self.overrides.get(device.name)
         if override is not None:
@@ -265,7 +265,7 @@ class Findings:
             condition_reason(condition),
             now,
             now,
-            # Most of what the configuration calls for a reset about also ends by itself, which resets nothing.
+            # Most troubles for which the configuration wants a reset also end by themselves, which resets nothing.
             event=action is Action.RESET and condition.kind not in ENDED_BY_RESETS,
             base=self.policy.pace.condition_quiet(condition.kind, action),
             needs=self.policy.pace.looks
@@ -322,7 +322,7 @@ class Findings:
 
 
 def condition_reason(condition: Condition) -> str:
-    """One sentence."""
+    """The condition in one sentence."""
     if condition.kind is Trouble.RECOVERY and not condition.detail:
         wanted = RECOVERY_WORDS.get(condition.code or 0, f"recovery action {condition.code}")
         return f"the driver asks for {wanted}"
@@ -361,7 +361,7 @@ def _of_override(override: Override) -> Finding:
 
 
 def _stays(health: Health) -> bool:
-    """Whether what a scan finds cannot be talked away."""
+    """Whether no override replaces this finding of a scan."""
     return health.state in (HealthState.UNHEALTHY, HealthState.UNKNOWN)
 
 
@@ -385,7 +385,7 @@ def _meant(track: Track, part: Device) -> bool:
 
 
 def _bounded(finding: Finding, instance: Instance, parts: Iterable[Device]) -> Finding:
-    """What a sick instance means for its GPU: worth a look."""
+    """What a sick instance means for its GPU: it is degraded."""
     named = next((part.name for part in parts if is_instance(part, instance)), f"instance {instance[0]}/{instance[1]}")
     state = HealthState.DEGRADED if finding.state is HealthState.UNHEALTHY else finding.state
     return Finding(

@@ -1,10 +1,10 @@
-"""Keeps the health of this node's devices: sources report what they see, and subscribers hear how the devices are.
+"""Keeps the health of this node's devices: takes in what sources report, and publishes how the devices are.
 
-The one place with time and an audience; the pure values below it decide. It never waits and never writes: it is given a
-way to be called later (the loop's ``call_later``), and publishes what must be written. Everything here belongs to the
-thread of the event loop, but for ``entries``, ``eviction_limits`` and ``policy``, which metrics read in theirs. A call
-returns when subscribers have heard what it changed. The bus should log what a subscriber raises: it must keep nobody
-else from hearing.
+Only this part knows time and subscribers; pure values below it decide. It never waits and never writes: it gets a way
+to be called later (the loop's ``call_later``), and publishes what must be written. Everything here belongs to the
+thread of the event loop, but for ``entries``, ``eviction_limits`` and ``policy``, which metrics read in their own
+thread. A call returns once subscribers have the changes. The bus should log what a subscriber raises, so that the
+others still get the event.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ _LONGEST_REASON = 200
 _WRITTEN_WITHIN = 60.0
 """Seconds within which another instance has written what it saw, however slow its disk."""
 _JUMP = 2.0
-"""Seconds by which the clock may differ from time that passed until it counts as set; smaller ones are slewing."""
+"""Seconds between the clock and the time that passed above which the clock counts as set; less is slewing."""
 _SOONEST = 0.01
-"""Seconds; what is due now is done with the next turn of the loop, whatever the clocks' resolution is."""
+"""Seconds: what is due within them is done in the next turn of the loop, whatever the clocks' resolution is."""
 
 
 @value
 class HealthDataChanged(Value):
-    """What must be remembered over a restart has changed."""
+    """The data that must survive a restart has changed."""
 
     data: JsonValue
 
 
 class Timer(Protocol):
-    """Something that will be called later."""
+    """A call that is due later."""
 
     def cancel(self) -> None:
-        """Not any more."""
+        """Do not make the call."""
 
 
 class Later(Protocol):
@@ -74,7 +74,7 @@ class NothingToClear(Exception):
 
 @value
 class DeviceEntry(Value):
-    """A device with the verdict on it, and the state that the doors show (another one in a dry run)."""
+    """A device with its verdict, and the state that the doors show (a different one in a dry run)."""
 
     device: Device
     verdict: Verdict
@@ -82,7 +82,7 @@ class DeviceEntry(Value):
 
 
 class HealthMetrics:
-    """What the keeper counts."""
+    """The keeper's metrics."""
 
     def __init__(self) -> None:
         self.verdicts = Counter(
@@ -111,8 +111,8 @@ class HealthKeeper:
     """See the module. Hears ``HealthEvent`` and ``Look`` on ``bus``; publishes ``SnapshotJudged``.
 
     ``clock`` gives Unix seconds, ``steady`` seconds that only grow: a clock that is set neither ends a quiet time nor
-    makes it longer. ``boot`` tells boots apart (empty: they cannot be). What must be remembered is published as
-    ``HealthDataChanged``; ``recall`` takes it back after a restart.
+    makes it longer. ``boot`` identifies the boot (empty: unknown). Data that must survive a restart is published as
+    ``HealthDataChanged``; ``recall`` restores it.
     """
 
     def __init__(
@@ -158,10 +158,10 @@ class HealthKeeper:
         return tuple((limit, self._tracker.restrained(limit.kind)) for limit in self._tracker.eviction_limits.on)
 
     def recall(self, memory: SavedHealth | None) -> None:
-        """Take up what the instance that served before has left; None where nobody knows what that was.
+        """Restore what the instance that served before has left; None if that is unknown.
 
-        For the moment at which this instance begins to serve. What a standby has seen for itself a while ago and is
-        not in the memory, somebody has cleared meanwhile.
+        Call it when this instance begins to serve. If a standby has seen a trouble itself a while ago and the memory
+        lacks it, somebody has cleared it meanwhile.
         """
         if memory is None:
             return
@@ -169,7 +169,7 @@ class HealthKeeper:
         names = findings.forget_waiting(now - _WRITTEN_WITHIN)
         for name, track in memory.tracks:
             findings.restore(name, track, now)
-        # Given later than now: the clock was set back since, which makes no override last longer.
+        # It was given later than now: the clock was set back since, which must not make an override last longer.
         given = {name: each.shifted(min(0.0, now - each.at)) for name, each in memory.overrides}
         findings.overrides |= {name: each for name, each in given.items() if name not in findings.overrides}
         self._tracker.eviction_limits.restore(memory.eviction_limits, memory.excused, memory.ailing, now)
@@ -177,11 +177,11 @@ class HealthKeeper:
         self._done(self._tracker.touched(names, now))
 
     def observe(self, snapshot: Snapshot) -> None:
-        """A scan was published; what it says of each device is one more source."""
+        """Take in a scan, which is one more source for each device."""
         self._done(self._tracker.observe(snapshot, self._now()))
 
     def event(self, event: HealthEvent) -> None:
-        """Something happened to a device."""
+        """Take in an event of a device."""
         self.metrics.events.add(event.kind.value)
         if event.kind is Trouble.XID and event.code is not None:
             xid = str(event.code) if is_known(event.code) else "other"
@@ -190,7 +190,7 @@ class HealthKeeper:
         self._done(self._tracker.event(event, self._now()))
 
     def looked(self, look: Look) -> None:
-        """A source looked at devices."""
+        """Take in a source's look at devices."""
         self.metrics.looks.add(look.source)
         self._done(self._tracker.looked(look, self._now()))
 
@@ -200,13 +200,13 @@ class HealthKeeper:
             self._done(self._tracker.use(policy, self._now()))
 
     def entries(self) -> tuple[DeviceEntry, ...]:
-        """Every device, in the snapshot's order."""
+        """Every device with its health, in the snapshot's order."""
         return tuple(self._entry(device) for device in self._tracker.scanned.devices)
 
     def set(
         self, device: str, state: HealthState, reason: str, seconds: float | None = None, *, dry_run: bool = False
     ) -> tuple[str, ...]:
-        """Override the health of a device (name or UUID); what changed, one line a device.
+        """Override the health of a device (name or UUID); returns the changes, one line per device.
 
         ``seconds``: how long the override holds, None until it is cleared. ``dry_run``: only say what would change.
         Raises UnknownDevice and InvalidRequest.
@@ -225,7 +225,8 @@ class HealthKeeper:
         return self._told(name, self._tracker.touched((name,), now))
 
     def clear(self, device: str, *, dry_run: bool = False) -> tuple[str, ...]:
-        """Remove the override, and forget what only a person or a reset could end; what changed, one line a device.
+        """Remove the override, and forget what only a person or a reset could end; returns the changes, one line per
+        device.
 
         A condition that is still there stays. Raises UnknownDevice and NothingToClear.
         """
@@ -258,7 +259,7 @@ class HealthKeeper:
         return changes
 
     def close(self) -> None:
-        """Nothing is done any more when time passes."""
+        """Stop: do nothing more when time passes."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -285,7 +286,7 @@ class HealthKeeper:
         return lines or (f"{name} stays {self._tracker.verdict(self._tracker.scanned.find(name)).health.state}",)
 
     def _done(self, outcome: Judgement) -> None:
-        """Everything that follows a step: memory, subscribers, the next step; words for people last of all."""
+        """Do what follows a step: save, tell subscribers, plan the next step; events for people come last."""
         data = self._data()
         if data != self._saved:
             self._saved = data
@@ -308,7 +309,7 @@ class HealthKeeper:
         for kind, reason, message in stories(told, dry_run=self.policy.dry_run):
             self._events.emit(kind, reason, message)
         for limit in eviction_limits:
-            # None where all of them are over already and only held until they were quiet.
+            # None if all of them are over already and only wait for the end of the quiet time.
             who = named(self._tracker.may_evict(limit.kind))
             text = f"{limit.reason}: none of them costs a pod until 'ostler health release-eviction-limit {limit.kind}'"
             self._events.emit(EventType.WARNING, LIMIT_ON, f"{text}; {who}" if who else text)
@@ -330,7 +331,7 @@ class HealthKeeper:
             self._done(self._tracker.passed(self._now()))
 
     def _now(self) -> float:
-        """Unix seconds; where the clock was set meanwhile, what is held moves with it."""
+        """Unix seconds; if the clock was set meanwhile, all times move with it."""
         now = self._clock()
         ahead = now - self._steady()
         jump, self._ahead = ahead - self._ahead, ahead

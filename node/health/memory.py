@@ -1,10 +1,10 @@
-"""What outlives a restart: overrides, troubles that no source reports again, eviction limits, excuses. As JSON. Pure.
+"""The health data that survives a restart, as JSON: overrides, troubles that no source reports again, limits. Pure.
 
-Those are troubles that wait for a reset or for a person, and events that ask for a drain, until their quiet time is
-over; sources report the rest again, but not since when: so devices that were bad for long are excused, too, and put no
-eviction limit on only because the agent starts. A boot is a reset, so it ends all that waits for no person. The end of
-a quiet time is written in steps of a minute, so that a storm of events is no storm of writes. Entries that are not
-valid are left out one by one: the rest is still true.
+It has the troubles that wait for a reset or a person, and events that ask for a drain, until their quiet time is over.
+Sources report the other troubles again, but not their beginning: so devices that have been bad for long are recorded as
+excused, and start no eviction limit only because the agent starts. A reboot is a reset, so it ends everything that does
+not wait for a person. The end of a quiet time is rounded to minutes, so that a storm of events causes no storm of
+writes. Invalid entries are left out one by one: the rest still holds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _STEP = 60.0
 
 @value
 class SavedHealth(Value):
-    """What is saved: tracks and overrides by the device's name; ``excused``: devices that put no eviction limit on.
+    """What is saved: tracks and overrides by the device's name; ``excused``: devices that start no eviction limit.
 
-    ``ailing``: those that put none on before they begin to evict.
+    ``ailing``: devices that start none before they begin to evict.
     """
 
     tracks: tuple[tuple[str, Track], ...] = ()
@@ -47,7 +47,7 @@ def to_data(
     boot: str,
     pace: HealthPace,
 ) -> JsonValue:
-    """The record's data; the same for the same state, and hardly changed by a trouble that is only told again."""
+    """The record's data; equal for equal states, and hardly changed by a trouble that is only reported again."""
     lasting = [(name, track) for name, track in tracks if _lasts(track)]
     troubles: list[JsonValue] = [
         _track_data(name, track, pace) for name, track in sorted(lasting, key=lambda pair: (pair[0], pair[1].since))
@@ -71,7 +71,7 @@ def to_data(
 
 
 def from_data(data: JsonValue, boot: str) -> SavedHealth:
-    """What a record says in this boot; ``boot`` is empty where boots cannot be told apart."""
+    """What a record says in this boot; ``boot`` is empty if it is unknown."""
     found = data if isinstance(data, dict) else {}
     same = not boot or found.get("boot") == boot
     tracks = [pair for entry in _entries(found.get("troubles")) if (pair := _track(entry)) is not None]
@@ -122,7 +122,7 @@ def _track(entry: dict[str, JsonValue]) -> tuple[str, Track] | None:
             _text(entry, "reason"),
             since,
             since if end is None else end - base,
-            # A condition that waits for a person is as good as an event: what ends it is no look.
+            # A condition that waits for a person counts as an event: no look ends it.
             event=True,
             base=base,
             code=code if isinstance(code, int) else None,

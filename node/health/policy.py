@@ -1,6 +1,6 @@
-"""What is done about which trouble, and how long things take: the configuration's section ``health`` as a value. Pure.
+"""The action for every trouble, and how long things take: the configuration's section ``health`` as a value. Pure.
 
-Going bad is immediate whatever the policy; getting well takes the times of ``HealthPace``.
+Under every policy a device becomes unhealthy at once; recovery takes the times of ``HealthPace``.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ DEFAULT_ACTIONS: dict[Trouble, Action] = {
     Trouble.PCIE_LINK: Action.WARN,
     Trouble.MPS: Action.WARN,
 }
-"""For kinds of trouble whose action is one word; those that are not here have tables or say it themselves."""
+"""The actions of kinds that have one action; the other kinds have tables or name the action themselves."""
 _OTHERS: dict[tuple[Trouble, int | None], Action] = {
     (Trouble.ROW_REMAP, FAILED): Action.REPLACE,
     (Trouble.AER, CORRECTED): Action.WARN,
     (Trouble.FABRIC, APART): Action.WARN,
     (Trouble.FABRIC, NARROW): Action.WARN,
 }
-"""What the one word for its kind does not mean, whoever says it, unless it is ignore."""
+"""Conditions that keep their own action, whatever is set for their kind, unless that is ignore."""
 _RECOVERY_ACTIONS = {None: Action.DRAIN, 3: Action.DRAIN, 5: Action.DRAIN}
-"""NVML field 230: let peers go (drain P2P), recover the IMEX domain; every other one is some kind of reset.
+"""By NVML's field 230: 3 ends peer-to-peer traffic, 5 recovers the IMEX domain, every other code is some kind of reset.
 
-None is the event that the GPU is unavailable, of which the look that follows says more."""
+None is the event that the GPU is unavailable; the next look says more.
+"""
 RECOVERY_WORDS = {
     1: "a reset of the GPU",
     2: "a reboot of the node",
@@ -61,23 +62,23 @@ RECOVERY_WORDS = {
 LEVELS = frozenset(
     {Trouble.LOST, Trouble.UNBOUND, Trouble.NODE, Trouble.CARRIER, Trouble.PORT, Trouble.SILENT, Trouble.RECOVERY}
 )
-"""What lasts: an event of such a kind only comes before the look that sees it."""
+"""Lasting troubles: an event of such a kind only precedes the look that sees it."""
 MOMENTARY = frozenset({Trouble.ECC, Trouble.NVLINK, Trouble.AER})
-"""What counters tell by growing: a condition of one look, which says as much as an event."""
+"""Troubles that a growing counter shows: a condition in one look, which says as much as an event."""
 BACK = frozenset({Trouble.LOST, Trouble.UNBOUND, Trouble.NODE})
-"""What is over when the device is back: whatever sees that sees it soon, and again every few seconds."""
+"""Troubles that are over when the device is back: sources see that soon, and again every few seconds."""
 ENDED_BY_RESETS = frozenset({Trouble.LOST, Trouble.UNBOUND, Trouble.RECOVERY, Trouble.ROW_REMAP})
-"""Conditions that do not end before the device was reset, or is another one."""
+"""Conditions that end only with a reset or another device."""
 
 
 @value
 class HealthPace(Value):
     """How long things take, in seconds; ``looks`` and ``flaps`` are numbers.
 
-    A condition is over once so many ``looks`` in a row, ``apart`` from each other, found it gone; an event that asks
-    for ``warn`` or ``drain`` once so long after the last one. What came ``flaps`` times within the ``window`` is
-    flapping: each further time doubles its quiet time, up to ``longest``. A device evicts after ``evict_after``.
-    ``together``: devices that go bad within it go bad at once.
+    A condition is over once so many ``looks`` in a row, ``apart`` from each other, have found it gone; an event that
+    asks for ``warn`` or ``drain`` is over that long after the last one. A trouble that came ``flaps`` times within the
+    ``window`` is flapping: each further time doubles its quiet time, up to ``longest``. A device evicts after
+    ``evict_after``. ``together``: devices that go bad within it go bad at once.
     """
 
     looks: int = 3
@@ -97,7 +98,7 @@ class HealthPace(Value):
 
     @property
     def back(self) -> float:
-        """How long a device that was away or reset must be back."""
+        """How long a device that was missing or reset must be back."""
         return self.settle / 2
 
     def between(self, kind: Trouble) -> float:
@@ -105,7 +106,7 @@ class HealthPace(Value):
         return self.apart / 2 if kind in BACK else self.apart
 
     def event_quiet(self, kind: Trouble, action: Action) -> float:
-        """How long after an event it is over."""
+        """How long after an event the trouble is over."""
         if kind in BACK or kind is Trouble.RECOVERY:
             return self.back
         if kind in LEVELS:
@@ -126,8 +127,8 @@ class Policy(Value):
     """``actions``: over the defaults. ``evicting``: kinds of trouble that may cost pods that have the device.
 
     ``limits_evictions``: whether many devices that go bad at once keep each other from evicting. ``dry_run``: states
-    are made, told and counted, and nobody is shown them. ``polled``: sources whose silence says nothing, so that a
-    condition of theirs is over only after that many looks; what others told last holds until they tell something else.
+    are computed, reported and counted, but the doors do not show them. ``polled``: sources whose silence says nothing,
+    so that their conditions end only after that many looks; the last report of other sources holds until the next one.
     """
 
     xids: XidTable = field(default_factory=XidTable)
@@ -139,7 +140,7 @@ class Policy(Value):
     polled: frozenset[str] = frozenset({"nvml", "sysfs"})
 
     def action(self, kind: Trouble, code: int | None = None) -> Action:
-        """What is done about a trouble."""
+        """The action for a trouble."""
         if kind is Trouble.XID and code is not None:
             return self.xids.action(code)
         given = dict(self.actions).get(kind)

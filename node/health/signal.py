@@ -1,7 +1,7 @@
 """Signals of a device's health: events, which happen once, and conditions, which last until a look finds them gone.
 
-Sources (NVML's event thread, polls of NVML and sysfs, rtnetlink, uevents) hand over these values and decide nothing;
-``node.health`` alone turns them into a state.
+Sources (NVML's event thread, polls of NVML and sysfs, rtnetlink, uevents) produce these values and decide nothing; only
+``node.health`` turns them into a state.
 
 A whole device's trouble also reaches its parts: a GPU's its MIG devices, a physical function's its virtual functions
 and subfunctions. An event of a GPU without an instance concerns all its parts, and so does an uncontained memory error
@@ -36,9 +36,9 @@ class Trouble(StrEnum):
     LOST = "lost"
     """It left the bus, or does not answer its driver any more."""
     SRAM = "sram"
-    """So many uncorrectable errors of its SRAM that NVIDIA has the GPU looked at in the field."""
+    """So many uncorrectable errors of its SRAM that NVIDIA wants the GPU examined."""
     FABRIC = "fabric"
-    """The NVLink fabric (switches between GPUs) does not serve it as it should; the code says how much is left."""
+    """The NVLink fabric (switches between GPUs) serves it only in part or not at all; the code says which."""
     NVLINK = "nvlink"
     THERMAL = "thermal"
     POWER = "power"
@@ -53,15 +53,15 @@ class Trouble(StrEnum):
     AER = "aer"
     """PCIe errors that were not correctable."""
     PCIE_LINK = "pcie-link"
-    """Fewer lanes or less speed than it should have."""
+    """Its PCIe link has fewer lanes or less speed than it should have."""
     MPS = "mps"
-    """Its MPS server ended, and the pods that shared it lost what they had on it."""
+    """Its MPS server ended, and the pods that shared it lost their data on it."""
     SILENT = "silent"
-    """The driver says nothing about any device."""
+    """The driver does not answer about any device."""
     SCAN = "scan"
-    """What a scan found in other ways; its text says what."""
+    """A trouble that only the scan found; its text says which."""
     PERSON = "person"
-    """Somebody said so."""
+    """A person's override."""
 
 
 @value
@@ -81,7 +81,7 @@ class HealthEvent(Value):
 
 @value
 class Condition(Value):
-    """Something that is so at the moment; ``code``: the recovery action, or whatever number the kind has."""
+    """A trouble that is there at the moment; ``code``: the recovery action, or the number that the kind has."""
 
     kind: Trouble
     detail: str = ""
@@ -90,9 +90,8 @@ class Condition(Value):
 
 @value
 class Look(Value):
-    """What a source finds wrong with every device that it has looked at (nothing: it is well), at a time.
-
-    A device that is missing was not looked at, and what was known of it from this source stays. ``source`` names it.
+    """What a source finds wrong with every device that it has looked at (nothing: it is healthy), at a time. A device
+    that is missing was not looked at, and keeps the source's earlier findings. ``source`` names it.
     """
 
     source: str
@@ -111,7 +110,7 @@ _OF_NICS = _OF_GPUS - {Trouble.NODE, Trouble.UNBOUND, Trouble.CARRIER, Trouble.P
 
 
 def reaches(kind: Trouble, part: Device) -> bool:
-    """Whether such a trouble of a whole is one of this part as well."""
+    """Whether such a trouble of a whole concerns this part as well."""
     return kind in (_OF_MIG if part.kind is DeviceKind.MIG else _OF_NICS)
 
 
@@ -121,7 +120,7 @@ def instance_of(given: Instance | None) -> Instance | None:
 
 
 def is_instance(part: Device, instance: Instance) -> bool:
-    """Whether a MIG device is that compute instance, or one of that GPU instance where no compute instance is told."""
+    """Whether a MIG device is that compute instance, or one of that GPU instance if no compute instance is named."""
     gpu, compute = instance
     if part.attribute("gpuInstanceID") != gpu:
         return False

@@ -1,8 +1,8 @@
-"""Health as a value, and the actions that lead to a state: the one scale of the tables and of the configuration.
+"""Health as a value, and the actions that lead to a state: one scale for the tables and the configuration.
 
 A flag would lose what people on call need (why, since when, what to do) and what the doors need: a degraded device is
-still allocated, an unknown one is not, and neither is a reason to evict. The value is pure; who sets it stamps the time
-with ``carried``, so that a state that lasts keeps its beginning.
+still allocated, an unknown one is not, and neither is a reason to evict. The value is pure; whoever sets it stamps the
+time with ``carried``, so that a lasting state keeps its beginning.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class HealthState(StrEnum):
     UNHEALTHY = "unhealthy"
     """Does not work: not given out."""
     UNKNOWN = "unknown"
-    """Nothing can be said, because the driver is silent: not given out, and no reason to evict."""
+    """Unknown, because the driver does not answer: not given out, and no reason to evict."""
 
 
 class Recovery(StrEnum):
     """What ends a state that is not healthy."""
 
     NONE = "none"
-    """There is nothing to recover from."""
+    """Nothing to recover from."""
     AUTOMATIC = "automatic"
     """By itself, once the cause has been gone for a quiet time."""
     RESET = "reset"
@@ -43,8 +43,8 @@ class Recovery(StrEnum):
 class Health(Value):
     """State, reason (one sentence, empty when healthy), since (Unix seconds) and recovery.
 
-    ``cause``: the kind of trouble in one word (``xid``, ``lost``), empty when healthy or not told.
-    ``evicts``: the policy lets this state cost pods that have the device (a taint NoExecute).
+    ``cause``: the kind of trouble in one word (``xid``, ``lost``), empty when healthy or unknown. ``evicts``: the
+    policy lets this state cost pods that have the device (a taint NoExecute).
     """
 
     state: HealthState = HealthState.HEALTHY
@@ -67,7 +67,7 @@ class Health(Value):
 
 
 class Action(StrEnum):
-    """What is done about a trouble, and what ends it."""
+    """The action for a trouble, and what ends it."""
 
     IGNORE = "ignore"
     """Counted, and nothing else."""
@@ -76,13 +76,13 @@ class Action(StrEnum):
     DRAIN = "drain"
     """Unhealthy; ends by itself after a quiet time."""
     RESET = "reset"
-    """Unhealthy until the device was reset or its driver loaded anew."""
+    """Unhealthy until the device is reset or its driver reloaded."""
     REPLACE = "replace"
     """Unhealthy until a person says otherwise."""
 
     @property
     def state(self) -> HealthState:
-        """How a device is that has such a trouble."""
+        """The state of a device that has such a trouble."""
         return _STATES[self]
 
     @property

@@ -1,4 +1,4 @@
-"""Changes of health in sentences for people: one event for what has one cause, however many devices it hits. Pure."""
+"""Changes of health in sentences for people: one event per cause, however many devices it affects. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node.health.state import HealthState, Recovery
 from node.values import Value, value
 
 _SHOWN = 3
-"""Devices that are named; the others are counted."""
+"""Most devices that a message names; it counts the others."""
 _ENDS = {
     Recovery.NONE: "",
     Recovery.AUTOMATIC: "; recovers by itself after a quiet time",
@@ -29,9 +29,9 @@ LIMIT_ON, LIMIT_RELEASED = "HealthBrakeOn", "HealthBrakeReleased"
 
 @value
 class HealthChange(Value):
-    """A device whose state is another one now, or whose state has another cause.
+    """A device whose state, or the cause of its state, has changed.
 
-    ``by_hand``: because somebody has the driver left alone or used again, which is an event of its own.
+    ``by_hand``: because somebody quiesced the driver or released it, which is an event of its own.
     """
 
     name: str
@@ -42,18 +42,18 @@ class HealthChange(Value):
 
     @property
     def is_of_state(self) -> bool:
-        """Whether its state is another one, and not only the cause."""
+        """Whether its state has changed, and not only the cause."""
         return self.old is not self.new.health.state
 
     @property
     def line(self) -> str:
-        """For people who have just changed it."""
+        """The change in one line, for the person who has just made it."""
         reason = f" ({self.new.health.reason})" if self.new.health.reason else ""
         return f"{self.name} {self.old} -> {self.new.health.state}{reason}"
 
 
 def stories(changes: Iterable[HealthChange], *, dry_run: bool) -> list[tuple[EventType, str, str]]:
-    """Events' types, reasons and messages."""
+    """The events for these changes: type, reason and message."""
     changes = tuple(changes)
     moved = {(change.name, change.new.health.state) for change in changes}
     roots: dict[_Story, list[str]] = {}
@@ -78,7 +78,7 @@ _DRY = " (dry run: no pod is affected)"
 
 @value
 class _Story(Value):
-    """What an event says of devices; ``still``: their state is as it was, and has another cause."""
+    """What an event says about devices; ``still``: their state is unchanged, but has another cause."""
 
     state: HealthState
     reason: str

@@ -1,9 +1,9 @@
-"""One trouble of one device over time: when it came, how often it comes, and when it is over. Pure.
+"""One trouble of one device over time: when it began, how often it returns, and when it is over. Pure.
 
 A trouble is in one of three states: bad (seen at the last look, or an event that nothing has ended), settling (gone,
-and held until its quiet time has passed) and over. It is *active* in the first two. Becoming bad takes effect at once,
-becoming over takes a quiet time, which doubles each time that the trouble comes back soon after it was over: a device
-that comes and goes is held, however regular it is, and causes few changes.
+but its quiet time has not passed) and over. It is *active* in the first two. It becomes bad at once, and over after a
+quiet time, which doubles each time the trouble comes back soon after it was over: a flapping device stays bad, however
+regular it is, and causes few changes.
 
 Times are Unix seconds; where the clock jumps, all of them do (``shift``). A time later than now, as after a restart,
 counts as now.
@@ -33,13 +33,13 @@ from node.values import Record, record
 
 @record
 class Track(Record):
-    """See the module. ``reason`` is that of the moment at which it became bad and stays: numbers in it would change.
+    """See the module. ``reason`` stays as it was when the trouble became bad: numbers in it would change.
 
-    ``event``: it happened, and no look will find it gone. ``base``: its quiet time while it does not flap. ``needs``:
-    looks in a row that must find it gone (0: time alone counts). ``last``: when it was last seen or happened.
-    ``clean``: since when it is gone, None while it is bad or an event. ``uuid``, ``mark``: of the device when it came
-    and of its driver when it came last, empty where that is not known. ``away``: the device was away since then, as it
-    is while it is reset. ``freed``: for one that waits for a reset, when there was one.
+    ``event``: no look will find it gone. ``base``: its quiet time while it does not flap. ``needs``: looks in a row
+    that must find it gone (0: time alone counts). ``last``: when it was last seen or happened. ``clean``: since when it
+    is gone, None while it is bad or an event. ``uuid``: of the device when the trouble began; ``mark``: of its driver
+    when it last came; empty if unknown. ``away``: the device has been missing since then, as during a reset. ``freed``:
+    when a trouble that waits for a reset got one.
     """
 
     kind: Trouble
@@ -67,17 +67,17 @@ class Track(Record):
 
     @property
     def active(self) -> bool:
-        """Whether it counts: bad or settling."""
+        """Whether the trouble counts: bad or settling."""
         return self.ended is None
 
     @property
     def waits_for_reset(self) -> bool:
-        """Whether it stays until the device was reset, and it was not yet."""
+        """Whether it waits for a reset of the device that has not happened yet."""
         return self.active and self.event and self.action is Action.RESET and self.freed is None
 
     @property
     def waits_for_person(self) -> bool:
-        """Whether it stays until a person says so."""
+        """Whether it stays until a person clears it."""
         return self.active and self.action is Action.REPLACE
 
     @property
@@ -86,7 +86,7 @@ class Track(Record):
         return self.waits_for_reset or self.waits_for_person
 
     def came(self, reason: str, code: int | None, now: float, pace: HealthPace) -> None:
-        """It is bad (again)."""
+        """Note that the trouble is there (again)."""
         if self.ended is not None:
             again = 0 <= now - self.ended <= pace.window
             self.episodes = self.episodes + 1 if again else 1
@@ -101,25 +101,25 @@ class Track(Record):
         self.last, self.clean, self.looks = now, None, 0
 
     def happened(self, mark: str) -> None:
-        """It came as an event, under this driver: what was seen of the device before that is no sign of a reset."""
+        """Note an event under this driver: what was seen of the device before is no sign of a reset."""
         self.away, self.mark = False, mark
 
     def free(self, now: float, mark: str = "") -> None:
-        """The device was reset, and has this driver now (empty: as before); a sign of a reset counts once."""
+        """Note a reset of the device, which has this driver now (empty: as before); a sign of a reset counts once."""
         self.freed, self.away, self.mark = now, False, mark or self.mark
 
     def went(self, now: float, pace: HealthPace) -> None:
-        """A look finds it gone; only for conditions."""
+        """Note that a look finds it gone; only for conditions."""
         if not self.active or self.event:
             return
         if self.clean is None or now < self.clean:
             self.clean, self.looks, self.looked = now, 1, now
-        # A look that is a little early is one all the same: pollers are not exact.
+        # A look that is a little early counts: pollers are not exact.
         elif now - self.looked >= 0.9 * pace.between(self.kind) or now < self.looked:
             self.looks, self.looked = self.looks + 1, now
 
     def flapping(self, pace: HealthPace) -> bool:
-        """Whether it comes and goes."""
+        """Whether it is flapping."""
         return self.episodes >= pace.flaps or self.bounces >= pace.flaps
 
     def quiet(self, pace: HealthPace) -> float:
@@ -134,7 +134,7 @@ class Track(Record):
         return max(self.base, min(grown, pace.longest))
 
     def over_at(self, pace: HealthPace) -> float | None:
-        """When it is over if nothing more is heard of it; None where time alone does not end it."""
+        """When it is over if no source reports it again; None if time alone does not end it."""
         if not self.active or self.waits_for_person or self.waits_for_reset:
             return None
         if self.freed is not None:
@@ -146,7 +146,7 @@ class Track(Record):
         return self.clean + self.quiet(pace)
 
     def pass_to(self, now: float, pace: HealthPace) -> bool:
-        """End it if it is over; whether it ended now."""
+        """End it if it is over; returns whether it ended now."""
         # The clock may have been set back.
         self.last = min(self.last, now)
         self.clean = None if self.clean is None else min(self.clean, now)
@@ -158,7 +158,7 @@ class Track(Record):
         return True
 
     def shift(self, seconds: float) -> None:
-        """The clock jumped by so many seconds; what happened did so as long ago as before."""
+        """Move all times: the clock jumped by so many seconds."""
         self.since += seconds
         self.last += seconds
         self.looked += seconds
@@ -167,23 +167,23 @@ class Track(Record):
         self.freed = None if self.freed is None else self.freed + seconds
 
     def forgettable(self, now: float, pace: HealthPace) -> bool:
-        """Whether it is over for so long that it does not even count as coming back."""
+        """Whether it has been over for so long that a return would not count as flapping."""
         return self.ended is not None and not 0 <= now - self.ended <= pace.window
 
 
 _AWAY = (Trouble.LOST.value, Trouble.UNBOUND.value)
 _NO_PROOF = ("(LIBRARY_NOT_FOUND)", "(DRIVER_UNREACHABLE)")
-"""How the status of NVML ends its first sentence where only the library, or the device files, are missing."""
+"""How NVML's status ends its first sentence if only the library or the device files are missing."""
 ENDS_RESETS = frozenset({Trouble.LOST, Trouble.UNBOUND, Trouble.RECOVERY})
-"""Conditions whose end says that there was a reset."""
+"""Conditions whose end proves a reset."""
 
 
 def is_away(device: Device, snapshot: Snapshot) -> bool:
-    """Whether nothing of the device's former state can last."""
+    """Whether no part of the device's former state can have survived."""
     if is_gone(device) or device.health.cause in _AWAY:
         return True
     vendor = vendor_of(device)
-    # Waiting: its module is not there, or somebody had it let go of.
+    # Waiting: its module is not loaded, or somebody quiesced it.
     return vendor is not None and any(
         source.name == vendor.source
         and source.state is SourceState.WAITING
@@ -193,12 +193,12 @@ def is_away(device: Device, snapshot: Snapshot) -> bool:
 
 
 def mark_of(device: Device | None, snapshot: Snapshot) -> str:
-    """What tells the device's driver from the next one; empty while it is away, since the next one is not known yet."""
+    """Identifies the device's driver; empty while it is missing, because the next one is unknown."""
     return "" if device is None or is_away(device, snapshot) else str(device.attribute("driverVersion") or "")
 
 
 def note_resets(tracks: Iterable[Track], device: Device, snapshot: Snapshot, now: float) -> bool:
-    """Take down what a scan says about resets since each of the tracks came; whether one was freed."""
+    """Note what a scan says about resets since each track began; returns whether one was freed."""
     away, mark, freed = is_away(device, snapshot), mark_of(device, snapshot), False
     for track in tracks:
         if not track.waits_for_reset:
@@ -212,9 +212,9 @@ def note_resets(tracks: Iterable[Track], device: Device, snapshot: Snapshot, now
 
 
 def end_by_reset(tracks: Iterable[Track], ended: Iterable[Track]) -> bool:
-    """Free the tracks that came before these conditions were gone, where that says that there was a reset."""
+    """Free the tracks that began before these conditions ended, if their end proves a reset."""
     tracks = tuple(tracks)
-    # That a GPU is unavailable asks for nothing: it has no code.
+    # An unavailable GPU asks for no action: it has no code.
     asked = any(track.active and track.kind is Trouble.RECOVERY and track.code is not None for track in tracks)
     gone = [
         track.clean

@@ -1,12 +1,12 @@
-"""The newest snapshot with a verdict on every device: the pure core of the keeper, which adds time and an audience.
+"""The newest snapshot with a verdict on every device: the pure core of the keeper, which adds time and subscribers.
 
-Invariants: a verdict that does not change is the very same value, and so is a device, so that nothing is published for
-nothing; a device that never had a finding costs one look-up a scan; generations grow with every change, also between
-two scans, and are the scans' own as long as health adds nothing.
+Invariants: an unchanged verdict is the very same value, and so is a device, so that nothing is published without a
+change; a device that never had a finding costs one look-up a scan; generations grow with every change, also between two
+scans, and equal the scans' own while health adds nothing.
 
-A device whose link or fabric comes and goes is described as it was without it until that is over: schedulers read the
-attributes of a NIC's link (up, state, speed) and the clique of a GPU, and a flapping one would otherwise be written to
-the API server at each turn, although its health is held steady.
+A device whose link or fabric flaps is described as without it until that is over: schedulers read the attributes of a
+NIC's link (up, state, speed) and the clique of a GPU, and each turn would otherwise be written to the API server,
+although its health stays the same.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ LinkFacts = Mapping[str, AttributeValue | None]
 
 
 def link_facts(device: Device) -> LinkFacts:
-    """What a scan said of the link."""
+    """The link's attributes as a scan found them."""
     found = {each.name: each.value for each in device.attributes}
     return {name: found.get(name) for name in _MOMENTARY}
 
 
 def with_link_down(device: Device, down: LinkFacts | None) -> Device:
-    """The device with its link down: as a scan found it then, or as one is likely to where none has yet (None)."""
+    """The device with its link down: as a scan found it then, or, if none has yet (None), as one probably would."""
     facts = _guessed(device) if down is None else down
     if link_facts(device) == facts:
         return device
@@ -51,7 +51,7 @@ def with_link_down(device: Device, down: LinkFacts | None) -> Device:
 
 
 def without_clique(device: Device) -> Device:
-    """The GPU as no part of its clique."""
+    """The GPU without its clique."""
     if device.attribute("clique") is None:
         return device
     return replace(device, attributes=tuple(each for each in device.attributes if each.name != "clique"))
@@ -67,7 +67,7 @@ def _guessed(device: Device) -> LinkFacts:
 
 @value
 class Judgement(Value):
-    """What a step did. ``changed``: ``judged`` is another snapshot now."""
+    """The result of a step. ``changed``: ``judged`` is a new snapshot."""
 
     changed: bool = False
     changes: tuple[HealthChange, ...] = ()
@@ -75,7 +75,7 @@ class Judgement(Value):
 
 
 class HealthTracker:
-    """``scanned`` is what scans say, ``judged`` what follows; ``now`` is in Unix seconds everywhere."""
+    """``scanned``: the last scan; ``judged``: the same with verdicts; ``now`` is in Unix seconds everywhere."""
 
     def __init__(self, policy: Policy) -> None:
         self.findings = Findings(policy)
@@ -89,21 +89,21 @@ class HealthTracker:
         self._parts: dict[str, list[str]] = {}
         self._sick: dict[str, Sick] = {}
         self._may_evict: dict[str, float] = {}
-        """Since when a device would evict by the policy."""
+        """Since when each device would evict by the policy."""
         self._counts: Counter[DeviceKind] = Counter()
-        """Devices that are there."""
+        """Devices that are present."""
         self._down: dict[str, LinkFacts] = {}
         self._observed = False
         self._base: Snapshot | None = None
-        """The scan that ``judged`` was made of."""
+        """The scan from which ``judged`` was made."""
 
     @property
     def policy(self) -> Policy:
-        """What is in force."""
+        """The policy in force."""
         return self.findings.policy
 
     def verdict(self, device: Device) -> Verdict:
-        """What is held of a device, enforced or not."""
+        """The verdict on a device, enforced or not."""
         return self._verdicts.get(device.name) or replace(_WELL, health=device.health)
 
     def shown(self, device: Device) -> Device:
@@ -111,7 +111,7 @@ class HealthTracker:
         return self._shown.get(device.name, device)
 
     def may_evict(self, kind: DeviceKind) -> tuple[str, ...]:
-        """Devices of a kind that would evict by the policy; may be asked by any thread."""
+        """Devices of a kind that would evict by the policy; safe from any thread."""
         devices, names = self._devices, tuple(self._may_evict)
         return tuple(sorted(name for name in names if name in devices and devices[name].kind is kind))
 
@@ -120,7 +120,7 @@ class HealthTracker:
         return self.may_evict(kind) if self.eviction_limits.holds(kind) else ()
 
     def foretell(self, name: str) -> tuple[HealthChange, ...]:
-        """What would change if the findings of now were acted on for this device."""
+        """What would change if the current findings were applied to this device."""
         found = []
         for each in (name, *sorted(self._parts.get(name, ()))):
             device = self._devices.get(each)
@@ -132,7 +132,7 @@ class HealthTracker:
         return tuple(found)
 
     def observe(self, snapshot: Snapshot, now: float) -> Judgement:
-        """A scan was published."""
+        """Take in a scan."""
         self._observed = True
         before, self._devices = self._devices, {device.name: device for device in snapshot.devices}
         new = {name for name, device in self._devices.items() if before.get(name) is not device}
@@ -150,14 +150,14 @@ class HealthTracker:
         return self._settle(touched | self.advance(now), now)
 
     def event(self, event: HealthEvent, now: float) -> Judgement:
-        """Something happened."""
+        """Take in an event."""
         device = self._devices.get(event.device)
         if self.findings.event(event, device, mark_of(device, self.scanned), now) is None:
             return Judgement()
         return self._settle({event.device} | self.advance(now), now)
 
     def looked(self, look: Look, now: float) -> Judgement:
-        """A source looked."""
+        """Take in a source's look."""
         return self._settle(self.findings.looked(look, self._devices, now) | self.advance(now), now)
 
     def passed(self, now: float) -> Judgement:
@@ -166,23 +166,23 @@ class HealthTracker:
         return self._settle(self.advance(now) | due, now)
 
     def shift(self, seconds: float) -> None:
-        """The clock jumped by so many seconds; what is shown as the time of a state stays."""
+        """Move all times: the clock jumped by so many seconds. The times shown for states stay."""
         self.findings.shift(seconds)
         self.eviction_limits.shift(seconds)
         self._may_evict = {name: since + seconds for name, since in self._may_evict.items()}
 
     def touched(self, names: Iterable[str], now: float) -> Judgement:
-        """Something was done about these devices."""
+        """Judge these devices again: a person has changed something about them."""
         return self._settle({*names}, now)
 
     def use(self, policy: Policy, now: float) -> Judgement:
-        """Follow another policy; what happened before was judged by the former one."""
+        """Follow another policy; the former one has judged what happened before."""
         self.findings.use(policy)
         self.eviction_limits.use(policy)
         return self._settle({*self._devices}, now)
 
     def advance(self, now: float) -> set[str]:
-        """Let time pass for what is held; the devices about which something is over."""
+        """Let time pass; returns the devices that have a trouble less."""
         over = self.findings.advance(now)
         for name, ended in over.items():
             if end_by_reset(self.findings.tracks(name), ended):
@@ -190,7 +190,7 @@ class HealthTracker:
         return {*over}
 
     def next_due(self) -> float | None:
-        """When something follows from time alone."""
+        """When time alone will next change something."""
         dues = [since + self.policy.pace.evict_after for name, since in self._may_evict.items() if self._waits(name)]
         ends = [end for end in (self.findings.next_end(), self.eviction_limits.next_due()) if end is not None]
         return min([*dues, *ends], default=None)
@@ -200,7 +200,7 @@ class HealthTracker:
         return verdict is not None and not verdict.health.evicts and not self._restrained(name)
 
     def _arrange(self, new: set[str], before: dict[str, Device]) -> None:
-        """Who is part of whom, how many there are, and nothing about devices that no scan knows any more."""
+        """Note parts, wholes and numbers of devices, and forget devices that no scan has any more."""
         for name in new:
             self._wholes[name] = wholes_of(self._devices[name])
         for name in before.keys() - self._devices.keys():
@@ -213,7 +213,7 @@ class HealthTracker:
         self._counts = Counter(device.kind for device in self.scanned.devices if not is_gone(device))
 
     def _resets(self, now: float) -> set[str]:
-        """What waits for a reset or a person ends where another device is in the place; the devices concerned."""
+        """End troubles that wait for a reset or a person if another device is in the place; returns these devices."""
         waiting = {name for name, track in self.findings.all_tracks() if track.waits}
         for name in waiting & self._devices.keys():
             device = self._devices[name]
@@ -238,7 +238,7 @@ class HealthTracker:
         return Judgement(self._snapshot(dirty=dirty), tuple(changes), put_on)
 
     def _counted(self) -> Counter[DeviceKind]:
-        """Devices of each kind that are there or count as sick."""
+        """Devices of each kind that are present or count as sick."""
         return self._counts + Counter(sick.kind for sick in self._sick.values() if is_gone(self._devices[sick.name]))
 
     def _judge(self, name: str, now: float) -> HealthChange | None:
@@ -247,7 +247,7 @@ class HealthTracker:
         concerned = self.findings.concerns(name) or any(self.findings.concerns(whole) for whole in wholes)
         if not concerned and known is None and device.health.state is HealthState.HEALTHY:
             return None
-        # One that was never seen before is not said to have changed.
+        # A device that was never seen before has not changed.
         seen = name in self._shown
         verdict = self._judged(device)
         old = known.health if known is not None else (self._shown[name].health if seen else None)
@@ -272,7 +272,7 @@ class HealthTracker:
 
     def _note_sick(self, device: Device, verdict: Verdict, now: float) -> None:
         name = device.name
-        # What is gone and costs nobody a pod was taken down on purpose: it neither went bad nor is it there.
+        # A gone device that evicts nobody was removed on purpose: it neither went bad nor is present.
         taken = is_gone(device) and not verdict.may_evict
         if verdict.health.state is HealthState.UNHEALTHY and not taken:
             self._sick[name] = Sick(name, device.kind, verdict.may_evict)
@@ -289,10 +289,10 @@ class HealthTracker:
         return self.policy.dry_run or self.eviction_limits.holds(self._devices[name].kind)
 
     def _evict(self, name: str, now: float) -> bool:
-        """Have it evict or not; whether that is new."""
+        """Set whether the device evicts; returns whether that has changed."""
         verdict = self._verdicts[name]
         late = now - self._may_evict[name] >= self.policy.pace.evict_after
-        # What evicts goes on doing so; only an eviction limit or the end of its trouble stops it.
+        # A device that evicts goes on; only an eviction limit or the end of its trouble stops it.
         evicts = (late or verdict.health.evicts) and not self._restrained(name)
         if evicts is verdict.health.evicts:
             return False
@@ -327,7 +327,7 @@ class HealthTracker:
         return without_clique(device) if apart else device
 
     def _snapshot(self, *, dirty: bool) -> bool:
-        """Make the judged snapshot, unless it would be the one that there is; the first one is made in any case."""
+        """Make the judged snapshot, unless it would equal the current one; the first one is always made."""
         scanned, before = self.scanned, self.judged
         if not self._observed or (not dirty and scanned is self._base):
             return False
@@ -345,7 +345,7 @@ class HealthTracker:
 
 
 def _is_news(old: Health, new: Health) -> bool:
-    """Whether people are told: of another state, and of another cause of the same one."""
+    """Whether an event is due: for another state, or another cause of the same state."""
     if old.state is not new.state:
         return True
     return new.state is not HealthState.HEALTHY and (old.cause, old.recovery) != (new.cause, new.recovery)
@@ -354,7 +354,7 @@ def _is_news(old: Health, new: Health) -> bool:
 def _stamped(verdict: Verdict, old: Health | None, scanned: Health, now: float) -> Health:
     """The verdict's health with the time at which its state began.
 
-    What only the scan says has the scan's own words; a device that was never seen before has the scan's time, too.
+    If only the scan has a finding, its own words stay; a device that was never seen before has the scan's time, too.
     """
     health = verdict.health
     if verdict.source == SCAN and not verdict.of and health.reason == scanned.reason:

@@ -1,11 +1,11 @@
-"""What NVIDIA's XIDs ask for: a table from NVIDIA's catalog, two other readings of it, and what the configuration says.
+"""The action for each of NVIDIA's XIDs: NVIDIA's catalog as a table, two other readings, and the configuration's.
 
-Pure. The catalog names for every XID an immediate action; ``_CATALOG`` has it in our words, for the XIDs of Ampere and
-newer GPUs (catalog of October 2025). Where the catalog gives a procedure instead of an action (45, 48, 74, 144 to 150)
-or nothing (162 to 172), the choice is ours and stands at the entry. XIDs that it calls unused are unknown ones.
+Pure. The catalog names an immediate action for every XID; ``_CATALOG`` has it in our words, for the XIDs of Ampere and
+newer GPUs (catalog of October 2025). If the catalog gives a procedure instead of an action (45, 48, 74, 144 to 150) or
+nothing (162 to 172), the choice is ours, and a comment at the entry explains it. XIDs that it calls unused are unknown.
 
-XID 154 tells that the recovery action changed, also back to none; every profile ignores it, since NVML's field 230
-tells the same as a condition that ends (``Trouble.RECOVERY``).
+XID 154 reports that the recovery action changed, also back to none; every profile ignores it, because NVML's field 230
+reports the same as a condition that ends (``Trouble.RECOVERY``).
 """
 
 from __future__ import annotations
@@ -146,15 +146,15 @@ def is_known(xid: int) -> bool:
 
 
 def is_of_all_instances(xid: int | None) -> bool:
-    """Whether it hits every MIG instance of the GPU although the driver names one."""
+    """Whether it concerns every MIG instance of the GPU although the driver names one."""
     return xid == _UNCONTAINED
 
 
 def known_xids() -> tuple[int, ...]:
-    """All that the catalog has, in order."""
+    """All XIDs of the catalog, in order."""
     return tuple(sorted(_CATALOG))
 
 
 def meaning(xid: int) -> str:
-    """What an XID means in a few words, empty where we have none."""
+    """What an XID means in a few words; empty if the table has none."""
     return _MEANINGS.get(xid, "")
