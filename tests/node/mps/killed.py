@@ -1,7 +1,8 @@
 """A process that shares GPUs by MPS and kills itself at one of its steps: ``python -m tests.node.mps.killed FOLDER N``.
 
-Steps are before and after every compute mode that is set, before and after every record that is written, and after the
-start of a daemon. The process serves a share, gives it back, and exits with 0 if it was not killed.
+Steps are before and after every compute mode that is set, every record that is written, and every file system that is
+mounted or unmounted, and before and after the start of a daemon. With ``kernel`` as a third word file systems are real.
+The process serves a share, gives it back, and exits with 0 if it was not killed.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from node.events import EventType
 from node.inventory.nvidia.compute_modes import ComputeModeError
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsHome, MpsResource
 from node.mps.modes import MpsRecord
+from node.mps.mounts import KernelMounts
 from node.mps.supervisor import MpsHolders, MpsPace, MpsSupervisor
-from tests.making.mps import MpsStandIn
+from node.values import replace
+from tests.making.mps import FolderMounts, MpsStandIn
 
 NAME = "nvidia.com/gpu.shared"
 RESOURCE = MpsResource(NAME, (MpsDevice("gpu-0", "GPU-0", 1 << 30), MpsDevice("gpu-1", "GPU-1", 1 << 30)), 50)
@@ -70,6 +73,31 @@ class StepRecord(MpsRecord):
         Steps.step()
 
 
+class _Stepping:
+    """A step before and after every mount."""
+
+    def mount(self, folder: Path, size: int, files: int) -> None:
+        """See ``Mounts``."""
+        Steps.step()
+        super().mount(folder, size, files)  # type: ignore[misc]
+        Steps.step()
+
+    def unmount(self, folder: Path) -> bool:
+        """See ``Mounts``."""
+        Steps.step()
+        is_gone: bool = super().unmount(folder)  # type: ignore[misc]
+        Steps.step()
+        return is_gone
+
+
+class StepFolders(_Stepping, FolderMounts):
+    """Mounts that are folders."""
+
+
+class StepKernel(_Stepping, KernelMounts):
+    """Mounts of the kernel."""
+
+
 class NoEvents:
     """Nobody is told."""
 
@@ -99,19 +127,22 @@ async def serve(folder: Path, home: MpsHome) -> None:
         await running
 
 
-def main(folder: Path, number: int) -> None:
+def main(folder: Path, number: int, *, kernel: bool = False) -> None:
     """Serve a share with a kill at this step; 0 for none."""
     Steps.left = number
     spawn = MpsDaemon._spawn
 
     def spawned(self: MpsDaemon, program: Path) -> object:
+        Steps.step()
         made = spawn(self, program)
         Steps.step()
         return made
 
     MpsDaemon._spawn = spawned  # type: ignore[method-assign, assignment]
-    asyncio.run(serve(folder, MpsStandIn(folder).home))
+    home = MpsStandIn(folder).home
+    mounts = StepKernel() if kernel else StepFolders(folder / "mounts.json")
+    asyncio.run(serve(folder, replace(home, size=1 << 20, mounts=mounts)))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), kernel=sys.argv[3:] == ["kernel"])

@@ -32,6 +32,7 @@ CASES = (
     "a_busy_file_system_is_detached",
     "a_full_file_system_keeps_no_daemon_from_answering",
     "what_a_killed_agent_mounted_is_found",
+    "a_kill_between_mount_and_daemon_leaves_nothing",
     "a_daemon_whose_file_system_is_gone_is_not_taken_over",
     "private_mounts_are_seen_by_nobody",
     "an_operators_file_system_is_used",
@@ -202,6 +203,20 @@ def what_a_killed_agent_mounted_is_found(folder: Path) -> None:
     storage.make("claim-1")
     clean(folder)
     assert KERNEL.below(folder / "mps") == (folder / "mps/claim-1",), "it is the claims' supervisor's"
+
+
+def a_kill_between_mount_and_daemon_leaves_nothing(folder: Path) -> None:
+    left: list[Path] = []
+    for number in range(13, 40):  # from the steps before the first mount to the daemon's start
+        (folder / "modes.json").write_text('{"GPU-0": 0, "GPU-1": 0}')
+        command = [sys.executable, "-m", "tests.node.mps.killed", str(folder), str(number), "kernel"]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        if find_daemons(folder / "mps", Path("/proc")):
+            break
+        left += KERNEL.below(folder / "mps")
+        clean(folder)
+    assert len(left) >= 2, "it was killed after the mount, and before the daemon"
+    clean(folder)
 
 
 def a_daemon_whose_file_system_is_gone_is_not_taken_over(folder: Path) -> None:
