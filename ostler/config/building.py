@@ -1,8 +1,8 @@
-"""Settings out of values that were read, whatever format they came from: the last step, and the checks across sections.
+"""Builds the settings from values of any format: the last step of reading, with the checks across sections.
 
 MIG strategy and resources: without resources the strategy makes the rules. With resources these alone decide. ``mixed``
-beside them is then only a claim that MIG devices are offered, and an error when no resource selects any; ``single``
-beside them is always an error, because it names MIG devices as whole GPUs, which the resources may contradict.
+then only asserts that MIG devices are offered, and is an error if no resource selects any; ``single`` is always an
+error, because it names MIG devices as whole GPUs, which the resources may contradict.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _HIDDEN_NAME = 16
 
 @value
 class Habits(Value):
-    """What a foreign format's file means beyond the values that were read.
+    """What a foreign format's file implies beyond the values in it.
 
-    ``renames``: names that go before those of the MIG strategy. ``shares``: resources that are shared.
-    ``nvidia_alone``: default rules are of NVIDIA's devices only. ``first_has_all``: a resource that
-    gets no device, because earlier ones have them all, is left out with a note, and is no error.
+    ``renames``: names that take precedence over those of the MIG strategy. ``shares``: resources that are shared.
+    ``nvidia_alone``: default rules are for NVIDIA's devices only. ``first_has_all``: a resource that never gets a
+    device, because earlier ones take them all, is left out with a note instead of an error.
     """
 
     renames: tuple[Rename, ...] = ()
@@ -78,7 +78,7 @@ class Habits(Value):
 
 
 def build_settings(values: Values, habits: Habits, problems: list[ConfigError], notes: list[Note]) -> Settings:
-    """The settings that values stand for; what cannot be is added to ``problems``."""
+    """The settings for these values; adds what is wrong to ``problems``."""
     nvidia = _nvidia(values)
     roots = Roots(nvidia.driver_root, nvidia.dev_root)
     rules = _rules(values, habits, roots, problems, notes)
@@ -144,7 +144,7 @@ def _mig_config(values: Values, problems: list[ConfigError]) -> tuple[Path, str]
 
 
 def needs_node_name(rules: tuple[Rule, ...]) -> str:
-    """What the node's name is needed for, in words."""
+    """Why the node's name is needed, in words."""
     door = next((rule.door for rule in rules if rule.door.has(Door.DRA)), None)
     return "kubernetes.doorByNode is on" if door is None else f"a resource has door {door}"
 
@@ -216,7 +216,7 @@ def _rules(
 
 
 def _with_mps(rules: Iterable[Rule], values: Values) -> tuple[Rule, ...]:
-    """The rules, where those that share devices by MPS say where its daemon is."""
+    """The rules, in which those that share devices by MPS have the folder of its daemon."""
     root = values.section(schema.NVIDIA)[schema.MPS_ROOT]
     return tuple(
         replace(rule, edits=replace(rule.edits, mps=(root, rule.resource)))
@@ -272,7 +272,7 @@ def _check_folders(values: Values, problems: list[ConfigError]) -> None:
 
 
 def _check_node_name(values: Values, problems: list[ConfigError]) -> None:
-    """What is written about the own Node needs its name."""
+    """Report settings that write to the own Node without its name."""
     kubernetes = values.section(schema.KUBERNETES)
     places = {
         kubernetes.place(schema.EVENTS): kubernetes[schema.EVENTS] is EventsChoice.ON,
@@ -285,9 +285,9 @@ def _check_node_name(values: Values, problems: list[ConfigError]) -> None:
 
 
 def _check_dra(values: Values, rules: tuple[Rule, ...], problems: list[ConfigError], notes: list[Note]) -> None:
-    """What the second door needs: the node's name for its pool, and room for the names of its sockets.
+    """Check what the DRA door needs: the node's name for its pool, and room for the names of its sockets.
 
-    The name is often given to the agent alone, by a variable of its pod; whoever only reads the file is told.
+    Often only the agent gets the name, from a variable of its pod, so that a file without it only gets a note.
     """
     dra, settings = values.section(schema.DRA), _dra(values)
     if not values[schema.NODE_NAME]:
@@ -322,7 +322,7 @@ def _check_instance(values: Values, problems: list[ConfigError]) -> None:
     if not instance:
         return
     path = instance_socket(Path(values.section(schema.STATE)[schema.STATE_DIRECTORY]), instance)
-    # Until it is finished the socket has a hidden name.
+    # The socket has a hidden name until it is ready.
     size = max(len(os.fsencode(path)), len(os.fsencode(path.parent)) + 1 + _HIDDEN_NAME)
     if size > MAX_SOCKET_PATH:
         problem = f"makes the path of its socket in {path.parent} {size} bytes long"

@@ -1,7 +1,7 @@
-"""Rules judged against each other: names that meet, and rules that never get a device. Pure.
+"""Rules compared with each other: colliding names, and rules that never get a device. Pure.
 
-The second is decided exactly for the sorts of devices that a selector can have (kind, MIG mode, whole instances), and
-for patterns, ranges and lists as far as one can be seen to take all that another does; in doubt a rule passes.
+Whether a rule gets a device is decided exactly for the sorts of devices that a selector can have (kind, MIG mode, whole
+instances). Patterns, ranges and lists count as covered only if that is evident; in doubt a rule passes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ANY_PROFILE = r"([1-9]c\.)?[1-9]g\.(?!.*shared)[a-z0-9.-]+"
 
 
 def check_together(rules: Sequence[PlacedRule], problems: list[ConfigError], notes: list[Note] | None = None) -> None:
-    """Report what only shows when the rules are seen together; ``rules`` in the order in which they are tried.
+    """Report problems between rules; ``rules`` in the order in which they are tried.
 
     ``notes`` gets what is valid but may surprise.
     """
@@ -58,11 +58,11 @@ def _have_all(takers: Sequence[str]) -> str:
 
 
 def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigError], notes: list[Note]) -> None:
-    """Two names that meet must be one resource, whatever the doors: devices stay at a door until it has let them go."""
+    """Names that collide must be one resource, whatever the doors: devices stay at a door until it releases them."""
     one, other = earlier.rule.resource, later.rule.resource
     if _meet(one, other):
         different = differences(earlier, later)
-        # A profile may be shared in another way than all others: its rule has all its devices.
+        # One profile may be shared differently from the others: its rule takes all its devices.
         if different == "sharing" and _leaves_none(earlier.rule, later.rule):
             return
         if different:
@@ -80,12 +80,12 @@ def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigErr
 
 
 def _meet(one: str, other: str) -> bool:
-    """Whether two names, with profiles filled in, can be the same resource."""
+    """Whether two names can be the same resource once their profiles are filled in."""
     return one == other or _filled(one, other) or _filled(other, one)
 
 
 def _leaves_none(earlier: Rule, later: Rule) -> bool:
-    """Whether the earlier rule has every device by whose profile the later one would have the earlier one's name."""
+    """Whether the earlier rule takes every device whose profile would give the later rule the earlier one's name."""
     names = {
         profile: later.resource.replace(PROFILE, profile.replace("+", ".")) for profile in earlier.selector.profiles
     }
@@ -134,7 +134,7 @@ def _takes_patterns(wide: Selector, narrow: Selector) -> bool:
 def _takes(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
     if not wide:
         return True
-    # A * of the narrow pattern is held against the wide ones as an ordinary character: only a * takes it.
+    # A * of the narrow pattern is compared as an ordinary character: only a * of the wide ones matches it.
     return bool(narrow) and all(any(matches_pattern(some, text) for some in wide) for text in narrow)
 
 

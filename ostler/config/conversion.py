@@ -1,10 +1,10 @@
 """A foreign plugin's configuration as a file in our own format: ``ostler config convert``.
 
-The foreign file can be used as it is, so converting is for those who want to go on from there: rules for other devices,
-options that only our format has. Invariant: the written file gives the same settings as the foreign one. What the
-foreign format leaves unsaid (a MIG strategy's resources, the meaning of a NIC's name) is written out; every line that
-the file caused says by which key and line of it; what has no meaning here, and what differs there, stands above. What
-is refused when the file is read is refused here: a file without those keys would offer something else.
+The foreign file works as it is, so converting is for those who want more: rules for other devices, or options that only
+our format has. Invariant: the written file gives the same settings as the foreign one. It spells out what the foreign
+format implies (a MIG strategy's resources, the meaning of a NIC's name). Every line names the key and line that it
+comes from, and comments at the top list what has no meaning here or differs there. Keys that are refused when the file
+is read are refused here as well: without them the file would offer something else.
 
 Values are written as YAML that is read again as the same values. Keys stand in the order of the format's description. A
 value that nobody gave and that is the default is left out; ``remark`` says what stands behind a line as a comment.
@@ -41,7 +41,7 @@ _FOREIGN = {
 _OWN_REMARKS = {
     option_fields.NAMED_IN_USE.key: "as in the plugin: a function's name does not offer what the node itself uses",
 }
-"""What is said of a value that no key of the foreign file caused, by our key."""
+"""The comment on a value that comes from no key of the foreign file, by our key."""
 
 
 def convert(source: str, data: bytes) -> str:
@@ -112,7 +112,7 @@ def _paragraph(text: str, first: str, further: str) -> list[str]:
 
 
 def _resources(read: Read) -> Iterator[Values]:
-    """Our resources for what a NVIDIA file's renames, its MIG strategy and its shared resources mean."""
+    """Our resources for the renames, the MIG strategy and the shared resources of a file of NVIDIA's plugin."""
     habits, roots = read.habits, Roots("/", "/")
     # The file has been judged: it has no problems.
     for one in nvidia_resources(read.values, habits.renames, habits.shares, roots=roots, problems=[], notes=[]):
@@ -140,7 +140,7 @@ def _resource(placed: PlacedRule) -> Values:
 
 
 def _leave_out_strategy(values: Values) -> None:
-    """Take the MIG strategy back: the resources say all that it means, and beside them it would be a contradiction."""
+    """Remove the MIG strategy: the resources say all that it means, and would contradict it."""
     nvidia = values.section(schema.NVIDIA)
     if schema.MIG_STRATEGY in nvidia:
         nvidia.put(schema.MIG_STRATEGY, MigStrategy.NONE, Origin(values.origin.source))
@@ -173,14 +173,14 @@ def _sriov_differences(notes: tuple[Note, ...]) -> Iterator[str]:
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./+-]*")
 _WORDS = re.compile(r"null|true|false|yes|no|on|off|y|n", re.IGNORECASE)
-"""Words that some reader of YAML takes for something else than text."""
+"""Words that some YAML reader does not take for text."""
 
 Remark = Callable[[AnyField, Origin], str]
-"""What to say behind the line of a value with this origin; empty for nothing."""
+"""The comment after the line of a value with this origin; empty for none."""
 
 
 def write_section(section: Section, values: Values, remark: Remark, indent: str = "") -> Iterator[str]:
-    """The lines of a section's values, without those of sections that say nothing."""
+    """The lines of a section's values, without empty sections."""
     given = dict(values)
     for field in section.fields:
         if field.key not in given:

@@ -1,6 +1,6 @@
-"""Rules for those who name no resources: what the vendors' own plugins offer. NICs are never among them.
+"""Rules for configurations without resources: what the vendors' own plugins offer, and never NICs.
 
-A node's network is its administrator's to give away, so NICs need a resource of the configuration.
+Only an administrator may give away a node's network, so NICs need a resource in the configuration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NVIDIA_GPUS = Selector(kinds=(DeviceKind.GPU,), vendors=(NVIDIA.name,))
 
 @value
 class Rename(Value):
-    """Devices that go under another name than a MIG strategy's: an item of NVIDIA's ``resources``."""
+    """Devices with another name than the MIG strategy's: an item of NVIDIA's ``resources``."""
 
     kind: DeviceKind
     pattern: str
@@ -38,7 +38,7 @@ class Rename(Value):
 
 
 def nvidia_rules(strategy: MigStrategy, defaults: Values, roots: Roots) -> tuple[Rule, ...]:
-    """What a MIG strategy offers when no resources are given (NVIDIA's device plugin, strategies of the same names)."""
+    """What a MIG strategy offers if no resources are given, as in NVIDIA's device plugin."""
     plain = Selector(kinds=(DeviceKind.GPU,), vendors=(NVIDIA.name,), mig_enabled=False)
     migs = Selector(kinds=(DeviceKind.MIG,), vendors=(NVIDIA.name,))
     whole = Selector(kinds=(DeviceKind.MIG,), vendors=(NVIDIA.name,), whole_instances=True)
@@ -88,7 +88,7 @@ def other_rules(defaults: Values, roots: Roots) -> tuple[Rule, ...]:
 def renamed_rules(
     renames: tuple[Rename, ...], strategy: MigStrategy, defaults: Values, roots: Roots, problems: list[ConfigError]
 ) -> tuple[PlacedRule, ...]:
-    """Rules that stand before the strategy's and take what they rename; without a strategy MIG devices are not seen."""
+    """Rules that come before the strategy's and take what they rename; none for MIG devices without a strategy."""
     placed = []
     for rename in renames:
         if rename.kind is DeviceKind.GPU:

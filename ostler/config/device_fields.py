@@ -2,8 +2,8 @@
 
 PCI ids, functions below an interface or address, and partition keys have the syntax of the SR-IOV network device
 plugin, whose users know it: ``ens1np0#0-3,7`` are virtual functions of the physical one with that interface. Names are
-whole names, never patterns; one that holds ``#`` cannot be written. PCI ids may be written without quotes: YAML takes
-``1572`` for a number, and it stays the text that stands there.
+whole names, never patterns, and must not contain ``#``. PCI ids may be written without quotes: YAML takes ``1572`` for
+a number, and the reader keeps the text as written.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MAX_INTERFACE = 15
 """Bytes of an interface's name (the kernel's IFNAMSIZ less the zero byte)."""
 
 MAX_FUNCTION = 65535
-"""Highest number that the SR-IOV capability has room for."""
+"""Highest number of a function in the SR-IOV capability."""
 
 _NOT_IN_NAMES = "/: \t\n\v\f\r"
-"""What the kernel lets no interface's name hold (its dev_valid_name)."""
+"""Characters that the kernel allows in no interface's name (its dev_valid_name)."""
 
 _RANGE_FIX = "write numbers from 0 after #, such as 0-3,7 (an interface with # in its name: use rootDevices)"
 _MODULES = {"vfio_pci": "vfio-pci", "uio-pci-generic": "uio_pci_generic", "igb-uio": "igb_uio", "mlx5": "mlx5_core"}
@@ -46,7 +46,7 @@ class PciId(ScalarType[str]):
     """A PCI vendor or device id: four hexadecimal digits, with or without ``0x``; read as lower case without it."""
 
     accepts = "four hexadecimal digits"
-    takes_any = True  # what YAML calls a number is four digits all the same
+    takes_any = True  # YAML calls it a number; it is four digits all the same
 
     def __init__(self, example: str) -> None:
         self.example = f'"{example}"'
@@ -134,7 +134,7 @@ class Functions(ScalarType[FunctionRange]):
         return FunctionRange(root, tuple(_ranges(numbers, text)) if mark else ())
 
     def root(self, root: str, text: str) -> str:
-        """The interface in front of the ``#``; raises ``BadValue`` for what the kernel lets no interface be called."""
+        """The interface before the ``#``; raises ``BadValue`` for a name that the kernel does not allow."""
         size = len(root.encode("utf-8", "surrogatepass"))
         if size > MAX_INTERFACE:
             raise BadValue(
@@ -165,7 +165,7 @@ class RootFunctions(Functions):
     accepts = "a PCI address, or ADDRESS#FIRST-LAST for its virtual functions"
 
     def root(self, root: str, text: str) -> str:
-        """The address in front of the ``#``; raises ``BadValue`` for what is none."""
+        """The address before the ``#``; raises ``BadValue`` if it is not one."""
         if parse_address(root) == root:
             return root
         raise BadValue(f"is {shown(text)}, which no PCI address matches", spelling(root))
@@ -264,7 +264,7 @@ NIC_FACTS = (
     ACPI_INDEXES,
     PARTITION_KEYS,
 )
-"""Facts that only NICs have: a selection with one of them is of NICs alone."""
+"""Facts that only NICs have: a selection with one of them selects only NICs."""
 
 DEVICES = section(
     "devices",

@@ -1,8 +1,8 @@
-"""A configuration file's bytes, and YAML as a tree that knows where everything stands: the first step of reading.
+"""A configuration file's bytes, and its YAML as a tree with the place of every value: the first step of reading.
 
 The tree is built from the parser's events, not by a loader: a loader resolves tags and aliases and forgets lines.
 Invariants: at most 1 MiB of input and 32 levels; no tags, anchors or aliases; one document; no key twice. Scalars stay
-text here; what they mean is decided where the wanted type is known, by the rules of YAML 1.2 (so ``off`` and ``1:30``
+text here; the code that knows the wanted type decides what they mean, by the rules of YAML 1.2 (so ``off`` and ``1:30``
 are text). JSON is YAML, so JSON files are read as well.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MOST_ERRORS = 1000
-"""Errors of one file after which no more are looked for."""
+"""Errors of one file after which the search for more ends."""
 _STANDARD_TAG = "tag:yaml.org,2002:"
 
 
@@ -43,7 +43,7 @@ class Meaning(StrEnum):
 
 @value
 class ScalarNode(Value):
-    """One value as it is written; ``plain``: without quotes, so that it may be a number, true, false or null."""
+    """One value as written; ``plain``: without quotes, so that it may be a number, true, false or null."""
 
     line: int
     column: int
@@ -92,7 +92,7 @@ class Mapping(Value):
 
 @value
 class RefusedNode(Value):
-    """Stands for something whose error is reported already (a tag, an alias)."""
+    """Stands for something whose error is already reported (a tag, an alias)."""
 
     line: int
     column: int
@@ -112,7 +112,7 @@ _PLAIN = (
     ),
 )
 
-# What the parser says, and what a person wants to hear.
+# The parser's words, and what they mean to people.
 _SYNTAX = (
     ("did not find expected ',' or ']'", "a list opened with [ is not closed", "write the missing comma or ]"),
     ("did not find expected ',' or '}'", "a mapping opened with { is not closed", "write the missing comma or }"),
@@ -131,7 +131,7 @@ _SYNTAX = (
 
 
 def parse_document(source: str, data: bytes) -> tuple[Node | None, list[ConfigError]]:
-    """The tree of a file's bytes and the problems found; no tree where the rest of the file cannot be understood."""
+    """The tree of a file's bytes and the problems found; no tree if the rest of the file cannot be read."""
     builder = _Builder(source)
     if len(data) > MAX_BYTES:
         return None, [Origin(source).error(f"has more than {MAX_BYTES} bytes", "no configuration needs that many")]
@@ -153,7 +153,7 @@ def parse_document(source: str, data: bytes) -> tuple[Node | None, list[ConfigEr
 
 
 class _Unreadable(Exception):
-    """The rest of the file cannot be understood; why is among the errors already."""
+    """The rest of the file cannot be read; the reason is already among the errors."""
 
 
 def _events(source: str, text: str, errors: list[ConfigError]) -> Iterator[yaml.Event]:
@@ -182,7 +182,7 @@ def _in_plain_words(problem: str) -> tuple[str, str]:
 
 @record
 class _Frame(Record):
-    """A mapping or list whose end has not come yet; ``key`` is the key whose value is next."""
+    """A mapping or list whose end has not been reached; ``key`` is the key whose value is next."""
 
     line: int
     column: int
@@ -205,7 +205,7 @@ class _Builder:
         self._documents = 0
 
     def take(self, event: yaml.Event) -> None:
-        """Add one event; raises ``_Unreadable`` where nothing sensible can follow."""
+        """Add one event; raises ``_Unreadable`` if nothing sensible can follow."""
         import yaml
 
         mark = event.start_mark
@@ -309,7 +309,7 @@ class _Builder:
 
 
 def join_key(path: str, key: str) -> str:
-    """``path`` with a key of the mapping there; a key that is no plain word is quoted."""
+    """``path`` with a key of the mapping there; a key that is not a plain word is quoted."""
     word = key if re.fullmatch(r"[A-Za-z0-9_.-]{1,80}", key) else shown(key)
     return f"{path}.{word}" if path else word
 

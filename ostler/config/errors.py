@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, as values that say where, what, and what to do; and notes on what is right.
+"""Problems of a configuration, as values that say where, what, and what to do; and notes on valid values.
 
 Problems are collected, never raised one at a time: somebody who corrects a file wants to see all of them at once.
 """
@@ -31,7 +31,7 @@ class Origin(Value):
         return f"{place}: {self.key}" if self.key else place
 
     def error(self, problem: str, fix: str) -> ConfigError:
-        """The error that what stands here has this problem."""
+        """The error that the value at this place has this problem."""
         return ConfigError(self.source, self.line, self.column, self.key, problem, fix)
 
 
@@ -70,15 +70,14 @@ def _order(error: ConfigError) -> tuple[bool, str, int, int, str]:
 
 
 class NoteKind(StrEnum):
-    """What a note tells."""
+    """What a note is about."""
 
     TAKEN = "taken"
     """A value of a foreign format, and the setting that it became."""
     IGNORED = "ignored"
     """A value that has no meaning here, and why."""
     IDLE = "idle"
-    """Something of a foreign format that has no effect there either: a resource that never gets a device, a key that
-    another one replaces. Its author may think that it has."""
+    """Something in a foreign format without effect in the plugin, too: a resource without devices, a replaced key."""
     REMARK = "remark"
     """Something worth knowing."""
     FAULT = "fault"

@@ -1,8 +1,8 @@
-"""What the formats of other programs have in common, because Go reads them: keys without regard to case, and nulls.
+"""What the formats of other programs have in common because Go reads them: keys in any case, and nulls.
 
-As Go's ``encoding/json`` does it: a key means the field of exactly that name, else the one that differs in case alone;
-null leaves a field as it is; of two keys for one field the last counts. A program that turns YAML into JSON first sorts
-the keys, so there the last is the one that sorts last. What has no effect is a note beside the values, never silence.
+As in Go's ``encoding/json``, a key means the field of exactly that name, else the one that differs only in case; null
+leaves a field as it is; of two keys for one field the last counts. A program that turns YAML into JSON first sorts the
+keys, so there the last is the one that sorts last. What has no effect is a note beside the values, never silence.
 
 Go merges two objects for one field key by key. Nobody means that, so it is an error here. So are keys that no field
 has: Go overlooks them, and a misspelt one would go unnoticed.
@@ -19,7 +19,7 @@ from ostler.config.section import AnyField, ConfigList, Section, Values
 
 
 class Anything:
-    """A value that is not looked at; what it reads is whether it is a null."""
+    """A value that is ignored; it reads only whether it is null."""
 
     def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> bool:
         """See ``ValueType``."""
@@ -84,7 +84,7 @@ class GoSection(Section):
 
 
 def fold(key: str) -> str:
-    """A key without regard to case, character by character, as Go folds it: no character becomes two."""
+    """A key folded character by character as Go does it: no character becomes two."""
     if key.isascii():
         return key.lower()
     return "".join(folded if len(folded := each.casefold()) == 1 else each for each in key)
@@ -97,7 +97,7 @@ def entry_of(tree: Mapping, key: str) -> MappingEntry | None:
 
 
 def notes_of(values: Values) -> Iterator[Note]:
-    """What was said of single keys while the values were read, at any depth."""
+    """The notes on single keys, at any depth, from reading the values."""
     yield from values.notes
     for _, given in values:
         inner = given.value if isinstance(given.value, tuple) else (given.value,)

@@ -1,4 +1,4 @@
-"""The section ``health``: what is done about which trouble, and how long things take; and the policy made from it.
+"""The section ``health``: the action for every trouble, and how long things take; and the policy made from it.
 
 Its descriptions are a part of ``schema``, which says what they are for.
 """
@@ -16,7 +16,7 @@ from ostler.config.section import ConfigField, ConfigList, Section, Values, sect
 
 
 def health_policy(health: Values, everywhere: TaintEffect, problems: list[ConfigError]) -> Policy:
-    """What is done about which trouble; ``everywhere``: the effect of ``dra.taintEffect``, for what says nothing."""
+    """The section's policy; ``everywhere``: ``dra.taintEffect``, for troubles without an effect of their own."""
     quiet, flapping = health.section(QUIET), health.section(FLAPPING)
     actions = health.section(ACTIONS_SECTION)
     return Policy(
@@ -127,7 +127,7 @@ def key_of(kind: Trouble) -> str:
 
 _SENTENCES = {kind: text[0].upper() + text[1:] + "." for kind, text in _WHAT.items()}
 SCANNED = frozenset({Trouble.ROW_REMAP, Trouble.SRAM, Trouble.RECOVERY, Trouble.LOST, Trouble.UNBOUND, Trouble.NODE})
-"""What scans find as well, and say themselves how bad it is."""
+"""Troubles that scans find as well, with their own verdict."""
 ACTIONS: dict[Trouble, ConfigField[Action | None]] = {
     kind: ConfigField(
         key_of(kind),

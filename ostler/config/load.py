@@ -1,7 +1,7 @@
-"""From a file, flags and environment to settings: the one way in, for running and for ``ostler config check`` alike.
+"""Reads settings from a file, flags and environment: the only way, for running as for ``ostler config check``.
 
-Order: flag over environment variable over file over default. Nothing is raised until everything has been looked at,
-so that one run shows all problems.
+Precedence: flag, environment variable, file, default. It raises only after it has checked everything, so that one run
+shows all problems.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Loaded(Value):
 def load(path: Path | None, flags: abc.Mapping[str, str], environment: abc.Mapping[str, str]) -> Loaded:
     """The settings of a configuration file (None: defaults) with flags (by name, ``--http``) and environment over it.
 
-    Raises ``ConfigErrors`` with every problem found; reads nothing but the file and those that it names, of places and
-    of MIG layouts. What is wrong with the latter is a note: everything else can be served without them.
+    Raises ``ConfigErrors`` with every problem found; reads only the file and the files that it names, of the topology
+    and of MIG layouts. A problem in the layouts is only a note: everything else can be served without them.
     """
     if path is None:
         return load_bytes("defaults", None, flags, environment)
@@ -71,7 +71,7 @@ def load(path: Path | None, flags: abc.Mapping[str, str], environment: abc.Mappi
 def load_bytes(
     source: str, data: bytes | None, flags: abc.Mapping[str, str], environment: abc.Mapping[str, str]
 ) -> Loaded:
-    """``load`` for content that is at hand; ``source`` is its name in messages, None as content stands for no file."""
+    """``load`` for a file's content; ``source`` is its name in messages. A content of None means no file."""
     problems: list[ConfigError] = []
     notes: list[Note] = []
     read = Read(Values(Origin(source))) if data is None else read_document(source, data, problems, notes)
@@ -91,7 +91,7 @@ def load_bytes(
 
 @value
 class Read(Value):
-    """What a file said, in the terms of our format."""
+    """A file's values, in the terms of our format."""
 
     values: Values
     habits: Habits = field(default_factory=Habits)
@@ -130,7 +130,7 @@ def _ignored(errors: ConfigErrors) -> list[Note]:
 
 
 def read_document(source: str, data: bytes, problems: list[ConfigError], notes: list[Note]) -> Read:
-    """What a file says, whichever of the known formats it has; what is wrong is added to ``problems``."""
+    """The values of a file in any known format; adds what is wrong to ``problems``."""
     tree, faults = parse_document(source, data)
     problems.extend(faults)
     nothing = Read(_broken(source))
@@ -152,7 +152,7 @@ def read_document(source: str, data: bytes, problems: list[ConfigError], notes: 
 
 
 def _read_foreign(tree: Mapping, source: str, problems: list[ConfigError], notes: list[Note]) -> Read | None:
-    """What a file of one of the plugins says that ostler takes over from; None for any other."""
+    """The values of a file of a plugin that ostler can replace; None for any other."""
     from ostler.config.foreign import entry_of  # only for nodes that change over
 
     if entry_of(tree, "resourceList") is not None:
@@ -168,7 +168,7 @@ def _read_foreign(tree: Mapping, source: str, problems: list[ConfigError], notes
 
 
 def _is_ours(tree: Mapping, source: str, problems: list[ConfigError]) -> bool:
-    """Whether the document says that it is ours: the keys of another one would only give a list of unknown keys."""
+    """Whether the document is in our format: another one would only give a list of unknown keys."""
     version, kind = tree.entry("apiVersion"), tree.entry("kind")
     if version is None:
         problem = "is missing (and so are NVIDIA's 'version: v1' and the SR-IOV plugin's 'resourceList')"

@@ -1,7 +1,7 @@
 """The key ``mig`` of a resource: the layout of its GPUs, and whether their MIG mode changes.
 
-A layout says which instances a GPU is divided into. Where they go, and whether they fit, depends on the GPU, so that is
-judged where the layout is applied (``node.inventory.nvidia.layouts``).
+A layout says which instances a GPU is divided into. Where they go, and whether they fit, depends on the GPU, so
+``node.inventory.nvidia.layouts`` decides it when it applies the layout.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ MIG = section(
 
 
 def layout_of(own: Values) -> tuple[str, ...] | None:
-    """The layout of a resource's GPUs; None where it says nothing."""
+    """The layout of a resource's GPUs; None if it has none."""
     return own[MIG][LAYOUT] if MIG in own and LAYOUT in own[MIG] else None
 
 
@@ -78,7 +78,7 @@ def changes_mode(own: Values) -> bool:
 
 
 def check_mig(rule: Rule, own: Values, problems: list[ConfigError]) -> None:
-    """Report what cannot be divided as the resource says."""
+    """Report why devices cannot be divided as the resource says."""
     if MIG not in own:
         return
     place, selected = own.place(MIG), rule.selector

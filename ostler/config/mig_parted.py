@@ -1,7 +1,7 @@
 """MIG layouts in the file format of NVIDIA's mig-parted.
 
-Only the configuration that is asked for is read: a file has those of all models, and what is wrong elsewhere in it
-concerns other nodes.
+Only the configuration that was asked for is read: a file has those of all models, and problems elsewhere in it concern
+other nodes.
 """
 
 from __future__ import annotations

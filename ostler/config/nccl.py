@@ -1,7 +1,7 @@
 """NCCL's topology XML as overrides: the files that cloud vendors ship for their machines, or a dump of NCCL's own.
 
-Of ``<system><cpu numaid=...><pci busid=... class=...>`` the nesting is taken: a ``cpu`` stands for a host bridge of its
-NUMA node, a ``pci`` of a bridge's class for a switch, every other ``pci`` for a device. Everything else NCCL writes
+Of ``<system><cpu numaid=...><pci busid=... class=...>`` only the nesting is used: a ``cpu`` stands for a host bridge of
+its NUMA node, a ``pci`` of a bridge's class for a switch, every other ``pci`` for a device. Everything else NCCL writes
 (links, network ports, speeds) is passed over: the node's own facts are better. Nothing is ever expanded or fetched: a
 document type, and with it every entity, is refused.
 """
@@ -25,7 +25,7 @@ _PASSED_OVER = ("gpu", "nic", "net", "nvlink", "xgmi", "c2c", "pcilink", "grid",
 def read_nccl(
     source: str, data: bytes, skipped_lines: int, problems: list[ConfigError]
 ) -> list[tuple[PlaceOverride, Origin]]:
-    """The overrides of an XML document; ``skipped_lines`` stand before it. What is wrong is added to ``problems``."""
+    """The overrides of an XML document; ``skipped_lines`` stand before it. Adds what is wrong to ``problems``."""
     reader = _Reader(source, skipped_lines, problems)
     try:
         reader.read(data)
@@ -38,14 +38,13 @@ def read_nccl(
 
 
 class _Refused(Exception):
-    """The rest of the file is not read; why is among the problems already."""
+    """The rest of the file is not read; the reason is already among the problems."""
 
 
 @dataclass(slots=True)
 class _Element:
-    """An element whose end has not come yet.
-
-    ``path`` is what devices in it have above them, None outside of any cpu; ``holder`` is whether it holds devices.
+    """An element whose end has not been reached. ``path``: what is above its devices, None outside of any cpu;
+    ``holder``: whether it contains devices.
     """
 
     name: str
@@ -86,7 +85,7 @@ class _Reader:
         self._problems.append(self._here(key).error(problem, fix))
 
     def _declaration(self, version: str, encoding: str | None, standalone: int) -> None:
-        """Refuse what the parser would leave to Python's codecs, some of which are no encodings of text."""
+        """Refuse encodings that the parser would leave to Python's codecs, some of which do not encode text."""
         if encoding is not None and encoding.lower() not in _ENCODINGS:
             self._problem("", f"is encoded as {shown(encoding)}, which ostler does not read", "save it as UTF-8")
             raise _Refused

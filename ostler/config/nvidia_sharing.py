@@ -1,8 +1,9 @@
-"""The ``sharing`` section of NVIDIA's device plugin: read as there, and put onto the rules of the file's resources.
+"""The ``sharing`` section of NVIDIA's device plugin: read as the plugin reads it, and applied to the rules of the
+file's resources.
 
 NVIDIA's plugin 0.20 parses ``rename`` and ``devices`` of a shared resource and then overrules them with a warning. Here
-they have effect. What depends on chance there (``devices: 2`` with MIG) or contradicts itself (MPS for MIG devices,
-time slicing and MPS together) is refused.
+they have effect. What depends on chance in the plugin (``devices: 2`` with MIG) or contradicts itself (MPS for MIG
+devices, time slicing and MPS together) is refused.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ CORRESPONDENCE: dict[int, str] = {
     ): "`resources[].sharing.perDevice`, or `resources[].devices.uuid` with rename (NVIDIA's plugin overrules it)",
     id(_REPLICAS): "`resources[].sharing.replicas`, 1024 at most",
 }
-"""What becomes of each key, by the field's id: for the reference page."""
+"""The meaning of each key here, by the field's id: for the reference page."""
 
 
 @value
@@ -116,7 +117,7 @@ class Share(Value):
     """A shared resource of the file: ``name`` without sharing, ``offered`` with it.
 
     ``devices``: indices or UUIDs; empty for all of the resource. ``counted``: where they are given as a number, which
-    means the first ones. ``place``: of ``name``, ``offered_at``: of ``offered``.
+    selects the first ones. ``place``: of ``name``, ``offered_at``: of ``offered``.
     """
 
     name: str
@@ -200,7 +201,7 @@ def shared_rules(
     problems: list[ConfigError],
     notes: list[Note],
 ) -> tuple[PlacedRule, ...]:
-    """The rules with sharing put onto those of the shared resources."""
+    """The rules, with sharing for the shared resources."""
     rules = list(placed)
     for name in dict.fromkeys(share.name for share in shares):
         group = [share for share in shares if share.name == name]

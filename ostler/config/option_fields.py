@@ -1,4 +1,4 @@
-"""Options of a resource: how its devices are handed to containers; each also has a default for all resources.
+"""Options of a resource: how containers get its devices; each also has a default for all resources.
 
 A part of ``schema``, which says what these descriptions are for.
 """

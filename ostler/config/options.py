@@ -1,7 +1,7 @@
-"""Options of a resource: its own where given, else the file's, and only those that mean something for its devices.
+"""Options of a resource: its own if given, else the file's, and only those that apply to its devices.
 
-What the file says for all resources is never wrong for one of them: options of NVIDIA's driver are left out for other
-vendors' devices, options of NICs for GPUs. The same in the resource itself is a contradiction, and reported.
+A default of the file is never wrong for one resource: options of NVIDIA's driver are left out for other vendors'
+devices, options of NICs for GPUs. The same option in the resource itself is a contradiction, and is reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ostler.config.selection import serves_nics, serves_nvidia
 
 @value
 class Roots(Value):
-    """Host folders that go into every rule's options."""
+    """Host folders in every rule's options."""
 
     driver: str
     dev: str
@@ -58,7 +58,7 @@ def _options(own: Values, defaults: Values, roots: Roots) -> EditOptions:
 
 
 def _without_nvidia(options: EditOptions, own: Values) -> EditOptions:
-    """Options for devices that NVIDIA's container runtime does not know: nothing else would give their nodes."""
+    """Options for devices that NVIDIA's container runtime does not know: ostler must pass their device nodes."""
     plain = EditOptions()
     strategies = tuple(some for some in options.strategies if some is not ListStrategy.VOLUME_MOUNTS)
     return replace(
@@ -107,7 +107,7 @@ def check_options(
         return
     place = _place(option_fields.CDI_MODE, own, defaults)
     mode = options.cdi_mode
-    # A mode that strategies given at a closer place have made idle does no harm.
+    # A mode without effect, because a closer setting chose other strategies, does no harm.
     meant = _rank(option_fields.CDI_MODE, own, defaults) >= _rank(option_fields.STRATEGIES, own, defaults)
     if mode is not CdiMode.NODES and not options.uses_cdi and not own[schema.DOOR].has(Door.DRA):
         if meant:
@@ -155,7 +155,7 @@ def _check_door(own: Values, problems: list[ConfigError]) -> None:
 
 
 def _nvidia_options(own: Values) -> list[tuple[AnyField, str]]:
-    """Options given in the resource that only NVIDIA's devices have, with what is said of each."""
+    """Options in the resource that only NVIDIA's devices have, each with what it does."""
     imex = own.section(option_fields.IMEX)
     switches: tuple[tuple[AnyField, bool], ...] = (
         (option_fields.GDRCOPY, own[option_fields.GDRCOPY]),
@@ -175,7 +175,7 @@ def _nvidia_options(own: Values) -> list[tuple[AnyField, str]]:
 
 
 def _nic_options(own: Values) -> list[AnyField]:
-    """Options given in the resource that only NICs have."""
+    """Options in the resource that only NICs have."""
     switches: tuple[tuple[AnyField, bool], ...] = (
         (option_fields.LINK_HEALTH, own[option_fields.LINK_HEALTH]),
         (option_fields.RDMA_DEVICES, bool(own[option_fields.RDMA_DEVICES])),
@@ -190,7 +190,7 @@ def _place(field: AnyField, own: Values, defaults: Values) -> Origin:
 
 
 def _rank(field: AnyField, own: Values, defaults: Values) -> int:
-    """How close to the resource a value is given: not at all, in the file's defaults, by flag or variable, in it."""
+    """How close to the resource a value is set: nowhere, in the file's defaults, by flag or variable, in it."""
     if field in own:
         return 3
     if field not in defaults:

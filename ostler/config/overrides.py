@@ -1,6 +1,6 @@
-"""Settings that flags and environment variables may give, in one table that the command line makes its options from.
+"""Settings that flags and environment variables can give, in the table from which the command line makes its options.
 
-A flag is over a variable, a variable over the file. A variable that is set but empty counts as not set, because
+A flag overrides a variable, a variable overrides the file. A variable that is set but empty counts as not set, because
 manifests cannot leave one out; a flag's empty value is a value.
 """
 
@@ -39,7 +39,7 @@ class SettingOverride(Value):
 
     @property
     def default(self) -> str:
-        """The default as it would be written; lists with commas, a duration in seconds."""
+        """The default as a flag would have it: lists with commas, a duration in seconds."""
         default = self.field.default
         if isinstance(default, tuple):
             return ",".join(str(item) for item in default)
@@ -91,7 +91,7 @@ OVERRIDES = (
 def apply_overrides(
     values: Values, flags: Mapping[str, str], environment: Mapping[str, str], problems: list[ConfigError]
 ) -> None:
-    """Put what flags (by their names, ``--http``) and variables say over ``values``.
+    """Set the values of flags (by their names, ``--http``) and variables in ``values``.
 
     Raises ``ValueError`` for a flag that is not in the table: that is a mistake of the program, not of its user.
     """
@@ -121,7 +121,7 @@ def _apply(override: SettingOverride, text: str, origin: Origin, values: Values,
 def near_misses(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Variables that look like a misspelt setting, each with the one that is probably meant.
 
-    Kubernetes itself sets ``OSTLER_...`` variables where a Service has the agent's name, so others are let pass.
+    Kubernetes itself sets ``OSTLER_...`` variables if a Service has the agent's name, so other variables are ignored.
     """
     known = [override.variable for override in OVERRIDES]
     found: list[tuple[str, str]] = []

@@ -1,8 +1,8 @@
 """Patterns that select devices, and PCI addresses as people write them.
 
-In a pattern ``*`` stands for any characters and nothing else is special. Each kind of pattern knows what the texts that
-it is compared with look like, so that one which can never match (``3B:00.0``, ``gpu-...``, ``mig-1g.10gb``) is refused
-with the spelling that does.
+In a pattern ``*`` stands for any characters and nothing else is special. Each kind of pattern knows the form of the
+texts that it is compared with, and refuses a pattern that can never match (``3B:00.0``, ``gpu-...``, ``mig-1g.10gb``)
+with the spelling that can.
 """
 
 from __future__ import annotations
@@ -117,11 +117,11 @@ class NamePattern(Pattern):
 
 
 FORM = r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
-"""What is understood, in lower case: also without a domain, and with the eight digits of it that nvidia-smi writes."""
+"""Accepted in lower case: also without a domain, and with a domain of eight digits as nvidia-smi writes it."""
 
 
 def parse_address(text: str) -> str | None:
-    """The address in sysfs's spelling, ``0000:3b:00.0``; None for what is no address."""
+    """The address in sysfs's spelling, ``0000:3b:00.0``; None for other texts."""
     match = re.fullmatch(FORM, text.strip().lower())
     return None if match is None else f"{int(match[1] or '0', 16):04x}:{match[2]}"
 

@@ -6,7 +6,7 @@ A page holds its prose; each table stands between two lines that name it::
     <!-- table: keys -->
     <!-- end -->
 
-so that words are written by people and facts by the program. Everything but ``main`` is a pure function.
+so that people write the words and the program the facts. Everything but ``main`` is a pure function.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Row = tuple[str, ...]
 
 
 def page(text: str) -> str:
-    """The page with every table made anew; raises ``KeyError`` for a name that no table has."""
+    """The page with every table generated again; raises ``KeyError`` for an unknown table."""
     return _TABLE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", text)
 
 
@@ -55,7 +55,7 @@ def flags() -> str:
 
 
 def of_plugin(correspondence: Iterable[tuple[str, str]]) -> str:
-    """The format of another plugin: each of its keys, and what became of it here."""
+    """The format of another plugin: each of its keys, and its meaning here."""
     return _table(("Key of the plugin", "In ostler"), [(f"`{key}`", became) for key, became in correspondence])
 
 
@@ -75,7 +75,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sriov": lambda: of_plugin(sriov.correspondence()),
     "topology": of_topology,
 }
-"""Tables by the names that pages give them."""
+"""The tables, by their names in pages."""
 
 
 def _section(field: AnyField) -> Section:

@@ -1,8 +1,8 @@
-"""Rules out of what a configuration says of resources, and everything that is checked about them.
+"""Makes rules from the resources of a configuration, and checks them.
 
-Each rule is judged alone (name, options, a selection that nothing can meet), then all of them together (two with one
-resource and different options, one that never gets a device because earlier ones have them all). Broken sections are
-left out of judgements: their own problems are reported.
+Each rule is checked alone (name, options, a selection that nothing can match), then all of them together (two rules of
+one resource with different options, a rule that never gets a device because earlier ones take them all). Sections with
+problems are not checked further: those problems are reported.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ LONGEST_PROFILE = "1c.7g.288gb+me.all"
 
 @value
 class PlacedRule(Value):
-    """A rule and where it stands; ``label`` names it in messages about others.
+    """A rule and its place; ``label`` names it in messages about others.
 
     ``stated``: options that the resource itself gives and that are each device's own, so that another resource of the
-    same name may say otherwise. What differs by a default, or by what ``devices`` say, is mostly an oversight.
+    same name may say otherwise. A difference that comes from a default or from ``devices`` is mostly an oversight.
     ``shared``: what made it shared, in a file of NVIDIA's.
     """
 

@@ -1,7 +1,7 @@
 """The kinds of single values that configuration knows: what each accepts, and the JSON Schema that says the same.
 
 A kind reads a scalar of a file (``read``) and the text of a flag or environment variable (``from_text``) with the same
-rules. What is wrong is said with the fix beside it; the caller adds the place.
+rules. An error has the problem and the fix; the caller adds the place.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E", bound=str)
 
 SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-"""What domains, node names and most names of objects look like; how long each may be, its field says."""
+"""The form of domains, node names and most names of objects; each field limits its length."""
 
 MAX_SOCKET_PATH = 107
 """Bytes that a Unix socket's path may have."""
 
 
 class BadValue(Exception):
-    """A value is refused; the place is known to whoever catches it."""
+    """A value is refused; whoever catches this knows the place."""
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(problem, fix)
@@ -38,7 +38,7 @@ class BadValue(Exception):
 
 
 class Unusable(Exception):
-    """A value is refused and its error is reported already."""
+    """A value is refused, and its error is already reported."""
 
 
 class ValueType(Protocol[T_co]):
@@ -48,7 +48,7 @@ class ValueType(Protocol[T_co]):
         """The value of ``node``, which stands ``at``; raises ``BadValue`` or ``Unusable``."""
 
     def from_text(self, text: str) -> T_co:
-        """The value that a flag or variable spells; raises ``BadValue``."""
+        """The value of a flag's or variable's text; raises ``BadValue``."""
 
     def schema(self) -> JsonObject:
         """JSON Schema of the value."""
@@ -59,7 +59,7 @@ class ValueType(Protocol[T_co]):
 
     @property
     def example(self) -> str:
-        """A value as it is written in a file."""
+        """A value as a file has it."""
 
 
 class ScalarType(Generic[T]):
@@ -110,7 +110,7 @@ def expect_scalar(node: Node, example: str) -> ScalarNode:
 
 
 class Choice(ScalarType[E]):
-    """One of a few words. ``later``: words that will be allowed, and are refused with a sentence of their own."""
+    """One of a few words. ``later``: words that will be allowed, each refused with its own sentence."""
 
     takes_any = True  # whatever it is, the allowed words are the answer
 

@@ -1,8 +1,8 @@
 """What a ``devices`` section selects, and which of its keys exclude each other.
 
-Without ``kind`` a selection is of GPUs and their parts. NICs are selected only by those who ask for them, so that a
-resource for GPUs does not take the node's network: by ``kind``, by a fact that only NICs have, by a vendor or driver of
-NICs alone, by a name or exact PCI address.
+Without ``kind`` a selection is of GPUs and their parts. NICs must be asked for, so that a resource for GPUs does not
+take the node's network: by ``kind``, by a fact that only NICs have, by a vendor or driver of NICs alone, by a name or
+exact PCI address.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _nic_selector(devices: Values) -> NicSelector:
 
 
 def _kinds(devices: Values) -> tuple[tuple[DeviceKind, ...], str]:
-    """The kinds, and what decided them: ``kind gpu``, ``migEnabled``, ``linkTypes``."""
+    """The kinds, and the key that decided them: ``kind gpu``, ``migEnabled``, ``linkTypes``."""
     given = devices[device_fields.KINDS]
     if given:
         return given, f"kind {_listed(given)}"
@@ -89,7 +89,7 @@ def _kinds(devices: Values) -> tuple[tuple[DeviceKind, ...], str]:
     if profiles and all(re.fullmatch(_MIG_PROFILE, profile) for profile in profiles):
         return (DeviceKind.MIG,), device_fields.PROFILES.key
     if addresses and not any("*" in address for address in addresses):
-        return (), ""  # who writes out an address means what is there
+        return (), ""  # an exact address means the device at it
     return ACCELERATORS, "the absence of kind"
 
 
@@ -98,7 +98,7 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def _nic_sign(devices: Values) -> str:
-    """The key by which a selection without ``kind`` is of NICs; empty when it is not."""
+    """The key by which a selection without ``kind`` selects NICs; empty if none does."""
     fact = next((fact.key for fact in device_fields.NIC_FACTS if fact in devices), "")
     if fact:
         return fact
@@ -168,7 +168,7 @@ def _check_gpu_facts(selected: Selector, devices: Values, problems: list[ConfigE
 
 
 def _profile_kinds(selected: Selector) -> tuple[tuple[DeviceKind, ...], str]:
-    """Kinds that can have one of the profiles, and what to call them: AMD's GPUs have some, too."""
+    """Kinds that can have one of the profiles, and their name in messages: AMD's GPUs have profiles, too."""
     if all(re.fullmatch(_MIG_PROFILE, profile) for profile in selected.profiles):
         return (DeviceKind.MIG,), "MIG devices"
     amd = not selected.vendors or AMD.name in selected.vendors

@@ -1,8 +1,8 @@
-"""What the agent is told, as frozen values: the result of reading configuration, and all that any part sees of it.
+"""The agent's settings as frozen values: the result of reading the configuration, and all that other parts see of it.
 
-Invariants: every path is absolute except ``InventorySettings.recorded``; durations are seconds; a setting that was
-not given has its default here already, so that no reader needs to know defaults.
-``changes`` says in sentences for people what a reload changes.
+Invariants: every path is absolute except ``InventorySettings.recorded``; durations are seconds; a setting that was not
+given already has its default, so that no reader needs to know defaults. ``changes`` describes in sentences what a
+reload changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from node.topology.model import PlaceOverride
 from node.values import Value, replace, value
 
 INSTANCE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-"""What an instance may be called: a DNS label, which is at the same time a safe name of a file."""
+"""The form of an instance's name: a DNS label, which is also a safe file name."""
 
 
 MPS_SIZE = 256 << 20
@@ -34,10 +34,10 @@ def instance_socket(state_dir: Path, instance: str) -> Path:
 
 
 class RegistrationChoice(StrEnum):
-    """How the kubelet is told of a resource."""
+    """How a resource is registered with the kubelet."""
 
     AUTO = "auto"
-    """By the plugin registry where the kubelet watches it, else by Register."""
+    """By the plugin registry if the kubelet watches it, else by Register."""
     REGISTRY = "registry"
     """Only by a socket in the plugin registry directory, which the kubelet watches."""
     REGISTER = "register"
@@ -70,7 +70,7 @@ class MpsFileSystem(StrEnum):
 
 
 class MigStrategy(StrEnum):
-    """Which default rules are made for MIG devices (NVIDIA's words)."""
+    """The default rules for MIG devices (NVIDIA's names)."""
 
     NONE = "none"
     SINGLE = "single"
@@ -79,7 +79,7 @@ class MigStrategy(StrEnum):
 
 @value
 class KubeletSettings(Value):
-    """Where the kubelet is met. ``device_plugin_dir`` is fixed, ``registry_dir`` follows the kubelet's root."""
+    """The kubelet's folders. ``device_plugin_dir`` is fixed, ``registry_dir`` follows the kubelet's root."""
 
     device_plugin_dir: Path = Path("/var/lib/kubelet/device-plugins")
     registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
@@ -129,13 +129,13 @@ class EventsChoice(StrEnum):
     AUTO = "auto"
     """In a pod with a service account or with a kubeconfig, when the node's name is known and its hardware is real."""
     ON = "on"
-    """Always; where the API server cannot be asked, the status says why."""
+    """Always; if the API server does not answer, the status says why."""
     OFF = "off"
-    """Never: the API server is not spoken to."""
+    """Never: the agent does not talk to the API server."""
 
 
 class OnOff(StrEnum):
-    """Whether the agent does something that nodes do without by default."""
+    """Whether an option is on that is off by default."""
 
     ON = "on"
     OFF = "off"
@@ -145,8 +145,8 @@ class OnOff(StrEnum):
 class KubernetesSettings(Value):
     """How the API server is used. ``kubeconfig``: None for the pod's service account.
 
-    ``door_by_node``: the label and the annotation of the own Node go before the door of a rule.
-    ``patch_allocatable``: the Node's allocatable is written at once, not when the kubelet reports it.
+    ``door_by_node``: the label and the annotation of the own Node override the door of a rule. ``patch_allocatable``:
+    the Node's allocatable is written at once, not when the kubelet reports it.
     """
 
     events: EventsChoice = EventsChoice.AUTO
@@ -157,14 +157,14 @@ class KubernetesSettings(Value):
 
 @value
 class HoldsSettings(Value):
-    """Who has what. ``ignore_processes``: names of programs, with ``*``, that are no users of a device."""
+    """Holds. ``ignore_processes``: names of programs, with ``*``, that do not count as users of a device."""
 
     ignore_processes: tuple[str, ...] = DAEMONS
 
 
 @value
 class DraSettings(Value):
-    """The second door. ``driver_name``: of the DRA driver, and the domain of its attributes and CDI devices.
+    """The DRA door. ``driver_name``: of the DRA driver, and the domain of its attributes and CDI devices.
 
     ``plugins_dir``: the kubelet's folder of plugins' data, in which the driver has a folder of its own name. ``peers``:
     other drivers under whose names the attributes are published as well. ``taint_effect``: of a sick device's taint.
@@ -194,7 +194,7 @@ class LogSettings(Value):
 
 @value
 class Settings(Value):
-    """Everything. ``http``: ``host:port`` of probes and metrics, None for off. ``rules``: in order, first match.
+    """All settings. ``http``: ``host:port`` of probes and metrics, None for off. ``rules``: in order, first match.
 
     ``instance``: this agent's name among those that run beside each other during an update; empty for none.
     ``topology_overrides``: what the file ``topology_file`` says; empty without a file. ``mig_config``: a file of
@@ -242,7 +242,7 @@ FIXED = (
 
 
 def changes(old: Settings, new: Settings) -> tuple[str, ...]:
-    """What is in force now that was not before, and what waits for a restart."""
+    """The changes that a reload puts in force, and those that wait for a restart."""
     found = []
     if new.rules != old.rules:
         found.append(f"rules: {len(old.rules)} before, {len(new.rules)} now, in force")
@@ -259,7 +259,7 @@ def changes(old: Settings, new: Settings) -> tuple[str, ...]:
 
 
 def rules_in_force(old: Settings, new: Settings) -> tuple[Rule, ...]:
-    """The new rules beside old settings that stay in force: containers look for MPS where its daemons run."""
+    """The new rules with the old settings that stay in force: containers look for MPS where its daemons run."""
     root = old.nvidia.mps_root
     return tuple(
         rule
@@ -282,7 +282,7 @@ def _doors(rules: Iterable[Rule]) -> dict[str, frozenset[Doors]]:
 
 
 def _moved(old: dict[str, frozenset[Doors]], new: dict[str, frozenset[Doors]]) -> list[str]:
-    """A sentence for each resource that is at other doors now; what is in use moves later."""
+    """A sentence for each resource that moved to other doors; devices in use move later."""
     return [
         f"{name}: door {_words(old[name])} before, {_words(doors)} now; a device that is in use moves when it is free"
         for name, doors in new.items()

@@ -1,7 +1,7 @@
 """How the devices of a resource are shared or partitioned: the keys ``sharing`` and ``partitions``, and their checks.
 
-A rule is judged here without devices. What depends on a device (how many clients its MPS takes, whether the limits of
-all replicas fit into its memory) is judged where it is offered, by ``Sharing.unsuited``.
+The checks here know no devices. ``Sharing.unsuited`` checks what depends on a device when it is offered: how many
+clients its MPS takes, and whether the limits of all replicas fit into its memory.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def sharing_of(own: Values) -> Sharing | None:
 
 
 def values_of(sharing: Sharing, origin: Origin) -> Values:
-    """What a section says that means this sharing; all its values come from ``origin``."""
+    """The section that means this sharing; all its values come from ``origin``."""
     silent = Origin(origin.source)
     values, items = Values(silent), []
     for device, replicas in sharing.own_replicas:
@@ -150,14 +150,14 @@ def values_of(sharing: Sharing, origin: Origin) -> Values:
 
 
 def has_broken_sharing(own: Values) -> bool:
-    """Whether a part of ``sharing`` could not be read."""
+    """Whether a part of ``sharing`` has an error."""
     if SHARING not in own:
         return False
     return own[SHARING].broken or any(item.broken for item in own[SHARING][PER_DEVICE])
 
 
 def check_sharing(rule: Rule, own: Values, problems: list[ConfigError]) -> None:
-    """Report what cannot be shared or partitioned as the resource says."""
+    """Report why devices cannot be shared or partitioned as the resource says."""
     if rule.sharing is not None and not has_broken_sharing(own):
         given = own[SHARING]
         if serves_nics(rule.selector):
@@ -176,7 +176,7 @@ def check_sharing(rule: Rule, own: Values, problems: list[ConfigError]) -> None:
 
 
 def _check_items(given: Values, problems: list[ConfigError]) -> None:
-    """Refuse an item that an earlier one leaves no device."""
+    """Refuse an item to which an earlier one leaves no device."""
     patterns: list[str] = []
     for item in given[PER_DEVICE]:
         device = item[DEVICE]

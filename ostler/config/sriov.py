@@ -2,8 +2,8 @@
 
 For nodes that change over: the same file gives the same resources. Every key is either taken, without meaning here
 (with the reason), or refused because what is offered would differ: DDP profiles, vDPA, accelerators and additional
-information are not served. Keys that the plugin would overlook in silence (a misspelt one) are errors here. The SR-IOV
-network operator writes the names of Go's fields (``IsRdma``, ``SelectorObjs``); ``ostler.config.foreign`` reads them.
+information are not served. Keys that the plugin silently ignores (misspelt ones) are errors here. The SR-IOV network
+operator writes the names of Go's fields (``IsRdma``, ``SelectorObjs``); ``ostler.config.foreign`` reads them.
 
 Several selectors of a resource are several rules of one name in their order, as there the first that matches a device
 has it, with that selector's RDMA and vhost-net files. A selector or resource that is left no device has no effect, as
@@ -31,11 +31,11 @@ from ostler.config.scalars import BadValue, Boolean, Choice, JsonObject, ScalarT
 from ostler.config.section import AnyField, ConfigField, ConfigList, Values
 
 DEFAULT_PREFIX = "intel.com"
-"""What the plugin puts in front of names without its flag ``--resource-prefix``."""
+"""The plugin's prefix of names if its flag ``--resource-prefix`` is not set."""
 
 
 class _Unserved:
-    """A value that must be empty, because what it asks for is not served; ``problem`` and ``fix`` for any other."""
+    """A value that must be empty, because ostler does not support it; ``problem`` and ``fix`` are for others."""
 
     example = "null"
     accepts = "nothing"
@@ -173,7 +173,7 @@ _SELECTOR = _Selector(
 _SELECTORS: ConfigField[tuple[Values, ...]] = ConfigField(
     "selectors", ConfigList(_SELECTOR, fewest=1, single=True, unique=False), (), "Which devices.", required=True
 )
-# Go writes them out, and the plugin fills them in itself, whatever stands there.
+# Go writes them out, and the plugin overwrites them.
 _PARSED = tuple(
     ConfigField(name, Anything(), False, "the plugin derives it from the selectors")
     for name in ("SelectorObj", "SelectorObjs")
@@ -194,16 +194,16 @@ _LISTS: tuple[tuple[AnyField, AnyField], ...] = (
     (_ROOTS, device_fields.ROOT_DEVICES),
     (_PKEYS, device_fields.PARTITION_KEYS),
 )
-"""Lists there, and the key of ``devices`` here that gets the same items."""
+"""The plugin's lists, and our key of ``devices`` for the same items."""
 
 _SWITCHES: dict[ConfigField[bool], ConfigField[bool]] = {
     _RDMA: cast("ConfigField[bool]", option_fields.RDMA_DEVICES),
     _VHOST: option_fields.VHOST_NET,
 }
-"""What a selector gives its devices beside selecting them, and our key for it."""
+"""Options that a selector sets for its devices, and our key for each."""
 
 _PCI_ONLY: tuple[AnyField, ...] = (_ADDRESSES, _ACPI, _PKEYS, _VHOST)
-"""Keys that the plugin knows for ``netDevice`` only; ``auxTypes`` it knows for ``auxNetDevice`` only."""
+"""Keys that the plugin allows only for ``netDevice``; it allows ``auxTypes`` only for ``auxNetDevice``."""
 
 
 def read_sriov(tree: Mapping, source: str, problems: list[ConfigError], notes: list[Note]) -> Values:
@@ -227,7 +227,8 @@ def read_sriov(tree: Mapping, source: str, problems: list[ConfigError], notes: l
         _note_resource(item, name, notes)
     notes.extend(notes_of(given))
     values.put(schema.RESOURCES, tuple(resources), given.place(_LIST))
-    # There a function's name mostly means its virtual ones, and the function with the default route is never offered.
+    # In the plugin a function's name mostly means its virtual ones, and it never offers the function with the default
+    # route.
     values.section(option_fields.DEFAULTS).put(option_fields.NAMED_IN_USE, NamedInUse.WITHHOLD, given.place(_LIST))
     return values
 
@@ -249,7 +250,7 @@ def _note_resource(item: Values, name: str, notes: list[Note]) -> None:
 
 
 def _resource(item: Values, name: str, selector: Values, problems: list[ConfigError], notes: list[Note]) -> Values:
-    """One of our resources: those devices of an item that one of its selectors picks."""
+    """One of our resources: the devices of an item that one of its selectors picks."""
     resource, devices = Values(selector.origin), Values(selector.origin)
     resource.broken = item.broken
     devices.broken = selector.broken
@@ -307,7 +308,7 @@ def _take_switches(selector: Values, devices: Values, resource: Values, notes: l
 
 
 def _tell_apart(selectors: Sequence[Values], resources: Sequence[Values], notes: list[Note]) -> None:
-    """Write out what each selector of a resource gives its devices, where they differ in that."""
+    """Write out the options of each selector of a resource if they differ."""
     for field, ours in _SWITCHES.items():
         if len({selector[field] for selector in selectors}) < 2:
             continue
@@ -334,7 +335,7 @@ def _check_type(kind: _DeviceType, selector: Values, problems: list[ConfigError]
 def _check_first(
     selector: Values, field: AnyField, ranges: tuple[FunctionRange, ...], problems: list[ConfigError]
 ) -> None:
-    """Refuse a second item for a function: the plugin looks at the first alone."""
+    """Refuse a second item for a function: the plugin reads only the first."""
     roots = [some.root for some in ranges]
     again = next((root for number, root in enumerate(roots) if root in roots[:number]), None)
     if again is not None:
@@ -344,7 +345,7 @@ def _check_first(
 
 
 def correspondence() -> Iterator[tuple[str, str]]:
-    """Every key of an item of the list, and what becomes of it here: for the reference page."""
+    """Every key of an item of the list, and its meaning here: for the reference page."""
     became: dict[int, str] = {id(theirs): f"`devices.{ours.key}`" for theirs, ours in _LISTS}
     became |= {
         id(_NAME): "`name`, after the prefix",

@@ -1,17 +1,13 @@
-"""Override files: where devices really are, for machines whose PCIe tree does not tell (virtual machines, mostly).
+"""Override files: where devices really are, for machines whose PCIe tree does not show it (mostly virtual machines).
 
 Two formats, told apart by content: our own YAML, and NCCL's topology XML, which cloud vendors ship for their machines.
 Ours in full::
 
-    apiVersion: ostler.dev/v1alpha1
-    kind: Topology
-    hostBridges:
-    - numaNode: 0
-      devices: ["0000:00:0a.0"]             # on the host bridge itself
-      switches:
-      - devices: ["0000:00:05.0", "0000:00:06.0"]
-        switches:                           # switches below this one, up to four levels
-        - devices: ["0000:00:07.0"]
+apiVersion: ostler.dev/v1alpha1 kind: Topology hostBridges:
+- numaNode: 0 devices: ["0000:00:0a.0"]             # on the host bridge itself switches:
+- devices: ["0000:00:05.0", "0000:00:06.0"] switches:                           # switches below this one, up to four
+  levels
+- devices: ["0000:00:07.0"]
 
 Devices of one switch are PIX, of a switch and one below it PXB, of one host bridge PHB; further ones are told apart by
 NUMA node. An address that the node lacks is no error, because one file serves a whole kind of machine; an address that
@@ -54,7 +50,7 @@ def load_overrides(path: Path) -> tuple[PlaceOverride, ...]:
 
 
 def parse_overrides(source: str, data: bytes) -> tuple[PlaceOverride, ...]:
-    """``load_overrides`` for content that is at hand; ``source`` is its name in messages."""
+    """``load_overrides`` for a file's content; ``source`` is its name in messages."""
     problems: list[ConfigError] = []
     text = data.removeprefix(b"\xef\xbb\xbf").lstrip()
     if len(data) > MAX_BYTES:
@@ -87,7 +83,7 @@ def _check_twice(found: list[tuple[PlaceOverride, Origin]], problems: list[Confi
 
 
 class _Address(ScalarType[tuple[str, Origin]]):
-    """A PCI address with the place where it stands."""
+    """A PCI address with its place in the file."""
 
     example = '"0000:3b:00.0"'
     accepts = "PCI addresses"
@@ -160,7 +156,7 @@ def _read_ours(source: str, data: bytes, problems: list[ConfigError]) -> list[tu
 
 
 def _is_other(tree: Mapping, source: str, problems: list[ConfigError]) -> bool:
-    """Whether the document is another one of ours: its keys would only give a list of unknown keys."""
+    """Whether the document is another kind of ours: its keys would only give a list of unknown keys."""
     kind = tree.entry("kind")
     if kind is None or not isinstance(kind.value, ScalarNode) or kind.value.meaning is not Meaning.TEXT:
         return False
@@ -176,7 +172,7 @@ def _located(
 ) -> Iterator[tuple[PlaceOverride, Origin]]:
     for address, origin in group[DEVICES]:
         yield PlaceOverride(address, path, numa), origin
-    # The same key at every level: what is read of the field is the same whatever levels its section may hold.
+    # The key is the same at every level, and so is what the field reads.
     switches: tuple[Values, ...] = group[SWITCHES]
     for position, switch in enumerate(switches):
         label = f"{number}.{position}"
