@@ -13,11 +13,12 @@ from pathlib import Path
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit, print_document, print_table
+from sandbox.conformance.driver_rules import DRIVER_RULES
 from sandbox.conformance.plugin_rules import PLUGIN_RULES
-from sandbox.conformance.plugin_testbed import ConformancePace
 from sandbox.conformance.report import HEADER, document, junit, row, summary
 from sandbox.conformance.rule import RuleOutcome, RuleVerdict, UnknownRule
-from sandbox.conformance.session import JudgedSubject, judge_plugin
+from sandbox.conformance.session import JudgedSubject, judge_driver, judge_plugin
+from sandbox.conformance.testbed import ConformancePace
 
 PLUGIN, DRIVER = "plugin", "driver"
 
@@ -96,17 +97,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    rules = PLUGIN_RULES
+    rules = [
+        (each.name, each.title, each.source) for each in (PLUGIN_RULES if arguments.kind == PLUGIN else DRIVER_RULES)
+    ]
     if arguments.output == "json":
         listed = [
-            {"rule": each.name, "title": each.title, "source": {"name": each.source.name, "url": each.source.url}}
-            for each in rules
+            {"rule": name, "title": title, "source": {"name": source.name, "url": source.url}}
+            for name, title, source in rules
         ]
         print_document(listed, "json")
     else:
-        print_table(
-            ("RULE", "WHAT THE PROGRAM DOES", "SOURCE"), [(each.name, each.title, each.source.name) for each in rules]
-        )
+        header = ("RULE", f"WHAT THE {arguments.kind.upper()} DOES", "SOURCE")
+        print_table(header, [(name, title, source.name) for name, title, source in rules])
     return Exit.OK
 
 
@@ -128,7 +130,8 @@ async def _judge(arguments: argparse.Namespace) -> list[RuleVerdict]:
             except OSError as error:
                 raise CommandFailed(f"--log {arguments.log}: {error.strerror or error}", Exit.USAGE) from error
             subject = JudgedSubject(arguments.words, arguments.socket, lambda line: print(line, file=log))
-        return await judge_plugin(subject, arguments.rule, pace, _tell)
+        judge = judge_plugin if arguments.kind == PLUGIN else judge_driver
+        return await judge(subject, arguments.rule, pace, _tell)
 
 
 def _tell(verdict: RuleVerdict) -> None:

@@ -33,12 +33,13 @@ LOOK: float = 0.02
 """Seconds between two looks at the registry; a kubelet is told by inotify and reconciles every second."""
 RETRY: float = 0.5
 """Seconds after which a registration socket that did not answer is asked again."""
-OTHER_TYPES = ("DRAPlugin", "CSIPlugin")
-"""Types of plugins in the registry that are no device plugins; a type that no kubelet knows is taken for one."""
+TYPES = ("DevicePlugin", "DRAPlugin", "CSIPlugin")
+"""Types of plugins that kubelets know; one of another type is taken for what is expected."""
 """Seconds for which a kubelet that restarts is away."""
 _UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 ObservedDoor = Literal["register", "watcher"]
+PluginType = Literal["DevicePlugin", "DRAPlugin"]
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -56,6 +57,7 @@ class ObservedRegistration:
     resource: str
     door: ObservedDoor
     type: str
+    is_device_plugin: bool
     versions: tuple[str, ...]
     endpoint: str
     socket: str
@@ -69,13 +71,17 @@ class ObservedRegistration:
     first_message: api_pb2.ListAndWatchResponse = field(default_factory=api_pb2.ListAndWatchResponse)
     last_message: api_pb2.ListAndWatchResponse = field(default_factory=api_pb2.ListAndWatchResponse)
     messages: int = 0
+    notified: bool = False
     lost: bool = False
     stream_problem: str = ""
 
     @property
     def usable(self) -> bool:
-        """Whether the kubelet has the plugin's list and the connection, even if the plugin ended the stream itself."""
-        return self.messages > 0 and not self.lost
+        """Whether the kubelet has the plugin's list and the connection, even if the plugin ended the stream itself.
+
+        A driver has no list; it is told that it is registered.
+        """
+        return (self.messages > 0 if self.is_device_plugin else self.notified) and not self.lost
 
 
 @dataclass(slots=True)
@@ -89,14 +95,15 @@ class RegistrySocket:
 
 
 class ObservingKubelet:
-    """The kubelet whose folder is ``root``; ``call_seconds`` bounds every call to a plugin, and a restart takes
-    ``away_seconds``.
+    """The kubelet whose folder is ``root``, of plugins of the type that it ``expects``.
 
-    ``watches``: whether it has a plugin watcher, which may be changed while it is stopped.
+    ``call_seconds`` bounds every call to a plugin; a restart takes ``away_seconds``. ``watches``: whether it has a
+    plugin watcher.
     """
 
-    def __init__(self, root: Path, *, call_seconds: float, away_seconds: float) -> None:
+    def __init__(self, root: Path, expects: PluginType, *, call_seconds: float, away_seconds: float) -> None:
         self.root = root
+        self._expects = expects
         self.device_plugins = root / "device-plugins"
         self.registry = root / "plugins_registry"
         self.registrations: list[ObservedRegistration] = []
@@ -157,6 +164,11 @@ class ObservingKubelet:
         await self.start()
         return last
 
+    @property
+    def last_number(self) -> int:
+        """The number of the last registration, 0 before the first."""
+        return self._numbers
+
     async def forget(self) -> None:
         """Stop, and forget everything that was observed."""
         await self.stop()
@@ -202,7 +214,9 @@ class ObservingKubelet:
         self, resource: str, door: ObservedDoor, versions: tuple[str, ...], endpoint: str, socket: str
     ) -> ObservedRegistration:
         self._numbers += 1
-        registration = ObservedRegistration(self._numbers, resource, door, "DevicePlugin", versions, endpoint, socket)
+        registration = ObservedRegistration(
+            self._numbers, resource, door, "DevicePlugin", True, versions, endpoint, socket
+        )
         self.registrations.append(registration)
         self._notify()
         return registration
@@ -280,7 +294,7 @@ class ObservingKubelet:
                 continue
             finally:
                 await channel.close()
-            if registration.type not in OTHER_TYPES:
+            if registration.is_device_plugin:
                 await self._read(registration)
             return
 
@@ -290,8 +304,10 @@ class ObservingKubelet:
             info.name, "watcher", tuple(info.supported_versions), info.endpoint, self._endpoint(info.endpoint, path)
         )
         registration.type, registration.path = info.type, path
+        taken = info.type if info.type in TYPES else self._expects
+        registration.is_device_plugin = taken == "DevicePlugin"
         self.sockets[path].registration = registration
-        if info.type not in OTHER_TYPES:
+        if registration.is_device_plugin:
             registration.problem = await self._connect(registration)
         status = registration_pb2.RegistrationStatus(plugin_registered=True)
         try:
@@ -299,6 +315,7 @@ class ObservingKubelet:
             await answered("NotifyRegistrationStatus", notified, NOTIFY_SECONDS)
         except JudgedCallFailed as error:
             registration.notify_problem = str(error)
+        registration.notified = True
         self._notify()
         return registration
 

@@ -5,28 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
-from itertools import pairwise
 from typing import Final
 
 import grpc
 
 from protos.deviceplugin.v1beta1 import api_pb2
+from sandbox.conformance.growth import MEASURED_ROUNDS, growth
 from sandbox.conformance.plugin_client import JudgedCallFailed, PluginClient
 from sandbox.conformance.plugin_lists import named
 from sandbox.conformance.plugin_registration import each_plugin, each_plugin_anew
 from sandbox.conformance.plugin_testbed import JudgedPlugin, PluginTestbed
 from sandbox.conformance.rule import RuleBroken, RuleNotApplicable
-from sandbox.conformance.subject import ProcessSize
 
 AT_ONCE: Final = 16
 """Calls at once; a kubelet makes one after the other."""
 STREAMS: Final = 16
 """ListAndWatch streams open at once: those of some re-registrations and of some tools."""
-ROUNDS: Final = 3
-MEMORY_KIB: Final = 1024
-"""How much a plugin may grow in each round; allocators take memory in steps."""
-DESCRIPTORS: Final = 3
-"""How many descriptors a plugin may gain in each round."""
 _DEAD = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
@@ -113,7 +107,7 @@ async def registers_after_lost_socket(bed: PluginTestbed) -> str | None:
 async def starts_before_kubelet(bed: PluginTestbed) -> str | None:
     """Nothing orders the start of kubelet and plugin."""
     await bed.begin(kubelet=False)
-    await asyncio.sleep(bed.pace.quiet)
+    await bed.rest()
     if bed.program.ended():
         raise RuleBroken(f"started before the kubelet, the plugin {bed.program.ended()}")
     await bed.kubelet.start()
@@ -218,7 +212,7 @@ async def does_not_grow(bed: PluginTestbed) -> str | None:
         raise RuleNotApplicable("the size of its process cannot be read")
     sizes = []
     # The first round fills caches and pools; what it takes does not count.
-    for _ in range(ROUNDS + 1):
+    for _ in range(MEASURED_ROUNDS + 1):
         for plugin in await bed.plugins():
             await _round(bed, plugin)
         last = await bed.kubelet.restart(watches=bed.kubelet.watches)
@@ -228,7 +222,7 @@ async def does_not_grow(bed: PluginTestbed) -> str | None:
         if size is None:
             raise RuleBroken(f"the plugin {bed.program.ended()}")
         sizes.append(size)
-    problem = growth(sizes)
+    problem = growth(sizes, "calls, streams and a restart of the kubelet")
     if problem:
         raise RuleBroken(problem)
     return f"{sizes[-1].memory / 1024:.1f} MiB, {sizes[-1].descriptors} descriptors"
@@ -250,17 +244,3 @@ async def _round(bed: PluginTestbed, plugin: JudgedPlugin) -> None:
             break  # Other rules judge streams.
         finally:
             await client.close()
-
-
-def growth(sizes: list[ProcessSize]) -> str:
-    """What grew in every round by more than it may; empty for nothing. The first size is the measure."""
-    steps = list(pairwise(sizes))
-    what = "calls, streams and a restart of the kubelet"
-    for name, grown, allowed, unit in (
-        ("memory", [after.memory - before.memory for before, after in steps], MEMORY_KIB, "KiB"),
-        ("descriptors", [after.descriptors - before.descriptors for before, after in steps], DESCRIPTORS, "more"),
-    ):
-        if min(grown) > allowed:
-            shown = ", ".join(f"{each} {unit}" for each in grown)
-            return f"{name} grew in every round of {what}: by {shown}"
-    return ""

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from sandbox.apiserver.server import ApiServer
+from sandbox.conformance.driver_rules import DRIVER_RULES
+from sandbox.conformance.driver_testbed import NODE, DriverTestbed
 from sandbox.conformance.plugin_rules import PLUGIN_RULES
-from sandbox.conformance.plugin_testbed import ConformancePace, PluginTestbed
+from sandbox.conformance.plugin_testbed import PluginTestbed
 from sandbox.conformance.rule import RuleVerdict, chosen, judge
 from sandbox.conformance.subject import CommandProgram
+from sandbox.conformance.testbed import ConformancePace
 
 OnVerdict = Callable[[RuleVerdict], None]
+PLACEHOLDERS: Final = ("{kubeconfig}", "{node}", "{cdi}", "{state}")
+"""What a driver's command may contain; each stands for itself in any word."""
+_CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
+"""Where runtimes look for CDI files, in rising priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +40,66 @@ async def judge_plugin(
 ) -> list[RuleVerdict]:
     """Judge a device plugin by the rules of these names, all without names; raises ``UnknownRule``."""
     rules = chosen(PLUGIN_RULES, names)
-    # Short, because sockets' paths may have 107 bytes only.
+    with _folder() as root:
+        kubelet, state = _made(root / "kubelet"), _made(root / "state")
+        program = _program(subject, kubelet, pace, words={"{state}": str(state)}, environment={}, folders={})
+        bed = PluginTestbed(kubelet, program, pace, subject.socket)
+        try:
+            return await judge(rules, bed, on_verdict)
+        finally:
+            await bed.discard()
+            if program is not None:
+                await program.close()
+
+
+async def judge_driver(
+    subject: JudgedSubject, names: Sequence[str], pace: ConformancePace, on_verdict: OnVerdict
+) -> list[RuleVerdict]:
+    """Judge a DRA driver by the rules of these names, all without names; raises ``UnknownRule``."""
+    rules = chosen(DRIVER_RULES, names)
+    with _folder() as root, ApiServer() as server:
+        kubelet, state = _made(root / "kubelet"), _made(root / "state")
+        cdi = {seen: _made(root / f"cdi-{number}") for number, seen in enumerate(_CDI_FOLDERS)}
+        kubeconfig = str(server.kubeconfig(root / "kubeconfig"))
+        words = {"{kubeconfig}": kubeconfig, "{node}": NODE, "{cdi}": str(cdi[_CDI_FOLDERS[-1]]), "{state}": str(state)}
+        environment = {"KUBECONFIG": kubeconfig, "NODE_NAME": NODE}
+        program = _program(subject, kubelet, pace, words=words, environment=environment, folders=cdi)
+        bed = DriverTestbed(kubelet, program, pace, server, cdi=tuple(cdi.values()), state=state, socket=subject.socket)
+        try:
+            return await judge(rules, bed, on_verdict)
+        finally:
+            await bed.discard()
+            if program is not None:
+                await program.close()
+
+
+def _program(
+    subject: JudgedSubject,
+    root: Path,
+    pace: ConformancePace,
+    *,
+    words: Mapping[str, str],
+    environment: Mapping[str, str],
+    folders: Mapping[Path, Path],
+) -> CommandProgram | None:
+    if not subject.command:
+        return None
+    command = list(subject.command)
+    for placeholder, text in words.items():
+        command = [word.replace(placeholder, text) for word in command]
+    return CommandProgram(command, root, grace=pace.grace, environment=environment, folders=folders, log=subject.log)
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder that is removed in the end. Its path is short, because sockets' paths may have 107 bytes only."""
     root = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
-    program = None
-    if subject.command:
-        program = CommandProgram(subject.command, root, grace=pace.grace, environment={}, folders={}, log=subject.log)
-    bed = PluginTestbed(root, program, pace, subject.socket)
     try:
-        return await judge(rules, bed, on_verdict)
+        yield root
     finally:
-        await bed.discard()
-        if program is not None:
-            await program.close()
         shutil.rmtree(root, ignore_errors=True)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder

@@ -34,3 +34,19 @@ PLUGIN_API: Final = RuleSource("API: device plugin v1beta1", f"{_PROTOS}/devicep
 WATCHER_API: Final = RuleSource("API: plugin registration v1", f"{_PROTOS}/pluginregistration/v1/api.proto")
 DEVICE_MANAGER: Final = RuleSource("kubelet: device manager", f"{_KUBELET}/cm/devicemanager")
 PLUGIN_MANAGER: Final = RuleSource("kubelet: plugin manager", f"{_KUBELET}/pluginmanager")
+
+DRA_DOCS: Final = RuleSource(
+    "docs: Dynamic Resource Allocation", f"{_DOCS}/scheduling-eviction/dynamic-resource-allocation/"
+)
+DRA_KEP: Final = RuleSource("KEP-4381", f"{_KEPS}/4381-dra-structured-parameters")
+HEALTH_KEP: Final = RuleSource("KEP-4680", f"{_KEPS}/4680-add-resource-health-to-pod-status")
+DRA_API: Final = RuleSource("API: DRA plugin v1", f"{_PROTOS}/dra/v1/api.proto")
+DRA_MANAGER: Final = RuleSource("kubelet: DRA manager", f"{_KUBELET}/cm/dra")
+DRA_LIBRARY: Final = RuleSource(
+    "library: kubeletplugin", "https://pkg.go.dev/k8s.io/dynamic-resource-allocation/kubeletplugin"
+)
+SLICE_API: Final = RuleSource(
+    "API: ResourceSlice",
+    "https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/resource-slice-v1/",
+)
+DOUBLE_USE: Final = RuleSource("kubernetes#141471", "https://github.com/kubernetes/kubernetes/issues/141471")

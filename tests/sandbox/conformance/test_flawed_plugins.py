@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.conformance.plugin_rules import PLUGIN_RULES
-from sandbox.conformance.plugin_testbed import ConformancePace, PluginTestbed
+from sandbox.conformance.plugin_testbed import PluginTestbed
 from sandbox.conformance.rule import RuleOutcome, RuleVerdict, judge
+from sandbox.conformance.testbed import ConformancePace
 from tests.sandbox.conformance.flawed_plugin import PluginInProcess
 
 PACE = ConformancePace(patience=1.5, call=1.0, quiet=0.05, grace=1.0, away=0.05, calls=40)

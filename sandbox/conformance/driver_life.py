@@ -1,0 +1,111 @@
+"""Rules of a DRA driver's life: restarts of the kubelet, its own end, its health stream, and growth."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from sandbox.conformance.driver_claims import prepared, unprepare
+from sandbox.conformance.driver_testbed import DriverTestbed
+from sandbox.conformance.growth import MEASURED_ROUNDS, growth
+from sandbox.conformance.plugin_client import JudgedCallFailed
+from sandbox.conformance.rule import RuleBroken, RuleNotApplicable
+from sandbox.kubelet.dra.instance import HealthReport
+
+FIRST_REPORT = 5.0
+"""Seconds within which a health stream must begin with a report; kubelets take devices for unknown until then."""
+_STREAMS = 4
+
+
+async def registers_after_kubelet(bed: DriverTestbed) -> str | None:
+    """A kubelet that starts registers what it finds in plugins_registry; the driver must still be there."""
+    last = await bed.restart_kubelet()
+    missing = await bed.registered_after(last)
+    if missing:
+        raise RuleBroken(f"after a restart of the kubelet, which looks into plugins_registry: {missing}")
+    return None
+
+
+async def starts_before_kubelet(bed: DriverTestbed) -> str | None:
+    """Nothing orders the start of kubelet and driver."""
+    await bed.begin(kubelet=False)
+    await bed.rest()
+    if bed.program.ended():
+        raise RuleBroken(f"started before the kubelet, the driver {bed.program.ended()}")
+    await bed.kubelet.start()
+    missing = await bed.registered_after(0, bed.resources)
+    if missing:
+        raise RuleBroken(f"the kubelet started after the driver: {missing}")
+    return None
+
+
+async def health_reports(bed: DriverTestbed) -> str | None:
+    """Each stream begins with a report of all devices: kubelets forget what the newest report lacks."""
+    driver = await bed.driver()
+    service = driver.client.health_service
+    if service is None:
+        raise RuleNotApplicable("it lists no health service")
+    specs = await bed.published() if bed.has_program else []
+    async with AsyncExitStack() as streams:
+        # Several at once: kubelets of an update, and tools.
+        for number in range(_STREAMS):
+            reports = driver.client.reports(service)
+            streams.push_async_callback(reports.aclose)
+            try:
+                report = await bed.within(FIRST_REPORT, anext(reports))
+            except (TimeoutError, StopAsyncIteration, JudgedCallFailed) as error:
+                problem = f"no report within {FIRST_REPORT:g} s" if isinstance(error, TimeoutError) else str(error)
+                raise RuleBroken(f"{service}, with {number} streams open: {problem or 'it was ended'}") from error
+            _check_report(report, {device["name"] for spec in specs for device in spec.get("devices") or ()})
+    return None
+
+
+def _check_report(report: HealthReport, published: set[str]) -> None:
+    reported = {each.device.device_name for each in report.devices}
+    missing = sorted(published - reported)
+    if missing:
+        raise RuleBroken(
+            f"a health report has {len(reported)} devices and lacks {missing[0]!r} of {len(published)} published ones"
+        )
+    for each in report.devices:
+        if not each.device.pool_name or not each.device.device_name:
+            raise RuleBroken("a health report has a device without a pool or a name")
+        if each.health not in (0, 1, 2):
+            raise RuleBroken(f"the health of device {each.device.device_name!r} is {each.health}; it must be 0, 1 or 2")
+
+
+async def ends_in_grace(bed: DriverTestbed) -> str | None:
+    """Kubernetes ends a pod by SIGTERM, and by SIGKILL when its grace period is over."""
+    end, _ = await bed.end()
+    if not end.in_time:
+        raise RuleBroken(f"it still ran {bed.pace.grace:g} s after SIGTERM, and was killed")
+    return f"it ended {end.seconds:.1f} s after SIGTERM"
+
+
+async def removes_sockets(bed: DriverTestbed) -> str | None:
+    """The registration socket's removal is what tells the kubelet that the driver is gone."""
+    end, left = await bed.end()
+    if not end.in_time:
+        raise RuleNotApplicable("it had to be killed; the rule ends-in-grace judges that")
+    if left:
+        raise RuleBroken(f"it ended and left {', '.join(map(str, left))}")
+    return None
+
+
+async def does_not_grow(bed: DriverTestbed) -> str | None:
+    """Claims come and go for as long as the driver runs."""
+    if bed.program.size() is None:
+        raise RuleNotApplicable("the size of its process cannot be read")
+    sizes = []
+    for _ in range(MEASURED_ROUNDS + 1):
+        for _ in range(bed.pace.calls // 50):
+            async with bed.claims() as (claim,):
+                await prepared(bed, claim)
+                await unprepare(bed, claim, "a prepared claim")
+        size = bed.program.size()
+        if size is None:
+            raise RuleBroken(f"the driver {bed.program.ended()}")
+        sizes.append(size)
+    problem = growth(sizes, f"{bed.pace.calls // 50} claims that came and went")
+    if problem:
+        raise RuleBroken(problem)
+    return f"{sizes[-1].memory / 1024:.1f} MiB, {sizes[-1].descriptors} descriptors"

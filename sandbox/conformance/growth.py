@@ -1,0 +1,28 @@
+"""Whether a program that is measured after rounds of the same work grows without end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from sandbox.conformance.subject import ProcessSize
+
+MEASURED_ROUNDS: Final = 3
+"""Rounds of work after the first, which fills caches and pools and does not count."""
+MEMORY_KIB: Final = 1024
+"""How much a program may grow in a round; allocators take memory in steps."""
+DESCRIPTORS: Final = 3
+"""How many descriptors a program may gain in a round."""
+
+
+def growth(sizes: Sequence[ProcessSize], work: str) -> str:
+    """What grew in every round of ``work`` by more than it may; empty for nothing. The first size is the measure."""
+    steps = list(pairwise(sizes))
+    for name, grown, allowed, unit in (
+        ("memory", [after.memory - before.memory for before, after in steps], MEMORY_KIB, " KiB"),
+        ("descriptors", [after.descriptors - before.descriptors for before, after in steps], DESCRIPTORS, ""),
+    ):
+        if min(grown) > allowed:
+            return f"{name} grew in every round of {work}: by {', '.join(f'{each}{unit}' for each in grown)}"
+    return ""

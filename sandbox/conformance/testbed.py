@@ -1,0 +1,213 @@
+"""What the testbeds of plugins and drivers have in common: a program, and the kubelet that it registers with.
+
+The program goes on from rule to rule as long as it is registered. Before each rule the testbed looks: whatever the rule
+before did, all that has registered once has to be registered again, else the program is started anew in empty folders.
+With only a socket there is neither kubelet nor process, and the rules that need them are not applicable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from sandbox.conformance.observing_kubelet import ObservingKubelet, PluginType
+from sandbox.conformance.rule import NotReady, RuleNotApplicable
+from sandbox.conformance.subject import JudgedProgram, ProgramEnd
+
+Result = TypeVar("Result")
+_NAMES: Final = {"DevicePlugin": "plugin", "DRAPlugin": "driver"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConformancePace:
+    """Seconds: to register, also again (``patience``); for one call; without a new registration until all count as
+    there (``quiet``); from SIGTERM to the end (``grace``); for which a kubelet that restarts is away (``away``); until
+    slices that were deleted are back (``slices``: the controller of Kubernetes' own library looks after 30 s).
+
+    ``calls``: how many Allocate calls are the load, as many as a node of 1,000 devices gets.
+    """
+
+    patience: float = 20.0
+    call: float = 10.0
+    quiet: float = 1.0
+    grace: float = 30.0
+    away: float = 0.2
+    slices: float = 75.0
+    calls: int = 1000
+
+
+class ProgramTestbed:
+    """``program`` on a node whose kubelet has its folder in ``root``; None: only its socket is known."""
+
+    def __init__(self, root: Path, program: JudgedProgram | None, pace: ConformancePace, expects: PluginType) -> None:
+        self.pace = pace
+        self.root = root
+        self._name = _NAMES[expects]
+        self._program = program
+        self._kubelet = ObservingKubelet(root, expects, call_seconds=pace.call, away_seconds=pace.away)
+        self._known: frozenset[str] = frozenset()
+        self._running = False
+        self._lost = False
+        self._hopeless = ""
+
+    @property
+    def has_program(self) -> bool:
+        """Whether there is a program to start, and not just a socket."""
+        return self._program is not None
+
+    @property
+    def kubelet(self) -> ObservingKubelet:
+        """The kubelet; raises ``RuleNotApplicable`` where there is none."""
+        if self._program is None:
+            raise RuleNotApplicable(
+                f"it needs a kubelet that the {self._name} registers with; give the command, not a socket"
+            )
+        return self._kubelet
+
+    @property
+    def program(self) -> JudgedProgram:
+        """Its process; raises ``RuleNotApplicable`` where only its socket is known."""
+        if self._program is None:
+            raise RuleNotApplicable(f"it needs the {self._name}'s process; give the command, not a socket")
+        return self._program
+
+    async def prepare(self) -> None:
+        """Have the program registered with all that it registers; raises ``NotReady``."""
+        if self._program is None:
+            await self._check_socket()
+            return
+        if self._running and not self._lost and not self._program.ended() and await self._registered_again():
+            return
+        await self.begin()
+
+    async def begin(self, *, kubelet: bool = True) -> None:
+        """Start the program anew, in empty folders; ``kubelet``: with one, and wait until it is registered.
+
+        A program that did not register at its first start is not started again. Raises ``NotReady``.
+        """
+        if self._hopeless:
+            raise NotReady(self._hopeless)
+        await self.discard()
+        for folder in self._own_folders():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o750)
+        self._kubelet.make_folders()
+        self._kubelet.watches = True
+        if kubelet:
+            await self._kubelet.start()
+        self._running, self._lost = True, False
+        await self.program.start()
+        if not kubelet:
+            return
+        await self._kubelet.until(lambda: self._kubelet.current() or self.program.ended(), self.pace.patience)
+        if not self._kubelet.current():
+            ended = self.program.ended()
+            problem = f"the {self._name} {ended}" if ended else f"the {self._name} does not register: {self._why_not()}"
+            self._hopeless = "" if self._known else problem
+            raise NotReady(problem)
+        if not self._known:
+            await self._settle()
+        elif not await self._registered_again():
+            missing = ", ".join(sorted(self._known - self._kubelet.current().keys()))
+            raise NotReady(f"the {self._name} does not register {missing} again after a new start: {self._why_not()}")
+
+    async def discard(self) -> None:
+        """End the program and the kubelet."""
+        await self._close_clients()
+        if self._program is not None and self._running:
+            self._running = False
+            await self._program.stop()
+        await self._kubelet.forget()
+
+    async def registered_after(self, number: int, resources: Iterable[str] | None = None) -> str:
+        """Wait until the resources (None: all) are registered after this one; what is missing, empty for nothing."""
+        wanted = set(self._known if resources is None else resources)
+
+        def missing() -> set[str]:
+            return wanted - self.kubelet.current(after=number).keys()
+
+        await self.kubelet.until(lambda: not missing() or self.program.ended(), self.pace.patience)
+        if not missing():
+            return ""
+        self._lost = True
+        if self.program.ended():
+            return f"the {self._name} {self.program.ended()}"
+        return f"{', '.join(sorted(missing()))} did not register again within {self.pace.patience:g} s"
+
+    async def rest(self) -> None:
+        """Give the program time to go on, where nothing shows that it has."""
+        await asyncio.sleep(self.pace.quiet)
+
+    @staticmethod
+    async def within(seconds: float, work: Awaitable[Result]) -> Result:
+        """The result of ``work``; raises TimeoutError after ``seconds``."""
+        async with asyncio.timeout(seconds):
+            return await work
+
+    async def restart(self, *, killed: bool = False) -> str:
+        """End the program by SIGTERM or SIGKILL and start it in its folders; why it is not back, empty if it is."""
+        last = self.kubelet.last_number
+        await (self.program.kill() if killed else self.program.stop())
+        await self.program.start()
+        return await self.registered_after(last)
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """What has registered since the first start, by name; empty before the first rule."""
+        return self._known
+
+    def remove_socket(self, path: str) -> None:
+        """Remove a socket of the program."""
+        Path(path).unlink(missing_ok=True)
+
+    async def end(self) -> tuple[ProgramEnd, list[Path]]:
+        """End the program by SIGTERM; how it ended, and its sockets that are left."""
+        before = set(_sockets(self.kubelet))
+        ended = await self.program.terminate()
+        self._running = False
+        return ended, [path for path in _sockets(self.kubelet) if path in before]
+
+    async def _check_socket(self) -> None:
+        """Raise ``NotReady`` unless somebody answers at the socket, which is all that is known."""
+        raise NotImplementedError
+
+    async def _close_clients(self) -> None:
+        """Close every connection to the program."""
+        raise NotImplementedError
+
+    def _own_folders(self) -> tuple[Path, ...]:
+        """Folders that are empty when the program starts anew."""
+        kubelet = self._kubelet
+        return (kubelet.device_plugins, kubelet.registry, kubelet.root / "plugins")
+
+    async def _registered_again(self) -> bool:
+        """Whether all that is known is registered, or is so in time."""
+        return await self._kubelet.until(lambda: self._known <= self._kubelet.current().keys(), self.pace.patience)
+
+    async def _settle(self) -> None:
+        """Wait until nothing more registers; what has done so counts from now on."""
+        while await self._kubelet.until(lambda: not self._known >= self._kubelet.current().keys(), self.pace.quiet):
+            self._known |= self._kubelet.current().keys()
+
+    def _why_not(self) -> str:
+        """Why no registration is usable, as far as it was seen."""
+        problems = [each.problem or each.pending_problem or each.stream_problem for each in self._kubelet.registrations]
+        problems += [f"{path}: {known.problem}" for path, known in self._kubelet.sockets.items()]
+        found = "; ".join(dict.fromkeys(problem for problem in problems if problem))
+        if found:
+            return found
+        if self._kubelet.registrations:
+            return f"it registered, but sent no list within {self.pace.patience:g} s"
+        silent = f"within {self.pace.patience:g} s it put no socket into plugins_registry"
+        return silent if self._name == "driver" else f"{silent} and did not call Register on kubelet.sock"
+
+
+def _sockets(kubelet: ObservingKubelet) -> list[Path]:
+    """The program's sockets in the kubelet's folders, hidden ones too."""
+    folders = (kubelet.device_plugins, kubelet.registry, kubelet.root / "plugins")
+    found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_socket()]
+    return [path for path in found if path.name != "kubelet.sock"]
