@@ -2,9 +2,10 @@
 
 No call touches NVML, disk or network, none waits for another, and none keeps state but the memory of what was handed
 out, which is a hint and no more: the kubelet repeats Allocate for pods it refused later, and tells nobody when a pod
-ends. Allocate waits in three cases (see ``Admission``): for the kubelet's record, where a pod has the device as far as
-is known, or nothing is known; for containers of an ended pod that had the device, some seconds at most; and for the
-kubelet's checkpoint, where nobody has read yet which pod got the devices that were given out last.
+ends. Allocate waits in four cases (see ``Admission``), some seconds at most: for the kubelet's record, where a pod has
+the device as far as is known, or nothing is known; for containers of an ended pod that had the device; for the
+kubelet's checkpoint, where nobody has read yet which pod got the devices that were given out last; and just after the
+agent's start until it is known whether a pod has what overlaps the device.
 
 Faults become gRPC status codes in ``_call`` and nowhere else. What the kubelet sees as an error refuses a pod for
 good, so only requests that name devices that cannot be given are refused. An answer says the same as the container's

@@ -232,6 +232,20 @@ class KubeletAllocations:
         )
         return frozenset(share for share in shares if share)
 
+    def recorded_devices(self, pods: PodsKnown, since: float = -math.inf) -> Mapping[str, str] | None:
+        """The devices of the last checkpoint, each with a pod that is not known to be gone.
+
+        None unless it was read since this time (monotonic) and since another instance may have answered the kubelet.
+        """
+        if self._written_at < since or self._written_at <= self._barrier:
+            return None
+        there = [item for item in self._written if not pods.gone(item.uid)]
+        return {
+            device.name: pods.name_of(item.uid) or f"pod with UID {item.uid}"
+            for item in there
+            for device in self.ids.meant((item.resource, item.id))
+        }
+
     def known(self, now: float) -> bool:
         """Whether these holds include everything that the plugin door has given out."""
         return self._good > self._barrier and now - self._good <= TRUSTED

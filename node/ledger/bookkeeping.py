@@ -37,6 +37,8 @@ ANSWERING = 0.5
 """Seconds that a call of the kubelet to the previous instance may still be under way."""
 QUIET, TOLD = 60.0, 20
 """Seconds within which one event is posted for a refused device, and most devices with an event in that time."""
+KNOWN_WITHIN, LOOKED_AGAIN = 2.0, 0.05
+"""Seconds for which Allocate waits until it is known what pods have, and between two looks at the checkpoint."""
 ALONE = ReadingPace(every=52.0)
 """Pace of the readings for one door; even a slow one ends before ``TRUSTED``, so that what is known stays known."""
 
@@ -159,7 +161,7 @@ class Bookkeeping:
         self._confirmable = asyncio.Event()
         self._seen = NOTHING_HELD
         """The facts of the doors' last offers."""
-        self._running = False
+        self._running = self._over = False
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
         """What Allocate must wait for before it gives these out; see ``plugin.servicer.Admission``.
@@ -174,7 +176,7 @@ class Bookkeeping:
         self._loop.allocating()
         if self.grants.is_refused(devices):
             return None
-        known = self.plugin.known(self._monotonic())
+        known = self.plugin.known(self._monotonic()) and self.plugin.read_since(self.keeper.relieved)
         asked: dict[tuple[str, str], OfferedDevice] = {}
         suspected = self.plugin.unattributed
         for each in devices:
@@ -195,12 +197,11 @@ class Bookkeeping:
         First attributes the devices given out just before to their pods: with this allocation the kubelet forgets a pod
         that was deleted by force meanwhile.
         """
-        if self._reader.has_records:
-            if asked:
-                await self._look_up(resource, asked)
-            await self._attribute()
-        else:
-            self.keeper.attribute(())
+        began = self._monotonic()
+        if asked and self._reader.has_records:
+            await self._look_up(resource, asked)
+        await self._attribute()
+        await self._until_unheld(resource, devices, began)
         began = self._monotonic()
         try:
             await self.releases.ended(resource, devices)
@@ -213,9 +214,23 @@ class Bookkeeping:
 
     async def _attribute(self) -> None:
         """Read which pods got the devices that were given out."""
-        recorded = await self._reader.recorded()
+        recorded = await self._reader.recorded() if self._reader.has_records else ()
         if recorded is not None:
             self.keeper.attribute(recorded)
+
+    async def _until_unheld(self, resource: str, devices: Sequence[OfferedDevice], began: float) -> None:
+        """Return when no pod can have what overlaps the devices; raises ``HeldError`` where that is not so in time.
+
+        A pod that is refused fails for good, and an agent that has just started knows a moment later what pods have.
+        Once ``run`` has ended nothing waits. ``began``: when the kubelet asked, with everything before that on record.
+        """
+        while (error := self.grants.possibly_held(resource, devices, began)) is not None:
+            if self._over or self._monotonic() - began >= KNOWN_WITHIN:
+                self._lost(resource, error)
+                raise error
+            self._loop.allocating()
+            await asyncio.sleep(LOOKED_AGAIN)
+            await self._attribute()
 
     async def _look_up(self, resource: str, ids: Mapping[tuple[str, str], OfferedDevice]) -> None:
         holding = await self._reader.holding(ids.keys(), self.keeper.pods.gone)
@@ -324,7 +339,7 @@ class Bookkeeping:
                 group.create_task(self.releases.run(), name="containers of deleted pods")
                 group.create_task(self._confirm(), name="visibility of containers")
         finally:
-            self._running = False
+            self._running, self._over = False, True
 
     def _kept(self) -> frozenset[str]:
         """Devices for claims that the plugin door lists only while not all holds are known."""

@@ -1,17 +1,19 @@
 """Decides what the plugin door gives out at each Allocate, and enters it into the ledger.
 
 The ledger refuses what it knows to be held. Until the kubelet has reported what pods have, the ledger may lack some of
-it, so that a device which overlaps one that a pod may have is refused as well. For the event loop alone; nothing waits
-here.
+it. What overlaps the devices asked for is looked up in the kubelet's checkpoint then: the kubelet allocates for one
+container at a time and has recorded every earlier one. Without a checkpoint, a device that overlaps one that a pod may
+have is refused. For the event loop alone; nothing waits here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from node.clocks import Clocks
 from node.inventory.model import Device, Snapshot
-from node.ledger.allocations import KubeletAllocations
+from node.ledger.allocations import KubeletAllocations, NobodyKnown, PodsKnown
 from node.ledger.events import HoldsChanged
 from node.ledger.holds import HeldError, Hold, HoldState, conflict, plugin_owner, slices_of, wholes_of
 from node.ledger.ledger import Ledger
@@ -23,6 +25,8 @@ from node.rules import Door, Rule
 
 POSSIBLY = "a pod, possibly: the kubelet has not reported its allocations yet"
 """The holder of what pods may have."""
+CURRENT = 10.0
+"""Seconds for which a checkpoint counts: longer than Allocate waits for anything after it has read the file."""
 
 
 class PluginGrants:
@@ -34,11 +38,21 @@ class PluginGrants:
         self._tenants = tenants
         self._clock = clocks.clock
         self._monotonic = clocks.monotonic
+        self._pods: PodsKnown = NobodyKnown()
         self._rules: Mapping[str, Rule] = {}
         self.wholes: Mapping[str, tuple[str, ...]] = {}
         self._slices: Mapping[str, tuple[int, int]] = {}
         self._possibly_held: frozenset[str] = frozenset()
         """Devices that the plugin door could allocate since the allocations of pods were last known."""
+        self._answered_until = -math.inf
+
+    def answered(self, until: float) -> None:
+        """Another instance may have answered the kubelet until this time (monotonic)."""
+        self._answered_until = until
+
+    def know(self, pods: PodsKnown) -> None:
+        """Use this source of what is known of pods."""
+        self._pods = pods
 
     def place(self, snapshot: Snapshot, rules: Mapping[str, Rule]) -> None:
         """Take in the devices, and by their names the configured rules."""
@@ -54,7 +68,10 @@ class PluginGrants:
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Enter what the plugin door gives out, all or none; raises HeldError."""
         at = self._clock()
-        self._refuse_possibly_held(resource, devices, at)
+        self._refuse_possibly_crowded(resource, devices, at)
+        possible = self.possibly_held(resource, devices)
+        if possible is not None:
+            raise possible
         self._refuse_pending(resource, devices, at)
         holder, door, state = f"a pod that asked for {resource}", Door.PLUGIN, HoldState.ALLOCATED
         holds, grants, ended = [], [], set()
@@ -107,28 +124,38 @@ class PluginGrants:
         within = self.wholes.get(device.name)
         return wholes_of(device) if within is None else within
 
-    def _refuse_possibly_held(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
-        """Raise HeldError for a part of a device that a pod may have, and for a device with such a part.
+    def possibly_held(
+        self, resource: str, devices: Sequence[OfferedDevice], since: float = -math.inf
+    ) -> HeldError | None:
+        """The error for a part of a device that a pod may have, or for a device with such a part; None for no such.
 
         The kubelet gives no device twice, but knows nothing of devices that overlap; and until it reports what pods
-        have, neither does the ledger.
+        have, neither does the ledger. ``since``: the checkpoint counts only if it was read after this time (monotonic).
         """
-        if self._plugin.known(self._monotonic()):
-            return
-        for offered in devices:
-            if offered.share:
-                self._refuse_possibly_crowded(resource, offered, {each.share for each in devices}, at)
-        given = {name: within for name, within in self.wholes.items() if name in self._possibly_held}
+        now = self._monotonic()
+        if self._plugin.known(now) and self._plugin.read_since(self._answered_until):
+            return None
+        recorded = self._plugin.recorded_devices(self._pods, max(since, now - CURRENT))
+        holders = dict.fromkeys(self._possibly_held, POSSIBLY) if recorded is None else recorded
+        given = {name: within for name, within in self.wholes.items() if name in holders}
         for offered in devices:
             name, within = offered.device.name, self._within(offered.device)
             for other, its_wholes in given.items():
                 if other in within or name in its_wholes:
+                    at = self._clock()
                     wanted = Hold(name, Door.PLUGIN, f"a pod that asked for {resource}", at, within=within)
-                    raise HeldError(wanted, Hold(other, Door.PLUGIN, POSSIBLY, at, within=its_wholes))
+                    return HeldError(wanted, Hold(other, Door.PLUGIN, holders[other], at, within=its_wholes))
+        return None
 
-    def _refuse_possibly_crowded(
-        self, resource: str, offered: OfferedDevice, asked: Collection[str], at: float
-    ) -> None:
+    def _refuse_possibly_crowded(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
+        """Raise HeldError for replicas that are too many while it is not known which of them pods have."""
+        if self._plugin.known(self._monotonic()):
+            return
+        for offered in devices:
+            if offered.share:
+                self._refuse_crowded(resource, offered, {each.share for each in devices}, at)
+
+    def _refuse_crowded(self, resource: str, offered: OfferedDevice, asked: Collection[str], at: float) -> None:
         """Raise HeldError for a replica that is too much beside claims' shares and what pods may have of the device.
 
         The kubelet counts its replicas and knows nothing of claims. What pods have is in its checkpoint, which was read

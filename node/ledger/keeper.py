@@ -105,6 +105,7 @@ class HoldKeeper:
     def know(self, pods: PodsKnown) -> None:
         """Use this source of what is known of pods."""
         self.pods = pods
+        self._grants.know(pods)
 
     def read(self, reading: Reading) -> None:
         """Take in a reading of the kubelet."""
@@ -189,10 +190,12 @@ class HoldKeeper:
         """Start to serve the kubelet; the previous instance may have answered it until ``answered_until``."""
         self.plugin.barrier(self._monotonic())
         self.relieved = answered_until
+        self._grants.answered(self.relieved)
 
     def changed_over(self, answered_until: float) -> None:
         """The kubelet calls this instance alone; the previous one answered until ``answered_until`` at the latest."""
         self.relieved = min(self.relieved, answered_until)
+        self._grants.answered(self.relieved)
 
     @property
     def known(self) -> bool:

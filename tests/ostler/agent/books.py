@@ -33,6 +33,12 @@ def gpu(number: int) -> Device:
     return Device(f"gpu-{number}", DeviceKind.GPU, "nvidia", uuid=f"GPU-{number}", health=Health())
 
 
+def part(number: int) -> Device:
+    return Device(
+        f"mig-{number}", DeviceKind.MIG, "nvidia", uuid=f"MIG-{number}", parent=f"gpu-{number}", health=Health()
+    )
+
+
 def offered(*devices: Device, healthy: bool = True) -> list[OfferedDevice]:
     return [OfferedDevice(str(device.uuid), device, healthy) for device in devices]
 
@@ -55,8 +61,8 @@ class Kubelet:
         self.faults: tuple[str, ...] = ()
         self.broken = False
         self.looked_up: list[list[tuple[str, str]]] = []
-        self.written: tuple[Holding, ...] = ()
-        """Its checkpoint."""
+        self.written: tuple[Holding, ...] | None = ()
+        """Its checkpoint; None while it cannot be read."""
         self.read_checkpoint = 0
 
     has_records = True

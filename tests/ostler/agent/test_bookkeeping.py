@@ -6,12 +6,15 @@ import asyncio
 
 import pytest
 
-from node.ledger.bookkeeping import ALONE
+from node.inventory.model import Device
+from node.ledger.bookkeeping import ALONE, KNOWN_WITHIN
 from node.ledger.events import HoldsChanged
+from node.ledger.holds import HeldError
 from node.ledger.processes import Process
 from node.ledger.reader import Holding
+from tests.making.grants import Pods
 from tests.making.virtual_time import START, beside, now
-from tests.ostler.agent.books import GPU, LATER, PLUGIN, Desk, gpu, offered, play, shown
+from tests.ostler.agent.books import GPU, LATER, PLUGIN, Desk, gpu, offered, part, play, shown
 
 
 def test_where_there_is_one_door_the_kubelet_is_read_seldom_and_what_it_says_stays_known() -> None:
@@ -219,3 +222,102 @@ def test_a_part_that_fails_ends_the_books_with_its_reason(part: str) -> None:
         assert desk.books.unknown_because() == ""
 
     beside(lambda: Desk(gpu(0)), Desk.rest, story)
+
+
+async def allocate(desk: Desk, *devices: Device) -> float:
+    """Seconds after which the plugin door has given the devices out."""
+    began, doubt = now(), desk.books.doubted(GPU, offered(*devices))
+    if doubt is not None:
+        await doubt
+    desk.books.allocate(GPU, offered(*devices))
+    return now() - began
+
+
+def test_a_part_is_given_out_before_the_first_reading_when_the_checkpoint_does_not_name_the_whole() -> None:
+    async def story(desk: Desk) -> None:
+        desk.kubelet.written = (Holding(GPU, "GPU-1", "main", uid="uid-other"),)
+        assert await allocate(desk, part(0)) < 0.01
+        assert desk.kubelet.asked == []
+        with pytest.raises(HeldError, match="whose part mig-0 is held through the plugin door by a pod that asked"):
+            await allocate(desk, gpu(0))
+
+    play(story, gpu(0), part(0), gpu(1))
+
+
+@pytest.mark.parametrize(("has", "wants"), [(gpu(0), part(0)), (part(0), gpu(0))])
+def test_what_overlaps_a_device_on_record_is_refused_before_the_first_reading(has: Device, wants: Device) -> None:
+    async def story(desk: Desk) -> None:
+        desk.kubelet.faults = ("the socket does not exist",)
+        desk.kubelet.written = (Holding(GPU, has.uuid or "", "main", uid="uid-1"),)
+        with pytest.raises(HeldError, match=f"{has.name},? is held through the plugin door by pod with UID uid-1$"):
+            await allocate(desk, wants)
+
+    play(story, gpu(0), part(0))
+
+
+def test_a_pod_on_record_that_turns_out_to_be_gone_is_waited_for() -> None:
+    async def story(desk: Desk) -> None:
+        pods = Pods()
+        desk.books.know(pods)
+        desk.kubelet.faults = ("the socket does not exist",)
+        desk.kubelet.written = (Holding(GPU, "GPU-0", "main", uid="uid-1"),)
+        asyncio.get_running_loop().call_later(1.0, pods.dead.add, "uid-1")
+        assert 1.0 < await allocate(desk, part(0)) < 1.1
+
+    play(story, gpu(0), part(0))
+
+
+def test_a_reading_that_comes_in_time_is_waited_for() -> None:
+    async def story(desk: Desk) -> None:
+        desk.kubelet.written = None
+
+        def readable() -> None:
+            desk.kubelet.written = ()
+
+        asyncio.get_running_loop().call_later(1.5, readable)
+        assert 1.5 < await allocate(desk, part(0)) < KNOWN_WITHIN
+
+    play(story, gpu(0), part(0))
+
+
+def test_a_part_is_refused_when_nothing_says_in_time_what_pods_have() -> None:
+    async def story(desk: Desk) -> None:
+        desk.kubelet.written = None
+        began = now()
+        with pytest.raises(HeldError) as caught:
+            await allocate(desk, part(0))
+        assert str(caught.value) == (
+            "device mig-0, which is part of gpu-0, is held through the plugin door by a pod, possibly: the kubelet has "
+            "not reported its allocations yet"
+        )
+        assert KNOWN_WITHIN <= now() - began < KNOWN_WITHIN + 0.2
+        assert await allocate(desk, gpu(1)) < 0.01, "nothing overlaps it"
+
+    play(story, gpu(0), part(0), gpu(1))
+
+
+def test_nothing_waits_for_a_reading_once_the_books_are_closed() -> None:
+    async def story(desk: Desk) -> None:
+        desk.kubelet.written = None
+        running = asyncio.create_task(desk.books.run())
+        await asyncio.sleep(0.1)
+        running.cancel()
+        await asyncio.wait([running])
+        began = now()
+        with pytest.raises(HeldError, match="a pod, possibly"):
+            await allocate(desk, part(0))
+        assert now() - began < 0.1
+
+    beside(lambda: Desk(gpu(0), part(0)), Desk.rest, story)
+
+
+def test_what_the_instance_before_gave_out_after_the_first_reading_is_found_in_the_checkpoint() -> None:
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(1.0)
+        assert desk.books.unknown_because() == ""
+        desk.kubelet.written = (Holding(GPU, "GPU-0", "main", uid="uid-1"),)
+        with pytest.raises(HeldError, match="part of gpu-0, is held through the plugin door by pod with UID uid-1"):
+            await allocate(desk, part(0))
+        assert desk.kubelet.asked == [LATER], "no list of what pods have was asked for within Allocate"
+
+    play(story, gpu(0), part(0), relieves=True)

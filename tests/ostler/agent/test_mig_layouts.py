@@ -9,7 +9,6 @@ import pytest
 
 from sandbox.node import SandboxNode
 from tests.making.mig_nodes import node
-from tests.making.sandbox_pods import given_once_known
 from tests.node.nvml import stub
 from tests.node.nvml.stub.injected import InjectedNvml
 from tests.waiting import eventually
@@ -58,7 +57,7 @@ async def test_gpus_are_divided_and_their_instances_offered(hardware: InjectedNv
         assert sorted(told) == [f"gpu-0000-{bus}b-00-0 is divided into 2 x 1g.10gb, 1 x 3g.40gb" for bus in (1, 2)]
         await node.restart_agent()
         await node.registered()
-        given = await given_once_known(node, LARGE, 2)
+        given = await node.give(LARGE, 2)
         assert given.admission.admitted, given.admission.message
         assert await events(node, "MigLayoutApplied") == []
 
