@@ -16,7 +16,7 @@ from driver.devices.view import DoorView
 from driver.door.claim_calls import ClaimCalls
 from driver.door.registration import DraDoorObserver as SilentDriver
 from driver.door.serving import DraPlugin
-from node.door_policy import KnownDoors, Taints, TaintSupport
+from node.door_policy import Taints, TaintSupport
 from node.inventory.model import Snapshot
 from node.ledger.events import HoldsChanged, OfferChanged
 from node.ledger.offer_context import OfferContext
@@ -197,7 +197,7 @@ class _Second(DraService):
         self._published = PublishedSlices(loop, cluster, self._parts.shown)
         self._parts.slices = self._published  # type: ignore[assignment]
         self._parts.withdrawal._free = self._published.free
-        self._parts.doors._known = KnownDoors(support=TaintSupport(Taints.KEPT, "the model keeps them"))
+        self._parts.doors.features.support = TaintSupport(Taints.KEPT, "the model keeps them")
         self.pods = self._parts.node_claims._pods
 
     def parts(self) -> Iterable[Coroutine[Any, Any, Any]]:
