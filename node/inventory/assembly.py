@@ -1,4 +1,4 @@
-"""What the devices of one scan share: attributes as equal objects, and names given once.
+"""Shares equal attributes between the devices of a node, and gives each name once.
 
 Most attributes are equal on all devices of a node, and nearly all from one scan to the next. A node of 300 NICs or
 1,000 MIG devices would otherwise hold tens of thousands of equal objects, and make and compare them at every scan;
@@ -13,10 +13,10 @@ from functools import lru_cache
 from node.inventory.model import Attribute, AttributeValue, Capacity, sorted_capacity
 
 Pairs = list[tuple[str, AttributeValue | None]]
-"""Names and values of attributes in any order; None and an empty text mean that it is not known."""
+"""Names and values of attributes in any order; None and an empty text mean unknown."""
 
 _KEPT = 1 << 13
-"""More than a large node has different ones; what is beyond is made anew and no less right."""
+"""More than the different ones of a large node; further ones are made each time, and are equally right."""
 
 
 class AttributePool:

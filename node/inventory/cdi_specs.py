@@ -1,8 +1,8 @@
 """Devices that CDI specs of others define, so that answers can refer to them by name.
 
-Only names are read: whether a spec is right in every detail is for the runtime to judge. As in the runtimes, a bad file
-costs only its own devices, a later directory beats an earlier one, and a name that two files of one directory define
-belongs to neither. Files are read again only when inode, time or size changed.
+Only names are read: the runtime judges whether a spec is right in every detail. As in the runtimes, a bad file costs
+only its own devices, a later directory beats an earlier one, and a name that two files of one directory define belongs
+to neither. Files are read again only when inode, time or size changed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CdiSpecSource:
         return found
 
     def _spec(self, path: str, seen: dict[str, tuple[_Key, tuple[str, ...] | str]]) -> tuple[str, ...] | str:
-        """Device names of a file, or why there are none; an empty text for a file that vanished."""
+        """Device names of a file, or why it has none; an empty text for a file that vanished."""
         try:
             status = os.lstat(path)
         except FileNotFoundError:
@@ -95,10 +95,10 @@ class CdiSpecSource:
         known = self._known.get(path)
         if known is None or known[0] != key:
             try:
-                # Not through links: what they name on the node is elsewhere in a container, the runtime's or ours.
+                # Not through links: in a container, the runtime's or ours, their targets are elsewhere.
                 raw = read_regular(Path(path), LARGEST)
             except OSError as error:
-                # Not kept: permissions change without a trace in the file's time.
+                # Not cached: a change of permissions does not change the file's time.
                 return error.strerror or str(error)
             known = (key, _names(path, raw))
         seen[path] = known

@@ -1,7 +1,6 @@
-"""Device nodes of one scan, and what the vendors of GPUs without a management library conclude from them.
-
-Pure. A node that the kernel shows in sysfs and that /dev lacks stays listed without numbers, so that health can name
-it. Without a list of device files (an old recording) nodes have only their names, and none counts as missing.
+"""Device nodes of one scan, and the health of GPUs without a management library that follows from them. Pure. A node
+that the kernel shows in sysfs and that /dev lacks stays listed without numbers, so that health can name it. Without a
+list of device files (an old recording) nodes have only their names, and none counts as missing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class DeviceFiles:
 
     @property
     def listed(self) -> bool:
-        """Whether the device folder could be listed, so that a missing node means something."""
+        """Whether the device folder could be listed; if not, a missing node means nothing."""
         return bool(self._files)
 
     def has(self, path: str) -> bool:
@@ -73,7 +72,7 @@ def unhealthy(reason: str) -> Health:
 
 
 def without_driver(function: PciFunction, drivers: tuple[str, ...]) -> Health | None:
-    """Unhealthy where none of the drivers is bound that the function needs; None where one is."""
+    """Unhealthy if none of the drivers that the function needs is bound; None if one is."""
     if function.driver in drivers:
         return None
     found = f"the driver {function.driver} is bound to it" if function.driver else "no driver is bound to it"
@@ -81,7 +80,7 @@ def without_driver(function: PciFunction, drivers: tuple[str, ...]) -> Health | 
 
 
 def function_attributes(function: PciFunction) -> list[tuple[str, AttributeValue | None]]:
-    """What every GPU says of its PCI function."""
+    """The attributes of a GPU's PCI function."""
     return [
         *standard_attributes(function.address, function),
         ("driver", function.driver),

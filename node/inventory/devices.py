@@ -24,16 +24,16 @@ def devices_of(facts: NodeFacts, identities: Identities, vendors: Sequence[Vendo
 
 
 def host_of(facts: NodeFacts) -> Host:
-    """What answers need to know of the node besides its devices."""
+    """What responses to the kubelet need to know of the node besides its devices."""
     cdi = frozenset(facts.cdi.devices) if facts.cdi is not None else frozenset[str]()
     exclusive = facts.sysfs is not None and bool(facts.sysfs.rdma_exclusive)
     return Host(cdi_devices=cdi, driver_files=facts.driver_files, rdma_exclusive=exclusive)
 
 
 def statuses_of(facts: NodeFacts, identities: Identities | None = None) -> tuple[SourceStatus, ...]:
-    """How each section's source fared, sorted by name; a section that no source reads has no status.
+    """The status of each section's source, sorted by name; a section that no source reads has none.
 
-    ``identities``: what is remembered, so that interfaces in pods are not taken for hidden ones.
+    ``identities``: remembered NICs, so that interfaces in pods do not count as hidden.
     """
     found = [
         _errors("cdi", facts.cdi.errors) if facts.cdi is not None else None,

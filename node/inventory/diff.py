@@ -1,6 +1,6 @@
 """What changed between two snapshots, as a value and in words.
 
-Pure. Devices are matched by name: what keeps its name and differs has changed, with the fields that did.
+Pure. Devices are matched by name: one that keeps its name and differs has changed, in the fields named.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Diff(Value):
 
 
 def diff(old: Snapshot, new: Snapshot) -> Diff:
-    """What makes ``new`` out of ``old``; generations are not compared."""
+    """The changes from ``old`` to ``new``; generations are not compared."""
     before = {device.name: device for device in old.devices}
     after = {device.name: device for device in new.devices}
     known = set(old.sources)
@@ -127,7 +127,7 @@ def _field_text(name: str, old: Device, new: Device) -> str:
 
 def _pairs_text(before: dict[str, str], after: dict[str, str]) -> str:
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    # Values that are equal as text differ in type only, and give no words.
+    # Values with equal texts differ only in type; they give no line.
     return ", ".join(f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in names)
 
 

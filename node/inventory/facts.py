@@ -1,8 +1,8 @@
-"""Raw facts as the sources saw them, before anything is concluded.
+"""Raw facts as the sources saw them, without conclusions.
 
 A recorded node is exactly these values as YAML, so field names are part of that file's schema. Nothing here is
 interpreted: addresses are written as the driver writes them, a NUMA node of -1 stays -1, and a call that failed is
-named with its error. What the facts mean is decided in ``node.inventory.devices`` and below, once, for live and
+named with its error. ``node.inventory.devices`` and the code below it decide what the facts mean, once, for live and
 recorded nodes alike.
 """
 
@@ -122,7 +122,7 @@ class MigTable(Value):
 
 @value
 class GpuFacts(Value):
-    """One GPU as NVML shows it; ``error`` is set when the GPU is lost or not even a handle could be had.
+    """One GPU as NVML shows it; ``error`` is set if the GPU is lost or NVML gave no handle for it.
 
     ``bus_id`` as NVML writes it (``00000000:1B:00.0``), ``memory_bytes`` in bytes, ``compute_capability`` as
     ``major.minor``, ``mig_mode`` and ``mig_pending`` 0 or 1 where the GPU has MIG.
@@ -163,7 +163,7 @@ class NvmlFacts(Value):
     """NVML's facts; ``status`` is ``ok`` or the name of the error that keeps it silent (LIBRARY_NOT_FOUND, ...).
 
     With a status other than ``ok`` the GPUs are those of the last good read of the same process.
-    ``cuda_driver_version`` is NVML's number, 12040 for 12.4. ``mig_tables`` are read only where somebody wants them.
+    ``cuda_driver_version`` is NVML's number, 12040 for 12.4. ``mig_tables`` are read only on request.
     """
 
     status: str = "ok"
@@ -240,7 +240,7 @@ class DriverText(Value):
 
 @value
 class AcceleratorFacts(Value):
-    """What the driver of an accelerator shows of a PCI function besides what all functions have.
+    """What an accelerator's driver shows of a PCI function beyond the facts of every function.
 
     ``nodes`` are its entries of /sys/class/accel (``accel0``, ``accel_controlD0``); ``texts`` those files that the
     accelerator's vendor has read.

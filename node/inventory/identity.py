@@ -1,9 +1,9 @@
 """Remembered identities: which UUID the GPU at a PCI address had, and which interfaces a NIC, when last seen.
 
-A GPU that is lost when the agent starts cannot tell its UUID, and the UUID is its id towards the kubelet; a NIC whose
-interface is in a pod cannot tell by what rules select it. Without memory, running pods would hold ids that nobody
-offers. The file is a help and not a truth: damaged, missing or unwritable, it never stops the agent, and it is rebuilt
-by the next scan that sees the devices.
+A GPU that is lost when the agent starts does not show its UUID, which is its id for the kubelet; a NIC whose interface
+is in a pod does not show what rules select by. Without memory, running pods would hold ids that nobody offers. The file
+only helps: damaged, missing or unwritable, it never stops the agent, and it is rebuilt by the next scan that sees the
+devices.
 
 Both are in one record, since they are learned, lost and written together. No pod outlives a boot, and so what NICs had
 in an earlier one is not recalled, nor which GPUs were replaced in it: a pod may still have one of those by its old
@@ -27,7 +27,7 @@ log = logging.getLogger("ostler.inventory")
 
 SCHEMA = "ostler.dev/identities/v1"
 _FORMER = 64
-"""Most replaced GPUs that are remembered: those of a boot."""
+"""Most replaced GPUs that are remembered, all of one boot."""
 
 
 @value
@@ -36,7 +36,7 @@ class Identities(Value):
 
     ``pairs``: PCI address and UUID of every GPU ever seen, sorted by address; one UUID per address, one address per
     UUID. ``nics``: what functions with a kernel driver have or last had, sorted by address. ``former``: UUID and PCI
-    address of GPUs that another one has replaced since the boot, oldest first.
+    address of GPUs that were replaced since the boot, oldest first.
     """
 
     pairs: tuple[tuple[str, str], ...] = ()
@@ -70,7 +70,7 @@ class Identities(Value):
 
     @property
     def lasting(self) -> Identities:
-        """The part that is worth a write to the disk."""
+        """The part whose changes are worth a write to the disk."""
         return Identities(self.pairs, lasting(self.nics), self.former)
 
 
@@ -116,7 +116,7 @@ class IdentityStore:
         self._complained = False
 
     def _recalled(self) -> Identities:
-        """What is on the disk."""
+        """The identities on the disk."""
         if self._on_disk is None:
             self._on_disk = self._read()
         return self._on_disk

@@ -34,7 +34,7 @@ _LOGGED_LINES = 32
 
 @value
 class ScanDone(Value):
-    """A scan ended, whether it found anything new or not: the seconds that it took, and how each source fared."""
+    """A scan ended, whether it found anything new or not: its seconds, and the status of each source."""
 
     seconds: float
     sources: tuple[SourceStatus, ...]
@@ -83,7 +83,7 @@ class Inventory:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inventory")
         self._woken = asyncio.Event()
         self._gpus: frozenset[str] | None = None
-        """What is to be read anew: the GPUs with these UUIDs, or everything (None)."""
+        """What to read again: the GPUs with these UUIDs, or everything (None)."""
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[Diff]] = []
         self._retries = 0
@@ -99,11 +99,14 @@ class Inventory:
         return self._snapshot
 
     def hangs(self, seconds: float) -> bool:
-        """Whether the scan that is under way has taken longer than so many seconds; on the loop."""
+        """Whether the scan in progress has taken longer than so many seconds; on the loop."""
         return self._scanning is not None and asyncio.get_running_loop().time() - self._scanning > seconds
 
     def wake(self) -> None:
-        """Say that something may have changed: a scan begins at once, or ``min_interval`` after the last one began."""
+        """Ask for a scan: something may have changed.
+
+        It begins at once, or ``min_interval`` after the last one began.
+        """
         self._retries = 0
         self._gpus = None
         self._woken.set()
@@ -122,7 +125,7 @@ class Inventory:
 
     @property
     def held(self) -> str:
-        """Why a quiesced driver is still in use, according to the last scan; empty where it is free."""
+        """Why a quiesced driver is still in use, according to the last scan; empty if it is free."""
         return self._scanner.held
 
     async def rescan(self, gpus: frozenset[str] = frozenset()) -> Diff:

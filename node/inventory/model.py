@@ -1,8 +1,8 @@
 """Devices as both doors see them, and the immutable snapshot that carries them.
 
 Invariants: a snapshot's devices are sorted by name and names are unique; a device's attributes and capacities are
-sorted by name; nothing here changes after it is made. A snapshot knows everything that an answer to the kubelet needs,
-so that no answer has to touch NVML, disk or network.
+sorted by name; nothing here changes after it is made. A snapshot has everything that a response to the kubelet needs,
+so that no response touches NVML, disk or network.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DeviceKind(StrEnum):
 
 
 NIC_KINDS = (DeviceKind.NIC, DeviceKind.RDMA)
-"""What rules, memory and topology treat as NICs."""
+"""The kinds that rules, memory and topology treat as NICs."""
 
 
 @value
@@ -97,7 +97,7 @@ class DeviceNode(Value):
     """A device file by the path a container sees; ``major`` and ``minor`` are None when the host lacks it.
 
     ``on_host``: its path on the host where that is another one (/dev/vfio/noiommu-7 for /dev/vfio/7). ``by_numbers``:
-    the host lacks the file, and the driver tells the numbers that it would have, so that a container can be given it.
+    the host lacks the file, and the driver shows the numbers that it would have, so that a container can get it.
     """
 
     path: str
@@ -184,7 +184,7 @@ class Device(Value):
 
 
 GONE = "gone from "
-"""How the reason of a device begins that is only shown because it was there not long ago."""
+"""How the reason begins for a device that is only shown because it was there not long ago."""
 
 
 def is_gone(device: Device) -> bool:
@@ -193,18 +193,18 @@ def is_gone(device: Device) -> bool:
 
 
 class SourceState(StrEnum):
-    """How a source fared at its last read."""
+    """The result of a source's last read."""
 
     OK = "ok"
     WAITING = "waiting"
-    """What it reads from is not there yet (a driver not loaded): not an error, asked again with back-off."""
+    """What it reads is not there yet (a driver not loaded): no error; it is read again with back-off."""
     FAILED = "failed"
-    """It is there and does not answer as it should; what was known is kept."""
+    """What it reads does not answer as it should; earlier facts are kept."""
 
 
 @value
 class SourceStatus(Value):
-    """A source by name, its state, and one sentence why."""
+    """The status of a source, with the reason in one sentence."""
 
     name: str
     state: SourceState
@@ -213,12 +213,12 @@ class SourceStatus(Value):
 
 @value
 class Host(Value):
-    """What answers need to know of the node besides its devices.
+    """What responses to the kubelet need to know of the node besides its devices.
 
-    ``cdi_devices``: qualified names that CDI specs of others define (``nvidia.com/gpu=GPU-...``).
-    ``cdi_fault``: why our own CDI specs are not on disk, in words; empty when they are.
-    ``rdma_exclusive``: an RDMA device works in the one network namespace that it is in (``rdma system`` says).
-    ``mps_faults``: names of devices that MPS cannot share at the moment, with the reason.
+    ``cdi_devices``: qualified names that CDI specs of others define (``nvidia.com/gpu=GPU-...``). ``cdi_fault``: why
+    our own CDI specs are not on disk, in words; empty when they are. ``rdma_exclusive``: an RDMA device works in the
+    one network namespace that it is in (``rdma system`` says). ``mps_faults``: names of devices that MPS cannot share
+    at the moment, with the reason.
     """
 
     cdi_devices: frozenset[str] = frozenset()
@@ -230,9 +230,9 @@ class Host(Value):
 
 @value
 class Snapshot(Value):
-    """Everything known of the node at one moment; ``generation`` grows by one with every change.
+    """All devices and facts of the node at one moment; ``generation`` grows by one with every change.
 
-    ``former``: UUID and PCI address of GPUs that another one has replaced since the boot.
+    ``former``: UUID and PCI address of GPUs that were replaced since the boot.
     """
 
     generation: int = 0
@@ -256,7 +256,7 @@ class Snapshot(Value):
 
 @value
 class SnapshotJudged(Value):
-    """The newest snapshot, with the verdicts in its devices' health, is another one."""
+    """A new snapshot with verdicts in its devices' health is the newest one."""
 
     snapshot: Snapshot
 

@@ -1,8 +1,8 @@
 """Raw facts about network interfaces, RDMA devices and the node's own use of them.
 
-Like all raw facts they are what a recorded node's file holds: names, numbers and texts as the kernel writes them,
-nothing concluded. Interfaces and RDMA devices belong to the PCI function (or auxiliary device) whose path theirs begins
-with; a sysfs shows only those of the network namespace it was mounted in.
+Like all raw facts they are the content of a recorded node's file: names, numbers and texts as the kernel writes them,
+without conclusions. Interfaces and RDMA devices belong to the PCI function (or auxiliary device) whose path theirs
+begins with; a sysfs shows only those of the network namespace it was mounted in.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class NetworkFacts(Value):
     """What the node itself uses its network interfaces for.
 
     Loopback and the kinds ``veth``, ``netkit``, ``dummy`` and ``ifb`` are not listed, and neither are their addresses
-    and routes: they never stand on hardware. ``errors``: tables that could not be read; what was read of them last
-    stands. ``unread``: why a table was never read at all, and so something that is not listed may be in use.
+    and routes: they never stand on hardware. ``errors``: tables that could not be read; their last content counts.
+    ``unread``: why a table was never read at all, and so something that is not listed may be in use.
     """
 
     links: tuple[HostLink, ...] = ()

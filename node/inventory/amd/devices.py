@@ -2,7 +2,7 @@
 
 Pure. A GPU in a partitioned mode (``CPX``) is several devices: the PCI function with its own graphics nodes is the
 first partition and stays the kind ``gpu``, as in AMD's plugin; every further one is a platform device ``amdgpu_xcp_N``
-and a device of the kind ``partition`` below it. KFD, the kernel's compute driver, tells which partition belongs to
+and a device of the kind ``partition`` below it. KFD, the kernel's compute driver, shows which partition belongs to
 which GPU and how GPUs are linked by XGMI; its location ids hold bus, device and function in the low 16 bits and the
 number of the partition in the highest four, or, by older kernels, in place of the function.
 """
@@ -70,7 +70,7 @@ def _kfd_by_address(nodes: Iterable[KfdNode], functions: set[str]) -> dict[str, 
 
 
 def address_of(node: KfdNode) -> str:
-    """The PCI address that a compute node's location says; by older kernels a partition's number is its function."""
+    """The PCI address in a compute node's location; in older kernels a partition's number is its function."""
     return _address(node.domain, node.location_id & 0xFFFF)
 
 
@@ -95,7 +95,7 @@ class _Assembly(Value):
     nodes: DrmNodes
 
     def devices(self, function: PciFunction) -> list[Device]:
-        """The GPU and its further partitions."""
+        """The devices of a GPU: itself and its further partitions."""
         gpu = next((each for each in self.sysfs.amd_gpus if each.address == function.address), AmdGpu(function.address))
         whole = self._gpu(function, gpu)
         parts = {f"renderD{part.node.render_minor}": part for part in self.kfd.get(function.address, [])}
@@ -107,7 +107,7 @@ class _Assembly(Value):
         return found
 
     def strays(self) -> list[Device]:
-        """Partitions whose GPU KFD does not name: they are shown, and not given out."""
+        """Partitions whose GPU KFD does not name: they are shown but not given out."""
         minors = {f"renderD{part.node.render_minor}" for parts in self.kfd.values() for part in parts}
         return [
             Device(
@@ -169,7 +169,7 @@ class _Assembly(Value):
         places = {part.node.node: other for other, parts in self.kfd.items() for part in parts}
         ends = (link.to for part in self.kfd.get(address, []) for link in part.node.links if link.type == _XGMI)
         peers = {places[end] for end in ends if end in places} - {address}
-        # KFD tells that two GPUs are linked, not by how many links.
+        # KFD shows that two GPUs are linked, but not by how many links.
         return tuple(PeerLink(peer, 1) for peer in sorted(peers))
 
 

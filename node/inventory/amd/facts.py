@@ -1,6 +1,6 @@
 """Raw facts about AMD GPUs, as the amdgpu driver shows them in sysfs.
 
-Like all raw facts they are what a recorded node's file holds; nothing is concluded here.
+Like all raw facts they are the content of a recorded node's file, without conclusions.
 """
 
 from __future__ import annotations

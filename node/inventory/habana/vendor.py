@@ -2,8 +2,8 @@
 
 A card is its PCI function. The driver gives it two device nodes, ``/dev/accel/accelN`` to compute and
 ``/dev/accel/accel_controlDN`` to ask it, and where its network ports serve RDMA, a ``uverbs`` node. The management
-library that Habana's own plugin asks is not needed: the driver says in sysfs how a card is, and which module of the
-board it sits on. It does not say the serial number, which that plugin makes ids of; here the id is the PCI address.
+library of Habana's own plugin is not needed: the driver shows in sysfs the state of a card and its module on the board.
+It does not say the serial number, which that plugin makes ids of; here the id is the PCI address.
 
 Pure, apart from reading sysfs.
 """
@@ -47,7 +47,7 @@ _STATES = {
     "in device creation": Health(
         HealthState.DEGRADED, "its driver is still setting it up", recovery=Recovery.AUTOMATIC
     ),
-    # After every program that used it; a program that opens it meanwhile waits for the end of it.
+    # It follows every program that used the card; one that opens it meanwhile waits for the end of the reset.
     "in reset after device release": Health(),
     "in reset": Health(HealthState.UNHEALTHY, "its driver is resetting it", recovery=Recovery.AUTOMATIC),
     "needs reset": Health(HealthState.UNHEALTHY, "it needs a reset", recovery=Recovery.RESET),
@@ -55,7 +55,7 @@ _STATES = {
         HealthState.UNHEALTHY, "it is out of order, and a reset by its driver did not help", recovery=Recovery.RESET
     ),
 }
-"""Health by the driver's own word for the card's state."""
+"""Health by the driver's name of the card's state."""
 
 
 def habana_devices(facts: NodeFacts) -> list[Device]:

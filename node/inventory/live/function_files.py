@@ -1,7 +1,7 @@
-"""Reading what /sys and /dev tell of a device's health, file by file; blocks, so it runs in a thread of its own.
+"""Reads a device's health from /sys and /dev, file by file; it blocks, so it runs in a thread of its own.
 
-It runs every few seconds for as long as the agent lives, on nodes with a thousand functions. So what a function does
-not have is asked for once, what it can do at most is read once, and a virtual function costs one look at a link.
+It runs every few seconds for as long as the agent lives, on nodes with a thousand functions. So it looks once for what
+a function lacks, reads once what a function can do at most, and reads one link for a virtual function.
 
 Files vanish while they are read, and drivers answer oddly: what cannot be read is not known, and what is not known is
 no trouble. That something does not exist is a trouble only where it was seen before: a /sys that shows less than the
@@ -62,7 +62,7 @@ class FunctionFiles:
         self._seen: set[str] = set()
 
     def troubles(self, device: Watched, function: tuple[Condition, ...]) -> tuple[Condition, ...]:
-        """What is wrong with a device whose function has these troubles."""
+        """The conditions of a device whose function has these troubles."""
         found = list(function)
         if device.auxiliary and not function:
             found += self._bound(f"{self._auxiliary}/{device.auxiliary}", made=True)
@@ -74,7 +74,7 @@ class FunctionFiles:
         return tuple(found)
 
     def function(self, device: Watched) -> tuple[Condition, ...]:
-        """What is wrong with the device's PCI function."""
+        """The troubles of the device's PCI function."""
         folder = f"{self._pci}/{device.address}"
         if not device.address:
             return ()
@@ -89,9 +89,9 @@ class FunctionFiles:
             del self._known[address]
 
     def _bound(self, folder: str, *, made: bool) -> tuple[Condition, ...]:
-        """Whether a device is on its bus and has its driver; of one that never was seen so, nothing is said.
+        """Whether a device is on its bus and has its driver; a device that was never seen so has no trouble.
 
-        ``made``: software makes it and takes it down; whether one that is missing left the bus is a scan's to say.
+        ``made``: software creates and removes it; only a scan decides whether one that is missing left the bus.
         """
         driver = f"{folder}/driver"
         if os.path.lexists(driver):

@@ -3,8 +3,8 @@
 The same parts notice when devices fall ill. Where health is judged, ``kernel_health`` reports what they see at once,
 and sweeps look at what has no event.
 
-A part that fails never takes the agent with it: it is logged once, shown in the status, started again after growing
-pauses, and meanwhile replaced by comparing folders. The inventory's full rescan goes on below all of it.
+A part that fails never ends the agent: the failure is logged once and shown in the status, the part is started again
+after growing pauses, and meanwhile folders are compared instead. The inventory's full rescan goes on below all of it.
 
 Hints that come close together become one wake-up. A NIC that is plugged in makes a dozen events within milliseconds
 (function, driver, interface, its new name), and a scan in the middle would publish half of them. The inventory's own
@@ -39,16 +39,16 @@ log = logging.getLogger("ostler.live")
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
 """Seconds before a failed part is tried again."""
 _WELL = 10.0
-"""Seconds of running after which a part counts as well and its pauses begin anew."""
+"""Seconds after which a running part counts as recovered, so that its pauses start short again."""
 
 
 class LivePart(Protocol):
-    """A part that runs until cancelled and may fail."""
+    """A part of the watch that may fail."""
 
     name: str
 
     async def run(self) -> None:
-        """Run until cancelled; raises when it cannot go on."""
+        """Run until cancelled; raises if it cannot go on."""
 
 
 class LiveHardware:
@@ -56,7 +56,7 @@ class LiveHardware:
 
     ``sys``, ``proc`` and ``dev_root`` are the inventory's roots. ``reach`` and ``open_stream`` decide where uevents
     come from. pyudev is loaded and sockets are opened by ``run``, which may be started late: it asks for a scan when it
-    begins to listen. ``sweeps``: look at what has no event, too, for whoever judges health. ``clock`` gives Unix
+    begins to listen. ``sweeps``: also check what has no event, for the judgement of health. ``clock`` gives Unix
     seconds. All methods belong to the thread of the loop.
     """
 
@@ -76,7 +76,7 @@ class LiveHardware:
     ) -> None:
         self._wakeups = Wakeups(bus)
         self._health = KernelHealth(bus, clock)
-        # What the parts find is nobody else's matter.
+        # A bus of its own: only this part uses what the others find.
         parts = EventBus()
         parts.subscribe(HardwareHint, self._hinted)
         parts.subscribe(PolledChange, self._polled)
@@ -87,7 +87,10 @@ class LiveHardware:
         self._uevents = UeventMonitor(parts, Relevance(str(sys)), reach=reach, open_stream=open_stream)
         self._links = LinkMonitor(parts, listener=self._health)
         self._ports_matter = True
-        """Until devices are known. A question may be a command to firmware, so it is asked where NICs are offered."""
+        """Until devices are known.
+
+        A reading may be a command to firmware, so ports are read only if NICs are offered.
+        """
         self._polls = Polls(
             parts,
             (
@@ -117,13 +120,13 @@ class LiveHardware:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What the parts count."""
+        """The parts' metrics."""
         parts = self._uevents, self._links, self._polls, self._wakeups
         return tuple(metric for part in parts for metric in metrics_of(part))
 
     @property
     def swept(self) -> bool:
-        """Whether all devices were looked at once."""
+        """Whether all devices have been looked at."""
         return self._sweeps.count > 0
 
     def observe(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
@@ -133,17 +136,17 @@ class LiveHardware:
         """
         mattered, self._ports_matter = self._ports_matter, _nics_are_offered(snapshot, rules)
         if self._running and self._ports_matter and not mattered:
-            # What the last scan found of ports may be a minute old.
+            # The last scan's reading of the ports may be a minute old.
             self._wakeups.hint()
         self._health.observe(snapshot, rules)
         self._sweeps.show(snapshot, rules)
 
     def tell(self) -> None:
-        """Report all known health of devices once more, for a new listener or a changed policy."""
+        """Report all known health again, for a new subscriber or a changed policy."""
         self._health.tell()
 
     def status(self, *, interfaces: bool = True) -> SourceStatus:
-        """The status for people: failed means that some changes are noticed late, and says how to mend that.
+        """The status for people: failed means that some changes are noticed late, with what to do about it.
 
         ``interfaces``: whether changes of network interfaces matter to anybody.
         """
@@ -243,7 +246,7 @@ class Wakeups:
         self.count = Counter("ostler_hardware_wakeups", "Scans asked for because hardware may have changed.")
 
     def hint(self) -> None:
-        """Something may have changed."""
+        """Ask for a scan: something may have changed."""
         loop = asyncio.get_running_loop()
         self._last = loop.time()
         if self._timer is None:
@@ -259,7 +262,7 @@ class Wakeups:
     def _due(self) -> None:
         loop = asyncio.get_running_loop()
         at = min(self._last + self._quiet, self._first + self._longest)
-        # One timer for a burst, moved when it fires: a timer for each hint would cost more than the hint.
+        # One timer for a burst, set again when it fires: a timer for each hint would cost more than the hint.
         if at > loop.time():
             self._timer = loop.call_at(at, self._due)
             return

@@ -1,8 +1,8 @@
-"""What the kernel tells of the health of devices, turned into Looks the moment it is heard.
+"""Turns what the kernel reports about devices' health into Looks at once.
 
-It stands beside the scans, which are due some hundred milliseconds after a hint and take their time: a device that is
-withdrawn late is given to one more pod. rtnetlink's messages and uevents are judged on the loop, at once; the files of
-/sys and /dev every few seconds and soon after a uevent, in a thread. So there are two sources of Looks:
+It complements the scans, which follow a hint only after some hundred milliseconds: a device that is withdrawn late is
+given to one more pod. rtnetlink's messages and uevents are judged on the loop, at once; the files of /sys and /dev
+every few seconds and soon after a uevent, in a thread. So there are two sources of Looks:
 
 - ``kernel``: links, and what uevents say of functions and nodes. A uevent's word holds until a sweep that began after
   it has looked, so that nothing stays because an event was lost; as long as sweeps hang it stays.
@@ -35,8 +35,8 @@ KERNEL, SYSFS = "kernel", "sysfs"
 class KernelHealth:
     """Publishes every ``Look`` on ``bus``; ``clock`` gives Unix seconds.
 
-    ``observe`` has to be told every snapshot, before listening begins and whenever one is published or the rules
-    change. ``looks`` counts. All methods belong to the thread of the loop.
+    Call ``observe`` with every snapshot, before listening begins and whenever one is published or the rules change.
+    ``looks`` counts. All methods belong to the thread of the loop.
     """
 
     def __init__(self, bus: EventBus, clock: Callable[[], float]) -> None:
@@ -50,13 +50,13 @@ class KernelHealth:
         self._by_interface: Mapping[str, Sequence[str]] = {}
         self._names: Mapping[str, Sequence[str]] = {}
         self._events: dict[str, dict[str, tuple[Condition, float]]] = {}
-        """By device, what uevents said of it, by the name they used and with the time by the loop's clock."""
+        """By device, the reports of uevents by their source's name, with the time by the loop's clock."""
         self._told: dict[str, tuple[Condition, ...]] = {}
         self._dirty: set[str] = set()
         self.looks = 0
 
     def observe(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
-        """Use these devices from now on; everything known is judged again."""
+        """Use these devices from now on, and judge everything known again."""
         before, nics = self._devices, self._nics
         same = rules is self._rules or rules == self._rules
         self._rules = rules
@@ -76,19 +76,19 @@ class KernelHealth:
         for name in departed:
             del self._told[name]
         if over:
-            # What was said of it must not wait for a device of that name that nothing is wrong with.
+            # A report on it must not wait for another, healthy device of that name.
             self._look(KERNEL, over)
         self._dirty |= self._nics.keys() | self._events.keys()
         self.settle()
 
     def tell(self) -> None:
-        """Report everything known once more, for a new listener or a changed policy."""
+        """Report everything known again, for a new subscriber or a changed policy."""
         found = {name: troubles for name, troubles in self._told.items() if troubles}
         if found:
             self._look(KERNEL, found)
 
     def relisted(self, links: Sequence[Link]) -> None:
-        """These are all links there are."""
+        """Take in the list of all links."""
         self._links, self._live = {}, {}
         for link in links:
             self._see(link)
@@ -96,7 +96,7 @@ class KernelHealth:
         self.settle()
 
     def link(self, link: Link, *, gone: bool) -> None:
-        """A link is as this says, or is gone; judged with the next ``settle``."""
+        """Take in a link's new state or its end; judged with the next ``settle``."""
         before = self._links.pop(link.index, None)
         if before is not None:
             self._live.pop(before.name, None)
@@ -106,7 +106,7 @@ class KernelHealth:
             self._dirty.update(self._by_interface.get(link.name, ()))
 
     def uevent(self, event: Uevent) -> bool:
-        """Something happened to a function or a node; whether it is one of a device."""
+        """Take in an event of a function or a device node; returns whether it concerns a device."""
         devices = self._names.get(event.name, ()) if concerns_devices(event.subsystem) else ()
         at = asyncio.get_running_loop().time()
         for device in devices:
@@ -122,8 +122,8 @@ class KernelHealth:
         return bool(devices)
 
     def swept(self, swept: Swept) -> None:
-        """What a sweep found; older words of uevents are over with it."""
-        # A device that is not there any more is nobody's matter.
+        """Take in a sweep, which replaces older reports of uevents."""
+        # A device that is not there any more is left out.
         known = {name: troubles for name, troubles in swept.found.items() if name in self._devices}
         if known:
             self._look(SYSFS, known)
@@ -160,7 +160,7 @@ class KernelHealth:
         self._bus.publish(Look(source, self._clock(), found))
 
     def _see(self, link: Link) -> None:
-        # Pods' links come by the hundred; one that bears the name of a NIC's interface is it.
+        # Pods have hundreds of links; only one with the name of a NIC's interface counts.
         if link.kind in POD_KINDS and link.name not in self._by_interface:
             return
         self._links[link.index] = link

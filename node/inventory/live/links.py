@@ -1,10 +1,9 @@
 """Listening to rtnetlink on the loop: links, addresses and default routes of this network namespace.
 
-Carrier, MTU, addresses and names change without a uevent. Most notifications mean nothing here (statistics, lifetimes
-of addresses, pods' links and routes to them), so what was seen of each link is kept and only a difference is a hint.
-
-Whoever judges links by themselves is told of every message about one: with a scan in between, a cable that is pulled
-would be known half a second late.
+Carrier, MTU, addresses and names change without a uevent. Most notifications do not matter here (statistics, lifetimes
+of addresses, pods' links and routes to them), so the last state of each link is kept, and only a difference is a hint.
+The judge of links' health gets every message at once: through a scan, it would notice a pulled cable half a second
+late.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ log = logging.getLogger("ostler.live")
 _AT_A_TIME = 64
 """Reads per turn of the loop."""
 _AGAIN = 0.1
-"""Seconds until links are listed again when messages were lost: what loses some mostly loses more."""
+"""Seconds until links are listed again after messages were lost: a loss is mostly followed by more."""
 _BUFFER = 1 << 20
-"""Bytes of receive buffer that are asked for; the kernel's limit is usually 208 KiB."""
+"""Bytes of receive buffer to ask for; the kernel's limit is usually 208 KiB."""
 
 
 class LinkListener(Protocol):
-    """Receives all links on the loop, also those that do not count for scans."""
+    """Receives all links on the loop, including those that do not matter for scans."""
 
     def relisted(self, links: Sequence[Link]) -> None:
-        """All links there are; anything reported before no longer holds."""
+        """Take in the list of all links; earlier reports no longer hold."""
 
     def link(self, link: Link, *, gone: bool) -> None:
         """One link changed or is gone; more may follow at once."""
@@ -73,7 +72,7 @@ _NOBODY = _Nobody()
 
 
 class LinkTable:
-    """The links that count as last seen, with their addresses; says whether a message changes them."""
+    """The last state of the links that count, with their addresses; says whether a message changes it."""
 
     def __init__(self, counts: Callable[[Link], bool] = is_host_link, listener: LinkListener = _NOBODY) -> None:
         self._counts = counts
@@ -82,12 +81,12 @@ class LinkTable:
         self._addresses: set[Address] = set()
 
     def fill(self, links: tuple[Link, ...], addresses: tuple[Address, ...]) -> None:
-        """Begin with what is there."""
+        """Start with these links."""
         self._links = {link.index: link if self._counts(link) else None for link in links}
         self._addresses = {address for address in addresses if self._wanted(address)}
 
     def changes(self, kind: int, payload: bytes) -> bool:
-        """Whether a notification tells something new about a link that counts; raises NetlinkError."""
+        """Whether a notification changes a link that counts; raises NetlinkError."""
         if kind in {NEWLINK, DELLINK}:
             return self._link_changes(kind, parse_link(payload))
         if kind in {NEWADDR, DELADDR}:
@@ -97,7 +96,7 @@ class LinkTable:
         return False
 
     def _link_changes(self, kind: int, link: Link | None) -> bool:
-        # Messages without a name are those of wireless drivers: an event, not the link's state.
+        # Messages without a name come from wireless drivers: an event, not the link's state.
         if link is None or not link.name:
             return False
         self._listener.link(link, gone=kind == DELLINK)
@@ -165,8 +164,8 @@ class LinkMonitor:
                     await self._listen(netlink)
                     await asyncio.sleep(_AGAIN)
             except Exception:
-                # Nobody tells of links until it listens again; meanwhile scans do, and the last one may be older
-                # than what was heard.
+                # Until it listens again only scans report links, and the last one may be older than the last
+                # notification.
                 self._listener.relisted(())
                 self._bus.publish(HardwareHint())
                 raise
@@ -213,7 +212,7 @@ class LinkMonitor:
             if not messages:
                 return
             self.messages.add(by=len(messages))
-            # Each is looked at, whatever the others say: the table has to stay right.
+            # Process every message, whatever the others say: the table must stay right.
             changes = [self._table.changes(kind, payload) for kind, payload in messages]
             if any(changes):
                 self.hints += 1

@@ -1,8 +1,8 @@
-"""Comparing signatures all the time, in a thread of its own.
+"""Compares signatures continuously, in a thread of its own.
 
 A thread and not the loop, because a reading may hang for as long as a device's firmware does; its own and not the pool
-of the loop, because handing over each time costs more than the readings. It is a daemon thread: a reading that
-hangs must not keep the process from ending.
+of the loop, because handing over each time costs more than the readings. It is a daemon thread: a reading that hangs
+must not keep the process from ending.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class PolledChange(Value):
 class Polls:
     """Publishes ``PolledChange`` on ``bus``, on the loop.
 
-    ``always`` are read each time; ``sometimes`` pairs a signature with whether it is needed at the moment. ``news`` is
-    another value when hardware has come or gone, None where nobody would tell of it.
+    ``always`` are read each time; ``sometimes`` pairs a signature with whether it is needed at the moment. ``news``
+    changes when hardware has come or gone; None if no source reports that.
     """
 
     name = "polls"
@@ -66,7 +66,7 @@ class Polls:
         return since is not None and loop is not None and loop.time() - since > STALLED
 
     async def run(self) -> None:
-        """Read and compare until cancelled; raises what a signature raises, which is a bug of it."""
+        """Read and compare until cancelled; raises what a signature raises, which is a bug in it."""
         loop = self._loop = asyncio.get_running_loop()
         # A lock and not an event, which costs more each time that the wait for it ends.
         stop = threading.Lock()
@@ -89,7 +89,7 @@ class Polls:
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(fail, error)
 
-        # The first reading is only compared with: what was before is not known here, and is the first scan's matter.
+        # The first reading is only a base for comparison: the first scan covers what was before.
         self._last = []
         threading.Thread(target=work, name="polls", daemon=True).start()
         try:
@@ -102,7 +102,7 @@ class Polls:
         heard, self._heard = self._heard, self._news()
         fresh = self._heard is None or self._heard != heard
         now: list[Hashable] = [signature(fresh) for signature in self._always]
-        # One that is needed again has not been told meanwhile.
+        # A signature that is needed again has missed changes meanwhile.
         before = self._last[len(self._always) :] or [None] * len(self._sometimes)
         now += [
             signature(fresh or old is None) if needed() else None
@@ -113,7 +113,7 @@ class Polls:
         last, self._last = self._last, now
         if last == now:
             return False
-        # A signature that was not read before has nothing to be compared with.
+        # A signature that was not read before has nothing to compare with.
         return any(old is not None and new is not None and old != new for old, new in zip(last, now, strict=False))
 
     def _tell(self) -> None:

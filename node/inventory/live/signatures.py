@@ -1,10 +1,10 @@
-"""What has no event: cheap readings of /sys, /proc and /dev whose difference means that something changed.
+"""Cheap readings of /sys, /proc and /dev for what has no event: a difference means that something changed.
 
 Each is a callable that returns a comparable value and raises nothing for what is missing or broken: unreadable is a
-value like any other. It is told whether hardware may have come or gone since it was called before; some look only then
-for what cannot change otherwise. They run all the time for as long as the agent lives, so each does the least that
-tells a change: link counts and times of modification before names, names before contents. A reading may block (the
-state of an InfiniBand port is asked of its firmware), so they belong into a thread.
+value like any other. It gets whether hardware may have come or gone since the last call; some only then read what
+cannot change otherwise. They run all the time for as long as the agent lives, so each does the least that tells a
+change: link counts and times of modification before names, names before contents. A reading may block (the state of an
+InfiniBand port is asked of its firmware), so they belong into a thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DRIVERS = (*(driver for vendor in VENDORS for driver in vendor.drivers), *_NIC_
 def infiniband_ports(sys: str) -> Signature:
     """State of every InfiniBand port of a physical function; the ports are listed when hardware may have come.
 
-    Ports whose link layer is Ethernet follow their interface, which rtnetlink tells of, and ports of virtual functions
+    Ports whose link layer is Ethernet follow their interface, which rtnetlink reports, and ports of virtual functions
     follow the physical one's: those are hundreds on a large node and each reading may be a command to the firmware.
     """
     base = f"{sys}/class/infiniband"
@@ -86,7 +86,7 @@ def mig_instances(proc: str) -> Signature:
 
 
 def nvidia_module(sys: str, proc: str) -> Signature:
-    """The loaded NVIDIA kernel module: which, and whether it was loaded anew; looked at when hardware may have come."""
+    """The loaded NVIDIA kernel module, and whether it was reloaded; read when hardware may have come."""
     module: Hashable = ""
 
     def read(fresh: bool) -> Hashable:
@@ -101,7 +101,7 @@ def nvidia_module(sys: str, proc: str) -> Signature:
 def compute_partitions(sys: str) -> Signature:
     """Changes of AMD's compute nodes (partitioning makes and removes some): a counter of the kernel driver.
 
-    Where it is not, it is looked for when hardware may have come.
+    If there is none, it is looked for when hardware may have come.
     """
     path = f"{sys}/class/kfd/kfd/topology/generation_id"
     counter = KeptFile(path)
@@ -119,7 +119,7 @@ def compute_partitions(sys: str) -> Signature:
 def watched_files(sys: str) -> Signature:
     """Files of bound functions that change without an event (``watched_files`` of a vendor), by their texts.
 
-    Which functions there are is looked at when hardware may have come.
+    Functions are listed when hardware may have come.
     """
     wanted = [(driver, vendor.watched_files) for vendor in VENDORS if vendor.watched_files for driver in vendor.drivers]
     known: dict[str, tuple[int, tuple[KeptFile, ...]]] = {}
@@ -170,7 +170,7 @@ def device_files(dev_root: str) -> Signature:
 
 
 def hardware(sys: str) -> Signature:
-    """Functions, interfaces, RDMA devices and bound drivers by name: what uevents would have told."""
+    """Functions, interfaces, RDMA devices and bound drivers by name, in place of uevents."""
 
     def read(_: bool) -> Hashable:
         folders = tuple(frozenset(_inodes(f"{sys}/{folder}").items()) for folder in _HARDWARE_FOLDERS)
@@ -180,7 +180,7 @@ def hardware(sys: str) -> Signature:
 
 
 def interfaces(sys: str) -> Signature:
-    """State of interfaces that are not virtual: what rtnetlink would have told."""
+    """State of interfaces that are not virtual, in place of rtnetlink."""
 
     def read(_: bool) -> Hashable:
         base = f"{sys}/class/net"
@@ -191,7 +191,7 @@ def interfaces(sys: str) -> Signature:
 
 
 def _as_before(known: Mapping[str, T], look: Callable[[str], T | None]) -> bool:
-    """Whether a look at each path gives what is known of it."""
+    """Whether every path reads as before."""
     for path, before in known.items():  # noqa: SIM110 - runs all the time, and a generator costs more
         if look(path) != before:
             return False
@@ -215,7 +215,7 @@ def _names(folder: str) -> frozenset[str]:
 
 
 def _inodes(folder: str) -> dict[str, int]:
-    """Names and inode numbers: something that was replaced has another one."""
+    """Names and inode numbers: a replaced entry has another number."""
     try:
         with os.scandir(folder) as found:
             return {entry.name: entry.inode() for entry in found}

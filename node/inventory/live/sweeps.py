@@ -1,4 +1,4 @@
-"""Looking at the health of all devices every few seconds, and soon after a hint; each time in a thread of its own.
+"""Reads the health of all devices every few seconds, and soon after a hint, each time in a thread of its own.
 
 A reading may hang for as long as a device's firmware does. Then the thread is left behind, its function is left out
 until the thread comes back, and the others are looked at as before. The threads are daemons, so that none keeps the
@@ -26,7 +26,7 @@ from node.values import Value, value
 log = logging.getLogger("ostler.live")
 
 SOON = 1.0
-"""Least seconds between two sweeps when something was hinted at."""
+"""Least seconds between two sweeps after a hint."""
 HANGS = 2.0
 """Seconds after which a sweep that is not done is left behind."""
 _MOST_LEFT = 4
@@ -34,7 +34,7 @@ _MOST_LEFT = 4
 
 @value
 class Swept(Value):
-    """What a sweep found that began at this time of the loop's clock, by the device's name."""
+    """What a sweep found, by the device's name; the sweep began at this time of the loop's clock."""
 
     began: float
     found: Mapping[str, tuple[Condition, ...]]
@@ -43,8 +43,8 @@ class Swept(Value):
 class Sweeps:
     """Publishes ``Swept`` on ``bus`` after every sweep.
 
-    ``show`` says what there is to look at. ``hung``: functions whose reading hangs at the moment. All methods belong
-    to the thread of the loop.
+    ``show`` sets the devices to read. ``hung``: functions whose reading hangs at the moment. All methods belong to the
+    thread of the loop.
     """
 
     name = "sweeps"
@@ -81,11 +81,11 @@ class Sweeps:
         return sum(sweep.running for sweep in self._left) >= _MOST_LEFT
 
     def show(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
-        """Look at these devices from the next sweep on."""
+        """Read these devices from the next sweep on."""
         self._shown = snapshot, rules
 
     def hint(self) -> None:
-        """Something may have changed: look soon."""
+        """Sweep soon: something may have changed."""
         self._hinted.set()
 
     async def run(self) -> None:
@@ -148,7 +148,7 @@ class _Sweep:
         return self._thread.is_alive()
 
     def abandon(self) -> None:
-        """What it finds from now on does not count."""
+        """Ignore what it finds from now on."""
         self._abandoned = True
 
     def _work(self) -> None:

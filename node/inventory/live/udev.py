@@ -45,12 +45,12 @@ SUBSYSTEMS = (
     "module",
     *(subsystem for vendor in VENDORS for subsystem in vendor.subsystems),
 )
-"""What is listened to; the kernel drops the rest before it reaches the agent where events come from udev."""
+"""Subsystems to listen to; with events from udev, the kernel drops the rest before it reaches the agent."""
 
 
 @value
 class Uevent(Value):
-    """One uevent; ``path`` begins with /sys. What could not be read of it is empty, and it counts."""
+    """One uevent; ``path`` begins with /sys. Parts that could not be read are empty; the event still counts."""
 
     action: str
     subsystem: str
@@ -63,7 +63,7 @@ class Uevent(Value):
 
 
 class UeventsUnavailable(Exception):
-    """No uevents are available; ``hint`` says what would change that."""
+    """No uevents are available; ``hint`` says what to do."""
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(f"no uevents: {reason}; {hint}")
@@ -80,7 +80,7 @@ class UeventStream(Protocol):
     def receive(self) -> Uevent | None:
         """The next event, None when there is none now.
 
-        Raises OSError: with ENOBUFS when events were lost, once, and the stream goes on; else it is of no more use.
+        Raises OSError: with ENOBUFS, once, if events were lost, and the stream goes on; any other error ends it.
         """
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class UdevStream:
         try:
             return Uevent(device.action or "", device.subsystem or "", device.sys_path or "")
         except UnicodeError:
-            # An interface's name may hold any bytes, and pyudev refuses to decode some; that it changed is enough.
+            # An interface's name may have any bytes, and pyudev refuses to decode some; the fact of a change is enough.
             return Uevent("", "", "")
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ _WHOLE_RANGE = "4294967295"
 
 
 class EventState(StrEnum):
-    """Who tells of hardware that comes and goes."""
+    """The source of uevents."""
 
     UDEV = "udev"
     """udevd, after its rules: interfaces have their final names."""
@@ -152,7 +152,7 @@ class EventState(StrEnum):
 
 @value
 class Reach(Value):
-    """Where events come from, what they miss (empty for nothing), and how to improve it (may be empty).
+    """Where events come from, what they miss (empty: nothing), and how to improve that (may be empty).
 
     From the kernel only events of network interfaces are ever missed.
     """
@@ -163,10 +163,8 @@ class Reach(Value):
 
 
 def choose(*, udevd: bool, host_network: bool, host_users: bool) -> Reach:
-    """The best way to hear of events.
-
-    ``udevd``: its control socket is in sight; ``host_network`` and ``host_users``: this process is in the first
-    network and user namespace.
+    """The best source of events. ``udevd``: its control socket is visible; ``host_network`` and ``host_users``: this
+    process is in the first network and user namespace.
     """
     if not host_users:
         return Reach(EventState.POLLING, "this user namespace gets no uevents", "hostUsers: true in the pod's spec")

@@ -32,8 +32,8 @@ _AT_A_TIME = 64
 class UeventMonitor:
     """Publishes every ``Uevent`` that is ``relevant`` on ``bus``, and a ``HardwareHint`` after it.
 
-    ``open_stream`` is called in a worker thread. ``state``, ``missed`` and
-    ``hint`` say what is heard and what would better it; ``events`` and ``overflows`` are metrics, ``hints`` counts.
+    ``open_stream`` is called in a worker thread. ``state``, ``missed`` and ``hint`` say what it receives and how to
+    improve that; ``events`` and ``overflows`` are metrics, ``hints`` counts.
     """
 
     name = "uevents"
@@ -73,7 +73,7 @@ class UeventMonitor:
             loop.add_reader(stream.fileno(), self._drain)
         self._tell(reach)
         try:
-            # What happened before somebody listened is not known.
+            # Events before this are unknown.
             self._bus.publish(HardwareHint())
             await failed
         finally:
@@ -96,7 +96,7 @@ class UeventMonitor:
         self._told = reach
         extra = {"source": reach.state.value, "hint": reach.hint}
         if reach.missed:
-            # What the kernel leaves out are interfaces, and whether those matter the status knows.
+            # The kernel leaves out interfaces; the status says whether those matter.
             level = logging.WARNING if reach.state is EventState.POLLING else logging.INFO
             log.log(level, "some hardware changes are noticed late: %s", reach.missed, extra=extra)
         else:

@@ -1,8 +1,8 @@
 """What the node itself uses its network interfaces for: links, addresses and default routes, by rtnetlink.
 
-A device that serves the node's own traffic must not be given away, so this source errs to the safe side: a table that
-cannot be read keeps what was read of it last, with a line in ``errors``. It shows the network namespace that the agent
-runs in; in a pod without ``hostNetwork: true`` that is the pod's.
+A device that serves the node's own traffic must not be given away, so this source is cautious: a table that cannot be
+read keeps its last content, with a line in ``errors``. It shows the network namespace that the agent runs in; in a pod
+without ``hostNetwork: true`` that is the pod's.
 
 Loopback, and the kinds of links that never stand on hardware and come and go with every pod or service, are left out,
 so that neither the facts nor the wake-ups grow with the number of pods.
@@ -40,7 +40,7 @@ POD_KINDS = frozenset({"veth", "netkit", "dummy", "ifb"})
 
 
 def is_host_link(link: Link) -> bool:
-    """Whether a link can be part of how the node uses its hardware."""
+    """Whether the node can use its hardware through this link."""
     return not link.loopback and link.kind not in POD_KINDS
 
 
@@ -97,7 +97,7 @@ def driver_info(interface: str) -> DriverInfo:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
             fcntl.ioctl(handle, _SIOCETHTOOL, _REQUEST.pack(name, info.buffer_info()[0]))
     except OSError:
-        # Not told is a fact like any other: a link may be gone since it was listed, a driver may not know the call.
+        # No answer is a fact as well: a link may be gone since it was listed, or its driver may not know the call.
         return DriverInfo()
     _, driver, _, firmware, *_ = _INFO.unpack(info.tobytes())
     return DriverInfo(_told(driver), _told(firmware))
@@ -156,7 +156,7 @@ class HostNetwork:
         )
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Forget the last tables."""
         self._links = self._addresses = self._routes = None
 
     def _host_link(self, link: Link, names: dict[int, str]) -> HostLink:
@@ -176,9 +176,8 @@ class HostNetwork:
 def _kept(
     read: Callable[[], tuple[_Row, ...]], last: tuple[_Row, ...] | None, errors: list[str], unread: list[str]
 ) -> tuple[_Row, ...] | None:
-    """The table as it is now; if it cannot be read, as it was last, with a line in ``errors``.
-
-    The line is in ``unread`` as well where there is no last time.
+    """The table as it is now; if it cannot be read, its last content, with a line in ``errors``, and in ``unread`` if
+    there is none.
     """
     try:
         return read()

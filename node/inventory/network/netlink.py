@@ -30,9 +30,9 @@ _NOOP, _FAILED, _DONE, _OVERRUN = 1, 2, 3, 4
 _RECEIVE = 1 << 18
 """Bytes per read; the kernel fills at most 32 KiB of it in a dump and sends one message per notification."""
 _ATTEMPTS = 4
-"""Dumps that are begun anew because the tables changed under them."""
+"""How often a dump is started again because the tables changed during it."""
 _TIMEOUT = 10.0
-"""Seconds for one answer; the kernel answers at once unless it holds its lock for a reconfiguration."""
+"""Seconds for one response; the kernel responds at once unless it holds its lock for a reconfiguration."""
 _MEMBERSHIP_BITS = 32
 
 Attributes = dict[int, bytes]
@@ -40,7 +40,7 @@ Attributes = dict[int, bytes]
 
 
 class NetlinkError(Exception):
-    """Netlink refused or answered with nonsense; the text names what was asked for."""
+    """Netlink refused a request or sent nonsense; the text names the request."""
 
     def __init__(self, asked: str, reason: str, number: int = 0) -> None:
         super().__init__(f"netlink: {asked}: {reason}")
@@ -80,14 +80,14 @@ class RouteSocket:
     def dump(self, kind: int, request: bytes, asked: str) -> list[bytes]:
         """The payloads (behind their headers) of everything that a RTM_GET* request with this body finds.
 
-        ``asked`` says what that is, for the error. Raises NetlinkError.
+        ``asked`` names it in the error. Raises NetlinkError.
         """
         payloads: list[bytes] = []
         for _ in range(_ATTEMPTS):
             payloads, consistent = self._dump(kind, request, asked)
             if consistent:
                 break
-        # Tables that change all the time: what was read last is as good as it gets, a notification follows each change.
+        # The tables change all the time: the last read is good enough, because a notification follows each change.
         return payloads
 
     def notifications(self) -> list[tuple[int, bytes]]:
@@ -152,7 +152,7 @@ def attributes(payload: bytes, start: int, asked: str = "a message") -> Attribut
 
 
 def attribute(kind: int, content: bytes) -> bytes:
-    """One attribute as it travels."""
+    """One attribute in wire format."""
     length = _ATTRIBUTE.size + len(content)
     return _ATTRIBUTE.pack(length, kind) + content + bytes(_padded(length) - length)
 
@@ -169,7 +169,7 @@ def _messages(data: bytes, asked: str) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def _check(payload: bytes, asked: str) -> None:
-    """Raise what an error message or the end of a dump carries; 0 is no error."""
+    """Raise the error of an error message or of the end of a dump; 0 is no error."""
     number = -_ERROR.unpack_from(payload)[0] if len(payload) >= _ERROR.size else 0
     if number:
         raise NetlinkError(asked, os.strerror(number), number)

@@ -80,7 +80,7 @@ class Link(Value):
 class Address(Value):
     """An address of the link with that index, with its prefix (``10.0.0.7/24``); ``wide``: no link-local or loopback.
 
-    The scope of an IPv4 address is whatever the administrator chose and tells nothing of it.
+    The administrator chooses the scope of an IPv4 address, so it says nothing.
     """
 
     index: int
@@ -114,8 +114,8 @@ def dump_addresses(netlink: RouteSocket) -> tuple[Address, ...]:
 def dump_default_routes(netlink: RouteSocket) -> tuple[DefaultRoute, ...]:
     """Default routes of all tables, IPv4 and IPv6; raises NetlinkError.
 
-    Of a route through a next-hop object the kernel tells the links only while the sysctl ``nexthop_compat_mode`` is on,
-    as it is by default; without it the objects are asked for.
+    For a route through a next-hop object the kernel names the links only while the sysctl ``nexthop_compat_mode`` is on
+    (the default); otherwise the objects are read.
     """
     payloads: list[bytes] = []
     for family, version in _VERSIONS.items():
@@ -187,7 +187,7 @@ def parse_address(payload: bytes) -> Address | None:
 def parse_default_routes(payload: bytes, hops: HopObjects | None = None) -> tuple[DefaultRoute, ...]:
     """The default routes in a RTM_NEWROUTE or RTM_DELROUTE, one for each link it goes through; mostly none.
 
-    The index is 0 where a next-hop object has to tell the link, and ``hops`` lacks it.
+    The index is 0 if only a next-hop object names the link and ``hops`` lacks it.
     """
     if len(payload) < _ROUTE.size:
         raise NetlinkError("a route", f"{len(payload)} bytes are too few", errno.EBADMSG)
@@ -204,7 +204,7 @@ def parse_default_routes(payload: bytes, hops: HopObjects | None = None) -> tupl
 
 
 def parse_hop_objects(payloads: Iterable[bytes]) -> HopObjects:
-    """The objects of RTM_NEWNEXTHOP messages; a group leads through the links of its members."""
+    """The next-hop objects of RTM_NEWNEXTHOP messages; a group has the links of its members."""
     hops: dict[int, tuple[int, ...]] = {}
     groups: dict[int, bytes] = {}
     for payload in payloads:

@@ -41,7 +41,7 @@ def nic_vendor(pci_vendor: str) -> str:
 def function_attributes(part: NicPart, physical: NicPart | None) -> Pairs:
     """Attributes that all ports of a function share; ``physical``: the function that a virtual or subfunction is of."""
     function, subfunction = part.function, part.subfunction
-    # A virtual function whose physical one is not listed (in a virtual machine it never is) has nobody to name.
+    # A virtual function cannot name its physical one if that is not listed (in a virtual machine it never is).
     above = physical or (part if subfunction is None and function.physfn is None else None)
     return [
         *standard_attributes(function.address, function),
@@ -106,7 +106,7 @@ def _sriov_function(part: NicPart) -> str | None:
 
 
 def _switch_mode(part: NicPart) -> str | None:
-    """The e-switch's mode, as far as its uplink tells; only functions with SR-IOV have an e-switch."""
+    """The e-switch's mode, as far as its uplink shows it; only functions with SR-IOV have an e-switch."""
     if part.switchdev:
         return "switchdev"
     known = part.function.sriov_totalvfs is not None and part.ports[0].interface is not None

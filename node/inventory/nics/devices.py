@@ -40,7 +40,7 @@ def nic_devices(facts: NodeFacts, identities: Identities) -> list[Device]:
 
 
 def network_status(facts: NodeFacts, identities: Identities) -> SourceStatus | None:
-    """How the network fared; None when no source reads it and nothing is odd.
+    """The status of the network; None if no source reads it and nothing is odd.
 
     NICs with kernel drivers and not one interface: either the drivers are just being loaded, or the agent sees the
     network of its own pod. Both look alike, so it is a hint and not a failure.
@@ -58,7 +58,7 @@ def network_status(facts: NodeFacts, identities: Identities) -> SourceStatus | N
 
 
 def _hidden(facts: NodeFacts, identities: Identities) -> int:
-    """How many functions should have an interface, where not one is visible and none was ever seen."""
+    """The number of functions that should have an interface, if none is visible and none was ever seen."""
     if facts.sysfs is None or facts.sysfs.interfaces or any(nic.interfaces for nic in identities.nics):
         return 0
     functions = [each for each in facts.sysfs.pci if is_network(each) and serves_network(each.driver)]
@@ -139,7 +139,7 @@ def _subfunction_label(subfunction: SubFunction) -> str:
 def nic_health(part: NicPart, nodes: Iterable[DeviceNode], *, listed: bool) -> Health:
     """Health of a function or subfunction.
 
-    ``nodes``: its device nodes; ``listed``: whether /dev was looked into, so that a missing one means something.
+    ``nodes``: its device nodes; ``listed``: whether /dev was listed; if not, a missing node means nothing.
     """
     driver = part.driver
     if driver is None:
@@ -196,5 +196,5 @@ class NicNodes(DeviceFiles):
         path = f"/dev/infiniband/{name}"
         if self.listed:
             return self.node(path, NodeRole.RDMA)
-        # Nobody looked into /dev: sysfs knows the numbers.
+        # /dev was not listed: sysfs has the numbers.
         return DeviceNode(path, NodeRole.RDMA, "c", major, minor)

@@ -1,8 +1,8 @@
-"""What was last seen of a NIC's interfaces and RDMA devices, for the time they are in a pod.
+"""The last facts of a NIC's interfaces and RDMA devices, for the time while they are in a pod.
 
 A NIC is its PCI function and bound driver. An interface or RDMA device that moved into a pod's network namespace is
-invisible to the agent, also after the agent's restart. Rules select by it and pods hold it, so it is remembered as long
-as the same driver is bound. Pure: ``node.inventory.identity`` reads and writes the file.
+invisible to the agent, also after the agent's restart. Rules select by it and pods hold it, so it is remembered while
+the same driver is bound. Pure: ``node.inventory.identity`` reads and writes the file.
 
 The state of the link is not remembered, because nobody can read it of an interface in a pod. Speeds are remembered in
 memory alone; a new speed is no reason to write to the disk.
@@ -58,7 +58,7 @@ def remembered_rdma(device: RdmaDevice) -> RdmaDevice:
 
 
 def lasting(nics: Iterable[RememberedNic]) -> tuple[RememberedNic, ...]:
-    """The part of the memory that is worth a write to the disk: all but speeds, which change with the link."""
+    """The part whose changes are worth a write to the disk: all but speeds, which change with the link."""
     return tuple(
         replace(
             nic,
@@ -81,7 +81,7 @@ def nics_from_data(data: JsonValue) -> tuple[RememberedNic, ...]:
         try:
             nic = from_data(RememberedNic, item)
         except ValueError:
-            continue  # The record's hash was right: another version wrote this, and the next scan writes it anew.
+            continue  # The record's hash was right: another version wrote this, and the next scan writes it again.
         found[nic.key] = nic
     return tuple(found[key] for key in sorted(found))
 
