@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from sandbox.cluster.controllers import (
 )
 from sandbox.cluster.manifests import check_shape, current, kubelet_pod
 from sandbox.cluster.samples import device_classes
-from sandbox.injection import InjectionError, inject
+from sandbox.containers import started
+from sandbox.injection import InjectionError
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Pod
@@ -57,6 +58,7 @@ class UnknownKind(ValueError):
 class PodOutcome:
     """How far a pod came: ``phase`` is Running, Pending or Failed, ``message`` why it came no further.
 
+    ``reason``: of a pod that the kubelet refused, as in its status.
     ``claims``: name of each claim -> its devices as ``driver/pool/device``. ``containers``: what each container has:
     ``deviceIDs`` of device plugins, ``cdiDevices`` of both doors, and all that it gets by them.
     """
@@ -67,6 +69,7 @@ class PodOutcome:
     namespace: str = "default"
     claims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     containers: Mapping[str, Json] = field(default_factory=dict)
+    reason: str = ""
 
     @property
     def running(self) -> bool:
@@ -184,11 +187,11 @@ class SandboxCluster:
         running = kubelet_pod(pod)
         admission = await self._kubelet.admit(running)
         if not admission.admitted:
-            return PodOutcome(name, "Failed", admission.message, claims=given)
+            return PodOutcome(name, "Failed", admission.message, claims=given, reason=admission.reason)
         self._pods[running.namespace, running.name] = running
         try:
             await self._kubelet.prepare(running)
-            containers = {each.name: await self._container(running, each.name) for each in running.in_start_order()}
+            containers = await started(self._kubelet, running, self._cdi)
         except (KubeletError, InjectionError) as error:
             return PodOutcome(name, "Pending", str(error), claims=given)
         return PodOutcome(name, "Running", claims=given, containers=containers)
@@ -249,23 +252,6 @@ class SandboxCluster:
             scheduled = {"status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}}
             await self._client.patch("pods", pod["metadata"]["name"], scheduled, namespace, "status")
         return claims
-
-    async def _container(self, pod: Pod, name: str) -> Json:
-        """A container's devices, by device plugins and by claims."""
-        found: Json = {}
-        held = {resource: list(ids) for resource, ids in self._kubelet.allocated(pod.uid, name).items()}
-        names = list(self._kubelet.claim_devices(pod, name))
-        if held:
-            options = await self._kubelet.run_options(pod, name)
-            plain = asdict(options) if options is not None else {}
-            names += plain.pop("cdi_devices", ())
-            found |= {"deviceIDs": held, **{key: value for key, value in plain.items() if value}}
-        if names:
-            found |= {"cdiDevices": names, "injected": inject(names, self._cdi)}
-            # A variable of a CDI file replaces the device plugin's of that name.
-            injected = {entry.partition("=")[0] for entry in found["injected"].get("env", ())}
-            found["envs"] = {name: value for name, value in found.get("envs", {}).items() if name not in injected}
-        return {key: value for key, value in found.items() if value}
 
 
 def _claim_names(pod: Object) -> list[str]:
