@@ -25,7 +25,9 @@ async def started(kubelet: Kubelet, pod: Pod, cdi: Sequence[Path]) -> dict[str, 
 async def _container(kubelet: Kubelet, pod: Pod, name: str, cdi: Sequence[Path]) -> Json:
     found: Json = {}
     held = {resource: list(ids) for resource, ids in kubelet.allocated(pod.uid, name).items()}
-    names = list(kubelet.claim_devices(pod, name))
+    # A kubelet without claims (1.24) has nothing to ask for them.
+    has_claims = bool(pod.claims) or pod.extended_claim is not None
+    names = list(kubelet.claim_devices(pod, name)) if has_claims else []
     if held:
         options = await kubelet.run_options(pod, name)
         plain = asdict(options) if options is not None else {}

@@ -34,6 +34,7 @@ COMMANDS = {
     "record": "record this node's hardware facts as a file",
     "sandbox": "run the agent against an embedded kubelet on a recorded node",
     "conformance": "judge a device plugin or DRA driver by the rules that it must follow",
+    "kubelet": "run any device plugin or DRA driver against an embedded kubelet, without a cluster",
     "doctor": "check this node, and say what is wrong and how to fix it",
     "probe": "show what serves a Unix socket: services, methods, devices",
     "explain": "say why a pod or claim waits for its devices, or where it would be placed",

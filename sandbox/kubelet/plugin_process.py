@@ -65,9 +65,9 @@ class PluginExit:
     asked: bool = False
 
     def __str__(self) -> str:
-        if self.signal is not None:
-            return f"killed by {self.signal.name}" if self.signal is not signal.SIGTERM else "ended by SIGTERM"
-        return f"ended with exit code {self.code}"
+        if self.signal is None:
+            return f"ended with exit code {self.code}"
+        return f"was {'ended' if self.signal is signal.SIGTERM else 'killed'} by {self.signal.name}"
 
 
 def _no_log(line: str) -> None:
@@ -138,7 +138,7 @@ class PluginProcess:
         return tuple(self._lines)
 
     def __str__(self) -> str:
-        return f"plugin {shlex.join(self.command)!r}"
+        return f"plugin '{shlex.join(self.command)}'"
 
     async def start(self) -> None:
         """Start the command, again after its end; raises ``PluginStartError``."""
@@ -187,6 +187,11 @@ class PluginProcess:
     async def kill(self) -> PluginExit | None:
         """End it by SIGKILL; None if it was never started."""
         return await self._end(signal.SIGKILL)
+
+    def kill_now(self) -> None:
+        """Send SIGKILL to its process group without waiting for its end, which ``end`` does all the same."""
+        if self.running:
+            self._signal(signal.SIGKILL)
 
     async def restart(self) -> PluginExit | None:
         """End it as ``terminate`` does and start it again; how it ended. Raises ``PluginStartError``."""

@@ -26,13 +26,18 @@ REFUSED = "the driver has lost this device"
 
 
 class PlainPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.RegistrationServicer):
-    """Answers for ``resource``; with ``refuse`` it fails every Allocate."""
+    """Answers for ``resource``; it fails every Allocate (``refuse``), or never answers it (``hang``).
 
-    def __init__(self, resource: str, count: int, socket: Path, *, refuse: bool, hang: bool) -> None:
+    ``flap``: the health of its first device changes all the time.
+    """
+
+    def __init__(self, resource: str, count: int, socket: Path, *, refuse: bool, hang: bool, flap: bool) -> None:
         self._resource = resource
         self._socket = socket
         self._refuse = refuse
         self._hang = hang
+        self._flap = flap
+        self.ending = asyncio.Event()
         self._devices = [
             api_pb2.Device(
                 ID=f"dev-{index}",
@@ -56,7 +61,12 @@ class PlainPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registrat
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
         yield api_pb2.ListAndWatchResponse(devices=self._devices)
-        await asyncio.Event().wait()
+        while self._flap and not self.ending.is_set():
+            await asyncio.sleep(0.05)
+            device = self._devices[0]
+            device.health = "Unhealthy" if device.health == "Healthy" else "Healthy"
+            yield api_pb2.ListAndWatchResponse(devices=self._devices)
+        await self.ending.wait()
 
     async def Allocate(self, request: Any, context: Any) -> api_pb2.AllocateResponse:
         if self._hang:
@@ -85,13 +95,24 @@ async def main() -> None:
     parser.add_argument("--door", choices=("register", "watcher"), default="register")
     parser.add_argument("--refuse", action="store_true")
     parser.add_argument("--hang", action="store_true")
+    parser.add_argument("--flap", action="store_true")
+    parser.add_argument("--end-after", type=float, default=0.0)
     arguments = parser.parse_args()
     folder = ROOT / ("device-plugins" if arguments.door == "register" else "plugins_registry")
     socket = folder / "plain.sock"
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     print(f"node {os.environ.get('NODE_NAME', '-')}", flush=True)
-    plugin = PlainPlugin(arguments.resource, arguments.devices, socket, refuse=arguments.refuse, hang=arguments.hang)
+    plugin = PlainPlugin(
+        arguments.resource,
+        arguments.devices,
+        socket,
+        refuse=arguments.refuse,
+        hang=arguments.hang,
+        flap=arguments.flap,
+    )
+    if arguments.end_after:
+        asyncio.get_running_loop().call_later(arguments.end_after, os._exit, 7)
     while not ended.is_set():
         await _serve(plugin, arguments, socket, ended)
     print("ended on SIGTERM", file=sys.stderr, flush=True)
@@ -108,7 +129,9 @@ async def _serve(plugin: PlainPlugin, arguments: argparse.Namespace, socket: Pat
         await _register(arguments.resource, socket)
     while socket.exists() and not ended.is_set():
         await asyncio.sleep(0.02)
-    await server.stop(None)
+    plugin.ending.set()
+    await server.stop(1.0)
+    plugin.ending.clear()
 
 
 async def _register(resource: str, socket: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.plugin_process import BUILT_IN, LINE, PluginProcess, PluginStartError
 from tests.making import plain_plugin
+from tests.making.namespaces import needs_namespaces, privileged, user_namespaces
 from tests.waiting import eventually
 
 PLUGIN = (sys.executable, str(Path(plain_plugin.__file__)))
@@ -25,20 +26,8 @@ RESOURCE = "plain.example/thing"
 LAUNCHER = Path(sys.modules[PluginProcess.__module__].__file__ or "").with_name("plugin_namespace.py")
 
 
-def _privileged() -> bool:
-    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
-
-
-def _user_namespaces() -> bool:
-    command = ["unshare", "--user", "--map-root-user", "--mount", "true"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-needs_namespaces = pytest.mark.skipif(
-    not _privileged() and not _user_namespaces(), reason="this user may create no mount namespace"
-)
 needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 or not _privileged() or not shutil.which("setpriv"), reason="needs root rights and setpriv"
+    os.geteuid() != 0 or not privileged() or not shutil.which("setpriv"), reason="needs root rights and setpriv"
 )
 
 
@@ -137,7 +126,7 @@ async def test_end_reaches_children_that_left_the_process_group(short_dir: Path)
         await eventually(lambda: len(lines) == 2, "both children")
         children = [int(line) for line in lines]
         assert all(_runs(child) for child in children)
-        assert str(await plugin.terminate()) == "ended by SIGTERM"
+        assert str(await plugin.terminate()) == "was ended by SIGTERM"
     assert plugin.exit is not None
     assert plugin.exit.asked
     await eventually(lambda: not any(_runs(child) for child in children), "the end of the children", within=10)
@@ -156,13 +145,13 @@ async def test_command_that_ignores_sigterm_is_killed_after_the_grace_period(sho
     command = _shell("trap '' TERM; echo ready; while :; do sleep 0.01; done")
     async with PluginProcess(command, short_dir, log=lines.append, grace=0.1) as plugin:
         await eventually(lambda: lines, "the trap")
-        assert str(await plugin.terminate()) == "killed by SIGKILL"
+        assert str(await plugin.terminate()) == "was killed by SIGKILL"
 
 
 @needs_namespaces
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("exit 3", "ended with exit code 3"), ("kill -SEGV $$", "killed by SIGSEGV"), (":", "ended with exit code 0")],
+    [("exit 3", "ended with exit code 3"), ("kill -SEGV $$", "was killed by SIGSEGV"), (":", "ended with exit code 0")],
 )
 async def test_end_says_how(short_dir: Path, text: str, expected: str) -> None:
     async with PluginProcess(_shell(text), short_dir) as plugin:
@@ -255,7 +244,7 @@ NOBODY = ("--clear-groups", "--inh-caps", "-all,+dac_read_search", "--ambient-ca
 
 @needs_root
 async def test_user_without_privileges_gets_a_user_namespace(short_dir: Path) -> None:
-    if not _user_namespaces():
+    if not user_namespaces():
         pytest.skip("user namespaces are forbidden here")
     short_dir.chmod(0o777)
     _launch(short_dir, "setpriv", "--reuid=65534", "--regid=65534", *NOBODY)
@@ -266,7 +255,7 @@ async def test_user_without_privileges_gets_a_user_namespace(short_dir: Path) ->
 
 @needs_root
 async def test_user_that_may_make_no_namespace_gets_one_clear_sentence(short_dir: Path) -> None:
-    if not _user_namespaces():
+    if not user_namespaces():
         pytest.skip("user namespaces are forbidden here")
     # In a user namespace of its own the setting holds for nobody else.
     owner = (

@@ -1,0 +1,1 @@
+"""The embedded kubelet as a tool of its own."""
