@@ -21,16 +21,16 @@ from sandbox.kubelet.plugin_process import GRACE_SECONDS
 from sandbox.kubelet.topology import TopologyConfigError, TopologyManager
 from sandbox.nodes import UnknownNodeError, path
 from sandbox.standalone.machine import MachineError, NumaTopology, numa_topology, own_topology, recorded_topology
-from sandbox.standalone.node import WAIT_SECONDS, NodeError, StandaloneNode, StandaloneSettings
+from sandbox.standalone.node import WAIT_SECONDS, StandaloneError, StandaloneNode, StandaloneSettings
 from sandbox.standalone.prompt import (
     ScriptConsole,
-    ScriptWatching,
+    ScriptFailed,
+    ScriptViewer,
     Session,
-    StepFailed,
     StreamLines,
     TerminalConsole,
     TerminalLines,
-    TerminalWatching,
+    TerminalViewer,
 )
 
 CALL_SECONDS = 30.0
@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write("ended\n")
     except (MachineError, TopologyConfigError, RecordingError) as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
-    except (NodeError, KubeletError, StepFailed) as error:
+    except (StandaloneError, KubeletError, ScriptFailed) as error:
         raise CommandFailed(str(error)) from error
     return Exit.OK
 
@@ -141,10 +141,10 @@ async def _at_the_terminal(node: StandaloneNode, console: TerminalConsole, argum
             if node.plugin is not None:
                 try:
                     await node.registered()
-                except NodeError as error:
+                except StandaloneError as error:
                     print(error)
             print("'help' lists the commands, 'quit' ends.")
-            watching = TerminalWatching(console, lines, arguments.output)
+            watching = TerminalViewer(console, lines, arguments.output)
             await Session(node, watching, arguments.output).interact(lines)
     finally:
         lines.close()
@@ -156,7 +156,7 @@ async def _by_script(node: StandaloneNode, lines: StreamLines, name: str, argume
             await node.registered()
         else:
             sys.stderr.write(f"{_banner(node)}\n")
-        await Session(node, ScriptWatching(arguments.output), arguments.output).follow(lines, name)
+        await Session(node, ScriptViewer(arguments.output), arguments.output).follow(lines, name)
 
 
 def _banner(node: StandaloneNode) -> str:

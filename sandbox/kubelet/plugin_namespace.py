@@ -31,7 +31,7 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class StepFailed(Exception):
+class LaunchFailed(Exception):
     """A step of the way to the command failed: ``step`` is namespace, mount or command."""
 
     def __init__(self, step: str, error: OSError, what: str = "") -> None:
@@ -53,13 +53,13 @@ def main() -> NoReturn:
         os.write(report, b"{}\n")
         os.read(report, 1)
         _become(sys.argv[2:], settings["environment"], settings["parent"])
-    except StepFailed as failed:
+    except LaunchFailed as failed:
         os.write(report, json.dumps(failed.report).encode() + b"\n")
     os._exit(127)
 
 
 def _enter() -> None:
-    """Enter a mount namespace from which no mount reaches the machine; raises ``StepFailed``."""
+    """Enter a mount namespace from which no mount reaches the machine; raises ``LaunchFailed``."""
     user, group = os.geteuid(), os.getegid()
     try:
         if not _unshare(_CLONE_NEWNS):
@@ -73,7 +73,7 @@ def _enter() -> None:
         # The machine's later mounts and unmounts are seen here, and none of ours there.
         _mount("none", "/", _MS_REC | _MS_SLAVE)
     except OSError as error:
-        raise StepFailed("namespace", error) from error
+        raise LaunchFailed("namespace", error) from error
 
 
 def _unshare(flags: int) -> bool:
@@ -87,7 +87,7 @@ def _mount(source: str | Path, target: str | Path, flags: int) -> None:
 
 
 def _mount_all(folders: Mapping[str, Path], stage: Path) -> None:
-    """Mount each folder at the path it is seen at; raises ``StepFailed``."""
+    """Mount each folder at the path it is seen at; raises ``LaunchFailed``."""
     for number, (seen, given) in enumerate(folders.items()):
         # A path may lead through links (/var/run is one), and a mount sits where they end.
         path = Path(os.path.realpath(seen))
@@ -96,7 +96,7 @@ def _mount_all(folders: Mapping[str, Path], stage: Path) -> None:
                 _add(path, stage / str(number))
             _mount(given, path, _MS_BIND | _MS_REC)
         except OSError as error:
-            raise StepFailed("mount", error, seen) from error
+            raise LaunchFailed("mount", error, seen) from error
 
 
 def _add(path: Path, copy: Path) -> None:
@@ -124,7 +124,7 @@ def _add(path: Path, copy: Path) -> None:
 
 
 def _become(command: list[str], environment: Mapping[str, str], parent: int) -> NoReturn:
-    """Replace this program by the command; raises ``StepFailed``."""
+    """Replace this program by the command; raises ``LaunchFailed``."""
     # Python ignores it, and what is ignored stays so in the command.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     # The command must not outlive whoever started it. Only now, because entering a user namespace resets it.
@@ -134,7 +134,7 @@ def _become(command: list[str], environment: Mapping[str, str], parent: int) -> 
     try:
         os.execvpe(command[0], command, dict(environment))  # noqa: S606 - the command is the caller's
     except OSError as error:
-        raise StepFailed("command", error, command[0]) from error
+        raise LaunchFailed("command", error, command[0]) from error
 
 
 if __name__ == "__main__":

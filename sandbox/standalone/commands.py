@@ -12,7 +12,7 @@ from sandbox.cluster.cluster import PodOutcome, SandboxCluster
 from sandbox.cluster.views import claim_view, slice_lines, slice_view
 from sandbox.kubelet.events import KubeletEvent
 from sandbox.kubelet.plugin_process import PluginExit
-from sandbox.standalone.node import NodeError, StandaloneNode
+from sandbox.standalone.node import StandaloneError, StandaloneNode
 from sandbox.standalone.pods import FAILURES, Key, PodRefused, documents_of, name_of
 from sandbox.standalone.views import (
     Answer,
@@ -84,7 +84,7 @@ def completions(node: StandaloneNode, before: Sequence[str], text: str) -> list[
     return [f"{word} " for word in found if word.startswith(text)]
 
 
-class Watching:
+class EventViewer:
     """What ``watch`` needs of the terminal: where events go, and what ends it early."""
 
     async def interrupted(self) -> None:
@@ -98,7 +98,7 @@ class Watching:
 class Commands:
     """Does what is typed. Every method gets a command's words; what fails is in its answer."""
 
-    def __init__(self, node: StandaloneNode, watching: Watching) -> None:
+    def __init__(self, node: StandaloneNode, watching: EventViewer) -> None:
         self._node = node
         self._watching = watching
         self.by_name: Mapping[str, Callable[[Sequence[str]], Awaitable[Answer]]] = {
@@ -129,7 +129,7 @@ class Commands:
             answer = await command(words[1:])
         except UsageError:
             return Answer(problem=f"usage: {usage(words[0])}")
-        except (*FAILURES, NodeError) as error:
+        except (*FAILURES, StandaloneError) as error:
             answer = Answer(problem=str(error))
         faults = self._node.faults()
         if answer.problem and faults:
@@ -294,7 +294,7 @@ class Commands:
             has = kubelet.allocatable().get(resource)
             found = f"has {has} healthy devices" if has is not None else "is not registered"
             known = ", ".join(kubelet.resources()) or "none"
-            raise NodeError(f"{resource} {found} after {seconds:g} s, not {count}; resources: {known}") from None
+            raise StandaloneError(f"{resource} {found} after {seconds:g} s, not {count}; resources: {known}") from None
         return Answer({"resource": resource, "healthy": count}, [f"{resource} has {count} healthy devices"])
 
     # Ends and restarts.
@@ -347,7 +347,7 @@ class Commands:
             raise UsageError
         plugin = self._node.plugin
         if plugin is None:
-            raise NodeError("no plugin was started here, so there is no log of it")
+            raise StandaloneError("no plugin was started here, so there is no log of it")
         count = _number(words[0]) if words else 20
         lines = list(plugin.last_lines[-count:] if count else ())
         return Answer({"log": lines}, lines or ["the plugin has written nothing"])
@@ -367,7 +367,7 @@ class Commands:
 
     def _cluster(self) -> SandboxCluster:
         if self._node.cluster is None:
-            raise NodeError("there is no API server; start 'ostler kubelet --with-apiserver'")
+            raise StandaloneError("there is no API server; start 'ostler kubelet --with-apiserver'")
         return self._node.cluster
 
     async def _help(self, words: Sequence[str]) -> Answer:
@@ -375,7 +375,7 @@ class Commands:
 
     def _must_be_up(self) -> None:
         if not self._node.is_up:
-            raise NodeError("the kubelet is not running; 'restart' starts it")
+            raise StandaloneError("the kubelet is not running; 'restart' starts it")
 
 
 def usage(command: str) -> str:

@@ -37,7 +37,7 @@ from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.plugin_process import BUILT_IN, FOLDERS, GRACE_SECONDS, PluginExit, PluginProcess
 from sandbox.kubelet.topology import TopologyManager
 from sandbox.standalone.event_lines import DETAILS, event_line
-from sandbox.standalone.pods import NodePods
+from sandbox.standalone.pods import StandalonePods
 
 LONGEST_ROOT = 60
 """Bytes of the root's path: sockets have 107 in all, and those below it have long names."""
@@ -58,7 +58,7 @@ _REAL = ("pki", "pods", "config.yaml")
 """What lies in the folder of a kubelet that runs, or ran, containers."""
 
 
-class NodeError(Exception):
+class StandaloneError(Exception):
     """The node cannot start, or the plugin did not do what it was waited for; the text says what to look at."""
 
 
@@ -91,7 +91,7 @@ class StandaloneSettings:
 
 
 class StandaloneNode:
-    """One node; use it with ``async with``. Raises ``NodeError`` and ``KubeletError`` when it cannot start."""
+    """One node; use it with ``async with``. Raises ``StandaloneError`` and ``KubeletError`` when it cannot start."""
 
     def __init__(self, settings: StandaloneSettings, console: Console) -> None:
         self.settings = settings
@@ -120,7 +120,7 @@ class StandaloneNode:
         # A plugin that is started elsewhere writes where it always does.
         specs = [Path("/etc/cdi"), self.cdi if settings.command else CDI]
         self.cluster = SandboxCluster(client, settings.node_name, self.kubelet, specs) if client is not None else None
-        self.pods = NodePods(self.kubelet, self.cluster, specs)
+        self.pods = StandalonePods(self.kubelet, self.cluster, specs)
         self.plugin = self._process() if settings.command else None
         self.is_up = False
         self.connected: dict[str, dict[str, str]] = {}
@@ -219,7 +219,7 @@ class StandaloneNode:
 
     def _command(self) -> PluginProcess:
         if self.plugin is None:
-            raise NodeError("no plugin was started here; write its command after '--': ostler kubelet -- COMMAND")
+            raise StandaloneError("no plugin was started here; write its command after '--': ostler kubelet -- COMMAND")
         return self.plugin
 
     async def _follow(self, plugin: PluginProcess) -> None:
@@ -233,7 +233,7 @@ class StandaloneNode:
     async def registered(self, earlier: Mapping[str, int] | None = None) -> list[str]:
         """Wait until the command has registered something and listed its devices; the names that are registered.
 
-        ``earlier``: registrations before, of which there must be more. Raises ``NodeError``.
+        ``earlier``: registrations before, of which there must be more. Raises ``StandaloneError``.
         """
         plugin = self._command()
         before = dict(earlier or {})
@@ -244,9 +244,9 @@ class StandaloneNode:
         try:
             await self.until(seen, self.settings.wait)
         except TimeoutError:
-            raise NodeError(self._silent(plugin)) from None
+            raise StandaloneError(self._silent(plugin)) from None
         if not plugin.running:
-            raise NodeError(f"{plugin} {plugin.exit} before it registered; {_log_end(plugin)}")
+            raise StandaloneError(f"{plugin} {plugin.exit} before it registered; {_log_end(plugin)}")
         await self._published()
         return sorted(self.connected)
 
@@ -293,7 +293,7 @@ class StandaloneNode:
     async def restart_kubelet(self) -> list[PodOutcome]:
         """Restart the kubelet while the containers run on; the pods that it refuses then.
 
-        Waits until everything that was registered is so again. Raises ``NodeError`` with what is missing.
+        Waits until everything that was registered is so again. Raises ``StandaloneError`` with what is missing.
         """
         expected = self._expected if not self.is_up else set(self.connected)
         pods = self.kubelet.pods()
@@ -304,7 +304,7 @@ class StandaloneNode:
             await self.until(lambda: expected <= self._ready, self.settings.wait)
         except TimeoutError:
             missing = ", ".join(sorted(expected - self._ready))
-            raise NodeError(
+            raise StandaloneError(
                 f"{missing} did not register again within {self.settings.wait:g} s of the kubelet's restart, which "
                 f"removes all sockets in device-plugins and makes kubelet.sock anew: a plugin there has to notice and "
                 f"to call Register again"
@@ -381,21 +381,21 @@ class StandaloneNode:
 
 
 def check_root(root: Path) -> None:
-    """Raise ``NodeError`` for a folder that no kubelet of ours may use."""
+    """Raise ``StandaloneError`` for a folder that no kubelet of ours may use."""
     size = len(bytes(root))
     if size > LONGEST_ROOT:
-        raise NodeError(
+        raise StandaloneError(
             f"--root: {root} has {size} bytes; the limit is {LONGEST_ROOT}, because a socket's path has 107 bytes in "
             "all; name a shorter folder or leave --root out"
         )
     if root.exists() and not root.is_dir():
-        raise NodeError(f"--root: {root} is not a folder; name a folder")
+        raise StandaloneError(f"--root: {root} is not a folder; name a folder")
     served = root / "device-plugins" / "kubelet.sock"
     if is_answered(served):
-        raise NodeError(f"--root: a kubelet already serves {served}; name another folder or end that kubelet")
+        raise StandaloneError(f"--root: a kubelet already serves {served}; name another folder or end that kubelet")
     found = next((name for name in _REAL if (root / name).exists()), None)
     if found is not None:
-        raise NodeError(
+        raise StandaloneError(
             f"--root: {root} has {found}, so it is the folder of a real kubelet, which would lose its state; "
             "name another folder"
         )

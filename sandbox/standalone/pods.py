@@ -59,7 +59,7 @@ def documents_of(path: Path) -> list[Object]:
     return found
 
 
-class NodePods:
+class StandalonePods:
     """The pods of the node and how far each came, the refused ones included until they are deleted."""
 
     def __init__(self, kubelet: Kubelet, cluster: SandboxCluster | None, cdi: Sequence[Path]) -> None:
@@ -223,4 +223,4 @@ def name_of(key: Key) -> str:
 
 
 FAILURES = (PodRefused, ManifestError, UnknownKind, RequestRefused, KubeletError)
-"""What ``NodePods`` raises for a pod that is not taken, not found, or cannot end."""
+"""What ``StandalonePods`` raises for a pod that is not taken, not found, or cannot end."""

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, Literal, Protocol
 
 from sandbox.kubelet.events import KubeletEvent
-from sandbox.standalone.commands import Commands, Watching, completions, usage
+from sandbox.standalone.commands import Commands, EventViewer, completions, usage
 from sandbox.standalone.event_lines import event_document, event_line
 from sandbox.standalone.node import StandaloneNode
 from sandbox.standalone.views import Answer, plain
@@ -30,7 +30,7 @@ PROMPT: Final = "kubelet> "
 _LONGEST_LINE: Final = 1 << 16
 
 
-class StepFailed(Exception):
+class ScriptFailed(Exception):
     """A step of a script failed; the text says which and why."""
 
 
@@ -156,7 +156,7 @@ class TerminalLines:
             readline.parse_and_bind("tab: complete")
 
 
-class TerminalWatching(Watching):
+class TerminalViewer(EventViewer):
     """Shows events to a person, until Enter."""
 
     def __init__(self, console: TerminalConsole, lines: TerminalLines, output: Output) -> None:
@@ -171,18 +171,18 @@ class TerminalWatching(Watching):
         await self._lines.line("")
 
     def show(self, event: KubeletEvent) -> None:
-        """See ``Watching``."""
+        """See ``EventViewer``."""
         _show_event(event, self._output)
 
 
-class ScriptWatching(Watching):
+class ScriptViewer(EventViewer):
     """Shows events to a script's reader."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
 
     def show(self, event: KubeletEvent) -> None:
-        """See ``Watching``."""
+        """See ``EventViewer``."""
         _show_event(event, self._output)
 
 
@@ -195,7 +195,7 @@ def _show_event(event: KubeletEvent, output: Output) -> None:
 class Session:
     """Takes the commands one after the other; ``last`` is the answer before, as text."""
 
-    def __init__(self, node: StandaloneNode, watching: Watching, output: Output) -> None:
+    def __init__(self, node: StandaloneNode, watching: EventViewer, output: Output) -> None:
         self._commands = Commands(node, watching)
         self._output = output
         self._last = ""
@@ -214,13 +214,13 @@ class Session:
                 self._print(line, await self._answer(words))
 
     async def follow(self, lines: Lines, name: str) -> None:
-        """Do the steps of the script ``name``; raises ``StepFailed`` at the first one that fails."""
+        """Do the steps of the script ``name``; raises ``ScriptFailed`` at the first one that fails."""
         async for number, line in lines.read():
             where = f"{name}:{number}: {line.strip()}"
             try:
                 words = shlex.split(line, comments=True)
             except ValueError as error:
-                raise StepFailed(f"{where}: {error}; close the quotes") from error
+                raise ScriptFailed(f"{where}: {error}; close the quotes") from error
             if words in (["quit"], ["exit"]):
                 return
             if not words:
@@ -231,7 +231,7 @@ class Session:
             answer = await self._answer(words)
             self._print(line, answer)
             if answer.problem:
-                raise StepFailed(f"{where}: {answer.problem}")
+                raise ScriptFailed(f"{where}: {answer.problem}")
 
     async def _answer(self, words: Sequence[str]) -> Answer:
         if words[0] == "expect":

@@ -371,8 +371,8 @@ def test_failed_call_names_plugin_call_time_and_what_to_look_at(script: Script) 
             (
                 r"plugin '.*' \(process \d+\) has not registered and listed devices within 0\.3 s: it has made no "
                 r"socket in /var/lib/kubelet/device-plugins or /var/lib/kubelet/plugins_registry\. A plugin calls "
-                r"Register at /var/lib/kubelet/device-plugins/kubelet\.sock, or answers GetInfo on a socket in plugins_registry; "
-                r"it has written nothing"
+                r"Register at /var/lib/kubelet/device-plugins/kubelet\.sock, or answers GetInfo on a socket in "
+                r"plugins_registry; it has written nothing"
             ),
         ),
         (
