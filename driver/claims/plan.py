@@ -18,6 +18,7 @@ from driver.claims.model import AllocatedDevice, Allocation, ClaimError
 from driver.claims.partitions import PartitionWork
 from driver.claims.record import RecordedDevice
 from driver.claims.sharing import SharingWork, daemon_name
+from driver.devices.shares import with_defaults
 from driver.devices.view import OF_DOORS, DoorView, DraDevice, taints, without_holds
 from driver.names import TaintEffect
 from driver.parameters.options import DeviceParameters, device_parameters
@@ -28,7 +29,7 @@ from node.inventory.nvidia.time_slices import TimeSlice
 from node.ledger.holds import slices_of, wholes_of
 from node.offer import Cause
 from node.sharing import SharingStrategy, whole_amounts
-from node.values import Value, value
+from node.values import Value, replace, value
 
 if TYPE_CHECKING:
     from node.mps.daemon import MpsResource
@@ -73,6 +74,7 @@ def planned(
     Raises ClaimError that names the device, or the field of its parameters, and the reason.
     """
     offered = [_offered(device, view, pool, had) for device in allocation.devices]
+    allocation = _with_amounts(allocation, offered)
     parameters = device_parameters(allocation, view, driver)
     options = parameters.options
     work = _work(allocation, offered, made)
@@ -104,6 +106,17 @@ def planned(
         return ClaimPlan(devices, "", work)
     sharing = _sharing(allocation, offered, parameters)
     return ClaimPlan(devices, _spec_text(kind, entries, edits), sharing=sharing)
+
+
+def _with_amounts(allocation: Allocation, offered: Sequence[DraDevice]) -> Allocation:
+    """The allocation, in which every share says what it takes of each capacity of its device."""
+    devices = tuple(
+        allocated
+        if allocated.share_id is None or each.rule.sharing is None
+        else replace(allocated, amounts=with_defaults(allocated.amounts, each.device, each.rule.sharing))
+        for allocated, each in zip(allocation.devices, offered, strict=True)
+    )
+    return allocation if devices == allocation.devices else replace(allocation, devices=devices)
 
 
 def _sharing(allocation: Allocation, offered: Sequence[DraDevice], parameters: DeviceParameters) -> SharingWork:

@@ -50,6 +50,16 @@ def consumable(device: Device, sharing: Sharing, held: Amounts) -> Mapping[str, 
     return found
 
 
+def with_defaults(amounts: Amounts, device: Device, sharing: Sharing) -> Amounts:
+    """What a share takes of its device, where its allocation does not name each capacity: then it takes the default.
+
+    The scheduler writes all capacities that the slice had. So one is missing if the slice did not have it at that time,
+    and a share that took nothing of it would not count for the sum.
+    """
+    defaults = {name: max(1, part // _UNITS[name]) * _UNITS[name] for name, part in sharing.replica_amounts(device)}
+    return tuple(sorted({**defaults, **dict(amounts)}.items()))
+
+
 def missing_share(device: Device, sharing: Sharing, held: Amounts) -> str:
     """Why not even a default share is left beside what the plugin door has, in words; empty where one is."""
     short = [name for name, each in consumable(device, sharing, held).items() if each.left < each.default]

@@ -26,7 +26,7 @@ from driver.claims.service import ClaimService
 from driver.claims.sharing import SharingTools, daemon_name
 from driver.names import Peer
 from driver.parameters.errors import ParameterError
-from kube.bodies import JsonObject
+from kube.bodies import Json, JsonObject
 from node.edits.options import EditOptions
 from node.inventory.model import Attribute, Capacity, Version
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
@@ -444,6 +444,23 @@ async def test_a_share_by_mps_is_limited_to_what_the_claim_consumes(sharer: Shar
         assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "60"
         assert found["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu.shared/pipe"
         await service.unprepare(reference())
+
+
+async def test_a_share_without_amounts_counts_as_the_default_share(sharer: Sharer) -> None:
+    sharer.node.devices = SHARED
+    for number in range(1, 6):
+        capacity: Json = None if number == 2 else {"other.example.com/lanes": "1"}
+        sharer.node.reader.put(claim(number, result(GPU0, shareID=f"share-{number}", consumedCapacity=capacity)))
+    async with sharer.process() as service:
+        for number in range(1, 5):
+            await service.prepare(reference(number))
+        assert variables(sharer)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=20480M"
+        assert {hold.amounts for hold in service.ledger.all} == {(("compute", 250_000), ("memory", 20 * GIB))}
+        with pytest.raises(
+            ClaimError,
+            match=r"has too little left for share share-5, which takes 25% of compute and 20 GiB of memory: 0% ",
+        ):
+            await service.prepare(reference(5))
 
 
 async def test_two_shares_of_one_gpu_are_one_limit(sharer: Sharer) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.devices.description import LIMIT, slice_device
-from driver.devices.shares import consumable, consumed
+from driver.devices.shares import consumable, consumed, with_defaults
 from driver.devices.view import DraDevice, door_view
 from driver.names import Peer
 from node.inventory.model import Capacity, Device, DeviceKind
@@ -50,6 +50,32 @@ def wanting(**capacity: str) -> dict[str, Any]:
     if capacity:
         request["exactly"]["capacity"] = {"requests": capacity}
     return claims.claim([request])
+
+
+@pytest.mark.parametrize(
+    ("named", "counted"),
+    [
+        ((), {MEMORY: 20 * GIB, COMPUTE: MILLION // 4}),
+        (((MEMORY, GIB),), {MEMORY: GIB, COMPUTE: MILLION // 4}),
+        (((COMPUTE, 0),), {MEMORY: 20 * GIB, COMPUTE: 0}),
+        (((MEMORY, GIB), (COMPUTE, MILLION // 2)), {MEMORY: GIB, COMPUTE: MILLION // 2}),
+    ],
+)
+def test_a_share_takes_the_default_of_a_capacity_that_its_allocation_does_not_name(
+    named: Amounts, counted: dict[str, int]
+) -> None:
+    assert dict(with_defaults(named, a100(), FOUR)) == counted
+    assert dict(with_defaults((), gpu(0), FOUR)) == {COMPUTE: MILLION // 4}, "its memory is not known"
+
+
+def test_a_default_is_what_the_slice_says() -> None:
+    seven = Sharing(replicas=7)
+    defaults = with_defaults((), a100(), seven)
+    shown = {"memory": 1, "compute": MILLION // 100}
+    published = consumable(a100(), seven, ())
+    assert {name: amount // shown[name] for name, amount in defaults} == {
+        name: each.default for name, each in published.items()
+    }
 
 
 def test_a_shared_device_is_consumed_by_memory_and_compute() -> None:
