@@ -256,7 +256,7 @@ class DeviceManager:
         for resource in self.state.resources():
             listed = self.state.device_set(resource)
             if listed is not None:
-                devices[resource] = {each: listed.known[each].numa for each in in_order(listed.healthy)}
+                devices[resource] = {each.id: each.numa for each in listed.only(listed.healthy).values()}
         return devices
 
     def devices_of(self, pod_uid: str, container: str) -> DeviceNodes:

@@ -63,6 +63,10 @@ class DeviceSet:
         """The same devices after their plugin went away: none of them healthy."""
         return DeviceSet(self.known, frozenset(), self.unhealthy | self.healthy)
 
+    def only(self, ids: Iterable[str]) -> dict[str, PluginDevice]:
+        """The listed devices among ``ids`` in natural order; ids that are not listed are left out."""
+        return {device_id: self.known[device_id] for device_id in in_order(ids) if device_id in self.known}
+
     def numa_of(self, device_id: str) -> tuple[int, ...]:
         """NUMA nodes of a device, empty if it has none or is not listed."""
         device = self.known.get(device_id)

@@ -7,6 +7,7 @@ dial the same address, so a plugin's new socket under an old name would never be
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable
 from typing import TypeVar
 from urllib.parse import quote
@@ -32,7 +33,7 @@ def plugin_channel(socket: str) -> grpc.aio.Channel:
 
 def registry_channel(socket: str) -> grpc.aio.Channel:
     """A channel to a registration socket: the authority is the percent-encoded path, which some servers refuse."""
-    return _channel(socket, quote(socket, safe=""))
+    return _channel(socket, quote(os.fsencode(socket), safe=""))
 
 
 async def ready(channel: grpc.aio.Channel, seconds: float) -> bool:
@@ -66,8 +67,9 @@ async def answer(call: Awaitable[Message]) -> Message:
 
 
 def _channel(socket: str, authority: str) -> grpc.aio.Channel:
+    # gRPC reads the target as a URI: a name with %, # or ? would be another socket.
     return grpc.aio.insecure_channel(
-        f"unix:{socket}",
+        f"unix:{quote(os.fsencode(socket))}",
         options=[
             ("grpc.default_authority", authority),
             ("grpc.use_local_subchannel_pool", 1),

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import grpc
 import grpc.aio
+
+_SHOWN_CHARACTERS: Final = 512
+
+
+def shortened(text: str) -> str:
+    """``text`` as it is shown and counted: at most 512 characters, with a sign of what was cut off."""
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from types import TracebackType
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.devicemanager import DeviceManager, Manager
-from sandbox.kubelet.devices import PluginDevice, in_order
+from sandbox.kubelet.devices import PluginDevice
 from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.dra.claims import ResourceHealth, allocated_resources, cdi_devices
 from sandbox.kubelet.dra.manager import DraManager, PrepareError
@@ -238,12 +238,11 @@ class Kubelet:
         devices = self.manager.state.device_set(resource)
         if devices is None:
             return ()
-        known = (devices.known[device_id] for device_id in in_order(devices.known))
         return tuple(
             device
             if device.id in devices.healthy or not device.healthy
             else PluginDevice(device.id, "Unhealthy", device.numa)
-            for device in known
+            for device in devices.only(devices.known).values()
         )
 
     def allocated(self, pod_uid: str, container: str) -> dict[str, dict[str, tuple[int, ...] | None]]:

@@ -16,17 +16,20 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+from node.sockets import MAX_PATH
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
-from sandbox.kubelet.dialling import DIAL_SECONDS, answer, ready, registry_channel
-from sandbox.kubelet.errors import KubeletError, PluginError, RegistrationError
+from sandbox.kubelet.dialling import DIAL_SECONDS, ready, registry_channel
+from sandbox.kubelet.errors import CallFault, PluginError, RegistrationError, shortened
 from sandbox.kubelet.events import EventFeed, RegistrationFailed
 from sandbox.kubelet.generations import Generation, behaviour_of
+from sandbox.kubelet.plugin_calls import PluginCalls, advice
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 GET_INFO_SECONDS = 1.0
@@ -34,6 +37,8 @@ NOTIFY_SECONDS = 5.0
 POLL_SECONDS = 0.1
 FIRST_BACKOFF = 0.5
 LAST_BACKOFF = 122.0
+KEPT_FAILURES = 1000
+"""Paths with failures from which on those without a socket are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,10 @@ class Stamp:
 
 
 class RegistryFolder:
-    """The folder; the first look walks into hidden folders too, later ones only into those of the first look."""
+    """The folder; the first look walks into hidden folders too, later ones only into those of the first look.
+
+    Folders whose path is too long for a socket in them are left out.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -60,25 +68,28 @@ class RegistryFolder:
             self._hidden = hidden
         return found
 
-    def _walk(self, directory: Path, hidden: set[str]) -> Iterator[tuple[str, Stamp]]:
-        try:
-            entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-        except OSError:
-            return  # Gone between two looks, or not readable: nothing is there.
-        for entry in entries:
+    def _walk(self, root: Path, hidden: set[str]) -> Iterator[tuple[str, Stamp]]:
+        waiting = [str(root)]
+        while waiting:
             try:
-                status = entry.stat()
+                entries = sorted(os.scandir(waiting.pop()), key=lambda entry: entry.name)
             except OSError:
-                continue  # Gone, or a dangling link.
-            concealed = entry.name.startswith(".")
-            if stat.S_ISDIR(status.st_mode) and not entry.is_symlink():
-                if concealed and self._hidden is not None and entry.path not in self._hidden:
-                    continue
-                if concealed:
-                    hidden.add(entry.path)
-                yield from self._walk(Path(entry.path), hidden)
-            elif stat.S_ISSOCK(status.st_mode) and not concealed:
-                yield entry.path, Stamp(status.st_dev, status.st_ino, status.st_mtime_ns)
+                continue  # Gone between two looks, or not readable: nothing is there.
+            for entry in entries:
+                try:
+                    status = entry.stat()
+                except OSError:
+                    continue  # Gone, or a dangling link.
+                concealed = entry.name.startswith(".")
+                if stat.S_ISDIR(status.st_mode) and not entry.is_symlink():
+                    is_new = concealed and self._hidden is not None and entry.path not in self._hidden
+                    if is_new or len(os.fsencode(entry.path)) > MAX_PATH:
+                        continue
+                    if concealed:
+                        hidden.add(entry.path)
+                    waiting.append(entry.path)
+                elif stat.S_ISSOCK(status.st_mode) and not concealed:
+                    yield entry.path, Stamp(status.st_dev, status.st_ino, status.st_mtime_ns)
 
 
 class PluginHandler(Protocol):
@@ -111,9 +122,17 @@ class OperationBackoff:
         self._seconds: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
 
+    def __len__(self) -> int:
+        return len(self._seconds)
+
     def may_start(self, path: str, now: float) -> bool:
         """Whether an operation on ``path`` may start at ``now`` (seconds of any clock)."""
         return now >= self._not_before.get(path, now)
+
+    def forget_but(self, paths: Collection[str], now: float) -> None:
+        """Forget the failures of paths that are not in ``paths`` and may start again."""
+        for path in [each for each in self._seconds if each not in paths and self.may_start(each, now)]:
+            self.succeeded(path)
 
     def failed(self, path: str, now: float) -> None:
         """Note a failure at ``now``."""
@@ -128,7 +147,7 @@ class OperationBackoff:
 
 
 class PluginWatcher:
-    """Runs until cancelled; failed registrations go to ``feed``.
+    """Runs until cancelled; failed registrations go to ``feed``. ``clock`` counts the seconds of the back-off.
 
     ``here`` turns an endpoint that a plugin names into the path at which the kubelet finds it.
     """
@@ -141,6 +160,8 @@ class PluginWatcher:
         generation: Generation,
         feed: EventFeed,
         interval: float = 1.0,
+        dial_seconds: float = DIAL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
         here: Callable[[str], str] = str,
     ) -> None:
         self.registered: dict[str, RegisteredPlugin] = {}
@@ -149,6 +170,9 @@ class PluginWatcher:
         self._undo_failures = behaviour_of(generation).retries_registrations
         self._interval = interval
         self._feed = feed
+        self._dial_seconds = dial_seconds
+        self._clock = clock
+        self._calls = PluginCalls(feed)
         self._here = here
         self._backoff = OperationBackoff()
         self._desired: dict[str, Stamp] = {}
@@ -170,6 +194,8 @@ class PluginWatcher:
     async def _look(self) -> None:
         while True:
             self._desired = self._folder.sockets()
+            if len(self._backoff) > KEPT_FAILURES:
+                self._backoff.forget_but({*self._desired, *self.registered}, self._clock())
             await asyncio.sleep(min(POLL_SECONDS, self._interval))
 
     async def _reconcile(self) -> None:
@@ -185,17 +211,18 @@ class PluginWatcher:
 
     def _start(self, path: str, operation: Callable[[], Awaitable[None]]) -> None:
         """Start an operation unless one is under way on the path or it failed a moment ago."""
-        if path in self._operations or not self._backoff.may_start(path, _now()):
+        if path in self._operations or not self._backoff.may_start(path, self._clock()):
             return
         self._operations[path] = asyncio.create_task(self._operate(path, operation), name=f"plugin {path}")
 
     async def _operate(self, path: str, operation: Callable[[], Awaitable[None]]) -> None:
         try:
             await operation()
-        except KubeletError as error:
+        except Exception as error:  # noqa: BLE001 - whatever a plugin brings about, the others go on
             log.warning("plugin operation failed", extra={"path": path, "error": str(error)})
-            self._backoff.failed(path, _now())
-            self._feed.emit(RegistrationFailed("", path, "watcher", str(error)))
+            self._backoff.failed(path, self._clock())
+            fault = error.fault if isinstance(error, RegistrationError) else None
+            self._feed.emit(RegistrationFailed("", path, "watcher", str(error), fault))
         else:
             self._backoff.succeeded(path)
         finally:
@@ -210,17 +237,20 @@ class PluginWatcher:
     async def _register(self, path: str, stamp: Stamp) -> None:
         channel = registry_channel(path)
         try:
-            if not await ready(channel, DIAL_SECONDS):
+            if not await ready(channel, self._dial_seconds):
                 raise RegistrationError(
-                    f"RegisterPlugin error -- dial failed at socket {path}, err: context deadline exceeded"
+                    f"RegisterPlugin error -- dial failed at socket {path}, err: context deadline exceeded",
+                    CallFault("", path, "dial", self._dial_seconds, advice("dial", path, None)),
                 )
             plugin = api_pb2_grpc.RegistrationStub(channel)
             try:
-                info = await answer(plugin.GetInfo(api_pb2.InfoRequest(), timeout=GET_INFO_SECONDS))
+                call = plugin.GetInfo(api_pb2.InfoRequest(), timeout=GET_INFO_SECONDS)
+                info = await self._calls.run("", path, "GetInfo", call)
             except PluginError as error:
                 raise RegistrationError(
                     f"RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {path}, "
-                    f"err: {error}"
+                    f"err: {error}",
+                    error.fault,
                 ) from error
             await self._register_info(path, stamp, plugin, info)
         finally:
@@ -233,14 +263,18 @@ class PluginWatcher:
         if handler is None:
             await self._refuse(
                 plugin,
-                f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {path}",
+                path,
+                "RegisterPlugin error -- no handler registered for plugin type: "
+                f"{shortened(info.type)} at socket {path}",
             )
         socket = self._here(info.endpoint) if info.endpoint else path
         versions = tuple(info.supported_versions)
         try:
             handler.validate(info.name, socket, versions)
         except RegistrationError as error:
-            await self._refuse(plugin, f"RegisterPlugin error -- plugin validation failed with err: {error}", error)
+            await self._refuse(
+                plugin, path, f"RegisterPlugin error -- plugin validation failed with err: {error}", error
+            )
         # Before the handler is called, so that the socket's removal during the call leads to a deregistration.
         self.registered[path] = RegisteredPlugin(stamp, info.type, info.name, socket)
         try:
@@ -248,32 +282,37 @@ class PluginWatcher:
         except RegistrationError as error:
             if self._undo_failures:
                 self.registered.pop(path, None)
-            await self._refuse(plugin, f"RegisterPlugin error -- plugin registration failed with err: {error}", error)
+            await self._refuse(
+                plugin, path, f"RegisterPlugin error -- plugin registration failed with err: {error}", error
+            )
         try:
-            await self._notify(plugin, api_pb2.RegistrationStatus(plugin_registered=True))
+            await self._notify(plugin, path, api_pb2.RegistrationStatus(plugin_registered=True), info.name)
         except PluginError as error:
-            message = f"RegisterPlugin error -- failed to send registration status at socket {path}, err: {error}"
+            # The kubelet wraps an empty text around the cause, hence two colons.
+            message = f"RegisterPlugin error -- failed to send registration status at socket {path}, err: : {error}"
             if not self._undo_failures:
                 log.warning("plugin was not told of its registration", extra={"path": path, "error": message})
                 return
             self.registered.pop(path, None)
             handler.deregister(info.name, socket)
-            raise RegistrationError(message) from error
+            raise RegistrationError(message, error.fault) from error
 
     async def _refuse(
-        self, plugin: api_pb2_grpc.RegistrationStub, message: str, cause: RegistrationError | None = None
+        self, plugin: api_pb2_grpc.RegistrationStub, path: str, message: str, cause: RegistrationError | None = None
     ) -> NoReturn:
         """Tell the plugin and raise ``RegistrationError``."""
         try:
-            await self._notify(plugin, api_pb2.RegistrationStatus(plugin_registered=False, error=message))
+            await self._notify(plugin, path, api_pb2.RegistrationStatus(plugin_registered=False, error=message))
         except PluginError as error:
-            log.info("plugin did not take its refusal", extra={"error": str(error)})
-        raise RegistrationError(message) from cause
+            log.info("plugin did not take its refusal", extra={"path": path, "error": str(error)})
+        raise RegistrationError(message, None if cause is None else cause.fault) from cause
 
-    @staticmethod
-    async def _notify(plugin: api_pb2_grpc.RegistrationStub, status: api_pb2.RegistrationStatus) -> None:
-        await answer(plugin.NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+    async def _notify(
+        self,
+        plugin: api_pb2_grpc.RegistrationStub,
+        path: str,
+        status: api_pb2.RegistrationStatus,
+        name: str = "",
+    ) -> None:
+        call = plugin.NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS)
+        await self._calls.run(name, path, "NotifyRegistrationStatus", call)

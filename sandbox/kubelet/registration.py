@@ -24,7 +24,7 @@ import grpc.aio
 
 from node.rules import is_extended_resource_name
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from sandbox.kubelet.errors import KubeletError, RegistrationError
+from sandbox.kubelet.errors import KubeletError, RegistrationError, shortened
 from sandbox.kubelet.events import Door, EventFeed, RegistrationFailed
 
 log = logging.getLogger("ostler.sandbox.kubelet")
@@ -34,7 +34,6 @@ VERSION = "v1beta1"
 DEPRECATION_MARKER: Final = "DEPRECATION"
 """An empty file that kubelets up to 1.24 left in the device plugin folder; plugins must ignore it."""
 
-_NAME_CHARACTERS: Final = 512
 _COUNTED_NAMES: Final = 1000
 OTHER_NAMES: Final = "(other names)"
 """Under this name ``calls`` counts what exceeds the number of names it keeps."""
@@ -182,11 +181,6 @@ class DevicePluginHandler:
     def deregister(self, name: str, socket: str) -> None:
         """Disconnect the plugin; kubelets up to 1.36 look only at the name."""
         self._connector.disconnect(name, socket)
-
-
-def shortened(text: str) -> str:
-    """``text`` as it is shown and counted: at most 512 characters, with a sign of what was cut off."""
-    return text if len(text) <= _NAME_CHARACTERS else f"{text[:_NAME_CHARACTERS]}... ({len(text)} characters)"
 
 
 def _quoted(text: str) -> str:

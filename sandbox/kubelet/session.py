@@ -7,7 +7,6 @@ server; calls to a hanging plugin fail by it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +116,7 @@ class KubeletSession:
             settings.pod_resources_socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             self._lister = await pod_resources_server(
                 settings.pod_resources_socket,
-                PodResourcesService(self.manager, self.dra.claims, self._pods, TokenBucket(time.monotonic)),
+                PodResourcesService(self.manager, self.dra.claims, self._pods, TokenBucket(settings.clock)),
             )
             if self._behaviour.has_dra:
                 self.dra.start()
@@ -154,4 +153,6 @@ class KubeletSession:
             interval=self._settings.reconcile_interval,
             feed=self._feed,
             here=self._settings.here,
+            dial_seconds=self._settings.dial_timeout,
+            clock=self._settings.clock,
         ).run()

@@ -196,7 +196,7 @@ async def test_error_answer_to_the_notification_undoes_the_registration(node: No
         if isinstance(event, RegistrationFailed):
             assert event.message == (
                 f"RegisterPlugin error -- failed to send registration status at socket {plugin.path}, "
-                "err: rpc error: code = Unknown desc = no"
+                "err: : rpc error: code = Unknown desc = no"
             )
             break
     assert kubelet.allocatable().get(GPU, 0) == 0
