@@ -353,7 +353,7 @@ class StandaloneNode:
             case DriverConnection(name):
                 self._ready.discard(name)
             case PluginCallFailed(fault):
-                self._faults.append(str(fault))
+                self._faults.append(self._short(str(fault)))
         self._changed.set()
         for watcher in tuple(self.watchers):
             watcher(event)
@@ -368,8 +368,11 @@ class StandaloneNode:
         self._show(event_line(event))
 
     def _show(self, text: str) -> None:
-        # Everything is below one folder, which need not stand in every line.
-        self._console.aside("kubelet", text.replace(f"{self.folder}/", ""))
+        self._console.aside("kubelet", self._short(text))
+
+    def _short(self, text: str) -> str:
+        """The text without the folder that everything is below."""
+        return text.replace(f"{self.folder}/", "")
 
     def _show_changes(self) -> None:
         changes, self._changes = self._changes, []
