@@ -1,8 +1,8 @@
 """One scan: every source read, facts made into devices. Runs in the inventory's worker thread.
 
 Nothing that a source or the assembly does ends the agent: a source that raises has a bug, is logged with its traceback
-and keeps its previous facts; an assembly that raises keeps the previous devices. Both are shown as a failed source, so
-that it is seen, and not as devices that disappear.
+and keeps its previous facts; an assembly that raises keeps the previous devices. Both appear as a failed source, so
+that people see it, and not as devices that disappear.
 
 While the driver must be left alone (quiesce), sources that hold it are closed and not read; their last facts stand with
 the status QUIESCED, which keeps devices and their ids, unusable. A source that could not let go is told as failed.
@@ -46,7 +46,7 @@ class ScanResult(Value):
 
 @value
 class _Settled(Value):
-    """What the devices of a snapshot were concluded from; from the same comes the same, whatever the time."""
+    """The inputs of a snapshot's devices; equal inputs give equal devices, whatever the time."""
 
     facts: NodeFacts
     identities: Identities
@@ -57,8 +57,8 @@ class _Settled(Value):
 class Scanner:
     """Reads sources; ``reading`` names the one that is being read or closed, empty in between.
 
-    ``held``: why a quiesced driver is still in use, according to the last scan; empty where it is free.
-    ``quiesce`` says why the driver must be left alone; without it that never has to be.
+    ``held``: why a quiesced driver is still in use, according to the last scan; empty where it is free. ``quiesce``
+    says why the driver must not be used; without it the driver may always be.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Scanner:
         self._uses = LingeringUses()
         self._overrides: tuple[PlaceOverride, ...] = ()
         self._ended: frozenset[str] = frozenset()
-        """UUIDs of MIG devices that were removed on purpose, until a scan does not see them."""
+        """UUIDs of MIG devices that were removed on purpose, until a scan no longer sees them."""
         self._lock = threading.Lock()
         self._facts: dict[str, NodeFacts] = {}
         self._faults: dict[str, str] = {}
@@ -95,7 +95,7 @@ class Scanner:
     def scan(self, previous: Snapshot, gpus: frozenset[str] = frozenset()) -> ScanResult:
         """Read everything; unchanged devices are the very objects of ``previous``, so that memory does not grow.
 
-        With ``gpus`` (UUIDs) only these have to be read anew: what sources say of others may be from the last scan.
+        With ``gpus`` (UUIDs) only these must be read again: facts about others may be from the last scan.
         """
         faults: dict[str, str] = {}
         reason = None if self._quiesce is None else self._quiesce.reason
@@ -115,7 +115,7 @@ class Scanner:
         return replace(reading, sources=_with_faults(reading.sources, faults))
 
     def close(self) -> None:
-        """Close every source, whatever the others do."""
+        """Close every source, even if another fails to close."""
         for source in self._sources:
             self.reading = source.name
             try:
@@ -148,7 +148,7 @@ class Scanner:
     def _report(self, name: str, error: Exception, faults: dict[str, str]) -> None:
         text = f"internal error: {type(error).__name__}: {error}"
         faults[name] = text
-        # The traceback once: the same bug comes back with every scan.
+        # The traceback once: the same bug returns with every scan.
         log.error("a scan hit a bug", extra={"source": name, "error": text}, exc_info=self._faults.get(name) != text)
 
     def _expected(self, previous: tuple[Device, ...], told: tuple[Device, ...]) -> tuple[Device, ...]:

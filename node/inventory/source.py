@@ -9,7 +9,7 @@ from node.values import Value, value
 
 
 class DriverHeld(Exception):
-    """A source cannot let go of the driver; the text says why, and what to do."""
+    """A source cannot release the driver; the text says why, and what to do."""
 
 
 @value
@@ -37,15 +37,15 @@ class Source(Protocol):
         """The sections that this source knows."""
 
     def close(self) -> None:
-        """Release what is held."""
+        """Release libraries and files."""
 
 
 @runtime_checkable
 class GpuReader(Protocol):
-    """A source that can read single GPUs anew, much sooner than everything."""
+    """A source that can read single GPUs again, much faster than everything."""
 
     def read_gpus(self, uuids: frozenset[str]) -> NodeFacts:
-        """As ``read``, but what it says of other devices may be from the last ``read``."""
+        """As ``read``, but its facts about other devices may be from the last ``read``."""
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
-"""What ostler knows of one GPU vendor, as one value.
+"""What ostler knows about one GPU vendor, as one value.
 
 Every vendor has a folder beside this file with a ``vendor.py`` that holds its value, and ``vendors.py`` lists them. The
-rest of the code asks the value and names no vendor, so a new vendor is a folder and a line in that list. Values hold
+rest of the code uses the value and names no vendor, so a new vendor is a folder and a line in that list. Values hold
 facts and pure functions; what talks to hardware for longer than a read of sysfs (NVML) is loaded elsewhere.
 """
 
@@ -22,7 +22,7 @@ Environment = tuple[tuple[str, str], ...]
 
 
 class Family(StrEnum):
-    """A way of giving devices to containers."""
+    """How containers get devices."""
 
     NVIDIA = "nvidia"
     """By the variables, mounts and CDI specs that NVIDIA's container runtime knows."""

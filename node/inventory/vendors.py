@@ -21,7 +21,7 @@ def vendor_of(device: Device) -> Vendor | None:
 
 
 def family_of(device: Device) -> Family:
-    """How the device is given to containers; an unknown vendor's by its nodes."""
+    """How containers get the device; for an unknown vendor by its device nodes."""
     if device.kind in NIC_KINDS:
         return Family.NIC
     vendor = _BY_NAME.get(device.vendor)
@@ -29,7 +29,7 @@ def family_of(device: Device) -> Family:
 
 
 def vendor_id(device: Device) -> str:
-    """The id that the plugin which ostler replaces gives this device; its own name where that plugin knows none.
+    """The id that the replaced plugin gives this device; its own name if that plugin has none.
 
     Multus and the SR-IOV CNI take a NIC's PCI address, NVIDIA's runtime a UUID; a node that changes over keeps the ids
     that running pods hold. Of a NIC: its PCI address, of a subfunction its auxiliary device (``mlx5_core.sf.2``); a

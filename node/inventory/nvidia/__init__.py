@@ -1,1 +1,1 @@
-"""NVIDIA GPUs and MIG devices: NVML through the real binding, and devices out of what it says."""
+"""NVIDIA GPUs and MIG devices: NVML through the real binding, and the devices made from its facts."""

@@ -77,9 +77,9 @@ def common_attributes(gpu: LocatedGpu) -> Pairs:
 
 
 def gpu_attributes(gpu: LocatedGpu) -> Pairs:
-    """Attributes of whole GPUs alone."""
+    """Attributes that only whole GPUs have."""
     facts = gpu.facts
-    # A GPU that does not answer may have MIG or not: then nothing is said about it.
+    # A GPU that does not answer may have MIG or not: then the attribute is absent.
     mig_known = facts.mig_mode is not None or (facts.index >= 0 and fatal_error(facts) is None)
     links = sum(1 for link in facts.nvlinks if link.active)
     return [
@@ -104,7 +104,7 @@ def gpu_attributes(gpu: LocatedGpu) -> Pairs:
 
 
 def mig_attributes(mig: MigFacts, gpu: LocatedGpu, profile: str | None) -> Pairs:
-    """Attributes of MIG devices alone."""
+    """Attributes that only MIG devices have."""
     return [
         ("type", "mig"),
         ("uuid", mig.uuid),
@@ -154,7 +154,7 @@ def mig_profile(mig: MigFacts, gpu_memory: int | None) -> str | None:
 
 
 def fills_instance(mig: MigFacts, profile: str | None) -> bool:
-    """Whether the compute instance has all of its GPU instance."""
+    """Whether the compute instance fills its GPU instance."""
     if mig.compute_slices is not None and mig.gpu_slices is not None:
         return not _is_part(mig)
     return not re.match(_PART, profile or "")

@@ -1,6 +1,6 @@
 """Compute modes of GPUs: who may have a context on a GPU. MPS needs one that no other process can use.
 
-Uses the NVML session of the moment; blocks as long as the driver does.
+Uses the current NVML session; blocks as long as the driver does.
 """
 
 from __future__ import annotations

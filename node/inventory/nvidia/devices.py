@@ -69,7 +69,7 @@ def nvidia_devices(facts: NodeFacts, identities: Identities) -> list[Device]:
 
 
 def nvidia_status(facts: NodeFacts) -> SourceStatus | None:
-    """How NVML fared; None when no source reads it."""
+    """The status of NVML; None if no source reads it."""
     if facts.nvml is None:
         return None
     reason = silence(facts.nvml)
@@ -103,7 +103,7 @@ class _Assembly(Value):
     names: DeviceNames
 
     def devices(self, gpu: LocatedGpu) -> Iterable[Device]:
-        """The GPU and its MIG devices."""
+        """The devices of a GPU: itself and its MIG devices."""
         whole = self._gpu(gpu)
         yield whole
         for mig in sorted(gpu.facts.mig_devices, key=lambda mig: mig.index):
@@ -124,7 +124,7 @@ class _Assembly(Value):
             numa_node=numa_node(gpu.function),
             health=gpu_health(gpu, self.silent, missing),
             attributes=self.pool.attributes((*self.driver, *common_attributes(gpu), *gpu_attributes(gpu))),
-            # In bytes; none on parts with coherent memory, where NVML does not tell it.
+            # In bytes; none on parts with coherent memory, for which NVML does not report it.
             capacity=self.pool.capacity([("memory", facts.memory_bytes)]),
             nodes=own + self.nodes.of_display(gpu.function) + self.nodes.shared,
             location=gpu.function.path if gpu.function is not None else "",
@@ -223,7 +223,7 @@ class NvidiaNodes(DeviceFiles):
         return tuple(self._of_capability(minor) for minor in minors if minor is not None)
 
     def _of_capability(self, minor: int) -> DeviceNode:
-        """Who makes an instance need not make its files: then they are given by their numbers."""
+        """Whoever makes an instance need not make its files: then containers get them by their numbers."""
         path = f"{_CAPABILITY}{minor}"
         if self._major is None or self.has(path):
             return self.node(path, NodeRole.CAPABILITY)

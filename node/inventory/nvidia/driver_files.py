@@ -1,9 +1,9 @@
 """Files of NVIDIA's user-space driver, for containers that get the whole driver by CDI.
 
-The driver's own files carry its version in their names, which is how they are told from everything else in a library
-folder; the few that do not are listed here. The search is done once per driver version and root: it lists folders with
-thousands of files. Sockets come and go with their daemons and are looked for at every read. An empty result is not
-kept, so a driver that is being installed is found at the next read.
+The driver's own files have its version in their names, which distinguishes them from the rest of a library folder; the
+few without it are listed here. The search is done once per driver version and root: it lists folders with thousands of
+files. Sockets come and go with their daemons and are looked for at every read. An empty result is not kept, so a driver
+that is being installed is found at the next read.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class DriverFilesSource:
         ending = f".so.{version}"
         for entry in self._entries(folder):
             ours = entry.name.endswith(ending) or entry.name.startswith(_OWN_VERSION)
-            # Links such as libcuda.so.1 are made anew in the container from the libraries' own names.
+            # In the container, links such as libcuda.so.1 are made from the libraries' own names.
             if ours and entry.is_file(follow_symlinks=False):
                 yield f"{folder}/{entry.name}"
 
@@ -182,5 +182,5 @@ class DriverFilesSource:
             with os.scandir(f"{self._root}{folder}") as found:
                 return list(found)
         except OSError:
-            # A folder that cannot be listed has nothing to give; who needs the files sees that none were found.
+            # A folder that cannot be listed has no files; whoever needs them sees that none were found.
             return []

@@ -1,8 +1,7 @@
-"""Health of NVIDIA GPUs and MIG devices, concluded from what one scan saw.
-
-Pure. A question that a healthy GPU cannot answer (NOT_SUPPORTED and the like) is no fault. A failed call about a pair
-of GPUs never counts against one of them, since the other may be the cause. Reasons are sentences for people, with
-NVML's own error name at the end for those who search for it. The loop stamps ``since``.
+"""Health of NVIDIA GPUs and MIG devices, as it follows from one scan. Pure. A question that a healthy GPU cannot answer
+(NOT_SUPPORTED and the like) is no fault. A failed call about a pair of GPUs never counts against one of them, since the
+other may be the cause. Reasons are sentences for people, with NVML's own error name at the end for those who search for
+it. The loop stamps ``since``.
 
 The NVLink fabric's numbers are those of NVML's fabric information: a state of registration, the status with which it
 ended, and from newer drivers a mask of health with a small field for each condition, which is 0 where the board lacks
@@ -21,7 +20,7 @@ from node.inventory.facts import CallError, Fabric, GpuFacts, MigFacts, NvmlFact
 from node.inventory.nvidia.location import NOT_LISTED, LocatedGpu
 
 QUIESCED = "QUIESCED"
-"""Not an error of NVML: the driver is left alone because somebody is replacing it."""
+"""Not an error of NVML: the driver is quiesced because somebody is replacing it."""
 DRIVER_UNREACHABLE = "DRIVER_UNREACHABLE"
 """Not an error of NVML, which says DRIVER_NOT_LOADED: the module is there, its device files cannot be opened."""
 
@@ -31,7 +30,7 @@ SRAM_EXCEEDED = (
 )
 
 WAITING_STATUSES = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", DRIVER_UNREACHABLE, QUIESCED})
-"""Statuses of NVML on a node whose driver is not there (yet)."""
+"""Statuses of NVML on a node without a driver (yet)."""
 
 _SILENCES = {
     QUIESCED: "the driver is left alone until 'ostler resume'",
@@ -98,7 +97,7 @@ def silence(nvml: NvmlFacts) -> str:
 def fatal_error(facts: GpuFacts) -> str | None:
     """The error that makes all other facts about a GPU meaningless; None when there is none.
 
-    A GPU that is lost while it is being read shows it in whatever was asked next, also of its MIG devices.
+    If a GPU is lost while it is being read, the next calls show it, also those for its MIG devices.
     """
     if facts.error is not None:
         return facts.error
@@ -109,7 +108,7 @@ def fatal_error(facts: GpuFacts) -> str | None:
 def gpu_health(gpu: LocatedGpu, silent: str, node_missing: str) -> Health:
     """Health of a GPU, the worst fault first.
 
-    ``silent``: why NVML says nothing, or empty. ``node_missing``: path of its device node where that does not exist.
+    ``silent``: why NVML does not answer, or empty. ``node_missing``: path of its device node where that does not exist.
     """
     facts = gpu.facts
     if silent:
@@ -125,7 +124,7 @@ def gpu_health(gpu: LocatedGpu, silent: str, node_missing: str) -> Health:
 
 
 def mig_health(mig: MigFacts, parent_name: str, parent: Health) -> Health:
-    """Health of a MIG device: its GPU's where that is not healthy, else its own."""
+    """Health of a MIG device: its GPU's if that is not healthy, else its own."""
     if parent.state is not HealthState.HEALTHY and not parent.usable:
         return _health(parent.state, f"its GPU {parent_name}: {parent.reason}", parent.recovery, parent.cause)
     if mig.uuid is None:
@@ -150,7 +149,7 @@ def _rows(facts: GpuFacts) -> Health | None:
 
 
 def _fabric(facts: GpuFacts) -> Health | None:
-    """No worse than degraded: how bad it is depends on the policy, which signals between scans are judged by."""
+    """No worse than degraded: the policy decides how bad it is when it judges the signals between scans."""
     found = None if facts.mig_mode == 1 else trouble(facts.fabric)
     if found is None:
         return None
@@ -202,10 +201,10 @@ NOT_SUPPORTED, COMPLETED = 0, 3
 
 _TRUE, _FALSE = 1, 2
 _BANDWIDTH, _RECOVERING, _UNHEALTHY_ROUTE, _TIMEOUT = 0, 2, 4, 6
-"""Where the mask's fields of two bits lie that say whether something is so."""
+"""Positions of the mask's two-bit fields, each of which says whether a fault is present."""
 _CONFIGURATION, _PARTITION = 8, 12
 _CONFIGURED = (0, 1)
-"""Not told, and right."""
+"""Values of the configuration that mean no fault: not reported, or correct."""
 _UNHEALTHY, _LIMITED = 2, 3
 """Summaries."""
 _WRONG = {
@@ -221,7 +220,7 @@ _NO_PARTITION = 4
 
 
 def clique(fabric: Fabric | None) -> str | None:
-    """``<cluster>.<clique>`` while the GPU is a well part of its NVLink fabric; a cluster of zeros is none."""
+    """``<cluster>.<clique>`` while the GPU is a healthy part of its NVLink fabric; a cluster of zeros is none."""
     if fabric is None or fabric.state != COMPLETED or not fabric.cluster_uuid.strip("0-"):
         return None
     found = trouble(fabric)
@@ -231,7 +230,7 @@ def clique(fabric: Fabric | None) -> str | None:
 
 
 def trouble(fabric: Fabric | None) -> Condition | None:
-    """The worst that the fabric says of the GPU; None while it is well, not there, or the GPU has not joined it yet."""
+    """The worst trouble of the GPU's fabric; None while it is healthy, absent, or not joined yet."""
     return None if fabric is None or fabric.state != COMPLETED else next(_troubles(fabric), None)
 
 

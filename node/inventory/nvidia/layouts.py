@@ -1,6 +1,5 @@
-"""What MIG can make of a GPU: the shapes of partitions, and where those of a layout go.
-
-Pure. Loaded only on nodes whose MIG profiles are read.
+"""The partitions that MIG can make of a GPU, and where those of a layout go. Pure. Loaded only on nodes whose MIG
+profiles are read.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ _ATTRIBUTES = {
     **dict.fromkeys((13, 14), "-me"),
     **dict.fromkeys((15, 16), "+me.all"),
 }
-"""What a profile's name says beside slices and memory, by NVML's constant."""
+"""The suffix of a profile's name after slices and memory, by NVML's constant."""
 
 
-# The tables of a node are few and never change, and every scan asks for them: equal ones shall be one object.
+# The tables of a node are few and never change, and every scan needs them: equal ones should be one object.
 @lru_cache(maxsize=16)
 def shapes_of(profiles: tuple[MigProfile, ...], gpu_memory: int | None) -> tuple[PartitionShape, ...]:
     """Every profile at each of its placements, sorted by profile id and start; ``gpu_memory`` in bytes."""
@@ -45,11 +44,11 @@ def shapes_of(profiles: tuple[MigProfile, ...], gpu_memory: int | None) -> tuple
 
 
 def profile_name(profile: MigProfile, gpu_memory: int | None) -> str:
-    """``1g.5gb+me``: as the driver tells it, else from slices, memory and NVML's constant."""
+    """``1g.5gb+me``: as the driver names it, else from slices, memory and NVML's constant."""
     if profile.name:
         return profile.name.removeprefix("MIG").strip()
     memory = profile.memory_mib * MIB
-    # The names' gigabytes are eighths of the GPU; where its size is unknown, the profile's own memory is near enough.
+    # The names' gigabytes are eighths of the GPU; if its size is unknown, the profile's own memory is close enough.
     nominal = nominal_gigabytes(memory, gpu_memory) if gpu_memory else -(-memory // (1 << 30))
     return f"{profile.slices}g.{nominal}gb{_ATTRIBUTES.get(profile.index, '')}"
 
@@ -106,7 +105,7 @@ def _weight(shape: PartitionShape) -> int:
 
 
 def _limits(gpu: Device) -> dict[str, int]:
-    """The most of everything that one instance can have is what the whole GPU has."""
+    """What the whole GPU has: the most of each kind that one instance can have."""
     limits: dict[str, int] = {}
     for shape in gpu.partitions:
         for each in shape.capacity:
@@ -117,7 +116,7 @@ def _limits(gpu: Device) -> dict[str, int]:
 def _fill(
     choices: Sequence[Sequence[PartitionShape]], chosen: list[PartitionShape], limits: dict[str, int]
 ) -> list[PartitionShape] | None:
-    """A choice of one shape from each list that goes with those chosen before; None if there is none.
+    """A choice of one shape from each list that fits those chosen before; None if there is none.
 
     Equal lists follow each other, and are chosen from in their order: exchanging two equal instances finds nothing new.
     """

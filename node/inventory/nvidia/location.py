@@ -1,4 +1,4 @@
-"""Which PCI function each NVIDIA GPU is, also for GPUs that do not answer.
+"""Finds the PCI function of each NVIDIA GPU, also of GPUs that do not answer.
 
 A GPU that the driver lost is listed by NVML with nothing but its index, or not at all, while its function is still on
 the bus. People need its name and UUID exactly then, so both are found again from the PCI bus and from what was
@@ -27,7 +27,7 @@ _HOST_VGPU = 3
 class LocatedGpu(Value):
     """A GPU with its address and PCI function; ``facts.index`` is -1 where NVML does not list it.
 
-    ``recalled``: the UUID is the remembered one, because the driver did not tell it.
+    ``recalled``: the UUID is the remembered one, because the driver did not report it.
     """
 
     facts: GpuFacts
@@ -82,7 +82,7 @@ def _addresses(gpus: tuple[GpuFacts, ...], functions: dict[str, PciFunction], id
     taken = set(found.values())
     candidates = _left_over(functions, taken, gpus)
     if not functions:
-        # Without sysfs memory alone can tell, and only where it leaves no choice.
+        # Without sysfs only the remembered UUIDs help, and only if they leave no choice.
         absent = [address for address in identities.addresses if address not in taken]
         candidates = absent if len(absent) == len(missing) else []
     found.update(zip(missing, candidates, strict=False))

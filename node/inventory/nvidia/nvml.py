@@ -34,7 +34,7 @@ _BINDING = threading.RLock()
 
 
 class DriverHeldError(DriverHeld):
-    """The driver could not be let go: a call into it, of another thread, does not return."""
+    """The driver could not be released: another thread's call into it does not return."""
 
     def __init__(self, library: str) -> None:
         super().__init__(
@@ -47,8 +47,8 @@ class NvmlSource:
     """Reads NVML.
 
     ``driver_root``: where the driver's files lie, as this process sees them. ``library``: a file to load instead of
-    searching. ``proc``: the proc file system that shows the loaded kernel module. ``profiles``: whether to read what
-    MIG can make of the GPUs.
+    searching. ``proc``: the proc file system that shows the loaded kernel module. ``profiles``: whether to read the
+    GPUs' MIG profiles.
     """
 
     holds_driver: Literal[True] = True
@@ -73,7 +73,7 @@ class NvmlSource:
 
     @property
     def sessions(self) -> NvmlSessions:
-        """Where others find the session of the moment."""
+        """Where others find the current session."""
         return self._sessions
 
     @property
@@ -83,11 +83,11 @@ class NvmlSource:
 
     @property
     def driver_version(self) -> str | None:
-        """Version of the driver as last seen."""
+        """The last known version of the driver."""
         return self._last.driver_version
 
     def read_profiles(self) -> None:
-        """From the next read on, read what MIG can make of the GPUs; from any thread."""
+        """Read the GPUs' MIG profiles from the next read on; from any thread."""
         self._profiles = True
 
     def read(self) -> NodeFacts:
@@ -152,18 +152,18 @@ class NvmlSource:
             return
         self._sessions.closing()
         if not session.close(self._sessions.patience):
-            # Shut down or unloaded now, the library would go under the feet of the thread that is in it.
+            # Shutting down or unloading now would crash the thread that is in the library.
             self._left_behind.append((session, session.library))
             self._library = None
             if self._sessions.patience:
                 log.error("a call into the driver does not return", extra={"library": session.library.path})
 
     def _tidy(self) -> None:
-        """End what was left behind and has been left since."""
+        """End bindings that were left behind and that nobody is inside any more."""
         for session, library in tuple(self._left_behind):
             if session.binding.left:
                 self._left_behind.remove((session, library))
-                # Not through the binding, which may serve a newer session by now.
+                # Not through the binding, which may already serve a newer session.
                 library.handle.nvmlShutdown()
                 library.unload()
 

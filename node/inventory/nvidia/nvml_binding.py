@@ -36,7 +36,7 @@ _TRY_OLDER = ("FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH", "INVALID_ARGUME
 _OLD_FABRIC = "nvmlDeviceGetGpuFabricInfo"
 _FABRIC_V3, _FABRIC_V2, _FABRIC_V1 = "c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfo_t"
 _TAKEN_WITHIN = 6.0
-"""Seconds that a new binding waits for those who use the one before."""
+"""Seconds that a new binding waits for the users of the previous one."""
 
 
 class CallFailed(Exception):
@@ -59,7 +59,7 @@ class Handle:
 
     @property
     def address(self) -> int:
-        """What tells it from the handles of other things in one session."""
+        """Identifies the handle within one session."""
         if self._address is None:
             self._address = _address(self.value)
         return self._address
@@ -67,7 +67,7 @@ class Handle:
 
 @value
 class NvmlEvent(Value):
-    """An event as NVML tells it: the address of the GPU's handle, and numbers."""
+    """An event as NVML reports it: the address of the GPU's handle, and numbers."""
 
     address: int
     kind: int
@@ -78,7 +78,7 @@ class NvmlEvent(Value):
 
 @value
 class NvmlProcess(Value):
-    """A process as NVML tells it; ``memory`` in bytes."""
+    """A process as NVML reports it; ``memory`` in bytes."""
 
     pid: int
     memory: int | None
@@ -100,7 +100,7 @@ class Binding:
         self._library = library
         self._module: Any = pynvml
         self._refused: set[tuple[str, str]] = set()
-        """Calls with a layout that this driver has said not to know."""
+        """Calls with a layout that this driver has reported as unknown."""
         self._errors: dict[int, str] = {
             getattr(pynvml, name): name.removeprefix(_ERROR) for name in dir(pynvml) if name.startswith(_ERROR)
         }
@@ -135,7 +135,7 @@ class Binding:
         return int(self._module.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
 
     def error_name(self, code: int) -> str:
-        """The name of an error that NVML tells as an answer, such as IN_USE."""
+        """The name of an error that NVML returns as a value, such as IN_USE."""
         return self._errors.get(code, f"ERROR_{code}")
 
     @property
@@ -145,12 +145,12 @@ class Binding:
 
     @property
     def ending(self) -> bool:
-        """Whether those inside ``shared`` are asked to leave."""
+        """Whether threads inside ``shared`` must leave."""
         return self._gate.closed
 
     @property
     def left(self) -> bool:
-        """Whether nobody is inside ``shared``."""
+        """Whether no thread is inside ``shared``."""
         return self._gate.empty
 
     @contextmanager
@@ -164,11 +164,11 @@ class Binding:
             self._gate.leave()
 
     def ring(self, bell: threading.Event) -> None:
-        """Set this when it ends: for those who wait outside ``shared``."""
+        """Set this event when the binding ends: for threads that wait outside ``shared``."""
         self._gate.ring(bell)
 
     def pause(self, seconds: float) -> bool:
-        """Wait inside ``shared``, at most until it ends; whether it does."""
+        """Wait inside ``shared``, at most until the binding ends; returns whether it ends."""
         return self._gate.pause(seconds)
 
     def detach(self, within: float = 0.0) -> bool:
@@ -185,7 +185,7 @@ class Binding:
         try:
             self._invoke("nvmlShutdown")
         except CallFailed:
-            pass  # A session is often closed because it is dead already; what made it so has been reported.
+            pass  # A session is often closed because it is dead already; the cause has been reported.
         finally:
             self._release()
         return True
@@ -215,7 +215,7 @@ class Binding:
             raise CallFailed(call, UNREADABLE_TEXT) from error
 
     def ask(self, call: str, ask: Callable[[Any], T]) -> T:
-        """What ``ask`` makes of the binding's module, for calls whose arguments or answers are structures."""
+        """The result of ``ask`` with the binding's module, for calls with structures."""
         return cast("T", self._run(call, ask, self._module))
 
     def do(self, call: str, *arguments: object) -> None:
@@ -274,7 +274,7 @@ class Binding:
 
     def module_id(self, call: str, gpu: Handle) -> int:
         """Number of the GPU's module on its baseboard."""
-        # The binding's own default argument is one object for all calls; a fresh one keeps results apart.
+        # The binding's own default argument is one object for all calls; a fresh one keeps results separate.
         return int(self._invoke(call, gpu, ctypes.c_uint()))
 
     def addressing_mode(self, call: str, gpu: Handle) -> str:
@@ -287,9 +287,8 @@ class Binding:
         return _NVLINK_REMOTE_TYPES.get(self.number(call, gpu, link), "")
 
     def fabric(self, call: str, gpu: Handle) -> Fabric:
-        """Fabric membership and health by the versioned call, or membership by the first one where a driver lacks it.
-
-        Raises what the newest layout was answered with.
+        """Fabric membership and health by the versioned call, or membership by the first one if the driver lacks it.
+        Raises the error for the newest layout.
         """
         first: CallFailed | None = None
         for name, layout in ((call, _FABRIC_V3), (call, _FABRIC_V2), (_OLD_FABRIC, _FABRIC_V1)):
@@ -324,7 +323,7 @@ class Binding:
         data = self._module.c_nvmlEventData_t()
 
         def wait(handle: object) -> bool:
-            # Its own call raises when there was none, which is how nearly all of these end for as long as it runs.
+            # Its own call raises if there was none, which is how nearly all waits end.
             function = self._module._nvmlGetFunctionPointer(call)  # noqa: SLF001
             code = function(handle, ctypes.byref(data), ctypes.c_uint(timeout))
             if code == self._module.NVML_ERROR_TIMEOUT:
@@ -343,7 +342,7 @@ class Binding:
         )
 
     def field_values(self, call: str, gpu: Handle, query: FieldQuery) -> dict[tuple[int, int], int | str]:
-        """The value of each field, or the name of the error with which NVML answers for it."""
+        """The value of each field, or the name of NVML's error for it."""
 
         def ask(handle: object) -> None:
             function = self._module._nvmlGetFunctionPointer(call)  # noqa: SLF001 - its own call fills slow structures
@@ -354,7 +353,7 @@ class Binding:
         return query.answers(self._errors)
 
     def processes(self, call: str, device: Handle) -> tuple[NvmlProcess, ...]:
-        """What runs on a GPU or a MIG device."""
+        """The processes on a GPU or a MIG device."""
         return tuple(
             NvmlProcess(
                 int(each.pid),

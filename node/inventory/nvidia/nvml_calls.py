@@ -19,22 +19,21 @@ from node.values import replace
 T = TypeVar("T")
 
 SESSION_ENDED = frozenset({"UNINITIALIZED", "DRIVER_NOT_LOADED", "LIB_RM_VERSION_MISMATCH"})
-"""Errors that speak of the driver and not of the thing asked about, whichever call they come from."""
+"""Errors that concern the driver and not the object of the call, whichever call returns them."""
 
 GPU_GONE = frozenset({"GPU_IS_LOST", "RESET_REQUIRED"})
-"""Errors after which a GPU is not asked any more: each further call may wait for a dead device."""
+"""Errors after which a GPU gets no more calls: each may wait for a dead device."""
 
 PERMANENT = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND"})
-"""Errors that a call gives for as long as the driver is loaded."""
+"""Errors that a call returns as long as the driver is loaded."""
 _IDENTITY = ("nvmlDeviceGetPciInfo", "nvmlDeviceGetUUID")
 
 Identity = tuple[str, str]
 
 
 class NvmlCalls:
-    """Asks NVML about one thing: an answer, or None and the error noted.
-
-    After GPU_IS_LOST (``gone``) only the identity is still asked. Errors of SESSION_ENDED pass through as CallFailed.
+    """Calls NVML about one object: the value, or None with the error noted. After GPU_IS_LOST (``gone``) only the
+    identity is still read. Errors of SESSION_ENDED pass through as CallFailed.
     """
 
     def __init__(self, binding: Binding, gone: str | None = None) -> None:
@@ -44,7 +43,7 @@ class NvmlCalls:
 
     @property
     def errors(self) -> tuple[CallError, ...]:
-        """What failed, each pair of call and error once, sorted."""
+        """The failures, each pair of call and error once, sorted."""
         return tuple(CallError(call, error) for call, error in sorted(self._errors))
 
     def __call__(
@@ -60,7 +59,7 @@ class NvmlCalls:
             return None
 
     def note(self, call: str, failed: CallFailed, expected: Collection[str] = ()) -> None:
-        """Take note that a call failed; raises the failure again if the session has ended."""
+        """Note that a call failed; raises the failure again if the session has ended."""
         if failed.error in SESSION_ENDED:
             raise failed
         if failed.error in GPU_GONE:
@@ -69,7 +68,7 @@ class NvmlCalls:
             self._errors.add((call, failed.error))
 
     def learn(self, other: NvmlCalls) -> None:
-        """Other calls about the same GPU, or about what it carries, have found that it is lost, or have not."""
+        """Note what other calls about the GPU or its MIG devices have found: whether it is lost."""
         self.gone = other.gone or self.gone
 
     def failed(self, call: str) -> bool:
@@ -80,7 +79,7 @@ class NvmlCalls:
 def read_gpu(calls: NvmlCalls, index: int, gpu: Handle, known: dict[Identity, GpuFacts]) -> GpuFacts:
     """The GPU without links, ancestors and MIG devices; ``known`` is the session's memory of static facts.
 
-    ``error`` is set when it told neither address nor UUID; its other errors are left to ``with_errors``.
+    ``error`` is set if it reported neither address nor UUID; ``with_errors`` adds its other errors.
     """
     binding = calls.binding
     bus_id = calls(binding.bus_id, "nvmlDeviceGetPciInfo", gpu)
@@ -142,7 +141,7 @@ def _read_changing(calls: NvmlCalls, facts: GpuFacts, gpu: Handle) -> GpuFacts:
 
 
 def identity_of(gpu: GpuFacts) -> Identity | None:
-    """What tells a GPU from all others, None when it told only half of it."""
+    """The identity of a GPU; None if it reported only half of it."""
     return None if gpu.bus_id is None or gpu.uuid is None else (gpu.bus_id, gpu.uuid)
 
 

@@ -40,7 +40,7 @@ LIBRARY_NOT_LOADABLE = "LIBRARY_NOT_LOADABLE"
 
 
 class LibraryUnavailableError(Exception):
-    """No library could be loaded: ``status`` as in NvmlFacts, ``detail`` one sentence that says where was looked."""
+    """No library could be loaded: ``status`` as in NvmlFacts; ``detail`` says in one sentence where it was searched."""
 
     def __init__(self, status: str, detail: str) -> None:
         super().__init__(detail)
@@ -66,7 +66,7 @@ class NvmlLibrary(Value):
 
     def unload(self) -> None:
         """Give the library back to the loader; no function pointer of it may be used afterwards."""
-        # ctypes never unloads by itself, and the loader answers a known path with what it has loaded before.
+        # ctypes never unloads by itself, and for a known path the loader returns what it has loaded before.
         _ctypes.dlclose(self.handle._handle)  # noqa: SLF001
 
 
@@ -92,7 +92,7 @@ def load_library(driver_root: Path, library: Path | None = None) -> NvmlLibrary:
         try:
             return NvmlLibrary(SONAME, ctypes.CDLL(SONAME, mode=ctypes.RTLD_GLOBAL), None)
         except OSError:
-            pass  # What the loader says is that it found nothing; the sentence below says it with the folders.
+            pass  # The loader only says that it found nothing; the sentence below names the folders.
     if refused:
         raise LibraryUnavailableError(LIBRARY_NOT_LOADABLE, f"{SONAME} cannot be loaded ({'; '.join(refused)})")
     raise LibraryUnavailableError(LIBRARY_NOT_FOUND, _where(driver_root, library))
@@ -128,16 +128,16 @@ class Gate:
 
     @property
     def closed(self) -> bool:
-        """Whether those inside are asked to leave."""
+        """Whether threads inside must leave."""
         return self._closed
 
     @property
     def empty(self) -> bool:
-        """Whether nobody is inside."""
+        """Whether no thread is inside."""
         return self._inside == 0
 
     def enter(self) -> bool:
-        """Go in, to ``leave`` soon after the gate was closed; false when it is closed."""
+        """Go in, and ``leave`` soon after the gate closes; False if it is closed."""
         with self._changed:
             if self._closed:
                 return False
@@ -151,19 +151,19 @@ class Gate:
             self._changed.notify_all()
 
     def ring(self, bell: threading.Event) -> None:
-        """Set this when the gate is closed: for those who wait outside."""
+        """Set this event when the gate closes: for threads that wait outside."""
         with self._changed:
             self._bells.append(bell)
             if self._closed:
                 bell.set()
 
     def pause(self, seconds: float) -> bool:
-        """Wait so long inside, or until the gate is closed; whether it is."""
+        """Wait inside, at most until the gate closes; returns whether it is closed."""
         with self._changed:
             return self._changed.wait_for(lambda: self._closed, seconds)
 
     def close(self, within: float) -> bool:
-        """Let nobody in any more and wait so many seconds until everybody is out; whether they are."""
+        """Close the gate and wait so many seconds until no thread is inside; returns whether none is."""
         with self._changed:
             self._closed = True
             for bell in self._bells:

@@ -1,7 +1,7 @@
 """NVML's calls about MIG mode and instances, as typed values. Every method raises CallFailed.
 
-Loaded only where partitions are made. What the driver's answers mean for a partition is decided in
-``node.inventory.nvidia.partition_maker``.
+Loaded only where partitions are made. ``node.inventory.nvidia.partition_maker`` decides what the driver's answers mean
+for a partition.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.values import Value, value
 
 GONE = frozenset({"NOT_FOUND", "NOT_SUPPORTED"})
-"""How the driver answers about an instance that does not exist: NOT_SUPPORTED where MIG mode is off."""
+"""The driver's errors for an instance that does not exist: NOT_SUPPORTED if MIG mode is off."""
 _PROCESSES = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
 _NO_SUCH_PROFILE = ("NOT_SUPPORTED", "INVALID_ARGUMENT")
 _ROOM = 64
-"""Instances that an answer has room for; the driver makes 16 at most."""
+"""Instances for which a call has room; the driver makes 16 at most."""
 
 
 @value
@@ -74,7 +74,7 @@ class MigCalls:
         return current == 1, pending == 1
 
     def set_mode(self, gpu: Handle, *, on: bool) -> str:
-        """Ask for a mode; why it is not in force yet (an error's name), empty where it is."""
+        """Ask for a mode; returns why it is not in force yet (an error's name), empty if it is."""
         status = self._binding.number("nvmlDeviceSetMigMode", gpu, int(on))
         return "" if status == 0 else self._binding.error_name(status)
 
@@ -100,7 +100,7 @@ class MigCalls:
         return tuple(self._described(handle) for handle in handles)
 
     def all_instances(self, gpu: Handle) -> tuple[GpuInstance, ...]:
-        """Every GPU instance, whatever is known of the GPU's profiles."""
+        """Every GPU instance, even of unknown profiles."""
         found: list[GpuInstance] = []
         for index in range(self._binding.mig_profiles):
             try:
@@ -183,7 +183,7 @@ class MigCalls:
 
     def _compute_profile(self, instance: GpuInstance, profile: int) -> tuple[int, int]:
         def ask(nvml: Any) -> tuple[int, int]:
-            # The first layout says enough and is known to every driver.
+            # The first layout has enough, and every driver knows it.
             info = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(
                 instance.handle.value, profile, nvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED, version=1
             )

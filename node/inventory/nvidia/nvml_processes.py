@@ -1,8 +1,7 @@
-"""Which processes compute on a GPU or a MIG device, asked of NVML when somebody wants to know.
-
-It uses the session of the moment and is asked from threads beside the scan. A device is found by its number in that
-session and believed only if it has the UUID that the snapshot says. What cannot be told for ever (the driver has no
-such call, pids would be those of another namespace) is None; what cannot be told now is ProcessesUnknownError.
+"""Lists the processes that compute on a GPU or a MIG device, by NVML, on request. It uses the current session and runs
+in threads beside the scan. It finds a device by its number in that session, and accepts it only if it has the UUID in
+the snapshot. What cannot be told for ever (the driver has no such call, pids would be those of another namespace) is
+None; what cannot be told now is ProcessesUnknownError.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class ProcessesUnknownError(OSError):
 
 
 class NvmlProcesses:
-    """Implements ``node.ledger.processes.ComputeProcesses``; ``proc`` tells names and namespaces."""
+    """Implements ``node.ledger.processes.ComputeProcesses``; ``proc`` has names and namespaces."""
 
     def __init__(self, sessions: NvmlSessions, proc: Path = Path("/proc")) -> None:
         self._sessions = sessions
@@ -38,7 +37,7 @@ class NvmlProcesses:
         self._seen: bool | None = None
 
     def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
-        """Processes on the device by pid; None where that is never told. Blocks as long as the driver does.
+        """Processes on the device by pid; None if the driver never reports them. Blocks as long as the driver does.
 
         Raises ProcessesUnknownError.
         """
@@ -66,7 +65,7 @@ class NvmlProcesses:
         try:
             return read_kernel_text(self._proc / str(pid) / "comm").rstrip("\n")
         except OSError:
-            return ""  # It ended meanwhile, or is hidden; the pid is told all the same.
+            return ""  # It ended meanwhile, or is hidden; the pid is reported anyway.
 
 
 def _running(binding: Binding, handle: Handle) -> tuple[NvmlProcess, ...]:

@@ -1,7 +1,7 @@
-"""Reading MIG profiles: what NVML says can be made of a GPU, whether its MIG mode is on or not.
+"""Reads MIG profiles: the instances that can be made of a GPU according to NVML, with MIG mode on or off.
 
 Neither profiles nor placements change while the driver is loaded, so they are read once per session. They cost some
-thirty calls for each GPU, and this module has to be loaded; so both happen only where a rule or a recording wants them.
+thirty calls for each GPU, and this module has to be loaded; so both happen only if a rule or a recording needs them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST = 64
 def read_profiles(calls: NvmlCalls, gpu: Handle) -> tuple[MigProfile, ...] | None:
     """The GPU's profiles in order of NVML's constants; None if a call failed that may work at the next scan.
 
-    What failed like that is noted in ``calls``. A driver that cannot tell has no profiles.
+    ``calls`` notes such failures. A driver that cannot list profiles has none.
     """
     profiles: list[MigProfile] = []
     for index in range(_MOST):

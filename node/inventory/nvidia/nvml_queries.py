@@ -17,7 +17,7 @@ from node.inventory.nvidia.nvml_calls import Identity, NvmlCalls, identity_of
 from node.values import Record, record, replace
 
 _NO_SUCH_LINK = ("NOT_SUPPORTED", "INVALID_ARGUMENT")
-"""How a number beyond the GPU's last link, or one that the board does not wire, is answered."""
+"""NVML's errors for a number beyond the GPU's last link, or for one that the board does not wire."""
 
 _STATE = "nvmlDeviceGetNvLinkState"
 _ANCESTOR = "nvmlDeviceGetTopologyCommonAncestor"
@@ -32,7 +32,7 @@ class KnownLinks(Record):
     absent: dict[Identity, tuple[int | None, set[int]]] = field(default_factory=dict)
 
     def absent_of(self, gpu: GpuFacts) -> set[int]:
-        """Numbers that have been answered as no link of this GPU; to be added to."""
+        """Numbers that are no link of this GPU according to NVML; callers add to it."""
         identity = identity_of(gpu)
         if identity is None:
             return set()
@@ -44,7 +44,7 @@ class KnownLinks(Record):
 
 
 def read_nvlinks(calls: NvmlCalls, handle: Handle, gpu: GpuFacts, known: KnownLinks) -> tuple[NvLink, ...]:
-    """The GPU's links in order; empty without NVLink, which the first link tells."""
+    """The GPU's links in order; empty without NVLink, which the first link shows."""
     links = []
     absent = known.absent_of(gpu)
     for link in range(calls.binding.max_nvlinks):
@@ -83,8 +83,8 @@ def with_ancestors(
 ) -> list[GpuFacts]:
     """The GPUs with the common ancestor of each with each other one.
 
-    A pair is asked once, and only while both answer. What fails is noted at both and never makes either lost, since
-    the other one may be the cause.
+    A pair is read once, and only while both answer. A failure is noted at both and never makes either lost, because the
+    other one may be the cause.
     """
     ancestors: list[list[Ancestor]] = [[] for _ in gpus]
     errors: list[set[tuple[str, str]]] = [{(error.call, error.error) for error in gpu.errors} for gpu in gpus]

@@ -41,7 +41,7 @@ def driver_mark(proc: Path) -> DriverMark:
     try:
         version = read_kernel_text(folder / "version")
         gpus = sorted(entry.name for entry in (folder / "gpus").iterdir())
-    except OSError:  # No module, or one that goes right now: the next call to NVML tells which.
+    except OSError:  # No module, or one that is being unloaded: the next call to NVML shows which.
         return ()
     return (version, *gpus)
 
@@ -69,23 +69,23 @@ class NvmlSession:
 
     @property
     def binding(self) -> Binding:
-        """What others may use inside ``Binding.shared``."""
+        """The binding, which others may use inside ``Binding.shared``."""
         return self._binding
 
     def close(self, within: float = 0.0) -> bool:
-        """Shut NVML down; the library stays loaded. False when somebody is in a call after so many seconds."""
+        """Shut NVML down; the library stays loaded. False if a thread is still in a call after so many seconds."""
         return self._binding.detach(within)
 
     def read(self, previous: tuple[GpuFacts, ...], *, profiles: bool = False) -> NvmlFacts:
-        """Everything NVML says now; a GPU that does not answer keeps what ``previous`` knew of it.
+        """All current facts of NVML; a GPU that does not answer keeps those of ``previous``.
 
-        ``profiles``: also what MIG can make of the GPUs.
+        ``profiles``: also read the GPUs' MIG profiles.
         """
         with self._lost_by_failure():
             return self._read(previous, profiles=profiles)
 
     def reread(self, last: NvmlFacts, uuids: frozenset[str], *, profiles: bool = False) -> NvmlFacts:
-        """The session's last read with these GPUs read anew; everything read anew if it was not one of all of them."""
+        """The session's last read with these GPUs read again; reads everything if the last read lacks one of them."""
         indices = [index for index, gpu in enumerate(last.gpus) if gpu.uuid in uuids and gpu.index == index]
         with self._lost_by_failure():
             count = self._binding.number("nvmlDeviceGetCount")
@@ -110,7 +110,7 @@ class NvmlSession:
 
     def _read(self, previous: tuple[GpuFacts, ...], *, profiles: bool) -> NvmlFacts:
         binding = self._binding
-        # Without the count nothing can be said about any GPU, whatever the error is.
+        # Without the count no GPU is known, whatever the error is.
         count = binding.number("nvmlDeviceGetCount")
         calls = NvmlCalls(binding)
         driver_version = calls(binding.text, "nvmlSystemGetDriverVersion")
@@ -173,8 +173,8 @@ class NvmlSession:
 def remembered(gpus: list[GpuFacts], previous: tuple[GpuFacts, ...]) -> list[GpuFacts]:
     """GPUs in which those with an error are replaced by what was known of them before, with the error.
 
-    Which one it was is told by its index, and only where that cannot mislead: the number of GPUs is the same and no
-    other GPU has taken its identity.
+    The index identifies it, and only if that cannot mislead: the number of GPUs is the same and no other GPU has its
+    identity.
     """
     if len(gpus) != len(previous):
         return gpus
@@ -190,11 +190,11 @@ def remembered(gpus: list[GpuFacts], previous: tuple[GpuFacts, ...]) -> list[Gpu
 
 
 LEAVE_WITHIN = 6.0
-"""Seconds that whoever ends a session waits for the others to leave; longer than a wait for events lasts."""
+"""Seconds that the end of a session waits for other threads to leave; longer than a wait for events lasts."""
 
 
 class NvmlSessions:
-    """What the source shares. All methods may be called from any thread.
+    """The source's current session, for others. All methods may be called from any thread.
 
     ``patience``: seconds that the end of a session waits for those who still use it.
     """
@@ -211,7 +211,7 @@ class NvmlSessions:
         return self._current
 
     def follow(self, opened: Callable[[Binding], None]) -> Callable[[], None]:
-        """Call back with every session when it opens, also with the open one; returns a function that ends this.
+        """Call back with every session when it opens, and with the open one; returns a function that unsubscribes.
 
         Called in the thread that opens it; must return at once and not raise.
         """
@@ -228,7 +228,7 @@ class NvmlSessions:
         return leave
 
     def opened(self, binding: Binding) -> None:
-        """The source has a session from now on."""
+        """Note the source's new session."""
         with self._lock:
             self._current = binding
             followers = self._followers
@@ -236,10 +236,10 @@ class NvmlSessions:
             follower(binding)
 
     def closing(self) -> None:
-        """It ends its session."""
+        """End the session."""
         with self._lock:
             self._current = None
 
     def hurry(self) -> None:
-        """The process ends: from now on nobody is waited for, and what is left open goes with it."""
+        """The process ends: wait for nobody from now on; what is left open ends with the process."""
         self.patience = 0.0

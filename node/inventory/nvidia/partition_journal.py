@@ -1,7 +1,7 @@
-"""Which partitions ostler makes, has made or uses, on disk: what a crash leaves half made is found again by it.
+"""The partitions that ostler makes, has made or uses, on disk: it finds again what a crash left half made.
 
-An entry stands before the driver is asked to make anything, and goes after everything is removed. So whatever exists
-and has no entry is somebody else's, and is never destroyed.
+An entry is written before the first call to the driver, and removed after everything else. So an instance without an
+entry is somebody else's, and is never destroyed.
 
 Instances end with the boot. An entry of another boot is void: what stands in its place now was made by others. For the
 same reason the file need not outlive a power cut, and is written without waiting for the disk. One that is damaged is
@@ -28,14 +28,14 @@ FILE = "partitions.json"
 
 
 class MadePart(StrEnum):
-    """What is ours of a partition, and so is removed with it."""
+    """The parts of a partition that ostler made, and so removes."""
 
     ALL = "all"
     """The GPU instance and its compute instance."""
     COMPUTE = "compute"
     """The compute instance; somebody else has made the GPU instance."""
     NOTHING = "nothing"
-    """It existed: it is used, and stays."""
+    """Nothing: it existed before, and stays."""
 
 
 @value
@@ -57,7 +57,7 @@ class PartitionEntry(Value):
 
 
 def place_of(gpu_uuid: str, shape: PartitionShape) -> tuple[str, int, int]:
-    """What tells partitions of a node apart: no two of one profile begin at one place."""
+    """Identifies a partition of the node: no two of one profile begin at one place."""
     return gpu_uuid, shape.profile_id, shape.start
 
 
@@ -106,7 +106,7 @@ class PartitionJournal:
 
     def _write(self, entries: dict[tuple[str, str, int, int], PartitionEntry]) -> None:
         if self._unreadable is not None:
-            # Written over, the file would forget what it may name.
+            # Overwriting the file would lose the entries that it may have.
             raise self._unreadable
         if entries == self._entries:
             return
@@ -135,7 +135,7 @@ class PartitionJournal:
             return ()
         except FileError as error:
             log.warning("%s; the agent treats the partitions that it names as foreign", error)
-            # A file that was set aside is not in the way; one that cannot be read may be readable later.
+            # A file that was set aside does no harm; one that cannot be read may be readable later.
             self._unreadable = error if self.path.exists() else None
             return ()
         found = data if isinstance(data, dict) else {}
@@ -165,7 +165,7 @@ def _json(entry: PartitionEntry) -> JsonValue:
 
 
 def _entry(data: JsonValue) -> PartitionEntry | None:
-    """An entry, None for one that is not valid: the others are still true."""
+    """An entry, None for an invalid one: the others still hold."""
     match data:
         case {
             "owner": str(owner),

@@ -1,9 +1,9 @@
 """NVIDIA's ``PartitionMaker``: MIG mode, a GPU instance at its place, and the compute instance that has all of it.
 
-Safe against a crash between any two calls: an entry of the journal stands before the first one, and every step first
-looks at what exists. So a step that was done is not done twice, and what a crash left is known by its entry and found
-by its place, which only one instance of a profile can have. An instance that has no entry is somebody else's: it is
-used as it is, and never destroyed.
+Safe against a crash between any two calls: an entry of the journal precedes the first one, and every step first reads
+what exists. So no step is done twice, and what a crash left is known by its entry and found by its place, which only
+one instance of a profile can have. An instance that has no entry is somebody else's: it is used as it is, and never
+destroyed.
 
 Trade-off: an entry names a place, so if somebody destroys a partition of ours with other tools and makes one of the
 same profile in its place, that one counts as ours. It is destroyed only while nobody uses it.
@@ -30,7 +30,7 @@ from node.values import replace
 log = logging.getLogger("ostler.partitions")
 
 _ENDS = frozenset({"IN_USE", "UNINITIALIZED", "TIMEOUT"})
-"""Errors that go away by themselves, or with what somebody else ends."""
+"""Errors that pass by themselves, or when somebody else ends something."""
 _HELD = (
     "programs hold the GPU without computing; end them (monitoring, persistence daemon, display). On Ampere ostler is "
     "one of them, so change the mode between 'ostler quiesce' and 'ostler resume'"
@@ -41,8 +41,8 @@ _RIGHTS = "run ostler as root in a privileged container, because the driver lets
 class NvidiaPartitionMaker:
     """Implements ``node.partitions.PartitionMaker``. Calls about several GPUs may run at the same time.
 
-    ``may_switch``: whether MIG mode of a GPU may be turned on and off. That the GPU is free according to the ledger is
-    the caller's matter; that nothing computes on it is looked at here.
+    ``may_switch``: whether MIG mode of a GPU may be turned on and off. The caller knows from the ledger that the GPU is
+    free; this class checks that nothing computes on it.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class NvidiaPartitionMaker:
             self._switch(calls, handle, gpu, on=False)
 
     def sweep(self, owners: frozenset[str]) -> tuple[Partition, ...]:
-        """See ``PartitionMaker``. What a layout asks for stays: nobody owns it."""
+        """See ``PartitionMaker``. Partitions of a layout stay: nobody owns them."""
         removed = []
         for entry in self._journal.entries():
             owner = entry.partition.owner
@@ -116,7 +116,7 @@ class NvidiaPartitionMaker:
         return tuple(entry.partition for entry in entries if not entry.partition.owner.startswith(LAYOUT))
 
     def layout_of(self, gpu: Device) -> tuple[PartitionShape, ...]:
-        """What was made of a GPU for its layout."""
+        """The partitions made of a GPU for its layout."""
         return tuple(entry.partition.shape for entry in self._journal.of(f"{LAYOUT}{gpu.uuid}"))
 
     def apply_layout(self, gpu: Device, layout: MigLayout) -> None:
@@ -146,7 +146,7 @@ class NvidiaPartitionMaker:
     def _enter(
         self, calls: MigCalls, gpu: Device, shape: PartitionShape, owner: str, found: GpuInstance | None
     ) -> PartitionEntry:
-        """The partition's entry; a new one says before the first step what will be ours."""
+        """The partition's entry; a new one is on disk before the first step."""
         uuid = gpu.uuid or ""
         known = self._journal.find(owner, uuid, shape)
         if known is not None and (known.makes is MadePart.ALL or found is not None):
@@ -168,7 +168,7 @@ class NvidiaPartitionMaker:
         except CallFailed as failed:
             if failed.error != "INSUFFICIENT_RESOURCES":
                 raise
-            # The driver says so of a place that is taken as well as of engines that are used up.
+            # The driver returns this for a taken place as well as for used up engines.
             existing = self._existing(calls, handle, gpu, shape)
             taken = f": {existing}" if existing else ", because other instances use up its engines"
             raise PartitionError(gpu.name, f"the GPU has no room for {_where(shape)}{taken}", pending=True) from failed
@@ -188,7 +188,7 @@ class NvidiaPartitionMaker:
         return found[0]
 
     def _give_up(self, calls: MigCalls, handle: Handle, entry: PartitionEntry) -> None:
-        """Undo what could not be finished; what cannot be undone now stays on record for the next sweep."""
+        """Undo an unfinished partition; what cannot be undone now stays on record for the next sweep."""
         try:
             self._take_away(calls, handle, entry)
             self._journal.drop(entry)
@@ -251,7 +251,7 @@ class NvidiaPartitionMaker:
             log.info("MIG mode changed", extra={"gpu": gpu.name, "mode": words})
             return
         if status == "RESET_REQUIRED":
-            # It takes effect with the next start of the virtual machine, so it stays asked for.
+            # It takes effect at the next start of the virtual machine, so it stays pending.
             raise PartitionError(
                 gpu.name,
                 f"MIG mode is pending: it is {words} after a reset of the GPU, which this machine cannot do by itself; "
@@ -300,7 +300,7 @@ class NvidiaPartitionMaker:
 
 
 LAYOUT = "layout/"
-"""How the owner of a partition that a layout asks for begins; the GPU's UUID follows."""
+"""The owner of a layout's partition begins with this; the GPU's UUID follows."""
 
 
 def _planned(

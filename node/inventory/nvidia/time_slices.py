@@ -1,7 +1,7 @@
 """Time slices of GPUs: how long one process runs before another has its turn.
 
-NVML has no call for it, so the driver's own ``nvidia-smi`` is run where it lies, with the driver's NVML loaded first:
-a driver below a root of its own is not where the loader looks. Blocks as long as the program does, at most ``SECONDS``.
+NVML has no call for it, so the driver's own ``nvidia-smi`` runs in place, with the driver's NVML loaded first: a driver
+below a root of its own is not where the loader looks. Blocks as long as the program does, at most ``SECONDS``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/nvidia/bi
 SECONDS = 10.0
 """For one run; a driver that hangs keeps the program from ending."""
 _SHOWN = 200
-"""Characters of what the program says."""
+"""Most characters of the program's output in messages."""
 
 
 class TimeSlice(IntEnum):

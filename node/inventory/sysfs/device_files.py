@@ -1,4 +1,4 @@
-"""Device files of GPUs and NICs, and of what is given to containers along with them.
+"""Device files of GPUs and NICs, and of what containers get along with them.
 
 Only real device files count: a folder, a link or a plain file that a container runtime left in /dev under such a name
 (bind mounts of sources that did not exist) is not one.

@@ -49,7 +49,7 @@ class SysfsFolder:
         except FileNotFoundError:
             return True
         except OSError:
-            # What is wrong with it was named when it was read.
+            # Its error was noted when it was read.
             return False
         return False
 
@@ -125,7 +125,7 @@ class SysfsFolder:
         return ""
 
     def complain(self, name: str, problem: str) -> None:
-        """Note what is wrong with an attribute."""
+        """Note an attribute's error."""
         self.errors.append(f"{printable(self.path)}/{name}: {problem}")
 
 
@@ -144,7 +144,7 @@ _LIMIT = 4096
 
 
 class Unreadable(Exception):
-    """A file that cannot be read; the text names it and the reason."""
+    """A file cannot be read; the text names it and the reason."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{printable(path)}: {reason}")
@@ -178,7 +178,7 @@ def read_text(path: str) -> str:
 
 
 def inode_of(path: str) -> int:
-    """The file's inode number, which is another one where it was made anew; 0 where there is no such file."""
+    """The file's inode number, which changes if it was created again; 0 if there is no such file."""
     try:
         return os.stat(path).st_ino  # noqa: PTH116 - runs all the time
     except OSError:
@@ -197,7 +197,7 @@ class KeptFile:
         self._handle = -1
 
     def read(self) -> bytes:
-        """The first page as it stands; empty where it cannot be read, and then it is opened anew the next time."""
+        """The first page; empty if it cannot be read, and then it is opened again the next time."""
         try:
             if self._handle < 0:
                 self._handle = os.open(self._path, _HOW)
@@ -207,7 +207,7 @@ class KeptFile:
             return b""
 
     def close(self) -> None:
-        """Let go of it; it may be read again."""
+        """Close the file; it may be read again."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)

@@ -1,8 +1,8 @@
 """What the kernel shows of GPUs, NICs and RDMA devices in /sys, /dev and /proc.
 
-Works without any driver or library: it tells a device whose driver is gone from a device that is not there. Every part
-of the facts has a reader in a file of its own, beside this one; what a reader remembers is only how to read less the
-next time, and a source that has just been made reads the same facts.
+Works without any driver or library: it distinguishes a device without a driver from a missing device. Every part of the
+facts has a reader in a file of its own, beside this one; what a reader remembers is only how to read less the next
+time, and a source that has just been made reads the same facts.
 
 Invariants: reading never raises; what could not be read is a line in ``errors`` and costs only itself; the result is
 sorted by address, name or path; a device that vanishes while it is read is not there and is no error.
@@ -49,7 +49,7 @@ class SysfsSource:
         """The last read of PCI functions and of what is below them."""
 
     def read(self) -> NodeFacts:
-        """PCI functions and what is below them, device files, and what each vendor's drivers show besides."""
+        """PCI functions and what is below them, device files, and the facts of each vendor's drivers."""
         self._bus = self._read_bus()
         return self._completed(self._bus)
 
@@ -78,7 +78,7 @@ class SysfsSource:
         return NodeFacts(sysfs=replace(sysfs, errors=tuple(errors)))
 
     def close(self) -> None:
-        """Forget what was seen."""
+        """Forget what was read."""
         self._bus = None
         for reader in (self._functions, self._interfaces, self._rdma, self._subfunctions):
             reader.forget()

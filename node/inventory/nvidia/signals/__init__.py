@@ -1,1 +1,1 @@
-"""Signs of the health of NVIDIA GPUs between scans: events of the driver, and what only getters tell."""
+"""Health of NVIDIA GPUs between scans: events of the driver, and polls of what has no event."""

@@ -1,9 +1,7 @@
-"""What is wrong with a GPU, concluded from this look at it and the one before.
-
-Pure. Counters say something only by growing: what they counted before the first look, or before
-the driver was loaded, does not matter now. So growth is a condition of one look, and the health tracker decides how
-long it counts against the GPU. An NVLink that is down is a trouble only if it was up: boards leave links unwired, and
-fabrics come up late.
+"""The conditions of a GPU that follow from this look at it and the one before. Pure. Only the growth of a counter
+matters: what it counted before the first look, or before the driver was loaded, does not. So growth is a condition of
+one look, and the health tracker decides how long it counts against the GPU. An NVLink that is down is a trouble only if
+it was up: boards leave links unwired, and fabrics come up late.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from node.inventory.nvidia.health import SRAM_EXCEEDED, trouble
 from node.inventory.nvidia.signals.vitals import Vitals
 
 LINK_DOWN, LINK_ERRORS = 0, 1
-"""What is wrong with NVLinks."""
+"""The conditions of NVLinks."""
 RESET = 1
 """The recovery action of a GPU that answers with RESET_REQUIRED."""
 
@@ -25,7 +23,7 @@ _HW_THERMAL, _HW_POWER_BRAKE = 0x40, 0x80
 
 
 def conditions(now: Vitals, before: Vitals, up: frozenset[int]) -> tuple[Condition, ...]:
-    """What is wrong; ``before`` is an empty value at the first look, ``up`` are the links that have been seen up."""
+    """The conditions; ``before`` is an empty value at the first look, ``up`` are the links that have been seen up."""
     if now.gone is not None:
         return (_gone(now.gone),)
     return (
@@ -101,5 +99,5 @@ def _clocks(now: Vitals) -> Iterator[Condition]:
 
 
 def _growth(now: int | None, before: int | None) -> int:
-    """By how much a counter grew; one that is smaller began anew with the driver."""
+    """By how much a counter grew; a smaller one started again with the driver."""
     return max(0, now - before) if now is not None and before is not None else 0

@@ -1,8 +1,9 @@
 """NVML's events: a thread that waits for what the driver reports, so that an XID is known the moment it happens.
 
 The thread serves one session and ends with it: the event set is freed before nvmlShutdown, which waits for that inside
-``Binding.detach``. A wait cannot be woken, so it lasts at most ``WAIT``; shorter waits would cost more while nothing
-happens, longer ones would let a quiesce wait. Single-bit errors are corrected by the memory and not listened to.
+``Binding.detach``. A wait cannot be interrupted, so it lasts at most ``WAIT``; shorter waits would cost more while
+nothing happens, longer ones would let a quiesce wait. Single-bit errors are corrected by the memory and not listened
+to.
 
 A GPU without events stays unmonitored, which is told and no fault. A lost GPU fails the wait for all: the set is then
 made anew without those that are lost, which are tried again now and then.
@@ -51,16 +52,16 @@ class GpuEvent(Value):
 
 
 class Heard(Protocol):
-    """Who is told; all calls come from the thread of the watch and must return at once."""
+    """The receiver; all calls come from the thread of the watch and must return at once."""
 
     def happened(self, event: GpuEvent) -> None:
         """An event."""
 
     def unwell(self) -> None:
-        """A GPU is lost, or the driver is silent: all of them are worth a look."""
+        """A GPU is lost, or the driver does not answer: look at all GPUs."""
 
     def unmonitored(self, gpus: dict[GpuId, str]) -> None:
-        """These GPUs tell no events, and why; the others do."""
+        """These GPUs report no events, with the reason; the others do."""
 
 
 class EventWatch:
@@ -83,7 +84,7 @@ class EventWatch:
         return self._binding.ending or self._over.is_set()
 
     def watch(self) -> None:
-        """Serve the session; never raises for what the driver does."""
+        """Serve the session; never raises for faults of the driver."""
         try:
             with self._binding.shared():
                 while not self._ended:
@@ -92,7 +93,7 @@ class EventWatch:
             return  # The session had ended before; the next one has a watch of its own.
 
     def _serve(self) -> float:
-        """One event set, from its making to its end; seconds until the next may be made."""
+        """Serve one event set until its end; returns the seconds until the next may be made."""
         try:
             event_set = self._binding.handle("nvmlEventSetCreate")
         except CallFailed as failed:
@@ -109,7 +110,7 @@ class EventWatch:
                 self._heard.unwell()
             if failed.error not in GPU_GONE:
                 return RETRY
-            # At once, since the others may have something to tell; but not in a busy loop.
+            # At once, because the others may have events; but not in a busy loop.
             return 0.0 if time.monotonic() - began > LOST_PAUSE else LOST_PAUSE
         finally:
             self._free(event_set)
@@ -123,7 +124,7 @@ class EventWatch:
                 self._register(event_set)
                 due = time.monotonic() + RETRY
             if len(self._missing) == len(self._gpus):
-                # Nothing could ever come out of this set.
+                # This set could never deliver an event.
                 return RETRY
             event = self._next(event_set)
             if event is not None:
@@ -147,7 +148,7 @@ class EventWatch:
         return GpuEvent(gpu.id, event.kind, event.data, event.gpu_instance, event.compute_instance)
 
     def _register(self, event_set: Handle) -> None:
-        """Have the events of every GPU that has none yet."""
+        """Register every GPU that is not registered yet."""
         for address in list(self._missing):
             reason = self._missing[address]
             if reason in _NEVER:
@@ -184,5 +185,5 @@ class EventWatch:
         try:
             self._binding.give_back("nvmlEventSetFree", event_set)
         except CallFailed as failed:
-            # It goes with the session; that a driver which is gone says so is no news.
+            # It ends with the session; an error of a driver that is gone is no news.
             log.debug("an event set could not be freed", extra={"error": failed.error})

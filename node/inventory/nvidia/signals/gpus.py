@@ -1,4 +1,4 @@
-"""The GPUs of an NVML session, and what tells them apart."""
+"""The GPUs of an NVML session, and their identities."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Gpu(Value):
 class SessionGpus:
     """The GPUs of one session, for one thread.
 
-    What a GPU has said of itself once counts as long as the session does, also when it is lost.
+    The identity that a GPU has reported once holds for the session, also when the GPU is lost.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -40,9 +40,8 @@ class SessionGpus:
         return tuple(self._known.values())
 
     def listed(self) -> tuple[Gpu, ...]:
-        """Those that have ever had a handle and said who they are; the others are the scan's to tell.
-
-        Raises CallFailed when NVML is silent as a whole.
+        """GPUs that have ever had a handle and an identity; only scans report the others. Raises CallFailed if NVML
+        does not answer at all.
         """
         count = self._binding.number("nvmlDeviceGetCount")
         if len(self._known) < count:

@@ -1,4 +1,4 @@
-"""The polls of what only getters tell: a thread looks at every GPU at an interval, and at some at once when asked.
+"""Polls what has no event: a thread looks at every GPU at an interval, and at some at once on request.
 
 Between looks it asks each GPU one question, so that one that does not answer any more is known within three seconds
 also where no event tells of it, and one that answers again is looked at until that has lasted.
@@ -24,7 +24,7 @@ from node.inventory.nvidia.signals.vitals import Vitals, VitalsReader
 from node.values import replace
 
 PAUSE = 0.25
-"""Least seconds between two looks that were asked for, so that a storm of events is no storm of looks."""
+"""Least seconds between two requested looks, so that a storm of events causes no storm of looks."""
 PULSE = SELDOM / 4
 """Seconds between two questions whether a GPU answers."""
 WATCHED = 15.0
@@ -32,21 +32,21 @@ WATCHED = 15.0
 
 
 class Saw(Protocol):
-    """Who is told; called from the thread of the polls, must return at once."""
+    """The receiver; called from the thread of the polls, must return at once."""
 
     def saw(self, found: Mapping[GpuId, tuple[Condition, ...]], vitals: Mapping[GpuId, Vitals], seconds: float) -> None:
-        """What was found wrong with each GPU looked at, how each is, and how long the look took."""
+        """The conditions and vitals of each GPU looked at, and how long the look took."""
 
 
 class LookMemory:
-    """What looks know of those before; used by one thread at a time."""
+    """What a look remembers of earlier ones; used by one thread at a time."""
 
     def __init__(self) -> None:
         self._before: dict[GpuId, Vitals] = {}
         self._up: dict[GpuId, frozenset[int]] = {}
 
     def concluded(self, gpu: GpuId, now: Vitals) -> tuple[Condition, ...]:
-        """What is wrong with the GPU, and remember it."""
+        """The conditions of the GPU; remembers its vitals."""
         before = self._before.get(gpu, Vitals())
         other_mode = None not in (now.mig, before.mig) and now.mig != before.mig
         up = frozenset() if other_mode else self._up.get(gpu, frozenset())
@@ -106,7 +106,7 @@ class NvmlPolls:
         self._bell.set()
 
     def wake(self) -> None:
-        """See whether everything has ended; from any thread."""
+        """Check whether everything has ended; from any thread."""
         self._bell.set()
 
     def poll(self) -> None:
@@ -131,7 +131,7 @@ class NvmlPolls:
             self._bell.wait(max(0.0, min(due, pulse) - time.monotonic()))
 
     def _changed(self, now: float) -> set[GpuId]:
-        """Those that answer no more or again, or have done so for a short time only."""
+        """GPUs that no longer answer, or answer again only for a short time."""
         gone: set[GpuId] = set()
         self.looking = time.monotonic()
         try:
@@ -142,14 +142,14 @@ class NvmlPolls:
                     if self._reader.is_gone(gpu):
                         gone.add(gpu.id)
         except CallFailed:
-            return set()  # As for a look: the scan tells that the driver is silent.
+            return set()  # As for a look: the scan reports that the driver does not answer.
         finally:
             self.looking = None
         self._back = {gpu: since for gpu, since in self._back.items() if now - since < WATCHED}
         return (gone ^ self._gone) | (self._back.keys() - gone)
 
     def _note(self, vitals: Mapping[GpuId, Vitals]) -> None:
-        """Who answers, as a look has found."""
+        """Note which GPUs answer, according to a look."""
         for gpu, now in vitals.items():
             if now.gone is not None:
                 self._gone.add(gpu)
@@ -176,7 +176,7 @@ class NvmlPolls:
                     if only is None or gpu.id in only:
                         vitals[gpu.id] = self._reader.read(gpu)
         except CallFailed:
-            return  # The driver is silent as a whole, which the scan tells: nothing was seen of any GPU.
+            return  # The driver does not answer at all, which the scan reports: no GPU was read.
         finally:
             self.looking = None
         self._note(vitals)

@@ -40,14 +40,14 @@ log = logging.getLogger("ostler.nvml")
 SOURCE = "nvml"
 """Name of the looks' source."""
 STATUS = "nvml-signals"
-"""Name under which the status is told; the scan's is ``nvml``."""
+"""Name of this source's status; the scan's is ``nvml``."""
 ALL = 0xFFFFFFFF
 """How NVML writes that an event concerns every instance."""
 
 _MOST_HUNG = 8
 """Threads left behind in the driver after which no more are made."""
 _MOST_WAITING = 1000
-"""Different events that wait for the loop or for a snapshot; a driver that has more to say repeats itself."""
+"""Most different events that wait for the loop or for a snapshot; a driver with more repeats itself."""
 
 HUNG = 30.0
 """Seconds after which a call counts as one that does not return."""
@@ -58,8 +58,8 @@ class NvmlSignals:
     """Publishes ``HealthEvent`` and ``Look`` on ``bus``, and ``ScanWanted`` when a scan should follow; on the loop.
 
     ``clock`` gives Unix seconds; ``interval`` seconds between looks, ``pulse`` between questions whether GPUs answer;
-    ``wait`` milliseconds of one wait for events; ``hung`` seconds after which a call is told as one that does not
-    return. All methods belong to the loop.
+    ``wait`` milliseconds of one wait for events; ``hung`` seconds after which a call is reported as hanging. All
+    methods belong to the loop.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class NvmlSignals:
                 self._polls.wake()
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Learn the devices' names; every published snapshot is handed over here."""
+        """Take in a snapshot, for the devices' names; call it with every published one."""
         self._rescans.observe(snapshot)
         names: dict[str, str] = {}
         for device in snapshot.devices:
@@ -132,12 +132,12 @@ class NvmlSignals:
             self._tell_look(at, {gpu: conditions for gpu, (then, conditions) in found.items() if then == at})
 
     def look(self) -> None:
-        """Look at all GPUs soon, and not only when it is time."""
+        """Look at all GPUs soon."""
         if self._polls is not None:
             self._polls.look()
 
     def notes(self) -> tuple[str, ...]:
-        """Says what is not watched and why, one sentence each; none of it is a fault of a device."""
+        """What is not watched and why, one sentence each; none of it is a fault of a device."""
         unheard = {
             f"{self._name(gpu) or 'GPUs'}: NVML reports no events ({reason}); health is polled only"
             for gpu, reason in self._unmonitored.items()
@@ -189,7 +189,7 @@ class NvmlSignals:
     def _guarded(self, target: Callable[[], None]) -> None:
         try:
             target()
-        except Exception as error:  # A bug of ours, until the next session; the log and the status tell.
+        except Exception as error:  # A bug of ours, until the next session; the log and the status report it.
             log.exception("listening to NVML ended")
             self._post(self._faults.add, f"listening to NVML ended: internal error: {type(error).__name__}: {error}")
 
@@ -206,7 +206,7 @@ class NvmlSignals:
             polls.look((event.gpu,))
 
     def unwell(self) -> None:
-        """A GPU is lost, or the driver is silent."""
+        """A GPU is lost, or the driver does not answer."""
         with self._lock:
             polls = self._polls
         if polls is not None:
@@ -214,11 +214,11 @@ class NvmlSignals:
         self._post(self._bus.publish, ScanWanted())
 
     def unmonitored(self, gpus: dict[GpuId, str]) -> None:
-        """Which GPUs tell no events."""
+        """Note which GPUs report no events."""
         self._post(self._note, gpus)
 
     def saw(self, found: Mapping[GpuId, tuple[Condition, ...]], vitals: Mapping[GpuId, Vitals], seconds: float) -> None:
-        """What a look found."""
+        """Take in a look."""
         self._post(self._see, self._clock(), found, vitals, seconds)
 
     def _post(self, call: Callable[..., object], *arguments: object) -> None:
@@ -285,7 +285,7 @@ class NvmlSignals:
 
 
 def _health_event(event: GpuEvent, device: str, at: float) -> HealthEvent | None:
-    """What an event of the driver says of a device; None for one that only makes a look worth while."""
+    """The health event for an event of the driver; None if it only calls for a look."""
     instance = None if event.gpu_instance == ALL else (event.gpu_instance, event.compute_instance)
     if event.kind == XID:
         return HealthEvent(device, Trouble.XID, at, f"XID {event.data}", event.data, instance)
@@ -298,7 +298,7 @@ def _health_event(event: GpuEvent, device: str, at: float) -> HealthEvent | None
 
 
 _SEEN_BY_BOTH = frozenset({Trouble.LOST, Trouble.RECOVERY, Trouble.ROW_REMAP, Trouble.SRAM, Trouble.FABRIC})
-"""What scans hold against a GPU as well as looks."""
+"""Troubles that both scans and looks report."""
 
 Found = Mapping[GpuId, tuple[str | None, tuple[Condition, ...]]]
 """The name of a GPU's device, where a snapshot has it, and what a look found."""
@@ -324,7 +324,7 @@ class Rescans:
         return any(differs)
 
     def _has_another_fabric(self, gpu: GpuId, now: Vitals) -> bool:
-        """Whether the clique, which scans tell, may be another one."""
+        """Whether the clique, which scans report, may have changed."""
         if now.gone is not None:
             return False
         before = self._fabrics.get(gpu, now.fabric)

@@ -1,8 +1,7 @@
-"""What a GPU tells of its health when it is asked, as one value.
+"""A GPU's own facts about its health, as one value.
 
-Every question may be one that the driver, the board or the library does not know: then the answer is None, and it is
-not asked again in the session, which makes a look at a simple board a cheap one. Errors of another kind are no answer
-either, but only this time.
+The driver, the board or the library may not know a call: then the value is None and the call is not made again in the
+session, so that a look at a simple board is cheap. After other errors the value is None only this time.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PER_LINK = {161: "replay", 162: "recovery", 163: "CRC"}
 """Fields that count the errors of the NVLink in their scope."""
 
 _LINK_STATE = 165
-"""The field that is not 0 where the NVLink in its scope is up; one call for all links. Older drivers lack it."""
+"""The field that is not 0 if the NVLink in its scope is up; one call for all links. Older drivers lack it."""
 
 _UNCORRECTED, _VOLATILE, _AGGREGATE = 1, 0, 1
 _ABSENT = frozenset(
@@ -46,7 +45,7 @@ _FIELDS = "nvmlDeviceGetFieldValues"
 class Vitals(Value):
     """One look at one GPU.
 
-    ``gone``: the error that says that it does not answer any more; the rest is then None. ``ecc_volatile`` counts
+    ``gone``: the error that means that it no longer answers; the rest is then None. ``ecc_volatile`` counts
     uncorrectable errors since the driver was loaded, ``ecc_aggregate`` in the life of the board. ``clocks`` is the mask
     of reasons for slower clocks; ``mig`` the MIG mode; ``links`` the NVLinks by whether they are up; ``link_errors``
     counters by kind. ``fabric`` is None where the GPU has none.
@@ -88,7 +87,7 @@ class VitalsReader:
         self._aggregates: dict[int, tuple[int | None, int | None]] = {}
 
     def read(self, gpu: Gpu) -> Vitals:
-        """How the GPU is now."""
+        """Read the GPU."""
         try:
             return self._read(gpu.handle)
         except _GpuGone as gone:
@@ -100,7 +99,7 @@ class VitalsReader:
         rows = self._ask(gpu, binding.numbers, "nvmlDeviceGetRemappedRows")
         pages = None
         if rows is None:
-            # What boards had before there were rows to remap.
+            # Boards had this before row remapping.
             pages = self._ask(gpu, binding.number, "nvmlDeviceGetRetiredPagesPendingStatus")
         clocks = self._ask(gpu, binding.number, "nvmlDeviceGetCurrentClocksEventReasons")
         if clocks is None:
@@ -124,7 +123,7 @@ class VitalsReader:
         )
 
     def is_gone(self, gpu: Gpu) -> bool:
-        """Whether the GPU does not answer any more, by one question."""
+        """Whether the GPU no longer answers, by one call."""
         try:
             # A part whose memory is the processor's has no such figures, and counts errors.
             if self._ask(gpu.handle, self._memory, "nvmlDeviceGetMemoryInfo") is None:
