@@ -238,6 +238,8 @@ async def killed_between(bed: DriverTestbed) -> str | None:
             raise RuleBroken(f"killed and started with a prepared claim: {missing}")
         await unprepare(bed, claim, "a claim that was prepared before the driver was killed")
         left = sorted(made & set(bed.cdi_files()))
+        if left and not await _removes_files(bed):
+            raise RuleNotApplicable("it never removes CDI files; the rule removes-cdi-files judges that")
         if left:
             raise RuleBroken(
                 f"a claim that was prepared before the driver was killed: {_files(left)} is there after its release"
@@ -278,6 +280,16 @@ async def removes_cdi_files(bed: DriverTestbed) -> str | None:
         if left:
             raise RuleBroken(f"after NodeUnprepareResources {_files(left)} of the claim is still there")
     return None
+
+
+async def _removes_files(bed: DriverTestbed) -> bool:
+    """Whether CDI files go with an ordinary release."""
+    async with bed.claims() as (claim,):
+        before = set(bed.cdi_files())
+        await prepared(bed, claim)
+        made = set(bed.cdi_files()) - before
+        await unprepare(bed, claim, "a prepared claim")
+        return not made & set(bed.cdi_files())
 
 
 async def _check_again(bed: DriverTestbed, claim: JudgedClaim, first: Answer, when: str) -> None:

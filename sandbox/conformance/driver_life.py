@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+import grpc
+
 from sandbox.conformance.driver_claims import prepared, unprepare
 from sandbox.conformance.driver_testbed import DriverTestbed
 from sandbox.conformance.growth import MEASURED_ROUNDS, growth
@@ -53,6 +55,10 @@ async def health_reports(bed: DriverTestbed) -> str | None:
             try:
                 report = await bed.within(FIRST_REPORT, anext(reports))
             except (TimeoutError, StopAsyncIteration, JudgedCallFailed) as error:
+                if isinstance(error, JudgedCallFailed) and error.code is grpc.StatusCode.UNIMPLEMENTED:
+                    raise RuleNotApplicable(
+                        f"{service} is not implemented; serves-what-it-lists judges that"
+                    ) from error
                 problem = f"no report within {FIRST_REPORT:g} s" if isinstance(error, TimeoutError) else str(error)
                 raise RuleBroken(f"{service}, with {number} streams open: {problem or 'it was ended'}") from error
             _check_report(report, {device["name"] for spec in specs for device in spec.get("devices") or ()})

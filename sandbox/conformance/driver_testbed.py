@@ -83,6 +83,9 @@ class DriverTestbed(ProgramTestbed):
         self._socket = socket
         self._drivers: dict[int, JudgedDriver] = {}
         self._numbers = itertools.count(1)
+        self._unpublished = ""
+        """Why there are no slices, once that was waited for; until the next start of a driver that had some."""
+        self._had_slices = False
 
     async def begin(self, *, kubelet: bool = True) -> None:
         """Start the driver anew, with an API server that has nothing but the Node; see ``ProgramTestbed``."""
@@ -91,6 +94,8 @@ class DriverTestbed(ProgramTestbed):
                 self._delete(plural, each)
         with suppress(StatusError):  # It is there already.
             self.server.store.create("nodes", {"metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}})
+        if self._had_slices:
+            self._unpublished = ""
         await super().begin(kubelet=kubelet)
 
     async def driver(self) -> JudgedDriver:
@@ -131,6 +136,8 @@ class DriverTestbed(ProgramTestbed):
         """Wait for complete pools with at least one device; their slices' specs. Raises ``RuleNotApplicable``."""
         if not self.has_program:
             raise RuleNotApplicable("it needs an API server that the driver publishes at; give the command")
+        if self._unpublished:
+            raise RuleNotApplicable(self._unpublished)
         patience = self.pace.patience if seconds is None else seconds
         problem = "it publishes no slice"
 
@@ -141,10 +148,12 @@ class DriverTestbed(ProgramTestbed):
             return not problem and any(spec.get("devices") for spec in specs)
 
         if await self.polled(complete, patience):
+            self._had_slices = True
             return self.slices()
-        raise RuleNotApplicable(
-            f"{problem or 'its slices have no devices'} within {patience:g} s; the rules on slices judge that"
-        )
+        missing = problem or "its slices have no devices"
+        self._unpublished = f"{missing} within {patience:g} s; the rules on slices judge that"
+        self._lost = self._had_slices
+        raise RuleNotApplicable(self._unpublished)
 
     async def polled(self, condition: Callable[[], object], seconds: float) -> bool:
         """Whether a condition becomes true within ``seconds``, and before the driver ends."""

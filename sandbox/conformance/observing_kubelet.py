@@ -323,6 +323,7 @@ class ObservingKubelet:
         """Where a plugin of the registry serves: at its registration socket if it names no other."""
         if not endpoint:
             return path
+        endpoint = endpoint.removeprefix("unix://")
         return _found(self._seen(endpoint), joined(self.registry, endpoint))
 
     def _seen(self, path: str) -> str:

@@ -1,0 +1,93 @@
+"""DRA drivers that are broken on purpose: each fails the rule that it breaks, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.apiserver.server import ApiServer
+from sandbox.conformance.driver_rules import DRIVER_RULES
+from sandbox.conformance.driver_testbed import DriverTestbed
+from sandbox.conformance.rule import RuleOutcome, RuleVerdict, judge
+from sandbox.conformance.testbed import ConformancePace
+from tests.sandbox.conformance.flawed_driver import DriverInProcess
+
+PACE = ConformancePace(patience=1.5, call=2.0, quiet=0.05, grace=1.0, away=0.05, slices=1.0, calls=100)
+SEEN = {
+    "driver-name": "GetInfo.name is 'GPU.example.com'; it must be a DNS subdomain of at most 63 characters, such as",
+    "endpoint": "it must be the socket's absolute path, without a scheme such as unix://",
+    "services": "GetInfo.supported_versions is ['v1', 'v1.DRAResourceHealth']; it must name services: one of "
+    "v1.DRAPlugin, v1beta1.DRAPlugin",
+    "serves-what-it-lists": "it lists v1.DRAResourceHealth, but NodeWatchResources is not implemented",
+    "registry-calls": "NotifyRegistrationStatus failed with UNIMPLEMENTED: (no text); kubelets from 1.36 on deregister",
+    "publishes": "no ResourceSlice has spec.driver 'gpu.example.com' 1.5 s after its registration",
+    "unique-devices": "pool conformance has the device 'gpu-0' twice",
+    "owned-by-node": "slice gpu.example.com-0 has no owner reference to the Node conformance and its UID ",
+    "prepares": "a claim with the device conformance/gpu-0 is answered with the devices conformance/gpu-9",
+    "repeats-prepare": "a second NodePrepareResources for the same claim: it is prepared already",
+    "answers-every-claim": "NodePrepareResources for 2 claims lacks 0 and has 1 others",
+    "judges-each-claim": "2 claims in one call: NodePrepareResources failed with INTERNAL: there is no device ",
+    "checks-claims": "a claim that was replaced by another of its name is prepared; it must be refused",
+    "guards-devices": "a second claim with the device conformance/gpu-0, which a claim has, is prepared; it must be ",
+    "prepares-in-parallel": "a claim: NodePrepareResources failed with UNAVAILABLE: one claim at a time",
+    "unprepares-unknown": "a claim that was never prepared: the claim is not known",
+    "repeats-unprepare": "a second NodeUnprepareResources for the same claim: it was released",
+    "unprepares-deleted": "a claim that is gone at the API server: resourceclaims.resource.k8s.io ",
+    "cdi-files": ".json has no cdiVersion",
+    "removes-cdi-files": "after NodeUnprepareResources gpu.example.com-claim_",
+    "health-reports": "a health report has 2 devices and lacks 'gpu-2' of 4 published ones",
+    "does-not-grow": "memory grew in every round of 2 claims that came and went: by 4000 KiB, 4000 KiB, 4000 KiB",
+    "restores-slices": "its slices were deleted, and none is back after 1 s",
+    "registry-after-kubelet": "after a restart of the kubelet, which looks into plugins_registry: gpu.example.com did",
+    "restarts-between": "after a restart of the driver, the claim cannot be prepared again: a predecessor prepared it",
+    "killed-between": "a claim that was prepared before the driver was killed: gpu.example.com-claim_",
+    "starts-before-kubelet": "started before the kubelet, the driver ended with exit code 1; the end of its log: no ",
+    "ends-in-grace": "it still ran 1 s after SIGTERM, and was killed",
+    "removes-sockets": "it ended and left ",
+    "keeps-slices": "it deleted slices at its end; a driver that is updated would take its devices away meanwhile",
+}
+"""What is seen of each flaw, which has the name of its rule."""
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as running:
+        yield running
+
+
+async def judged(root: Path, server: ApiServer, *flaws: str) -> list[RuleVerdict]:
+    folders = [root / name for name in ("kubelet", "cdi", "state")]
+    for folder in folders:
+        folder.mkdir()
+    kubelet, cdi, state = folders
+    bed = DriverTestbed(
+        kubelet, DriverInProcess(kubelet, server, cdi, state, *flaws), PACE, server, cdi=[cdi], state=state
+    )
+    try:
+        return await judge(DRIVER_RULES, bed)
+    finally:
+        await bed.discard()
+
+
+def with_outcome(verdicts: list[RuleVerdict], outcome: RuleOutcome) -> dict[str, str]:
+    return {verdict.rule: verdict.seen for verdict in verdicts if verdict.outcome is outcome}
+
+
+async def test_a_driver_without_flaws_keeps_every_rule(short_dir: Path, server: ApiServer) -> None:
+    verdicts = await judged(short_dir, server)
+    assert {verdict.rule: verdict.seen for verdict in verdicts if verdict.outcome is not RuleOutcome.PASSED} == {}
+
+
+@pytest.mark.parametrize("flaw", SEEN)
+async def test_a_flawed_driver_fails_its_rule_and_no_other(short_dir: Path, server: ApiServer, flaw: str) -> None:
+    verdicts = await judged(short_dir, server, flaw)
+    failed = with_outcome(verdicts, RuleOutcome.FAILED)
+    assert list(failed) == [flaw], failed
+    assert SEEN[flaw] in failed[flaw]
+    assert with_outcome(verdicts, RuleOutcome.NOT_JUDGED) == {}
+
+
+def test_every_rule_has_a_driver_that_breaks_it() -> None:
+    assert set(SEEN) == {rule.name for rule in DRIVER_RULES} - {"registers"}
