@@ -25,9 +25,9 @@ from pathlib import Path
 from node.edits.mps import PIPE_VARIABLE, SHARED_MEMORY, pipe_folder
 from node.mps.folders import LIBRARIES, link_libraries
 from node.mps.mounts import KernelMounts, Mounts
-from node.mps.processes import PROGRAM, MpsProcess, find_process
+from node.mps.processes import DEVICES_VARIABLE, PROGRAM, MpsProcess, find_process, served_devices
 from node.mps.storage import MpsStorage, StorageUsage
-from node.values import Value, value
+from node.values import Value, replace, value
 
 _PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/nvidia/bin", "bin", "opt/bin")
 _ANSWER = 5.0
@@ -180,7 +180,10 @@ class MpsDaemon:
             await asyncio.sleep(0.05)
 
     async def adopt(self, process: MpsProcess) -> bool:
-        """Take over a daemon that an earlier agent started; whether it runs and answers."""
+        """Take over a daemon that an earlier agent started; whether it runs and answers.
+
+        ``resource`` then has the GPUs that it was started for, which may be others than those to serve now.
+        """
         if find_process(process.pid, self._home.proc) != process:
             return False
         self.process = process
@@ -193,6 +196,12 @@ class MpsDaemon:
         except MpsError:
             await self.kill()
             return False
+        served = served_devices(process, self._home.proc)
+        if served is not None:
+            known = [device for device in self.resource.devices if device.uuid in served]
+            others = sorted(served - {device.uuid for device in known})
+            devices = (*known, *(MpsDevice(uuid, uuid) for uuid in others))
+            self.resource = replace(self.resource, devices=devices)
         return True
 
     async def limit(self) -> None:
@@ -372,7 +381,7 @@ class MpsDaemon:
         environment = {
             PIPE_VARIABLE: str(self._pipe),
             "CUDA_MPS_LOG_DIRECTORY": str(self.log),
-            "CUDA_VISIBLE_DEVICES": ",".join(device.uuid for device in self.resource.devices),
+            DEVICES_VARIABLE: ",".join(device.uuid for device in self.resource.devices),
             "PATH": os.pathsep.join(str(root / folder) for folder in _PROGRAM_FOLDERS),
         }
         if root != Path("/"):

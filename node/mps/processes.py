@@ -15,6 +15,8 @@ from node.opening import read_kernel_text, read_regular
 from node.values import Value, value
 
 PROGRAM = "nvidia-cuda-mps-control"
+DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
+"""Says to a daemon which GPUs it serves, by UUID."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 """A resource's name or a claim's daemon: what daemons are for, and their folders below the root."""
 _LARGEST = 1 << 20
@@ -37,6 +39,17 @@ def find_process(pid: int, proc: Path) -> MpsProcess | None:
         return None if fields[0] in "ZX" else MpsProcess(pid, int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
+
+
+def served_devices(process: MpsProcess, proc: Path) -> frozenset[str] | None:
+    """UUIDs of the GPUs that a daemon was started for; None if they cannot be read."""
+    try:
+        environment = read_regular(proc / str(process.pid) / "environ", _LARGEST).split(b"\0")
+    except OSError:
+        return None
+    head = f"{DEVICES_VARIABLE}=".encode()
+    found = next((each.removeprefix(head) for each in environment if each.startswith(head)), None)
+    return None if found is None else frozenset(found.decode(errors="replace").split(",")) - {""}
 
 
 def find_daemons(root: Path, proc: Path) -> tuple[tuple[str, MpsProcess], ...]:

@@ -15,8 +15,8 @@ import grpc
 
 from node.clocks import Clocks
 from node.events import EventBus, EventSink
-from node.inventory.model import Snapshot, SourceState
-from node.ledger.offer_context import OfferContext
+from node.inventory.model import Device, Snapshot, SourceState
+from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.mps.daemon import MpsDevice, MpsError, MpsHome, MpsResource
 from node.mps.modes import RECORD, ComputeModes, MpsRecord
 from node.mps.mounts import KernelMounts, Mounts
@@ -41,8 +41,14 @@ class MpsUnavailable(DevicePluginError):
         super().__init__(f"{resource}: MPS does not work: {reason}")
 
 
-def mps_resources(snapshot: Snapshot, rules: Iterable[Rule]) -> tuple[MpsResource, ...]:
-    """What daemons are needed for: by resource, the GPUs that can be shared now."""
+def mps_resources(
+    snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD
+) -> tuple[MpsResource, ...]:
+    """What daemons are needed for: by resource, the GPUs that can be shared now.
+
+    One that somebody holds as a whole since before its rule shared it is not among them: its processes, or the MPS
+    daemon of its claim, would keep the resource's daemon out of it, and its compute mode is theirs.
+    """
     rules = tuple(rules)
     devices: dict[str, list[MpsDevice]] = {}
     percentages: dict[str, int] = {}
@@ -54,6 +60,8 @@ def mps_resources(snapshot: Snapshot, rules: Iterable[Rule]) -> tuple[MpsResourc
         replicas = sharing.replicas_of(device)
         if replicas <= 1 or sharing.unsuited(device) or device.uuid is None or not device.health.usable:
             continue
+        if _is_held_whole(device, context):
+            continue
         if rule.door.has(Door.DRA):
             # Clients get their limits with their shares: a claim may consume more than a replica's part.
             devices.setdefault(name, []).append(MpsDevice(device.name, device.uuid))
@@ -64,6 +72,11 @@ def mps_resources(snapshot: Snapshot, rules: Iterable[Rule]) -> tuple[MpsResourc
         # One number for all GPUs of a daemon: that of the GPU with the fewest shares, an upper bound for all of them.
         percentages[name] = max(percentages.get(name, 0), sharing.thread_percentage or 100 // replicas)
     return tuple(MpsResource(name, tuple(those), percentages.get(name)) for name, those in devices.items())
+
+
+def _is_held_whole(device: Device, context: OfferContext) -> bool:
+    holds = context.holds.get(device.name, ())
+    return any(hold.device == device.name and not (hold.share or hold.admin) for hold in holds)
 
 
 class MpsService:
@@ -104,9 +117,9 @@ class MpsService:
         self._observed = asyncio.Event()
         self._read: OfferContext | None = None
 
-    def observe(self, snapshot: Snapshot, rules: Iterable[Rule]) -> Snapshot:
-        """Follow devices and rules; the snapshot with what keeps its devices from being shared."""
-        self._resources = mps_resources(snapshot, rules)
+    def observe(self, snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> Snapshot:
+        """Follow devices, rules and who has them; the snapshot with what keeps its devices from being shared."""
+        self._resources = mps_resources(snapshot, rules, context)
         if self._supervisor is None:
             names = [device.name for resource in self._resources for device in resource.devices]
             faults = tuple((name, _NO_DRIVER) for name in names)

@@ -119,17 +119,17 @@ class Publisher:
         rules = self._settings.rules if second is None else second.rules_of_plugin_door(self._settings.rules)
         self._place(snapshot, rules)
         context = self._standing(second)
-        if self._mps is not None:
-            snapshot = self._mps.observe(snapshot, self._settings.rules)
-            if self._books is not None:
-                self._mps.hold(context)
+        found = snapshot
+        snapshot = self._shareable(found, context)
         offered = offer(snapshot, rules, context, Door.PLUGIN)
         forget, self._rules_changed = self._rules_changed, False
         fault = await self._write_specs(offered, snapshot)
-        if fault:
-            snapshot = replace(snapshot, host=replace(snapshot.host, cdi_fault=fault))
         # Looked at again: what is held may have changed while the disk was written to.
         before, context = context, self._standing(second)
+        if context != before:
+            snapshot = self._shareable(found, context)
+        if fault:
+            snapshot = replace(snapshot, host=replace(snapshot.host, cdi_fault=fault))
         if fault or context != before:
             offered = offer(snapshot, rules, context, Door.PLUGIN)
         shown = self.published.is_set() and (snapshot.topology, offered) == (self.shown[0].topology, self.shown[1])
@@ -144,6 +144,15 @@ class Publisher:
         for item in offered.withheld:
             log.debug("device withheld", extra={"device": item.device.name, "reason": item.reason})
         self.published.set()
+
+    def _shareable(self, snapshot: Snapshot, context: OfferContext) -> Snapshot:
+        """The snapshot with what keeps MPS from sharing devices; what is shared by it follows what is held."""
+        if self._mps is None:
+            return snapshot
+        snapshot = self._mps.observe(snapshot, self._settings.rules, context)
+        if self._books is not None:
+            self._mps.hold(context)
+        return snapshot
 
     def _place(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
         if self._books is not None and (self._placed is None or self._placed != (snapshot, rules)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,7 +137,9 @@ class FolderMounts:
         return found
 
     def _write(self, mounted: list[str]) -> None:
-        self._path.write_text(json.dumps(mounted))
+        temporary = self._path.with_suffix(f".{threading.get_ident()}")
+        temporary.write_text(json.dumps(mounted))
+        temporary.rename(self._path)  # The agent's threads read it at any time.
 
 
 class MpsStandIn:

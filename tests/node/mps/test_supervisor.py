@@ -448,6 +448,24 @@ async def test_a_new_gpu_waits_until_no_share_is_in_use(node: Node) -> None:
         assert "devices GPU-0,GPU-1,GPU-2" in node.driver.log(NAME)
 
 
+async def test_the_next_agent_knows_which_gpus_a_daemon_was_started_for(node: Node) -> None:
+    async with node.agent(MpsResource(NAME, (*GPUS[:1], MpsDevice("gpu-2", "GPU-2")), 25)) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        await asyncio.sleep(0.05)
+    pid = node.pid
+    async with node.agent(RESOURCE) as supervisor:
+        supervisor.hold(HELD)
+        await supervisor.ready(NAME)
+        assert node.pid == pid
+        assert set(supervisor.faults()) == {"gpu-1"}
+        assert "runs without it; it is added when no share" in supervisor.faults()["gpu-1"]
+        supervisor.hold(NOBODY)
+        await until(lambda: is_clean(node))
+        await supervisor.ready(NAME)
+        assert "devices GPU-0,GPU-1" in node.driver.log(NAME)
+
+
 async def test_other_limits_reach_a_running_daemon(node: Node) -> None:
     async with node.agent(RESOURCE) as supervisor:
         await supervisor.ready(NAME)

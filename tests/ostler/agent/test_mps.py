@@ -32,6 +32,7 @@ from ostler.config.settings import NvidiaSettings, Settings
 from plugin.servicer import renderer
 from tests.making.devices import gpu, mig
 from tests.making.mps import GpuModes, MpsStandIn
+from tests.waiting import eventually
 
 NAME = "nvidia.com/gpu.shared"
 GIB = 2**30
@@ -182,6 +183,28 @@ async def test_a_share_waits_for_its_daemon_and_the_next_does_not(tmp_path: Path
         assert service.starting(NAME, resource.devices[1:2]) is None
         service.hold(held())
     assert agent.modes.modes == {"GPU-0": 0, "GPU-1": 0}
+
+
+async def test_a_gpu_held_as_a_whole_joins_its_daemon_when_it_is_free(tmp_path: Path) -> None:
+    agent = Agent(tmp_path)
+    name = "gpu-0000-0b-00-0"
+    whole = Hold(name, Door.DRA, "team/own-daemon", 0.0, owner="uid-1")
+    looking = Hold("gpu-0000-1b-00-0", Door.DRA, "team/monitor", 0.0, owner="uid-2", admin=True)
+    taken = replace(NOTHING_HELD, holds=by_place([whole, looking]), known=True)
+    snapshot = agent.service.observe(found(gpu(0), gpu(1)), (rule(),), taken)
+    (resource,) = shown(snapshot, rule()).resources
+    async with agent.running() as service:
+        starting = service.starting(NAME, resource.devices[4:5])
+        assert starting is not None
+        await starting
+        service.hold(taken)
+        assert agent.modes.modes == {"GPU-0": 0, "GPU-1": EXCLUSIVE_PROCESS}, "the claim's daemon has the mode of GPU-0"
+        await eventually(lambda: agent.modes.modes["GPU-1"] == 0, "the daemon is stopped")
+        free = replace(NOTHING_HELD, known=True)
+        assert service.observe(found(gpu(0), gpu(1)), (rule(),), free).host.mps_faults == ()
+        await service.ready(NAME)
+        assert set(agent.modes.modes.values()) == {EXCLUSIVE_PROCESS}
+        service.hold(free)
 
 
 async def test_a_device_without_shares_waits_for_nothing(tmp_path: Path) -> None:
