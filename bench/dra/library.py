@@ -1,4 +1,4 @@
-"""``driver.slices.Controller`` as a library, in this process: 10,000 devices in one pool, then one change."""
+"""``driver.slices.controller.Controller`` as a library in one process: 10,000 devices, then one change."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class ClaimReport(Value):
 
 
 class ClaimStatusWriter:
-    """Writes what ``prepared`` told, while ``run`` runs: a ``Reporter`` of the door; for the event loop alone."""
+    """The door's ``ClaimReporter``: writes what it is told while ``run`` runs; for the event loop alone."""
 
     def __init__(
         self,

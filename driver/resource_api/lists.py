@@ -26,7 +26,7 @@ from scheduling.api.versions import VersionError, to_v1
 
 
 class ResourceList:
-    """A ``kube.collection.Source``: objects that ``query`` selects.
+    """A ``kube.collection.CollectionSource``: objects that ``query`` selects.
 
     They are converted to v1, or what ``read`` makes of their ``fields`` as they are sent.
     """

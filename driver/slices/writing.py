@@ -59,7 +59,7 @@ def _raise(exchanged: _Exchanged) -> None:
 
 
 def _before(refused: Sequence[tuple[int, Invalid]], creates: Sequence[int]) -> tuple[int, ...]:
-    """The new slices before the first whose change was refused; see ``planning``."""
+    """The new slices before the first whose change was refused; see ``driver.slices.planning``."""
     first = min([index for index, _ in refused], default=None)
     return tuple([index for index in creates if first is None or index < first])
 

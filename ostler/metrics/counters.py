@@ -149,7 +149,7 @@ class LoopMetrics:
 
 
 class PluginMetrics(PluginObserver):
-    """The ``Observer`` of the plugin door. ``registered_at``: Unix seconds by resource."""
+    """The ``PluginObserver`` of the plugin door. ``registered_at``: Unix seconds by resource."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock

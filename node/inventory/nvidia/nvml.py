@@ -1,15 +1,14 @@
 """The source of NVIDIA facts: NVML through the real binding, in one long-lived session.
 
-Invariants: ``read`` never raises for what hardware, driver or a missing library do wrong; an NVML that is silent as a
-whole is a status and keeps the GPUs of the last good read; one call or one GPU that fails degrades only itself. Every
-read after a lost session opens a new one, with the library that then lies in the driver root. Two sources in one
-process work, each ending the other's session. Which facts are read
-anew each time and which are kept for the session is said in ``nvml_calls`` and ``nvml_links``. Other threads use the
-session of the moment (``sessions``); it ends only when they have left it, or is left behind with them when a call of
-theirs does not return.
+Invariants: ``read`` never raises for what hardware, driver or a missing library do wrong; an NVML that does not answer
+at all is a status and keeps the GPUs of the last good read; a failed call or GPU degrades only itself. Every read after
+a lost session opens a new one, with the library that is then in the driver root. Two sources in one process work, each
+ending the other's session. ``nvml_calls`` and ``nvml_queries`` say which facts are read each time and which are kept
+for the session. Other threads use the current session (``sessions``); it ends only when they have left it, or is left
+behind with them if one of their calls does not return.
 
 Trade-off: while a session is open it holds the driver, which must be free of users to be unloaded or to have a GPU
-reset: ``close`` lets go of it, and the next ``read`` starts over.
+reset: ``close`` releases it, and the next ``read`` starts again.
 """
 
 from __future__ import annotations
