@@ -264,6 +264,18 @@ CASES = {
         at=60,
         labels={"door": "dra"},
     ),
+    "OstlerMpsFileSystemFull": Case(
+        {'ostler_mps_file_system_used_ratio{resource="nvidia.com/gpu"}': "0.95x60"},
+        {'ostler_mps_file_system_used_ratio{resource="nvidia.com/gpu"}': "0.94x60"},
+        at=5,
+        labels=GPU,
+    ),
+    "OstlerMpsCrashing": Case(
+        {'ostler_mps_crashes_total{resource="nvidia.com/gpu"}': "0+1x60"},
+        {'ostler_mps_crashes_total{resource="nvidia.com/gpu"}': "0 0 3x60"},
+        at=10,
+        labels=GPU,
+    ),
     "OstlerScanStalled": Case(
         {SCANNED: "0x60", INTERVAL: "60x60"}, {SCANNED: "0+180x60", INTERVAL: "60x60"}, at=6, value="6m 0s"
     ),
