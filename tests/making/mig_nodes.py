@@ -105,10 +105,12 @@ class Partitioned:
 
     def existing(self, index: int = 0) -> list[tuple[str, int, int]]:
         """Profile, start and size of the MIG devices that a GPU has."""
+        devices = self.devices()
+        gpu = next(each for each in devices if each.kind is DeviceKind.GPU and each.index == str(index))
         return sorted(
             (str(each.attribute("profile")), _number(each, "placementStart"), _number(each, "placementSize"))
-            for each in self.devices()
-            if each.kind is DeviceKind.MIG and each.parent == self.gpu(index).name
+            for each in devices
+            if each.kind is DeviceKind.MIG and each.parent == gpu.name
         )
 
     def close(self) -> None:

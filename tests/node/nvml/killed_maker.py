@@ -15,11 +15,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pynvml
+
+from node.inventory.nvidia import nvml_profiles
 from node.inventory.nvidia.nvml_mig import MigCalls
 from node.partitions import MigLayout
 from tests.making.mig_nodes import Partitioned
 
 LAYOUT = MigLayout(("3g.40gb", "1g.10gb"))
+PRELOADED = (nvml_profiles, pynvml)
+"""What the agent imports late: here once, and not in every child."""
 FILE_OPERATIONS = ("os.rename", "os.remove")
 
 
