@@ -11,7 +11,7 @@ from node.edits.options import EditOptions
 from node.inventory.model import Device
 from node.rules import Rule
 from node.sharing import Amounts, replica_of
-from node.values import Value, value
+from node.values import Value, quick, value
 
 
 class Cause(StrEnum):
@@ -46,6 +46,7 @@ class Cause(StrEnum):
     """Something that its containers would need is not there."""
 
 
+@quick
 @value
 class OfferedDevice(Value):
     """A device as a resource shows it: id towards the kubelet, whether it may be given out, and why (not).

@@ -80,6 +80,10 @@ class GpuPart(Value):
     ours: bool = True
 
 
+UnmadePart = tuple[str, GpuPart, CounterSet]
+"""Name of a partition that can be made, the partition, and what it consumes."""
+
+
 @value
 class Partitioned(Value):
     """A snapshot whose GPUs are in parts where rules say so.
@@ -153,7 +157,8 @@ class _Gathered:
         in_mode = gpu.attribute("migEnabled") is True
         fixed = _fixed_mode(gpu, rule)
         instances = [each for each in self._instances.get(gpu.name, ()) if not is_gone(each)]
-        why = _whole_only(gpu, rule, instances)
+        total, parts = _divided(gpu)
+        why = _whole_only(gpu, rule, instances, total)
         if not why and fixed and not in_mode:
             why = f"its partitions are not offered: it is not in MIG mode, and {fixed} (nvidia-smi -mig 1)"
         if why:
@@ -163,9 +168,9 @@ class _Gathered:
             if is_gone(gone):
                 # The partition can be made anew, and that is what is shown of it.
                 self._devices.pop(gone.name, None)
-        total, own = totals(gpu), _part_rule(rule)
-        foreign = self._add_instances(gpu, own, instances)
-        for number, (name, part, uses) in enumerate(unmade_parts(gpu)):
+        own = _part_rule(rule)
+        foreign = self._add_instances(gpu, own, instances, parts)
+        for number, (name, part, uses) in enumerate(parts):
             self._order[name] = number
             if name not in self._parts:
                 self._enter(name, part.described, part, own)
@@ -184,13 +189,15 @@ class _Gathered:
             self._wholes.add(gpu.name)
         self._uses[gpu.name] = total
 
-    def _add_instances(self, gpu: Device, part_rule: Rule, instances: Iterable[Device]) -> dict[str, CounterSet]:
+    def _add_instances(
+        self, gpu: Device, part_rule: Rule, instances: Iterable[Device], unmade: Iterable[UnmadePart]
+    ) -> dict[str, CounterSet]:
         """Take in the instances that exist; returns what those take that were not made for claims, one for each place.
 
         Several compute instances of one GPU instance are in one place.
         """
         foreign: dict[tuple[int, int], tuple[str, CounterSet]] = {}
-        parts = {name: part for name, part, _ in unmade_parts(gpu)} if instances else {}
+        parts = {name: part for name, part, _ in unmade}
         for instance in instances:
             shape = shape_of(instance, gpu)
             name = partition_name(gpu.name, shape) if shape is not None else ""
@@ -215,7 +222,7 @@ class _Gathered:
         self._part_rules[name] = rule
 
 
-def _whole_only(gpu: Device, rule: Rule, instances: Iterable[Device]) -> str:
+def _whole_only(gpu: Device, rule: Rule, instances: Iterable[Device], total: CounterSet) -> str:
     """Why no partitions of this GPU are offered whatever its mode, empty for nothing."""
     if rule.edits.cdi_mode is CdiMode.DELEGATE:
         return (
@@ -225,7 +232,7 @@ def _whole_only(gpu: Device, rule: Rule, instances: Iterable[Device]) -> str:
     unknown = [each.name for each in instances if shape_of(each, gpu) is None and _placed(each) is None]
     if unknown:
         return f"its partitions are not offered: the placement of its MIG instances {', '.join(unknown)} is unknown"
-    if len(totals(gpu).counters) > _MOST_COUNTERS:
+    if len(total.counters) > _MOST_COUNTERS:
         return f"its partitions are not offered: it has more than {_MOST_COUNTERS} memory slices and kinds of capacity"
     return ""
 
@@ -268,7 +275,6 @@ def _placed(instance: Device) -> PartitionShape | None:
     return PartitionShape(instance.text("profile"), -1, start, size, instance.capacity)
 
 
-@lru_cache(maxsize=256)
 def totals(gpu: Device) -> CounterSet:
     """The counter set of a GPU: the most that a partition has in each dimension, and every memory slice.
 
@@ -300,9 +306,13 @@ def _label(name: str) -> str:
     return re.sub("[A-Z]", lambda letter: f"-{letter[0].lower()}", name)
 
 
-# Asked at every change of what is held, of GPUs that hardly ever change.
+# Asked at every change of what is held, of GPUs that hardly ever change. One cache: to hash a GPU is what costs here.
 @lru_cache(maxsize=256)
-def unmade_parts(gpu: Device) -> tuple[tuple[str, GpuPart, CounterSet], ...]:
+def _divided(gpu: Device) -> tuple[CounterSet, tuple[UnmadePart, ...]]:
+    return totals(gpu), unmade_parts(gpu)
+
+
+def unmade_parts(gpu: Device) -> tuple[UnmadePart, ...]:
     """Every partition that can be made of the GPU, by name, and what it consumes, in the order for schedulers to try.
 
     Small ones first, so that a claim gets no more than it asks for; and of one profile the last place first, because

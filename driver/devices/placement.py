@@ -81,7 +81,9 @@ def placement(
         host = hosts[device.name]
         switch = (Attribute("switch", common[host]),) if host in common else ()
         attributes[device.name] = (*cells.get(device.name, ()), *switch)
-        kind, number = _KINDS.get(device.kind, _NICS), numbers.get(device.name, _number(device))
+        kind, number = _KINDS.get(device.kind, _NICS), numbers.get(device.name)
+        if number is None:
+            number = _number(device)
         keys[device.name] = kind, order.get(host, _NOWHERE), number
         back[device.name] = kind, back_order.get(host, _NOWHERE), -number
     return DevicePlacement(attributes, keys, back)

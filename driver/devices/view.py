@@ -32,7 +32,7 @@ from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Cause, Offer, OfferedDevice
 from node.rules import Door, Doors, Rule, rule_for
 from node.sharing import Amounts, total
-from node.values import Value, replace, value
+from node.values import Value, quick, replace, value
 
 OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Cause.HOLDS_UNKNOWN, Cause.MOVING))
 """Causes that come from what is held or may be, and not from the device: it works, but is not available."""
@@ -133,6 +133,7 @@ def _for_this_door(rule: Rule) -> Rule:
     return replace(rule, edits=by_cdi(rule.edits))
 
 
+@quick
 @value
 class DraDevice(Value):
     """A device that a rule offers through DRA. ``reason`` and ``cause`` say why it may not be given out, if so.

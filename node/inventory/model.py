@@ -171,7 +171,10 @@ class Device(Value):
 
     def attribute(self, name: str) -> AttributeValue | None:
         """The value of an attribute, None when the device has none of that name."""
-        return next((attribute.value for attribute in self.attributes if attribute.name == name), None)
+        for attribute in self.attributes:  # Not a generator: this is asked thousands of times for each view.
+            if attribute.name == name:
+                return attribute.value
+        return None
 
     def text(self, name: str) -> str:
         """The value of a text attribute, empty when absent."""

@@ -76,13 +76,16 @@ class OfferContext(Value):
         ``counted``: the door's scheduler knows by itself which devices exclude each other. ``shared``: it gives shares
         of the device out, which shares of the other door do not exclude.
         """
+        around = [
+            hold
+            for hold in self._around(device.name, wholes_of(device), door)
+            if hold.door is not door or not (counted or hold.device == device.name)
+        ]
+        if not around:
+            # So it is of most devices, and each change of what is held asks about all of them.
+            return None
         wanted = _wanted(device, door, shared)
-        for hold in self._around(wanted):
-            if hold.door is door and (counted or hold.device == device.name):
-                continue
-            if excludes(hold, wanted):
-                return hold
-        return None
+        return next((hold for hold in around if excludes(hold, wanted)), None)
 
     def replicas(self, device: Device, shared: SharedDevice) -> tuple[ReplicaState, ...]:
         """The device's replicas, then those that pods have by an earlier rule, be it all of the device.
@@ -90,7 +93,7 @@ class OfferContext(Value):
         As many that nobody has are without an obstacle as fit beside everything that is held, the first ones.
         """
         wanted = _wanted(device, Door.PLUGIN, shared)
-        around = self._around(wanted)
+        around = self._around(device.name, wanted.within, Door.PLUGIN)
         own = [hold for hold in around if hold.device == device.name and not hold.admin]
         pending = {hold.share: hold for hold in own if hold.state is HoldState.PENDING_RELEASE}
         pods = {hold.share: hold for hold in own if hold.door is Door.PLUGIN and hold.share not in pending}
@@ -119,17 +122,17 @@ class OfferContext(Value):
     def left(self, device: Device, whole: Amounts) -> Mapping[str, int]:
         """What the shares of the device leave of it, by name; nothing where anybody has all of it or a part."""
         wanted = replace(_wanted(device, Door.PLUGIN, None), share="*", amounts=whole, whole=whole)
-        around = [hold for hold in self._around(wanted) if not hold.admin]
+        around = [hold for hold in self._around(device.name, wanted.within, Door.PLUGIN) if not hold.admin]
         if any(excludes(hold, wanted) for hold in around):
             return dict.fromkeys((name for name, _ in whole), 0)
         return left_of(whole, [hold.amounts for hold in around if hold.device == device.name and hold.share])
 
-    def _around(self, wanted: Hold) -> list[Hold]:
-        """The holds of what a hold is of, is within, or shares a whole with."""
-        found = list(self.holds.get(wanted.device, ()))
-        for place in wanted.within:
-            found += [hold for hold in self.holds.get(place, ()) if hold.device != wanted.device]
-        if wanted.door is Door.PLUGIN and not self.known:
+    def _around(self, device: str, within: tuple[str, ...], door: Door) -> list[Hold]:
+        """The holds of a device, of what it is within, and of what shares a whole with it; asked by this door."""
+        found = list(self.holds.get(device, ()))
+        for place in within:
+            found += [hold for hold in self.holds.get(place, ()) if hold.device != device]
+        if door is Door.PLUGIN and not self.known:
             # A pod may have it, so that the claim has lost: a reservation must not make it look unhealthy.
             return [hold for hold in found if hold.state is not HoldState.RESERVED]
         return found
