@@ -114,7 +114,7 @@ def find_program(driver_root: Path) -> Path | None:
 
 
 def hindrance(home: MpsHome) -> str:
-    """Why no daemon can run here, with what to do; empty where one can."""
+    """Why no daemon can run here, with what to do; empty where one can. Blocks, longer on a node with many mounts."""
     if find_program(home.driver_root) is None:
         return (
             f"the driver in {home.driver_root} has no {PROGRAM}; install the driver's compute utilities, or set "
@@ -148,12 +148,15 @@ class MpsDaemon:
     def _pipe(self) -> Path:
         return Path(pipe_folder(str(self._home.root), self.resource.name))
 
-    async def start(self) -> None:
-        """Start it and return when it answers; raises ``MpsError``, with no process left."""
-        reason = hindrance(self._home)
+    async def start(self) -> str:
+        """Start it and return when it answers; what stays of its folders of before, in words.
+
+        Raises ``MpsError``, with no process left.
+        """
+        reason = await asyncio.to_thread(hindrance, self._home)
         if reason:
             raise MpsError(reason)
-        program = await asyncio.to_thread(self._prepare)
+        program, left = await asyncio.to_thread(self._prepare)
         try:
             self._child = await asyncio.to_thread(self._spawn, program)
         except OSError as error:
@@ -168,6 +171,7 @@ class MpsDaemon:
         except MpsError:
             await self.kill()
             raise
+        return left
 
     async def _first_answer(self) -> None:
         assert self._child is not None
@@ -358,18 +362,18 @@ class MpsDaemon:
 
         return self.storage.acting(self.resource.name, start)
 
-    def _prepare(self) -> Path:
-        """Make the folders; the program to run. Raises ``MpsError``."""
+    def _prepare(self) -> tuple[Path, str]:
+        """Make the folders; the program to run, and what stays of older folders. Raises ``MpsError``."""
         program = find_program(self._home.driver_root)
         assert program is not None
         try:
-            self.storage.make(self.resource.name)
+            left = self.storage.make(self.resource.name)
             if self._home.driver_root != Path("/"):
                 link_libraries(self._home.driver_root, self._libraries)
         except OSError as error:
             path = error.filename or self._home.root
             raise MpsError(f"{path} cannot be made: {error.strerror or error}; check nvidia.mpsRoot") from error
-        return program
+        return program, left
 
     @property
     def _libraries(self) -> Path:

@@ -112,9 +112,9 @@ class MpsStorage:
         own = self._root.stat().st_dev
         return any(folder.exists() and folder.stat().st_dev == own for folder in _SHARED)
 
-    def make(self, name: str) -> None:
-        """Give a daemon new, empty folders, which no pod has yet; raises OSError."""
-        self.remove(name)
+    def make(self, name: str) -> str:
+        """Give a daemon new, empty folders, which no pod has yet; what stays of older ones. Raises OSError."""
+        told = self.remove(name)
         folder = self._folder(name)
         for each in reversed((folder, *folder.parents)):
             if self._root in (each, *each.parents):
@@ -126,6 +126,7 @@ class MpsStorage:
         for path, mode in ((self._pipe(name), 0o755), (self.log(name), 0o755), (self._shm(name), 0o1777)):
             path.mkdir()
             path.chmod(mode)
+        return told
 
     def remove(self, name: str) -> str:
         """Take a daemon's folders out of use, and remove what pods let go; what stays for now, in words.

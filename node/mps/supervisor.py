@@ -97,6 +97,7 @@ class MpsSupervisor:
         self._owns = owns
         self._has_begun = asyncio.Event()
         self._has_ended = False
+        self._is_capable = False
         self._services: dict[str, _Service] = {}
         self._holders = MpsHolders()
         self._group: asyncio.TaskGroup | None = None
@@ -110,12 +111,20 @@ class MpsSupervisor:
         for name, resource in named.items():
             known = self._services.get(name)
             if known is None:
-                self._services[name] = _Service(resource, fault=hindrance(self._home))
+                self._services[name] = _Service(resource, fault=self._hindrance())
                 self._reports.metrics.begin(name)
                 self._begin(self._services[name])
             elif known.resource != resource:
                 known.resource = resource
                 known.changed.set()
+
+    def _hindrance(self) -> str:
+        """Why no daemon can run here. Once one could, the start of each finds out, which does not block the loop."""
+        if self._is_capable:
+            return ""
+        found = hindrance(self._home)
+        self._is_capable = not found
+        return found
 
     def hold(self, holders: MpsHolders) -> None:
         """Note who has shares."""
@@ -319,7 +328,7 @@ class MpsSupervisor:
         daemon = MpsDaemon(resource, self._home)
         try:
             await self._modes.take(device.uuid for device in resource.devices)
-            await daemon.start()
+            self._reports.left(resource.name, await daemon.start())
             assert daemon.process is not None
             self._record.daemons[resource.name] = daemon.process
             await asyncio.to_thread(self._record.write)

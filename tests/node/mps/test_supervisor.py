@@ -314,6 +314,17 @@ async def test_a_file_system_in_use_is_detached_and_told(node: Node) -> None:
     )
 
 
+async def test_a_crashed_daemons_file_system_in_use_is_told_when_the_next_starts(node: Node) -> None:
+    node.mounts.busy = True
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        await node.tell("crash")
+        await until(lambda: len(node.events) == 2)
+        node.mounts.busy = False
+    assert [reason for reason, _ in node.events] == [CRASHED, STORAGE_BUSY]
+
+
 async def test_daemons_are_counted(node: Node) -> None:
     node.driver.misbehave("refuse-start")
     async with node.agent(RESOURCE) as supervisor:
