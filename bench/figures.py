@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-MIB = 2**20
 FLOOR = "floor_"
 """Before a figure's name: the same of the bare plugin."""
 

@@ -168,7 +168,6 @@ def _dra(values: Values) -> DraSettings:
         dra[schema.DRIVER_NAME],
         Path(folder) if folder else registry.parent / "plugins",
         dra[schema.ALSO_PUBLISH_AS],
-        dra[schema.TAINT_EFFECT],
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
-from driver.names import Peer, TaintEffect
+from driver.names import Peer
 from node.health.policy import Policy
 from node.ledger.processes import DAEMONS
 from node.partitions import MigLayout
@@ -167,13 +167,12 @@ class DraSettings(Value):
     """The DRA door. ``driver_name``: of the DRA driver, and the domain of its attributes and CDI devices.
 
     ``plugins_dir``: the kubelet's folder of plugins' data, in which the driver has a folder of its own name. ``peers``:
-    other drivers under whose names the attributes are published as well. ``taint_effect``: of a sick device's taint.
+    other drivers under whose names the attributes are published as well. The effect of taints is a part of ``health``.
     """
 
     driver_name: str = "ostler.dev"
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     peers: tuple[Peer, ...] = ()
-    taint_effect: TaintEffect = TaintEffect.NO_SCHEDULE
 
 
 @value

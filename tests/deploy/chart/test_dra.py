@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from driver.names import Peer, TaintEffect
+from node.health.signal import Trouble
 from node.rules import Doors
 from scheduling.api.validation.objects import validate_class
 from tests.deploy.chart.rendering import (
@@ -196,7 +197,8 @@ def test_names_of_resources_are_served_by_a_rule_with_profiles_or_by_a_text_that
 def test_a_taints_effect_is_what_the_values_say(tmp_path: Path) -> None:
     for effect in TaintEffect:
         documents = render({"dra": {"enabled": True, "taintEffect": effect.value}})
-        assert settings_of(documents, tmp_path).dra.taint_effect is effect
+        evicting = settings_of(documents, tmp_path).health.evicting
+        assert (Trouble.NVLINK in evicting) is (effect is TaintEffect.NO_EXECUTE)
     assert flags_of(render({"dra": {"enabled": True}}))["--dra-taint-effect"] == "NoSchedule"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from node.edits.options import EditOptions
 from node.rules import Doors, Rule, Selector
+from ostler.config.load import load_bytes
 from ostler.config.settings import (
     HoldsSettings,
     KubernetesSettings,
@@ -44,6 +45,13 @@ def test_a_resource_that_comes_or_goes_changes_no_door() -> None:
 def test_what_is_asked_of_the_node_and_of_processes_needs_a_restart() -> None:
     new = Settings(kubernetes=KubernetesSettings(kubeconfig=Path("/a"), door_by_node=True), holds=HoldsSettings(("a",)))
     assert kept(Settings(), new) == ("kubernetes", "holds")
+
+
+def test_the_effect_of_taints_is_in_force_with_a_reload() -> None:
+    old, new = (
+        load_bytes("f", None, {"--dra-taint-effect": effect}, {}).settings for effect in ("NoSchedule", "NoExecute")
+    )
+    assert changes(old, new) == ("health: the new configuration is in force",)
 
 
 def test_containers_look_for_mps_where_its_daemons_run_until_a_restart() -> None:

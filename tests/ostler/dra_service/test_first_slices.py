@@ -14,7 +14,7 @@ from tests.making.both_doors import Both, gpus
 from tests.waiting import eventually
 
 NEVER = 3600.0
-CLAIMED, OTHER = "gpu-0000", "gpu-0001"
+CLAIMED = "gpu-0000"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -135,9 +134,6 @@ def test_broken_device_is_named_when_devices_are_asked_for(fields: dict[str, Any
     with pytest.raises(InvalidObject) as caught:
         _ = made.devices
     assert str(caught.value).startswith(f"ResourceSlice slice: spec.devices[0].{message}")
-
-
-Part = Callable[[Any], object]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from tests.scheduling.explain.objects import allocated, claim, device_class, nod
 from tests.scheduling.explain.test_live import kubeconfig
 
 LEVELS = (1500, 100_000)
-LONG = "x" * 10_000
 
 
 def nested(levels: int) -> bytes:
