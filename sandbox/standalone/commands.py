@@ -78,7 +78,7 @@ def completions(node: StandaloneNode, before: Sequence[str], text: str) -> list[
     elif before[0] in ("delete", "retry", "pods"):
         found = [name_of(key) for key in node.pods.outcomes]
     elif before[0] in ("resources", "wait"):
-        found = sorted(node.connected)
+        found = node.registrations.names()
     else:
         found = ["kubelet", "plugin"] if before[0] in ("restart", "kill") else []
     return [f"{word} " for word in found if word.startswith(text)]
@@ -252,7 +252,7 @@ class Commands:
         _exactly(words, 0)
         registered = [
             {"name": name, "socket": socket, "door": "Register" if door == "register" else "plugins_registry"}
-            for name, sockets in sorted(self._node.connected.items())
+            for name, sockets in sorted(self._node.registrations.connected.items())
             for socket, door in sockets.items()
         ]
         rows = [(each["name"], each["door"], each["socket"]) for each in registered]
@@ -289,7 +289,7 @@ class Commands:
         self._must_be_up()
         kubelet = self._node.kubelet
         try:
-            await self._node.until(lambda: kubelet.allocatable().get(resource) == count, seconds)
+            await self._node.registrations.until(lambda: kubelet.allocatable().get(resource) == count, seconds)
         except TimeoutError:
             has = kubelet.allocatable().get(resource)
             found = f"has {has} healthy devices" if has is not None else "is not registered"
@@ -301,7 +301,7 @@ class Commands:
 
     async def _restart(self, words: Sequence[str]) -> Answer:
         if _target(words) == "plugin":
-            earlier = self._node.known()
+            earlier = self._node.registrations.counts()
             ended = await self._node.end_plugin()
             await self._node.start_plugin()
             if not self._node.is_up:
@@ -310,7 +310,7 @@ class Commands:
             lines = [_restarted("the plugin", ended), f"registered: {', '.join(names)}"]
             return Answer({"restarted": "plugin", "registered": names}, lines)
         refused = await self._node.restart_kubelet()
-        names = sorted(self._node.connected)
+        names = self._node.registrations.names()
         documents = [self._document((outcome.namespace, outcome.pod)) for outcome in refused]
         lines = ["the kubelet is restarted", f"registered: {', '.join(names) or 'nothing'}"]
         lines += [line for document in documents for line in pod_lines(document)]
@@ -332,14 +332,14 @@ class Commands:
         if len(words) > 1:
             raise UsageError
         seconds = _number(words[0], float) if words else None
-        self._node.watchers.append(self._watching.show)
+        self._node.events.watched_by(self._watching.show)
         try:
             async with asyncio.timeout(seconds):
                 await self._watching.interrupted()
         except TimeoutError:
             pass
         finally:
-            self._node.watchers.remove(self._watching.show)
+            self._node.events.watched_by(None)
         return Answer()
 
     async def _log(self, words: Sequence[str]) -> Answer:

@@ -12,44 +12,38 @@ import shutil
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from node.sockets import is_answered
 from sandbox.apiserver.server import ApiServer
 from sandbox.cluster.client import ClusterClient, KubeletApi
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster
 from sandbox.kubelet.dra.settings import DraManagerSettings
-from sandbox.kubelet.events import (
-    DriverConnection,
-    HealthChanged,
-    KubeletEvent,
-    ListReceived,
-    PluginCallFailed,
-    PluginDeregistered,
-    PluginRegistered,
-)
+from sandbox.kubelet.events import KubeletEvent, PluginCallFailed, RegistrationFailed
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.plugin_process import BUILT_IN, FOLDERS, GRACE_SECONDS, PluginExit, PluginProcess
 from sandbox.kubelet.topology import TopologyManager
-from sandbox.standalone.event_lines import DETAILS, event_line
+from sandbox.standalone.console import Console, EventDisplay, PluginLog
+from sandbox.standalone.event_lines import event_line
 from sandbox.standalone.pods import StandalonePods
+from sandbox.standalone.registrations import Registrations
 
 LONGEST_ROOT = 60
 """Bytes of the root's path: sockets have 107 in all, and those below it have long names."""
 
+NOTICE_SECONDS = 2.0
+"""How long the kubelet may take to notice the plugin's end."""
+
 PUBLISH_SECONDS = 5.0
 """How long a driver that has registered may take to publish its devices before a pod is admitted all the same."""
 
-WAIT_SECONDS = 15.0
+WAIT_SECONDS = 30.0
 """How long a plugin may take to register, unless the caller says otherwise."""
-
-MOST_CHANGES = 5
-"""Changes of devices' health that are shown of one list."""
 
 CDI = Path("/var/run/cdi")
 """Where plugins write CDI specs; the command sees a folder of ours there."""
@@ -60,13 +54,6 @@ _REAL = ("pki", "pods", "config.yaml")
 
 class StandaloneError(Exception):
     """The node cannot start, or the plugin did not do what it was waited for; the text says what to look at."""
-
-
-class Console(Protocol):
-    """Where lines go that no command asked for."""
-
-    def aside(self, source: str, text: str) -> None:
-        """Show a line of ``source``: the plugin or the kubelet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +84,6 @@ class StandaloneNode:
         self.settings = settings
         self.root = settings.root.absolute() if settings.root is not None else None
         self._temporary: Path | None = None
-        self._console = console
         if self.root is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
             self.root = self._temporary / "kubelet"
@@ -121,21 +107,15 @@ class StandaloneNode:
         specs = [Path("/etc/cdi"), self.cdi if settings.command else CDI]
         self.cluster = SandboxCluster(client, settings.node_name, self.kubelet, specs) if client is not None else None
         self.pods = StandalonePods(self.kubelet, self.cluster, specs)
-        self.plugin = self._process() if settings.command else None
         self.is_up = False
-        self.connected: dict[str, dict[str, str]] = {}
-        """Resource or driver -> socket -> door, of those that are registered now."""
-        self.watchers: list[Callable[[KubeletEvent], None]] = []
-        """Called with every event; who watches adds and removes its own."""
-        self._changed = asyncio.Event()
-        self._changes: list[HealthChanged] = []
+        self.registrations = Registrations()
+        self.events = EventDisplay(console, f"{self.folder}/")
+        self._log = PluginLog(console)
+        self.plugin = self._process() if settings.command else None
         self._following: asyncio.Task[None] | None = None
+        self._expected: list[str] = []
         self._faults: list[str] = []
-        self._closing = False
-        self._registrations: Counter[str] = Counter()
-        self._ready: set[str] = set()
-        self._expected: set[str] = set()
-        self._drivers: set[str] = set()
+        self._refusal = ""
 
     def _process(self) -> PluginProcess:
         environment = {"NODE_NAME": self.settings.node_name, **self.settings.environment}
@@ -144,7 +124,7 @@ class StandaloneNode:
         return PluginProcess(
             self.settings.command,
             self.folder,
-            log=lambda line: self._console.aside("plugin", line),
+            log=self._log.line,
             environment=environment,
             grace=self.settings.grace,
             folders={CDI: self.cdi},
@@ -164,9 +144,14 @@ class StandaloneNode:
         await self._close()
 
     async def _start(self) -> None:
-        for name, mode in FOLDERS.items():
-            (self.folder / name).mkdir(mode=mode, parents=True, exist_ok=True)
-        self.cdi.mkdir(exist_ok=True)
+        try:
+            for name, mode in FOLDERS.items():
+                (self.folder / name).mkdir(mode=mode, parents=True, exist_ok=True)
+            self.cdi.mkdir(exist_ok=True)
+        except OSError as error:
+            raise StandaloneError(
+                f"--root: {error.filename} cannot be made: {error.strerror}; name a folder that this user may write"
+            ) from error
         if self._server is not None and self.cluster is not None:
             self._server.start()
             self._server.kubeconfig(self.folder / "kubeconfig")
@@ -178,11 +163,11 @@ class StandaloneNode:
             await self.start_plugin()
 
     async def _close(self) -> None:
-        # From here on everything ends because we end it.
-        self._closing = True
+        self.events.silence()
         try:
             if self.plugin is not None:
                 await self.plugin.end()
+                self._log.flush()
             if self._following is not None:
                 self._following.cancel()
             await self.kubelet.stop()
@@ -204,17 +189,18 @@ class StandaloneNode:
     async def start_plugin(self) -> None:
         """Start the command; raises ``PluginStartError``."""
         plugin = self._command()
+        self._refusal = ""
         await plugin.start()
         self._following = asyncio.create_task(self._follow(plugin), name="follow the plugin")
 
     async def end_plugin(self, *, kill: bool = False) -> PluginExit | None:
         """End the command and wait a moment until the kubelet has noticed."""
         plugin = self._command()
-        before = set(self._sockets())
+        before = set(self.registrations.sockets())
         ended = await (plugin.kill() if kill else plugin.terminate())
         if before and self.is_up:
             with contextlib.suppress(TimeoutError):
-                await self.until(lambda: before - set(self._sockets()), 2.0)
+                await self.registrations.until(lambda: before - set(self.registrations.sockets()), NOTICE_SECONDS)
         return ended
 
     def _command(self) -> PluginProcess:
@@ -224,9 +210,9 @@ class StandaloneNode:
 
     async def _follow(self, plugin: PluginProcess) -> None:
         ended = await plugin.ended
-        self._changed.set()
+        self.registrations.wake()
         if not ended.asked:
-            self._show(f"{plugin} {ended}; 'restart plugin' starts it again")
+            self.events.say(f"{plugin} {ended}; 'restart plugin' starts it again")
 
     # Registrations.
 
@@ -236,19 +222,17 @@ class StandaloneNode:
         ``earlier``: registrations before, of which there must be more. Raises ``StandaloneError``.
         """
         plugin = self._command()
-        before = dict(earlier or {})
-
-        def seen() -> bool:
-            return not plugin.running or any(count > before.get(name, 0) for name, count in self.known().items())
-
         try:
-            await self.until(seen, self.settings.wait)
+            await self.registrations.until(
+                lambda: not plugin.running or self.registrations.is_newer(earlier or {}), self.settings.wait
+            )
         except TimeoutError:
             raise StandaloneError(self._silent(plugin)) from None
         if not plugin.running:
-            raise StandaloneError(f"{plugin} {plugin.exit} before it registered; {_log_end(plugin)}")
+            refused = f" ({self._refusal})" if self._refusal else ""
+            raise StandaloneError(f"{plugin} {plugin.exit} before it registered{refused}; {_log_end(plugin)}")
         await self._published()
-        return sorted(self.connected)
+        return self.registrations.names()
 
     async def _published(self) -> None:
         """Give the connected drivers a moment to publish whole pools; one without devices publishes none."""
@@ -256,15 +240,11 @@ class StandaloneNode:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PUBLISH_SECONDS):
-                for driver in sorted(self._drivers & self._ready):
+                for driver in self.registrations.drivers():
                     while True:
                         if _is_whole(await self.cluster.slices(driver)):
                             break
                         await asyncio.sleep(0.05)
-
-    def known(self) -> dict[str, int]:
-        """Resources that listed devices and drivers that are connected, with how often they registered."""
-        return {name: self._registrations[name] for name in self._ready}
 
     def _silent(self, plugin: PluginProcess) -> str:
         sockets = [
@@ -273,7 +253,9 @@ class StandaloneNode:
             for path in sorted((self.folder / folder).rglob("*"))
             if stat.S_ISSOCK(path.lstat().st_mode) and path.name != "kubelet.sock"
         ]
-        if sockets:
+        if self._refusal:
+            seen = self._refusal
+        elif sockets:
             seen = f"it serves {', '.join(sockets)}"
         else:
             seen = f"it has made no socket in {BUILT_IN}/device-plugins or {BUILT_IN}/plugins_registry"
@@ -283,11 +265,6 @@ class StandaloneNode:
             f"answers GetInfo on a socket in plugins_registry; {_log_end(plugin)}"
         )
 
-    def _sockets(self) -> Iterator[tuple[str, str]]:
-        for name, sockets in self.connected.items():
-            for socket in sockets:
-                yield name, socket
-
     # The kubelet.
 
     async def restart_kubelet(self) -> list[PodOutcome]:
@@ -295,15 +272,15 @@ class StandaloneNode:
 
         Waits until everything that was registered is so again. Raises ``StandaloneError`` with what is missing.
         """
-        expected = self._expected if not self.is_up else set(self.connected)
+        expected = self.registrations.names() if self.is_up else self._expected
         pods = self.kubelet.pods()
         verdicts = await self.kubelet.restart()
         self.is_up = True
         refused = self.pods.judged(verdicts, pods)
         try:
-            await self.until(lambda: expected <= self._ready, self.settings.wait)
+            await self.registrations.until(lambda: not self.registrations.missing(expected), self.settings.wait)
         except TimeoutError:
-            missing = ", ".join(sorted(expected - self._ready))
+            missing = ", ".join(self.registrations.missing(expected))
             raise StandaloneError(
                 f"{missing} did not register again within {self.settings.wait:g} s of the kubelet's restart, which "
                 f"removes all sockets in device-plugins and makes kubelet.sock anew: a plugin there has to notice and "
@@ -315,18 +292,9 @@ class StandaloneNode:
     async def kill_kubelet(self) -> None:
         """End the kubelet; containers and plugins run on."""
         # What was registered is waited for when it starts again.
-        self._expected = set(self.connected)
+        self._expected = self.registrations.names()
         await self.kubelet.stop()
         self.is_up = False
-
-    # Events.
-
-    async def until(self, condition: Callable[[], object], seconds: float) -> None:
-        """Wait for a condition that events make true; raises TimeoutError."""
-        async with asyncio.timeout(seconds):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
 
     def faults(self) -> list[str]:
         """The calls to plugins that failed since the last look, with what to look at."""
@@ -334,53 +302,12 @@ class StandaloneNode:
         return faults
 
     def _happened(self, event: KubeletEvent) -> None:
-        match event:
-            case PluginRegistered(name, socket, door):
-                self._registrations[name] += 1
-                self._ready.discard(name)
-                self.connected.setdefault(name, {})[socket] = door
-            case PluginDeregistered(name, socket):
-                sockets = self.connected.get(name, {})
-                sockets.pop(socket, None)
-                if not sockets:
-                    self.connected.pop(name, None)
-                    self._ready.discard(name)
-            case DriverConnection(name, connected=True):
-                self._drivers.add(name)
-                self._ready.add(name)
-            case ListReceived(name):
-                self._ready.add(name)
-            case DriverConnection(name):
-                self._ready.discard(name)
-            case PluginCallFailed(fault):
-                self._faults.append(self._short(str(fault)))
-        self._changed.set()
-        for watcher in tuple(self.watchers):
-            watcher(event)
-        if self.watchers or self._closing or isinstance(event, DETAILS):
-            return
-        if isinstance(event, HealthChanged):
-            if not self._changes:
-                # All changes of one list happen before the loop goes on.
-                asyncio.get_running_loop().call_soon(self._show_changes)
-            self._changes.append(event)
-            return
-        self._show(event_line(event))
-
-    def _show(self, text: str) -> None:
-        self._console.aside("kubelet", self._short(text))
-
-    def _short(self, text: str) -> str:
-        """The text without the folder that everything is below."""
-        return text.replace(f"{self.folder}/", "")
-
-    def _show_changes(self) -> None:
-        changes, self._changes = self._changes, []
-        for change in changes[:MOST_CHANGES]:
-            self._show(event_line(change))
-        if len(changes) > MOST_CHANGES:
-            more = len(changes) - MOST_CHANGES
-            self._show(f"{changes[0].resource}: {more} more devices changed their health")
+        if isinstance(event, PluginCallFailed):
+            self._faults.append(self.events.short(str(event.fault)))
+        if isinstance(event, RegistrationFailed):
+            self._refusal = self.events.short(event_line(event))
+        self.registrations.note(event)
+        self.events.show(event)
 
 
 def check_root(root: Path) -> None:

@@ -28,15 +28,18 @@ REFUSED = "the driver has lost this device"
 class PlainPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.RegistrationServicer):
     """Answers for ``resource``; it fails every Allocate (``refuse``), or never answers it (``hang``).
 
-    ``flap``: the health of its first device changes all the time.
+    ``flap``: the health of its first device changes all the time. ``end``: it ends soon after its first list.
     """
 
-    def __init__(self, resource: str, count: int, socket: Path, *, refuse: bool, hang: bool, flap: bool) -> None:
+    def __init__(
+        self, resource: str, count: int, socket: Path, *, refuse: bool, hang: bool, flap: bool, end: bool
+    ) -> None:
         self._resource = resource
         self._socket = socket
         self._refuse = refuse
         self._hang = hang
         self._flap = flap
+        self._ends = end
         self.ending = asyncio.Event()
         self._devices = [
             api_pb2.Device(
@@ -61,6 +64,8 @@ class PlainPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registrat
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
         yield api_pb2.ListAndWatchResponse(devices=self._devices)
+        if self._ends:
+            asyncio.get_running_loop().call_later(0.1, os._exit, 7)
         while self._flap and not self.ending.is_set():
             await asyncio.sleep(0.05)
             device = self._devices[0]
@@ -96,7 +101,7 @@ async def main() -> None:
     parser.add_argument("--refuse", action="store_true")
     parser.add_argument("--hang", action="store_true")
     parser.add_argument("--flap", action="store_true")
-    parser.add_argument("--end-after", type=float, default=0.0)
+    parser.add_argument("--end", action="store_true")
     arguments = parser.parse_args()
     folder = ROOT / ("device-plugins" if arguments.door == "register" else "plugins_registry")
     socket = folder / "plain.sock"
@@ -110,9 +115,8 @@ async def main() -> None:
         refuse=arguments.refuse,
         hang=arguments.hang,
         flap=arguments.flap,
+        end=arguments.end,
     )
-    if arguments.end_after:
-        asyncio.get_running_loop().call_later(arguments.end_after, os._exit, 7)
     while not ended.is_set():
         await _serve(plugin, arguments, socket, ended)
     print("ended on SIGTERM", file=sys.stderr, flush=True)

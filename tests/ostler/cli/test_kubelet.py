@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from ostler.cli.main import main
+from sandbox.kubelet.generations import GENERATIONS
 from sandbox.nodes import path
 from tests.making import plain_plugin
 from tests.making.namespaces import needs_namespaces
@@ -277,6 +278,16 @@ def test_standard_input_is_a_script_where_it_is_no_terminal(manifests: Path) -> 
     )
 
 
+@needs_namespaces
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_every_generation_serves_pods_and_restarts(script: Script, generation: str) -> None:
+    options = ("--generation", generation)
+    admitted, restarted, kept = script.answers("admit {}/two.yaml", "restart", "pods", options=options)
+    assert admitted["pods"][0]["phase"] == "Running"
+    assert restarted["registered"] == [THING]
+    assert kept["pods"] == admitted["pods"]
+
+
 # Our own plugin and driver.
 
 
@@ -367,6 +378,22 @@ def test_failed_call_names_plugin_call_time_and_what_to_look_at(script: Script) 
             r"plugin '.*' ended with exit code 3 before it registered; the end of its log:\n  no driver",
         ),
         (
+            f"{' '.join(PLAIN)} --resource Bad/name",
+            (
+                r"plugin '.*' ended with exit code 1 before it registered \(registration of Bad/name by its Register "
+                r'call failed: the ResourceName "Bad/name" is invalid\); the end of its log:\n  .*'
+            ),
+        ),
+        (
+            f"{' '.join(PLAIN)} --resource Bad/name --door watcher",
+            (
+                r"plugin '.*' \(process \d+\) has not registered and listed devices within 1 s: registration of "
+                r"plugins_registry/plain\.sock by plugins_registry failed: RegisterPlugin error -- plugin validation "
+                r'failed with err: invalid name of device plugin socket: the ResourceName "Bad/name" is invalid\. A '
+                r"plugin calls .*"
+            ),
+        ),
+        (
             "sleep 600",
             (
                 r"plugin '.*' \(process \d+\) has not registered and listed devices within 0\.3 s: it has made no "
@@ -388,14 +415,14 @@ def test_failed_call_names_plugin_call_time_and_what_to_look_at(script: Script) 
     ],
 )
 def test_plugin_that_does_not_register_says_what_it_does_instead(script: Script, command: str, problem: str) -> None:
-    wait = "2" if "mute" in command else "0.3" if "sleep" in command else "30"
+    wait = "2" if "mute" in command else "1" if "watcher" in command else "0.3" if "sleep" in command else "30"
     said = script.problem(options=("--wait", wait), command=("sh", "-c", command))
     assert re.fullmatch(problem, said, re.DOTALL), said
 
 
 @needs_namespaces
 def test_end_of_the_plugin_is_told_when_it_happens(script: Script) -> None:
-    script.run("watch 0.01", "! wait plain.example/thing 9 1", command=(*PLAIN, "--end-after", "0.1"))
+    script.run("wait plain.example/thing 0", command=(*PLAIN, "--end"))
     assert re.search(
         r"^kubelet \| plugin '.*' ended with exit code 7; 'restart plugin' starts it again$", script.err, re.MULTILINE
     )
@@ -514,6 +541,11 @@ def test_damaged_checkpoint_is_told(script: Script, short_dir: Path) -> None:
                 "--root: /tmp/r{60} has 65 bytes; the limit is 60, because a socket's path has 107 bytes in all; "
                 "name a shorter folder or leave --root out"
             ),
+        ),
+        (
+            ("--root", "/proc/none"),
+            1,
+            "--root: /proc/none cannot be made: No such file or directory; name a folder that this user may write",
         ),
         (("--root", "/etc/passwd"), 1, "--root: /etc/passwd is not a folder; name a folder"),
         (

@@ -1,0 +1,124 @@
+"""What stands between the answers of ``ostler kubelet``."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from sandbox.kubelet.errors import CallFault
+from sandbox.kubelet.events import (
+    CheckpointFailed,
+    DriverConnection,
+    DriverHealth,
+    HealthChanged,
+    KubeletEvent,
+    ListReceived,
+    PluginCallFailed,
+    PluginCallPending,
+    PluginDeregistered,
+    PluginRegistered,
+    PodWarning,
+    RegistrationFailed,
+    RunOptionsConflict,
+)
+from sandbox.kubelet.pod_devices import OptionConflict
+from sandbox.standalone.console import LINES_A_SECOND, EventDisplay, PluginLog
+
+
+class _Lines(list[str]):
+    def aside(self, source: str, text: str) -> None:
+        self.append(f"{source} | {text}")
+
+
+async def test_flood_of_the_log_is_cut_and_counted() -> None:
+    lines = _Lines()
+    log = PluginLog(lines)
+    for number in range(10 * LINES_A_SECOND):
+        log.line(str(number))
+    log.flush()
+    log.flush()
+    left_out = [
+        int(found[1]) for line in lines if (found := re.search(r"\.\.\. (\d+) more lines within a second", line))
+    ]
+    assert lines[0] == "plugin | 0"
+    assert len(lines) - len(left_out) + sum(left_out) == 10 * LINES_A_SECOND
+    # More than one second may have passed.
+    assert len(lines) < 5 * LINES_A_SECOND
+
+
+async def test_changes_of_one_list_are_a_few_lines() -> None:
+    lines = _Lines()
+    display = EventDisplay(lines, "/root/")
+    for number in range(8):
+        display.show(HealthChanged("a/b", f"d{number}", "Healthy", "Unhealthy"))
+    await asyncio.sleep(0)
+    assert lines == [
+        *(f"kubelet | a/b: device d{number} Healthy -> Unhealthy" for number in range(5)),
+        "kubelet | a/b: 3 more devices changed their health",
+    ]
+
+
+async def test_who_watches_gets_every_event_and_nothing_is_shown_after_the_end() -> None:
+    lines, seen = _Lines(), list[KubeletEvent]()
+    display = EventDisplay(lines, "/root/")
+    listed = ListReceived("a/b", 1, 2, 0)
+    display.show(listed)
+    display.watched_by(seen.append)
+    display.show(listed)
+    display.watched_by(None)
+    display.silence()
+    display.show(PluginRegistered("a/b", "/root/s", "watcher"))
+    assert seen == [listed]
+    assert lines == []
+
+
+_FAULT = CallFault("a/b", "/root/device-plugins/s", "Allocate", 1.5, "see the plugin")
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (PluginRegistered("a/b", "/root/s", "register"), "a/b is registered by its Register call, socket s"),
+        (
+            RegistrationFailed("", "/root/s", "watcher", "no answer", _FAULT),
+            (
+                "registration of s by plugins_registry failed: no answer; Allocate of the plugin of a/b at "
+                "device-plugins/s, 1.5 s: see the plugin"
+            ),
+        ),
+        (
+            PluginDeregistered("a/b", "/root/s", True, "it ended"),
+            "a/b is disconnected, socket s: it ended; its devices count as unhealthy",
+        ),
+        (
+            PluginCallPending(_FAULT),
+            "waiting for Allocate of the plugin of a/b at device-plugins/s, 1.5 s: see the plugin",
+        ),
+        (
+            PluginCallFailed(_FAULT, "rpc error"),
+            "failed: Allocate of the plugin of a/b at device-plugins/s, 1.5 s: see the plugin; error: rpc error",
+        ),
+        (
+            CheckpointFailed("/root/device-plugins/c", "no space", "written"),
+            "the checkpoint device-plugins/c cannot be written: no space",
+        ),
+        (
+            RunOptionsConflict("u", "main", OptionConflict("env", "A", "1", "2", "a/b")),
+            "container main: env 'A': '1' kept, '2' of a/b dropped",
+        ),
+        (DriverConnection("d", "/root/s", False), "driver d at s is disconnected"),
+        (PodWarning("u", "Failed", "why"), "pod u: Failed: why"),
+    ],
+)
+async def test_event_is_one_line(event: KubeletEvent, line: str) -> None:
+    lines = _Lines()
+    EventDisplay(lines, "/root/").show(event)
+    assert lines == [f"kubelet | {line}"]
+
+
+async def test_details_are_for_who_watches() -> None:
+    lines = _Lines()
+    EventDisplay(lines, "/root/").show(DriverHealth("d", 2))
+    assert lines == []
