@@ -5,18 +5,19 @@ sandbox's kubelet, which also writes it. Invariants: whatever ``encode`` writes 
 kubelet refuses is refused here. A missing member and ``null`` differ in the checksum, so they are kept apart (``()``
 and ``None``). Pure: reading and writing files is the caller's.
 
-The checksum is FNV-1a (32 bit) over a printed form of the data in the notation of a Go debugging library; that form
-is rebuilt in ``_dump``. Rules and texts: kubelet 1.36.
+The checksum is made from a printed form of the data (``node.kubelet.godump``); that form is rebuilt in ``_dump``. Rules
+and texts: kubelet 1.36; the others read and write the same.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from node import values
 from node.kubelet import gojson
+from node.kubelet.godump import as_bytes, fnv32, listed, mapped
 from node.kubelet.gojson import FieldPlace, JsonError, Value
 
 FILE_NAME = "kubelet_internal_checkpoint"
@@ -40,12 +41,16 @@ class CheckpointNotFoundError(CheckpointError):
 
 
 class CheckpointCorruptedError(CheckpointError):
-    """The checksum does not fit the data: ``expected`` is what the data gives, ``found`` what the file says."""
+    """The checksum does not fit the data: ``expected`` is what the data gives, ``found`` what the file says.
 
-    def __init__(self, expected: int, found: int) -> None:
+    ``content``: what the file says all the same, for people alone.
+    """
+
+    def __init__(self, expected: int, found: int, content: Checkpoint) -> None:
         super().__init__("checkpoint is corrupted")
         self.expected = expected
         self.found = found
+        self.content = content
 
 
 class CheckpointUnreadableError(CheckpointError):
@@ -101,7 +106,7 @@ def decode(text: bytes) -> Checkpoint:
         raise CheckpointUnreadableError(str(error)) from error
     expected = checksum(checkpoint)
     if expected != found:
-        raise CheckpointCorruptedError(expected, found)
+        raise CheckpointCorruptedError(expected, found, checkpoint)
     return checkpoint
 
 
@@ -123,10 +128,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 def checksum(checkpoint: Checkpoint) -> int:
     """FNV-1a, 32 bit, of the printed form of the data; list order counts."""
-    value = 0x811C9DC5
-    for byte in _dump(checkpoint):
-        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return value
+    return fnv32(_dump(checkpoint))
 
 
 def _read_data(value: Value, before: Checkpoint) -> Checkpoint:
@@ -182,38 +184,25 @@ def _sorted_map(values: Mapping[int, Ids] | Mapping[str, Ids] | None) -> object:
     if values is None:
         return None
     named = {str(name): ids for name, ids in values.items()}
-    return {name: named[name] for name in sorted(named, key=_bytes)}
+    return {name: named[name] for name in sorted(named, key=as_bytes)}
 
 
-def _dump(checkpoint: Checkpoint) -> bytes:
-    entries = _list(None if checkpoint.entries is None else map(_dump_entry, checkpoint.entries))
+def _dump(checkpoint: Checkpoint) -> str:
+    entries = listed(None if checkpoint.entries is None else map(_dump_entry, checkpoint.entries))
     registered = checkpoint.registered
-    pairs = None if registered is None else [(name, registered[name]) for name in sorted(registered, key=_bytes)]
-    text = (
+    pairs = None if registered is None else [(k, listed(registered[k])) for k in sorted(registered, key=as_bytes)]
+    return (
         "(checkpoint.checkpointData){"
         f"PodDeviceEntries:([]checkpoint.PodDevicesEntry){entries} "
-        f"RegisteredDevices:(map[string][]string){_map(pairs)}}}"
+        f"RegisteredDevices:(map[string][]string){mapped(pairs)}}}"
     )
-    return _bytes(text)
 
 
 def _dump_entry(entry: CheckpointEntry) -> str:
-    devices = None if entry.devices is None else [(str(node), ids) for node, ids in sorted(entry.devices.items())]
-    response = _list(None if entry.response is None else map(str, entry.response))
+    devices = None if entry.devices is None else [(str(n), listed(ids)) for n, ids in sorted(entry.devices.items())]
+    response = listed(None if entry.response is None else map(str, entry.response))
     return (
         f"{{PodUID:(string){entry.pod_uid} ContainerName:(string){entry.container} "
-        f"ResourceName:(string){entry.resource} DeviceIDs:(checkpoint.DevicesPerNUMA){_map(devices)} "
+        f"ResourceName:(string){entry.resource} DeviceIDs:(checkpoint.DevicesPerNUMA){mapped(devices)} "
         f"AllocResp:([]uint8){response}}}"
     )
-
-
-def _list(items: Iterable[str] | None) -> str:
-    return "<nil>" if items is None else f"[{' '.join(items)}]"
-
-
-def _map(pairs: list[tuple[str, Ids]] | None) -> str:
-    return "<nil>" if pairs is None else "map" + _list(f"{name}:{_list(ids)}" for name, ids in pairs)
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "replace")

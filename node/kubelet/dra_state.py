@@ -36,12 +36,16 @@ class DraStateError(Exception):
 
 
 class DraStateCorruptedError(DraStateError):
-    """The checksum does not fit the data: ``expected`` is what the data gives, ``found`` what the file says."""
+    """The checksum does not fit the data: ``expected`` is what the data gives, ``found`` what the file says.
 
-    def __init__(self, expected: int, found: int) -> None:
+    ``content``: what the data says all the same, for people alone; None where it is no data of claims.
+    """
+
+    def __init__(self, expected: int, found: int, content: DraState | None) -> None:
         super().__init__("checkpoint is corrupted")
         self.expected = expected
         self.found = found
+        self.content = content
 
 
 class DraStateUnreadableError(DraStateError):
@@ -112,7 +116,7 @@ def decode(text: bytes) -> DraState:
                 found = _unsigned32(member, FieldPlace("Checkpoint.Checksum", "uint32"))
         expected = zlib.crc32(data.encode())
         if expected != found:
-            raise DraStateCorruptedError(expected, found)
+            raise DraStateCorruptedError(expected, found, _damaged_content(data))
         return _read_data(gojson.parse(data.encode()))
     except JsonError as error:
         raise DraStateUnreadableError(str(error)) from error
@@ -140,6 +144,13 @@ def encode_health(health: HealthByDriver) -> bytes:
         for driver, devices in health.items()
     }
     return _go_json(_sorted(drivers)).encode()
+
+
+def _damaged_content(data: str) -> DraState | None:
+    try:
+        return _read_data(gojson.parse(data.encode()))
+    except JsonError:
+        return None
 
 
 def _read_data(tree: JsonTree) -> DraState:

@@ -18,6 +18,8 @@ from node.documents import DocumentRefused, check_count
 
 _LONE_SURROGATE = "[\ud800-\udfff]"
 _NOT_BASE64 = "[^A-Za-z0-9+/=]"
+_NUMBERS = frozenset({"int", "int64", "uint32", "uint64", "checksum.Checksum", "time.Duration"})
+"""Go types of the state files that are numbers."""
 
 
 class JsonError(ValueError):
@@ -52,7 +54,17 @@ class FieldPlace(values.Value):
     def refuse(self, value: Value) -> NoReturn:
         """Raise ``JsonError`` because ``value`` has another type."""
         where = f"Go struct field {self.path}" if self.path else "Go value"
-        raise JsonError(f"json: cannot unmarshal {_kind(value)} into {where} of type {self.type}")
+        raise JsonError(f"json: cannot unmarshal {self._kind(value)} into {where} of type {self.type}")
+
+    def _kind(self, value: Value) -> str:
+        if isinstance(value, Object):
+            return "object"
+        if isinstance(value, list):
+            return "array"
+        if isinstance(value, Number):
+            # The decoder prints a number only where another one was expected.
+            return f"number {value}" if self.type in _NUMBERS else "number"
+        return "bool" if isinstance(value, bool) else "string"
 
     def of(self, type_name: str) -> FieldPlace:
         """The same place for an element of another type."""
@@ -115,6 +127,15 @@ def unsigned(value: Value, place: FieldPlace) -> int:
     return int(value)
 
 
+def integer(value: Value, place: FieldPlace) -> int:
+    """A signed integer of 64 bits; null gives 0; raises ``JsonError`` for anything else."""
+    if value is None:
+        return 0
+    if not isinstance(value, Number) or not re.fullmatch("-?[0-9]{1,19}", value) or not _is_int64(int(value)):
+        place.refuse(value)
+    return int(value)
+
+
 def blob(value: Value, place: FieldPlace) -> bytes | None:
     """Bytes in base64; None for null; raises ``JsonError`` for anything else."""
     if value is None:
@@ -128,13 +149,17 @@ def blob(value: Value, place: FieldPlace) -> bytes | None:
     return base64.b64decode(text)
 
 
-def integer_key(name: str, place: FieldPlace) -> int:
+def integer_key(name: str, place: FieldPlace, type_name: str = "int64") -> int:
     """A map's key that has to be an integer of 64 bits; raises ``JsonError``."""
     if re.fullmatch("[+-]?[0-9]{1,19}", name):
         number = int(name)
-        if -(1 << 63) <= number < 1 << 63:
+        if _is_int64(number):
             return number
-    raise JsonError(f"json: cannot unmarshal number {name} into Go struct field {place.path} of type int64")
+    raise JsonError(f"json: cannot unmarshal number {name} into Go struct field {place.path} of type {type_name}")
+
+
+def _is_int64(number: int) -> bool:
+    return -(1 << 63) <= number < 1 << 63
 
 
 def _clean(text: str) -> str:
@@ -143,19 +168,6 @@ def _clean(text: str) -> str:
 
 def _refuse_constant(word: str) -> NoReturn:
     raise JsonError(f"invalid character {word[0]!r} looking for beginning of value")
-
-
-def _kind(value: Value) -> str:
-    if isinstance(value, Object):
-        return "object"
-    if isinstance(value, list):
-        return "array"
-    if isinstance(value, Number):
-        # Only for numbers does the decoder print the value.
-        return f"number {value}" if re.fullmatch("-?[0-9.eE+-]+", value) else "number"
-    if isinstance(value, bool):
-        return "bool"
-    return "string"
 
 
 def _syntax_error(content: str, error: json.JSONDecodeError) -> str:

@@ -98,7 +98,7 @@ def test_an_empty_object_is_a_file_that_was_never_filled() -> None:
     [
         (b"", "unexpected end of JSON input"),
         (b"[]", "json: cannot unmarshal array into Go value of type state.Checkpoint"),
-        (b'{"Data":5}', "json: cannot unmarshal number 5 into Go struct field Checkpoint.Data of type string"),
+        (b'{"Data":5}', "json: cannot unmarshal number into Go struct field Checkpoint.Data of type string"),
         (
             b'{"Checksum":4294967296}',
             "json: cannot unmarshal number 4294967296 into Go struct field Checkpoint.Checksum of type uint32",
@@ -109,7 +109,7 @@ def test_an_empty_object_is_a_file_that_was_never_filled() -> None:
         ),
         (
             _file({"ClaimInfoStateList": [{"ClaimUID": 1}]}),
-            "number 1 into Go struct field ClaimInfoState.ClaimInfoStateList.ClaimUID of type types.UID",
+            "number into Go struct field ClaimInfoState.ClaimInfoStateList.ClaimUID of type types.UID",
         ),
     ],
 )
