@@ -36,6 +36,7 @@ COMMANDS = {
     "kubelet": "run any device plugin or DRA driver against an embedded kubelet, without a cluster",
     "conformance": "judge a device plugin or DRA driver by the rules that it must follow",
     "doctor": "check this node, and say what is wrong and how to fix it",
+    "checkpoint": "show, verify and compare the kubelet's state files",
     "probe": "show what serves a Unix socket: services, methods, devices",
     "explain": "say why a pod or claim waits for its devices, or where it would be placed",
     "snapshot": "save everything that decides allocations in a cluster as a file",

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from node.rules import Door
 from node.sockets import PREFIX, SocketError, check_place
+from ostler.checkpoint.state_file import (
+    FILE_NAMES,
+    Start,
+    StateFile,
+    StateFileError,
+    StateKind,
+    examine,
+    kubelet_words,
+)
 from ostler.config.settings import RegistrationChoice
 from ostler.doctor.answers import ANSWERED, DEAD, HIDDEN, LISTENING, MISSING, KubeletAnswers, ask_page, socket_state
 from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, joined, ok, several, skipped, warning
@@ -133,6 +144,38 @@ def ask_health(address: str) -> str | None:
     return f"{page.status} {several(bad, 3) or page.text[:200]}"
 
 
+def judge_state_files(files: Sequence[StateFile], faults: Sequence[str], root: Path) -> CheckFinding:
+    """Whether the kubelet's next start restores its state of claims, CPUs and memory; ``faults``: unreadable files."""
+    findings = [failed(fault, f"remove what is there: a kubelet cannot start with it in {root}") for fault in faults]
+    for file in files:
+        if file.damage is None:
+            continue
+        bad = [start for start in file.starts if start.start is not Start.RESTORES]
+        said = "; ".join(f"{kubelet_words(start)} {start.text}" for start in bad)
+        judged = warning if file.is_accepted else failed
+        findings.append(judged(f"{file.summary}; {said}", file.fix))
+    if not files and not faults:
+        return skipped(f"{root} has no state of claims, CPUs or memory: no kubelet with such state runs here")
+    return joined(findings, f"intact: {several([file.path.name for file in files])}")
+
+
+def _state_files(view: NodeView) -> CheckFinding:
+    root = view.settings.kubelet.registry_dir.parent
+    files, faults = [], []
+    for kind, name in FILE_NAMES.items():
+        if kind is StateKind.DEVICES:
+            continue  # The check kubelet-checkpoint has that one.
+        if not os.path.lexists(root / name):
+            continue
+        try:
+            files.append(examine(root / name, kind))
+        except StateFileError as error:
+            if isinstance(error.__cause__, PermissionError):
+                return skipped(f"{root / name} is closed to this user; run this as root")
+            faults.append(str(error))
+    return judge_state_files(files, faults, root)
+
+
 def kubelets(processes: tuple[RunningProcess, ...]) -> tuple[RunningProcess, ...]:
     """Those processes that are kubelets."""
     return tuple(process for process in processes if process.name in _NAMES or process.words[1:2] == ("kubelet",))
@@ -195,6 +238,12 @@ SUBJECT = CheckSubject(
             "The kubelet's root folder (`--root-dir`) is the configured one",
             "Set `kubelet.pluginsRegistryDir`, in the chart `kubeletRoot`",
             _root,
+        ),
+        Check(
+            "kubelet-state-files",
+            "The kubelet's state of claims, CPUs and memory is intact: a kubelet does not start with a damaged one",
+            "Look at the file with `ostler checkpoint show`; drain the node, stop the kubelet, remove the file",
+            _state_files,
         ),
         Check(
             "kubelet-health",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ostler.checkpoint.state_file import StateKind, recognised
 from ostler.config.load import load_bytes
 from ostler.config.topology import parse_overrides
 from tests.docs.chart import values_fault
@@ -43,6 +44,8 @@ def judge(block: Block, part: dict[str, object]) -> None:
         assert metadata["name"], str(block)
     elif {"apiVersion", "version", "resourceList"} & part.keys():
         assert load_bytes(str(block), block.text.encode(), {}, {}).settings.rules, str(block)
+    elif "checksum" in part:
+        assert recognised(Path(str(block)), block.text.encode()) in StateKind, str(block)
     else:
         assert values_fault(part) == "", str(block)
 

@@ -180,3 +180,50 @@ def test_the_kubelets_own_health_is_asked() -> None:
         )
         finding = judge_health(ask_health(address), address)
         says(finding, CheckVerdict.FAILED, "500 [-]device-plugin failed", "look at the kubelet's log")
+
+
+def test_whole_state_of_claims_cpus_and_memory_is_well(tmp_path: Path) -> None:
+    says(
+        examined(view(tmp_path), "kubelet-state-files"),
+        CheckVerdict.SKIPPED,
+        f"{tmp_path}/kubelet has no state of claims, CPUs or memory",
+    )
+    state = '{"policyName": "none", "defaultCpuSet": "", "checksum": 1353318690}'
+    write(tmp_path, {"kubelet/cpu_manager_state": state, "kubelet/dra_manager_state": "{}"})
+    says(
+        examined(view(tmp_path), "kubelet-state-files"),
+        CheckVerdict.OK,
+        "intact: dra_manager_state, cpu_manager_state",
+    )
+
+
+def test_state_with_which_the_kubelet_does_not_start_has_failed(tmp_path: Path) -> None:
+    write(tmp_path, {"kubelet/dra_manager_state": '{"Data": "{}", "Checksum": 1}', "kubelet/cpu_manager_state": "{}"})
+    file = tmp_path / "kubelet" / "dra_manager_state"
+    says(
+        examined(view(tmp_path), "kubelet-state-files"),
+        CheckVerdict.FAILED,
+        f"{file}: dra-manager state, damaged (checksum): its data gives 2745614147, the file says 1; every kubelet "
+        "does not start: failed to get checkpoint dra_manager_state: checkpoint is corrupted",
+        f"drain the node, stop the kubelet and remove {file}",
+    )
+
+
+def test_state_that_only_other_kubelets_refuse_is_a_warning(tmp_path: Path) -> None:
+    write(tmp_path, {"kubelet/memory_manager_state": '{"policyName": "None", "machineState": {}, "checksum": 0}'})
+    says(
+        examined(view(tmp_path), "kubelet-state-files"),
+        CheckVerdict.WARNING,
+        "the file says 0; kubelet 1.34 or 1.35 does not start: could not restore state from checkpoint",
+        "before such a kubelet starts, drain the node",
+    )
+
+
+def test_something_else_in_place_of_a_state_file_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "kubelet" / "cpu_manager_state").mkdir(parents=True)
+    says(
+        examined(view(tmp_path), "kubelet-state-files"),
+        CheckVerdict.FAILED,
+        f"cannot read {tmp_path}/kubelet/cpu_manager_state: it is a folder, not a regular file",
+        f"remove what is there: a kubelet cannot start with it in {tmp_path}/kubelet",
+    )
