@@ -215,6 +215,7 @@ def _dra() -> dict[str, JsonObject]:
         "deviceClasses": _boolean(),
         "peerClasses": _boolean(),
         "extendedResources": {"type": "array", "items": _text(_RESOURCE), "uniqueItems": True},
+        "evictByName": _boolean(),
     }
 
 

@@ -42,6 +42,7 @@ log = logging.getLogger("ostler.kube")
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 T = TypeVar("T")
 

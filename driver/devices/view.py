@@ -23,7 +23,7 @@ from driver.devices.partitions import CounterSet, GpuPart, Partitioned, partitio
 from driver.devices.placement import DevicePlacement, placement
 from driver.devices.shares import is_shared, missing_share
 from driver.names import TaintEffect
-from kube.bodies import Json
+from kube.bodies import Json, text_at
 from node.edits.options import by_cdi
 from node.eligibility import OfferedParts, offer
 from node.health.state import HealthState
@@ -206,6 +206,15 @@ def taints(offered: DraDevice) -> list[Json]:
     cause = offered.cause or Cause.HEALTH
     evicts = _is_sick(offered, cause) and offered.device.health.evicts
     return [_taint(cause, TaintEffect.NO_EXECUTE if evicts else TaintEffect.NO_SCHEDULE, offered)]
+
+
+def evicting(view: DoorView) -> frozenset[str]:
+    """Names of the devices with a taint that evicts."""
+    return frozenset(
+        offered.device.name
+        for offered in view.devices
+        if any(text_at(taint, "effect") == TaintEffect.NO_EXECUTE.value for taint in taints(offered))
+    )
 
 
 def _taint(cause: Cause, effect: TaintEffect, offered: DraDevice) -> Json:

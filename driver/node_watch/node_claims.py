@@ -22,6 +22,7 @@ from driver.claims.allocation import allocated_devices
 from driver.claims.model import ClaimError, ClaimReference, Unavailable
 from driver.node_watch.following import RETRY, NodeCheck
 from driver.node_watch.node_pods import LIST_EVERY, NodePods, PodsChanged
+from driver.node_watch.pods import NodePod
 from driver.node_watch.reading import ReadPace
 from driver.node_watch.reservations import Reservations
 from kube.backoff import BackoffPolicy
@@ -105,6 +106,11 @@ class NodeClaims:
     def uid_of(self, name: str) -> str:
         """The kubelet's UID of a pod by its ``namespace/name``, empty where it is not known."""
         return self._pods.uid_of(name)
+
+    @property
+    def pods(self) -> tuple[NodePod, ...]:
+        """The node's pods that are not over."""
+        return self._pods.pods
 
     def reservations(self) -> Mapping[str, tuple[Hold, ...]]:
         """By UID the claims of this node's pods, with their devices; a claim stays among them when it is prepared."""

@@ -46,7 +46,10 @@ _UNLISTED = "claimsLeftOut"
 """Our own field of a stripped pod's status."""
 _SCHEDULED: JsonObject = {"type": "PodScheduled", "status": "True"}
 FIELDS: Fields = {
-    "metadata": {"name": True, "namespace": True, "uid": True, "resourceVersion": True, "annotations": {_MIRROR: True}},
+    "metadata": {
+        **dict.fromkeys(("name", "namespace", "uid", "resourceVersion", "deletionTimestamp"), True),
+        "annotations": {_MIRROR: True},
+    },
     "spec": {"resourceClaims": _CLAIM_NAME},
     "status": {
         "phase": True,
@@ -67,7 +70,8 @@ class NodePod(Value):
     ``uid``: of its object. ``static``: of a static pod, which is known to the API server by a copy (mirror pod), the
     UID that the kubelet itself uses; else empty. ``over``: it has ended, and no container of it is running.
     ``claims``: names of ResourceClaims, in its namespace, a bounded number; none while only its author says that it
-    belongs here. ``unlisted``: how many are left out.
+    belongs here. ``unlisted``: how many are left out. ``extended``: the one of them that the scheduler made for the
+    extended resources it asks for, empty for none. ``ending``: it is being deleted.
     """
 
     uid: str
@@ -77,6 +81,8 @@ class NodePod(Value):
     over: bool = False
     claims: tuple[str, ...] = ()
     unlisted: int = 0
+    extended: str = ""
+    ending: bool = False
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -89,6 +95,8 @@ def stripped(body: JsonObject) -> JsonObject:
     mirror = _static(metadata)
     if mirror:
         kept["annotations"] = {_MIRROR: mirror}
+    if text_at(metadata, "deletionTimestamp"):
+        kept["deletionTimestamp"] = metadata.get("deletionTimestamp")
     state: JsonObject = {"phase": status.get("phase")}
     for key in _CONTAINERS:
         if any(_is_running(each) for each in _objects(status.get(key))):
@@ -99,6 +107,9 @@ def stripped(body: JsonObject) -> JsonObject:
         return {"metadata": kept, "status": state}
     claims, unlisted = _named(body)
     named: list[Json] = [{"resourceClaimName": name} for name in claims]
+    extended = _extended(status, claims)
+    if extended:
+        state["extendedResourceClaimStatus"] = {"resourceClaimName": extended}
     return {"metadata": kept, "spec": {"resourceClaims": named}, "status": {**state, _UNLISTED: unlisted}}
 
 
@@ -115,6 +126,8 @@ def pod_of(body: JsonObject) -> NodePod:
         over,
         claims,
         unlisted,
+        _extended(status, claims),
+        bool(text_at(metadata, "deletionTimestamp")),
     )
 
 
@@ -166,6 +179,11 @@ def _claims(body: JsonObject) -> Iterator[str]:
     for each in _objects(status.get("resourceClaimStatuses")):
         yield text_at(each, "resourceClaimName")
     yield text_at(status, "extendedResourceClaimStatus", "resourceClaimName")
+
+
+def _extended(status: JsonObject, claims: tuple[str, ...]) -> str:
+    name = text_at(status, "extendedResourceClaimStatus", "resourceClaimName")
+    return name if name in claims else ""
 
 
 def _objects(found: Json) -> Iterator[JsonObject]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from driver.resource_api.lists import GROUP, ResourceList, ServedVersion, converted
 from kube.bodies import JsonObject, path_of, text_at
+from kube.client import STRATEGIC_PATCH
 from kube.collection import Collection
 from kube.discovery import server_version
 from kube.errors import NotFound
@@ -163,6 +164,16 @@ class ResourceApi:
             return self._client.replace(_claim_path(version, namespace, name, "status"), sent)
 
         return self._written(claim, put, name)
+
+    def evict_pod(self, namespace: str, name: str, uid: str, condition: JsonObject) -> None:
+        """Set the condition in the pod's status and delete the pod; ``WriteConflict`` where it has another UID.
+
+        A node's identity may do both to pods of its own node.
+        """
+        path = path_of("api", "v1", "namespaces", namespace, "pods", name)
+        body: JsonObject = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        self._client.patch(f"{path}/status", body, STRATEGIC_PATCH)
+        self._client.delete(path, uid=uid)
 
     def node(self, name: str) -> JsonObject:
         """A core/v1 Node; ``NotFound`` where there is none."""

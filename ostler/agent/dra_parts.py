@@ -20,6 +20,7 @@ from driver.claims.service import ClaimService
 from driver.claims.sharing import CLAIMS_RECORD, ClaimDaemons, ClaimSharing, ShareDaemons, SharingTools, is_of_claim
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
+from driver.node_watch.evictions import PodEvictions
 from driver.node_watch.following import NodeCheck
 from driver.node_watch.node_claims import NodeClaims
 from driver.node_watch.node_doors import NodeDoorsKeeper
@@ -154,6 +155,7 @@ class DraParts:
             sharing=self.sharing,
         )
         self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=bus)
+        self.evictions = PodEvictions(self.api, events=events, clocks=edges)
         self.doors = _doors_of_node(settings, self.api, books, clocks=edges, events=events, check=check)
         self.door = DraDoor(
             DoorOptions(driver, node_name, settings.dra.plugins_dir, settings.kubelet.registry_dir),

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from driver.claims.sharing import SharingTools
 from driver.devices.partitions import partitioned, without_partitions
-from driver.devices.view import DoorView, door_offer, view_of
+from driver.devices.view import DoorView, door_offer, evicting, view_of
 from driver.door.registration import DoorStatus
+from driver.node_watch.evictions import to_evict
 from driver.node_watch.node_pods import PodsChanged
 from driver.node_watch.reservations import ReservationsChanged
 from node.door_policy import Acting, Taints, effective
@@ -136,6 +137,7 @@ class DraService:
         self._parts.status.apply(view)
         self._parts.slices.apply(view, keeps_taints=_KEEPS[self._parts.doors.features.support.taints])
         self._parts.withdrawal.apply(snapshot.devices, acting.rules, view)
+        self._evict_by_name()
         if self._is_settled(rules, context):
             self._settled.set()
 
@@ -162,6 +164,7 @@ class DraService:
                 group.create_task(self._parts.status.run(), name="claim status")
                 group.create_task(self._parts.node_claims.run(), name="holders")
                 group.create_task(self._parts.doors.run(), name="doors of the node")
+                group.create_task(self._parts.evictions.run(), name="evictions by name")
                 group.create_task(self._parts.withdrawal.run(), name="withdrawal")
                 await self._until_settled()
                 self._parts.slices.start()
@@ -219,7 +222,7 @@ class DraService:
 
     def problems(self) -> tuple[str, ...]:
         """What the API server does not tell about this node's pods and claims, one line each."""
-        return self._parts.node_claims.problems
+        return (*self._parts.node_claims.problems, *self._parts.evictions.problems)
 
     def problems_of_doors(self) -> tuple[str, ...]:
         """What the Node says of doors and means nothing, or may be old, one line each."""
@@ -262,12 +265,20 @@ class DraService:
             )
         self._contested = contested
 
+    def _evict_by_name(self) -> None:
+        """Have the pods evicted that the taints of the current view do not evict by themselves."""
+        kept = self._parts.doors.support.taints is Taints.KEPT
+        devices = evicting(self._view) if kept else frozenset()
+        claims = self._parts.node_claims.reservations() if devices else {}
+        self._parts.evictions.apply(to_evict(self._parts.node_claims.pods if devices else (), claims, devices))
+
     def _pods_changed(self, _: PodsChanged | ReservationsChanged) -> None:
         claims = self._parts.node_claims.reservations()
         before, self._named = self._named, frozenset(claims)
         for uid in sorted(before - self._named):
             self._parts.claims.settled(uid)
         self._books.keeper.reserve(claims)
+        self._evict_by_name()
         self._books.pods_changed()
 
 

@@ -297,6 +297,40 @@ NODE_STATUS_CALLS: list[Call] = [
 """With ``patchAllocatable.enabled``."""
 UNBOUND_NODE_STATUS: list[Call] = [Call("PATCH", STATUS, BY_POLICY, allocatable("3"))]
 
+PODS = f"{CORE}/namespaces/default/pods"
+
+
+def pod(name: str, node: str, *, by_name: bool) -> Object:
+    """A pod on a node, and whether the scheduler made a claim for its extended resources."""
+    made: Object = {**POD, "metadata": {"name": name}, "spec": {**POD["spec"], "nodeName": node}}
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "made", "requestMappings": []}} if by_name else {}
+    return {**made, "status": {"phase": "Pending", **status}}
+
+
+def condition(kind: str, **more: Any) -> Object:
+    """What sets a condition of a pod, and whatever else."""
+    return {"status": {"conditions": [{"type": kind, "status": "True"}], **more}}
+
+
+EVICT_CALLS: list[Call] = [
+    Call("DELETE", f"{PODS}/by-name", ALLOWED, None, "that asks by name"),
+    Call("DELETE", f"{PODS}/by-claim", BY_POLICY, None, "that names its claim"),
+    Call("DELETE", f"{PODS}/elsewhere", BY_POLICY, None, "of another node"),
+    Call("PATCH", f"{PODS}/by-name/status", ALLOWED, condition("DisruptionTarget"), "that says it is evicted"),
+    Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("Ready"), "that says it is ready"),
+    Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("DisruptionTarget", phase="Failed"), "of its phase"),
+    Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, LABEL, "of its labels"),
+    Call("PATCH", f"{PODS}/by-claim/status", BY_POLICY, condition("DisruptionTarget"), "that names its claim"),
+    Call("PATCH", f"{PODS}/elsewhere/status", BY_POLICY, condition("DisruptionTarget"), "of another node"),
+    *refused(("GET", f"{PODS}/by-name"), ("POST", f"{PODS}/by-name/eviction"), ("PATCH", f"{PODS}/by-name")),
+]
+"""With ``dra.evictByName``."""
+HELD_PODS: list[Object] = [
+    pod("by-name", OWN, by_name=True),
+    pod("by-claim", OWN, by_name=False),
+    pod("elsewhere", OTHER, by_name=True),
+]
+
 UNBOUND: list[Call] = [
     Call("GET", f"{CORE}/nodes/{OWN}", ALLOWED),
     Call("POST", EVENTS, BY_POLICY, event("Node", OWN), "about any Node"),

@@ -13,11 +13,14 @@ from tests.cluster.chart.account import (
     CALLS,
     DRA_CALLS,
     DRIVER,
+    EVICT_CALLS,
+    HELD_PODS,
     NO_DRA,
     NO_NODE_STATUS,
     NODE_STATUS_CALLS,
     NUMBERS,
     OWN,
+    PODS,
     SLICES,
     STATUS,
     UNBOUND,
@@ -33,7 +36,7 @@ from tests.cluster.rig.api import MERGE, Api, Object
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.processes import wait_until
-from tests.deploy.chart.rights import ALWAYS, BY_NODE, DRA, EVENTS, NODE_STATUS
+from tests.deploy.chart.rights import ALWAYS, BY_NAME, BY_NODE, DRA, EVENTS, NODE_STATUS
 
 pytestmark = pytest.mark.timeout(400)  # the first test may have to build the image
 
@@ -101,6 +104,18 @@ def test_the_account_can_do_what_the_agent_does_and_nothing_else(release: Releas
     assert wrong(agents, calls) == {}
     assert wrong(unbound, [*UNBOUND, *UNBOUND_DRA, *unbound_slice_calls(mine)]) == {}
     assert rights_of(agents) - rights_of(anybody) == ALWAYS | EVENTS | DRA | BY_NODE
+
+    release.upgrade(values={"dra": {"enabled": True, "evictByName": True}})
+    agents = release.api_as(release.token(node))
+    for body in HELD_PODS:
+        # On the own node the kubelet waits for ever: there is no such image, and no such claim.
+        api.create(PODS, body)
+        api.request("PATCH", f"{PODS}/{body['metadata']['name']}/status", {"status": body["status"]}, MERGE)
+    wait_policies(agents, EVICT_CALLS)
+    assert wrong(agents, [*DRA_CALLS, *EVICT_CALLS]) == {}
+    assert rights_of(agents) - rights_of(anybody) == ALWAYS | EVENTS | DRA | BY_NAME
+    for body in HELD_PODS:
+        api.delete(f"{PODS}/{body['metadata']['name']}", grace=0)
 
     release.upgrade(values={"patchAllocatable": {"enabled": True}})
     api.request("PATCH", STATUS, NUMBERS, MERGE)

@@ -19,6 +19,10 @@ DRA_GATES_ON: Final = "1.36"
 """First minor release with these on by default: taints of devices, extended resources of classes, devices' health."""
 
 
+EVICTS_BY_NAME: Final = "1.37"
+"""First minor release in which a taint of a device evicts pods that ask by a resource's name (kubernetes#141290)."""
+
+
 class UnknownVersion(Exception):
     """A version of Kubernetes that is not pinned."""
 
@@ -49,6 +53,11 @@ def has_dra_gates(version: str) -> bool:
     The table of docs/dra.md says the same.
     """
     return _numbers(version) >= _numbers(DRA_GATES_ON)
+
+
+def evicts_by_name(version: str) -> bool:
+    """Whether that version is ``EVICTS_BY_NAME`` or later."""
+    return _numbers(version) >= _numbers(EVICTS_BY_NAME)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

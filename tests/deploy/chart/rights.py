@@ -24,5 +24,7 @@ DRA: set[Right] = {
 """On top of them with ``dra.enabled``."""
 NODE_STATUS: set[Right] = {("", "nodes/status", "", "patch")}
 """On top of them with ``patchAllocatable.enabled``."""
+BY_NAME: set[Right] = {("", "pods", "", "delete"), ("", "pods/status", "", "patch")}
+"""On top of these with ``dra.evictByName``."""
 BY_NODE: set[Right] = {("", "nodes", "", verb) for verb in ("list", "watch")}
 """On top of these with ``dra.doorByNode``."""

@@ -180,6 +180,14 @@ def test_what_the_chart_decides_is_refused_in_the_configuration(config: Values, 
             "networkPolicy.enabled has no effect on pods in the network of the node (nics.enabled)",
         ),
         (
+            {"dra": {"enabled": True, "evictByName": True}, "admissionPolicy": {"enabled": False}},
+            "without an admission policy every agent could delete every pod: set admissionPolicy.enabled",
+        ),
+        (
+            {"dra": {"evictByName": True}},
+            "dra.evictByName is true, but dra.enabled is false: set it to true, or leave dra.evictByName out",
+        ),
+        (
             {"patchAllocatable": {"enabled": True}, "admissionPolicy": {"enabled": False}},
             "without an admission policy every agent could write the status of every Node: set admissionPolicy.enabled",
         ),

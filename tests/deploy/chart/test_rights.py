@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.deploy.chart.rendering import Document, Values, of_kind, only, pod_of, render
-from tests.deploy.chart.rights import ALWAYS, BY_NODE, DRA, EVENTS, NODE_STATUS, Right
+from tests.deploy.chart.rights import ALWAYS, BY_NAME, BY_NODE, DRA, EVENTS, NODE_STATUS, Right
 
+EVICTS_BY_NAME = {"enabled": True, "evictByName": True}
 pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
 
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
         ({}, ALWAYS | EVENTS),
         ({"dra": {"enabled": True}}, ALWAYS | EVENTS | DRA),
         ({"dra": {"enabled": True, "doorByNode": True}}, ALWAYS | EVENTS | DRA | BY_NODE),
+        ({"dra": {"enabled": True, "evictByName": True}}, ALWAYS | EVENTS | DRA | BY_NAME),
         ({"dra": {"enabled": True}, "events": {"enabled": False}}, ALWAYS | DRA),
         ({"patchAllocatable": {"enabled": True}}, ALWAYS | EVENTS | NODE_STATUS),
         ({"patchAllocatable": {"enabled": True}, "events": {"enabled": False}}, ALWAYS | NODE_STATUS),
@@ -23,7 +25,17 @@ pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
         ({"rbac": {"create": False}}, set()),
     ],
     # The order of a set is another one in every worker, and names must be the same in all.
-    ids=["defaults", "dra", "door-by-node", "dra-alone", "allocatable", "allocatable-alone", "neither", "no-rbac"],
+    ids=[
+        "defaults",
+        "dra",
+        "door-by-node",
+        "evict-by-name",
+        "dra-alone",
+        "allocatable",
+        "allocatable-alone",
+        "neither",
+        "no-rbac",
+    ],
 )
 def test_the_account_has_these_rights_alone(values: Values, expected: set[Right]) -> None:
     documents = render(values)
@@ -142,6 +154,25 @@ def test_of_a_nodes_status_the_allocatable_of_the_named_resources_is_written_alo
     assert names in kept["expression"]
     container = pod_of(render({"patchAllocatable": patches}))["containers"][0]
     assert "--kubernetes-patch-allocatable=on" in container["args"]
+
+
+def test_only_pods_of_its_own_node_that_ask_by_name_are_ended() -> None:
+    policies = {each["metadata"]["name"]: each for each in of_kind(render({"dra": EVICTS_BY_NAME}), POLICY)}
+    by_name = "oldObject.?status.?extendedResourceClaimStatus.hasValue()"
+    for name, resource, operation in (
+        ("ostler-pods", "pods", "DELETE"),
+        ("ostler-pod-status", "pods/status", "UPDATE"),
+    ):
+        spec = policies[name]["spec"]
+        (rule,) = spec["matchConstraints"]["resourceRules"]
+        assert (rule["resources"], rule["operations"]) == ([resource], [operation])
+        own, also = spec["validations"]
+        assert "written.spec.?nodeName.orValue('') == variables.node" in own["expression"]
+        assert also["expression"].startswith(by_name)
+        assert also["expression"].count("each.type == 'DisruptionTarget'") == (2 if operation == "UPDATE" else 0)
+    assert not {"ostler-pods", "ostler-pod-status"} & {
+        each["metadata"]["name"] for each in of_kind(render({"dra": {"enabled": True}}), POLICY)
+    }
 
 
 def test_policies_are_made_where_the_cluster_knows_them() -> None:

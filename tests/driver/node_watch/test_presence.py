@@ -18,6 +18,7 @@ from driver.node_watch.pods import (
     stripped,
 )
 from kube.bodies import Json, JsonObject, object_at
+from node.values import replace
 from tests.making.clock import ManualClock
 from tests.making.watched_node import MIRROR
 
@@ -176,9 +177,11 @@ def test_a_pods_object_is_cut_down_to_what_is_read_of_it() -> None:
     assert pod_of(whole) == pod_of(stripped(whole)) == expected
     assert len(str(stripped(whole))) < 600
     running: JsonObject = {**whole, "status": {**object_at(whole, "status"), "phase": "Running"}}
-    expected = NodePod("u", "team", "p", HASH, claims=("plain", "made", "extended"))
+    expected = NodePod("u", "team", "p", HASH, claims=("plain", "made", "extended"), extended="extended")
     assert pod_of(running) == pod_of(stripped(running)) == expected
     assert len(str(stripped(running))) < 600
+    leaving: JsonObject = {**running, "metadata": {**object_at(whole, "metadata"), "deletionTimestamp": "now"}}
+    assert pod_of(leaving) == pod_of(stripped(leaving)) == replace(expected, ending=True)
 
 
 def test_of_a_pod_that_names_thousands_of_claims_the_first_are_kept_and_the_others_counted() -> None:

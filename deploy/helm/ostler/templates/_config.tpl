@@ -84,6 +84,7 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
 {{- include "ostler.checkRules" . -}}
 {{- include "ostler.checkDra" . -}}
 {{- include "ostler.checkPatchAllocatable" . -}}
+{{- include "ostler.checkEvictByName" . -}}
 {{- include "ostler.checkLabels" . -}}
 {{- if include "ostler.loopback" . -}}
 {{- if not .Values.nics.enabled -}}
@@ -213,6 +214,16 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
 {{- if not .Values.patchAllocatable.resources -}}
 {{- fail "patchAllocatable.enabled is true, but patchAllocatable.resources is empty: give the resources that the agents serve" -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The right to delete pods is given with a policy alone: a role cannot say "of its own node". */}}
+{{- define "ostler.checkEvictByName" -}}
+{{- if and .Values.dra.evictByName (not .Values.dra.enabled) -}}
+{{- fail "dra.evictByName is true, but dra.enabled is false: set it to true, or leave dra.evictByName out" -}}
+{{- end -}}
+{{- if and .Values.dra.evictByName (not (include "ostler.policies" .)) -}}
+{{- fail "dra.evictByName is true, but without an admission policy every agent could delete every pod: set admissionPolicy.enabled=true (Kubernetes 1.30 and later), or dra.evictByName=false" -}}
 {{- end -}}
 {{- end -}}
 

@@ -67,6 +67,21 @@ spec:
 {{- end -}}
 
 {{/*
+CEL: the status of a pod is written that the scheduler made a claim for, and nothing differs but its DisruptionTarget.
+*/}}
+{{- define "ostler.onlyDisruptionTarget" -}}
+oldObject.?status.?extendedResourceClaimStatus.hasValue() &&
+        {{ range $part, $free := dict "metadata" (list "managedFields" "resourceVersion") "status" (list "conditions") -}}
+dyn(object.{{ $part }}).all(key, key in {{ toJson $free }} || dyn(object.{{ $part }})[key] == dyn(oldObject.{{ $part }})[?key].orValue(null)) &&
+        dyn(oldObject.{{ $part }}).all(key, key in {{ toJson $free }} || key in dyn(object.{{ $part }})) &&
+        {{ end -}}
+object.status.?conditions.orValue([]).all(each, each.type == 'DisruptionTarget' ||
+        each in oldObject.status.?conditions.orValue([])) &&
+        oldObject.status.?conditions.orValue([]).all(each, each.type == 'DisruptionTarget' ||
+        each in object.status.?conditions.orValue([]))
+{{- end -}}
+
+{{/*
 CEL: a Node's status is written, and nothing differs from before but the allocatable of resources that agents serve: whole
 numbers up to the capacity that the kubelet has reported. ``dyn``: fields that Kubernetes does not have yet count as well.
 */}}
