@@ -28,7 +28,7 @@ from kube.bodies import JsonObject
 from kube.errors import Forbidden, KubeError, NotFound, WriteConflict
 from node.clocks import SYSTEM, Clocks
 from node.events import EventSink, EventType
-from node.ledger.ledger import Hold
+from node.ledger.holds import Hold
 from node.values import Value, value
 
 if TYPE_CHECKING:

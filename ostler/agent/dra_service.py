@@ -267,7 +267,7 @@ class DraService:
 
     def _evict_by_name(self) -> None:
         """Have the pods evicted that the taints of the current view do not evict by themselves."""
-        kept = self._parts.doors.support.taints is Taints.KEPT
+        kept = self._parts.doors.features.support.taints is Taints.KEPT
         devices = evicting(self._view) if kept else frozenset()
         claims = self._parts.node_claims.reservations() if devices else {}
         self._parts.evictions.apply(to_evict(self._parts.node_claims.pods if devices else (), claims, devices))

@@ -9,7 +9,7 @@ import pytest
 from driver.node_watch.evictions import EvictedPod, to_evict
 from driver.node_watch.pods import NodePod
 from kube.bodies import text_at
-from node.ledger.ledger import Hold
+from node.ledger.holds import Hold
 from node.rules import Door, Doors
 from sandbox.apiserver.server import ApiServer
 from tests.making.both_doors import begun
