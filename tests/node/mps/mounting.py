@@ -35,6 +35,7 @@ CASES = (
     "a_kill_between_mount_and_daemon_leaves_nothing",
     "a_daemon_whose_file_system_is_gone_is_not_taken_over",
     "private_mounts_are_seen_by_nobody",
+    "the_node_sees_mounts_exactly_where_the_agent_says_so",
     "an_operators_file_system_is_used",
     "without_the_right_to_mount_the_reason_is_told",
 )
@@ -237,6 +238,32 @@ def private_mounts_are_seen_by_nobody(folder: Path) -> None:
     told = storage_of(folder).hindrance()
     assert f"what the agent mounts in {folder / 'mps'} stays in its own mount namespace, so pods do not get it" in told
     assert "mountPropagation: Bidirectional" in told
+
+
+def the_node_sees_mounts_exactly_where_the_agent_says_so(folder: Path) -> None:
+    storage, root = storage_of(folder), folder / "mps"
+    # As a container runtime makes them: Bidirectional, HostToContainer, None; and a unit of systemd, which shares its
+    # processes with the node and its mounts, made anew, with nobody.
+    shared_anew = "mount --make-rshared /"
+    kinds = (("unchanged", True, ""), ("slave", True, ""), ("private", True, ""), ("slave", False, shared_anew))
+    seen = []
+    for propagation, container, then in kinds:
+        code = (
+            "import sys; from pathlib import Path; from tests.node.mps.mounting import *; "
+            f"storage = storage_of(Path({str(folder)!r})); said = storage.hindrance() == ''; storage.make('claim-1'); "
+            "print(said, flush=True); sys.stdin.read(); storage.remove('claim-1')"
+        )
+        names = ["--pid", "--fork", "--mount-proc", "--kill-child"] if container else []
+        script = f'{then or "true"} && exec {sys.executable} -c "$0"'
+        command = ["unshare", "--mount", "--propagation", propagation, *names, "sh", "-c", script, code]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as agent:
+            assert agent.stdout is not None
+            said = agent.stdout.readline().strip()
+            seen.append((said, str(bool(KERNEL.below(root)))))
+            agent.communicate("")
+        assert KERNEL.below(root) == (), "what the agent unmounts is unmounted on the node"
+    assert seen == [("True", "True"), ("False", "False"), ("False", "False"), ("False", "False")]
+    assert storage.hindrance() == ""
 
 
 def an_operators_file_system_is_used(folder: Path) -> None:
