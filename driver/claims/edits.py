@@ -76,11 +76,6 @@ def claim_edits(given: Sequence[GivenDevice], host: Host, claim: str) -> tuple[C
     return tuple(_edits(item, given, host, claim, first=led.get(item.request) == item.device.name) for item in given)
 
 
-def device_edits(device: Device, options: EditOptions, host: Host) -> ClaimEdits:
-    """The edits of a device that is all of a claim whose request and name are empty; raises as ``claim_edits`` does."""
-    return claim_edits([GivenDevice("", device, options)], host, "")[0]
-
-
 def with_mps_edits(
     allocation: Allocation,
     offered: Sequence[DraDevice],

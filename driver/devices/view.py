@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from driver.devices.partitions import CounterSet, GpuPart, Partitioned, partitioned
+from driver.devices.partitions import CounterSet, GpuPart, Partitioned
 from driver.devices.placement import DevicePlacement, placement
 from driver.devices.shares import is_shared, missing_share
 from driver.names import TaintEffect
@@ -36,13 +36,6 @@ from node.values import Value, quick, replace, value
 
 OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Cause.HOLDS_UNKNOWN, Cause.MOVING))
 """Causes that come from what is held or may be, and not from the device: it works, but is not available."""
-
-
-def door_view(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> DoorView:
-    """What the DRA door shows of the snapshot."""
-    rules = tuple(rules)
-    parts = partitioned(snapshot, rules)
-    return view_of(parts, door_offer(parts, rules, context), context, rules)
 
 
 def door_offer(parted: Partitioned, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> Offer:

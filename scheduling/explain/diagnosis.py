@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from kube.bodies import JsonObject, text_at
@@ -50,12 +50,6 @@ class NodeSupply:
     labels: Labels
     pools: Sequence[ResourcePool]
     devices: tuple[SliceDevice, ...]
-
-
-def diagnose(claims: Claims, node: JsonObject, cluster: Cluster, *, remedy: bool = True) -> NodeFinding:
-    """What holds for these claims on this node, with ``remedy`` the changes that help as well."""
-    finding, cures = examine(claims, node, cluster)
-    return replace(finding, remedies=cures()) if remedy else finding
 
 
 def examine(claims: Claims, node: JsonObject, cluster: Cluster) -> tuple[NodeFinding, Cures]:

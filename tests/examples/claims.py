@@ -16,7 +16,7 @@ from driver.claims.model import ClaimReference
 from driver.claims.partitions import PartitionWork
 from driver.claims.plan import planned
 from driver.devices.description import counter_set, slice_device
-from driver.devices.view import DoorView, door_view
+from driver.devices.view import DoorView
 from node.partitions import partition_name
 from node.values import replace
 from ostler.config.load import load_bytes
@@ -25,6 +25,7 @@ from scheduling.allocator.pools import SliceIndex
 from scheduling.api.validation.storing import as_stored
 from tests.deploy.chart.rendering import Document, of_kind, render
 from tests.driver.devices.recorded import snapshot
+from tests.making.dra_door import door_view
 from tests.making.partitions import instance
 from tests.making.recorded_cases import files_in
 

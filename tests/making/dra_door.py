@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from driver.claims.model import ClaimReference, PreparedDevice
-from driver.devices.view import DoorView, DraDevice
+from driver.devices.partitions import partitioned
+from driver.devices.view import DoorView, DraDevice, door_offer, view_of
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions, DraDoorObserver, RegistrationChanged
 from node.clocks import SystemClocks
 from node.events import EventBus
 from node.health.state import Health
-from node.inventory.model import Device, DeviceKind
+from node.inventory.model import Device, DeviceKind, Snapshot
+from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Cause
 from node.rules import Rule
 from tests.making.events import RecordedEvents
@@ -174,3 +176,10 @@ def offered(
     """A GPU as it is offered."""
     device = Device(name=name, kind=DeviceKind.GPU, vendor="nvidia", uuid=name, health=health or Health())
     return DraDevice(device, Rule("nvidia.com/gpu"), healthy, reason, cause)
+
+
+def door_view(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> DoorView:
+    """What the DRA door shows of the snapshot."""
+    rules = tuple(rules)
+    parts = partitioned(snapshot, rules)
+    return view_of(parts, door_offer(parts, rules, context), context, rules)

@@ -18,7 +18,7 @@ import pytest
 from driver.claims.model import ClaimError
 from driver.devices.description import counter_set
 from driver.devices.partitions import partitioned
-from driver.devices.view import DoorView, DraDevice, door_offer, door_view, view_of
+from driver.devices.view import DoorView, DraDevice, door_offer, view_of
 from driver.names import Peer
 from node.edits.options import EditOptions
 from node.inventory.model import DeviceKind, Snapshot
@@ -30,6 +30,7 @@ from tests.driver.devices.scheduling import Json, Scheduler, request, slices
 from tests.making import claims
 from tests.making.claim_service import reference
 from tests.making.claim_sharing import LONG, NVIDIA, Sharer
+from tests.making.dra_door import door_view
 from tests.making.mps import GpuModes
 from tests.making.partitions import RULE as PARTED
 from tests.making.partitions import parted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from driver.devices.view import door_view
 from node.eligibility import offer
 from node.inventory.model import Snapshot
 from node.ledger.holds import Hold, HoldState, plugin_owner, wholes_of
@@ -11,6 +10,7 @@ from node.ledger.offer_context import OfferContext, by_place
 from node.rules import Door, Rule
 from plugin.preferred import PlacementMap, Preference
 from tests.driver.devices.scheduling import Json, Scheduler, island, slices
+from tests.making.dra_door import door_view
 
 
 class BothDoors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from driver.devices.view import DoorView, door_view
+from driver.devices.view import DoorView
 from node.inventory.devices import devices_of, host_of
 from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, Snapshot
@@ -14,6 +14,7 @@ from node.rules import Doors, Rule, Selector
 from node.topology.cells import topology_of
 from ostler.config.topology import load_overrides
 from sandbox.nodes import names, path
+from tests.making.dra_door import door_view
 
 NODES = names()
 NICS = (DeviceKind.NIC, DeviceKind.RDMA)

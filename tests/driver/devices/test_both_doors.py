@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from driver.devices.placement import gpu_order, groups
-from driver.devices.view import door_view
 from node.inventory.model import DeviceKind
 from node.ledger.offer_context import OfferContext
 from node.rules import Doors, Rule, Selector
@@ -16,6 +15,7 @@ from node.values import replace
 from tests.driver.devices.both_doors import BothDoors
 from tests.driver.devices.recorded import NICS, NODES, RULES, WHOLE_GPUS, snapshot, view
 from tests.driver.devices.test_cells import tree
+from tests.making.dra_door import door_view
 
 BOTH = replace(WHOLE_GPUS, door=Doors.BOTH)
 SIZES = (1, 2, 4)

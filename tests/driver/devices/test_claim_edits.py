@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from driver.claims.edits import ClaimEdits, GivenDevice, claim_edits, device_edits, unfit_for_claim
+from driver.claims.edits import ClaimEdits, GivenDevice, claim_edits, unfit_for_claim
 from driver.claims.model import AllocatedDevice, Allocation, ClaimError, ClaimReference
 from driver.claims.plan import planned
 from driver.devices.view import DoorView, DraDevice
@@ -25,6 +25,11 @@ DELEGATE = EditOptions(cdi_mode=CdiMode.DELEGATE)
 FILES = DriverFiles("570.172.08", libraries=("/usr/lib64/libcuda.so.570.172.08",))
 HOST = Host(driver_files=FILES, cdi_devices=frozenset(f"nvidia.com/gpu={uuid}" for uuid in ("GPU-0", "GPU-1", "MIG-1")))
 CONTROL = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
+
+
+def device_edits(device: Device, options: EditOptions, host: Host) -> ClaimEdits:
+    """The edits of a device that is all of a claim."""
+    return claim_edits([GivenDevice("", device, options)], host, "")[0]
 
 
 def paths(edits: ClaimEdits) -> list[str]:

@@ -7,13 +7,14 @@ from random import Random
 
 import pytest
 
-from driver.devices.view import DraDevice, door_view
+from driver.devices.view import DraDevice
 from node.inventory.model import is_gone
 from node.inventory.places import place_of
 from node.topology.model import Cell, Proximity, proximity
 from node.topology.packing import CellTree, pair_score
 from tests.driver.devices.recorded import NODES, WHOLE_GPUS, snapshot, snapshot_of, view
 from tests.driver.devices.scheduling import Json, Scheduler, claim, island, matching, request, slices
+from tests.making.dra_door import door_view
 
 GPU_NODES = [name for name in NODES if snapshot(name).topology.root is not None]
 SIZES = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from driver.devices.description import LIMIT, slice_device
 from driver.devices.shares import consumable, consumed, with_defaults
-from driver.devices.view import DraDevice, door_view
+from driver.devices.view import DraDevice
 from driver.names import Peer
 from node.inventory.model import Capacity, Device, DeviceKind
 from node.ledger.holds import Hold
@@ -24,6 +24,7 @@ from tests.driver.devices import scheduling
 from tests.driver.devices.recorded import NODES, snapshot, snapshot_of
 from tests.making import claims
 from tests.making.devices import gpu
+from tests.making.dra_door import door_view
 
 GIB = 1 << 30
 FOUR = Sharing(replicas=4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.devices.view import DraDevice, door_view, without_holds
+from driver.devices.view import DraDevice, without_holds
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.health.state import Health, HealthState
 from node.inventory.model import Attribute, Device, DeviceKind, Host
@@ -15,6 +15,7 @@ from node.rules import Door, Doors, Rule, Selector
 from node.values import replace
 from tests.driver.devices.recorded import NODES, RULES, snapshot, snapshot_of, view
 from tests.making.devices import gpu
+from tests.making.dra_door import door_view
 
 GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,)), Doors.DRA)
 

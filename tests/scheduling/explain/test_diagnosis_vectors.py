@@ -13,11 +13,11 @@ import pytest
 from ostler.explain.forms import document, draw
 from scheduling.allocator.pools import SliceIndex
 from scheduling.explain.cluster import Cluster
-from scheduling.explain.diagnosis import diagnose
 from scheduling.explain.obstacles import Held, Tainted
 from scheduling.explain.verdict import Explanation, FindingGroup, NodeFinding, NodeOutcome
 from tests.judge import our_allocation as given
 from tests.judge.comparison import expected
+from tests.making.diagnoses import diagnose
 from tests.making.explain_schema import form
 from tests.making.recorded_cases import cases_in, files_in
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.explain.cluster import Cluster
-from scheduling.explain.diagnosis import diagnose
 from scheduling.explain.obstacles import NotTogether, Tainted
 from scheduling.explain.remedies import EVERY_REQUEST
 from scheduling.explain.verdict import NodeFinding, NodeOutcome, Remedy, RemedyKind
@@ -32,6 +31,7 @@ from tests.making.clusters import (
     request,
     resource_slice,
 )
+from tests.making.diagnoses import diagnose
 from tests.scheduling.explain.cases import Answers
 from tests.scheduling.explain.clusters import cluster_of_case
 

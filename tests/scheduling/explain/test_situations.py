@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kube.bodies import JsonObject
 from scheduling.allocator.reading import FatalError
 from scheduling.explain.cluster import cluster_of
-from scheduling.explain.diagnosis import diagnose
 from scheduling.explain.obstacles import ClaimHolder, ConditionFalse, Held, Obstacle, ReadValue, SelectorSource
 from scheduling.explain.question import Question
 from scheduling.explain.situations import Situations
@@ -46,6 +45,7 @@ from tests.making.clusters import (
     request,
     resource_slice,
 )
+from tests.making.diagnoses import diagnose
 from tests.scheduling.explain.clusters import spread
 
 XID: Object = {"key": "xid", "value": "79", "effect": "NoSchedule"}
