@@ -190,7 +190,7 @@ class PluginProcess:
 
     def kill_now(self) -> None:
         """Send SIGKILL to its process group without waiting for its end, which ``end`` does all the same."""
-        if self.running:
+        if self._process is not None and self._process.returncode is None:
             self._signal(signal.SIGKILL)
 
     async def restart(self) -> PluginExit | None:
@@ -313,7 +313,7 @@ class PluginProcess:
     async def _end(self, number: signal.Signals) -> PluginExit | None:
         if self._watching is None or self._process is None:
             return None
-        if self.running:
+        if self._process.returncode is None:
             self._asked = True
             self._signal(number)
             with contextlib.suppress(TimeoutError):
