@@ -157,7 +157,7 @@ class _Gathered:
         in_mode = gpu.attribute("migEnabled") is True
         fixed = _fixed_mode(gpu, rule)
         instances = [each for each in self._instances.get(gpu.name, ()) if not is_gone(each)]
-        total, parts = _divided(gpu)
+        total, parts = _divided_before(gpu)
         why = _whole_only(gpu, rule, instances, total)
         if not why and fixed and not in_mode:
             why = f"its partitions are not offered: it is not in MIG mode, and {fixed} (nvidia-smi -mig 1)"
@@ -306,10 +306,24 @@ def _label(name: str) -> str:
     return re.sub("[A-Z]", lambda letter: f"-{letter[0].lower()}", name)
 
 
-# Asked at every change of what is held, of GPUs that hardly ever change. One cache: to hash a GPU is what costs here.
 @lru_cache(maxsize=256)
 def _divided(gpu: Device) -> tuple[CounterSet, tuple[UnmadePart, ...]]:
     return totals(gpu), unmade_parts(gpu)
+
+
+def _divided_before(gpu: Device) -> tuple[CounterSet, tuple[UnmadePart, ...]]:
+    """``_divided``, which is asked at every change of what is held, of GPUs that are nearly always the same objects.
+
+    To hash a GPU with all its partitions takes as long as the rest of what is done with it.
+    """
+    known = _LAST.get(gpu.name)
+    if known is None or known[0] is not gpu:
+        known = _LAST[gpu.name] = gpu, _divided(gpu)
+    return known[1]
+
+
+_LAST: dict[str, tuple[Device, tuple[CounterSet, tuple[UnmadePart, ...]]]] = {}
+"""By name, the GPU that was asked about last; a node has few names."""
 
 
 def unmade_parts(gpu: Device) -> tuple[UnmadePart, ...]:

@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from driver.slices.errors import GenerationExhausted, InvalidSlice, NodeWithoutUid
-from driver.slices.model import PoolStatus, Stats
+from driver.slices.model import Pool, PoolStatus, Stats
 from driver.slices.options import Options
 from driver.slices.planning import PoolKnowledge, PoolPlan, plan, removal
-from driver.slices.store import SliceStore
+from driver.slices.store import SliceStore, StoredSlice
 from driver.slices.wanted import WantedPool, slice_faults
 from driver.slices.writing import PUBLISHING, SliceWriter
 from kube.errors import KubeError, RequestError
@@ -65,6 +65,8 @@ class PoolSync:
             error_handler=options.error_handler,
         )
         self._memory: defaultdict[str, _Memory] = defaultdict(_Memory)
+        self._in_order: dict[str, tuple[tuple[tuple[StoredSlice, ...], Pool, PoolKnowledge], bool]] = {}
+        """By pool, what was asked last whether it is in order, and the answer."""
 
     @property
     def stats(self) -> Stats:
@@ -103,7 +105,7 @@ class PoolSync:
         if wanted is None or wanted.fault() is not None:
             in_order = wanted is None and not stored
         else:
-            in_order = plan(stored, name, wanted.effective, self._matching, self._knowledge(name)).empty
+            in_order = self._is_in_order(name, stored, wanted)
         memory = self._memory.get(name)
         return PoolStatus(
             name=name,
@@ -114,6 +116,14 @@ class PoolSync:
             error=memory.error if memory else "",
             dropped=wanted.dropped_features() if wanted else (),
         )
+
+    def _is_in_order(self, name: str, stored: tuple[StoredSlice, ...], wanted: WantedPool) -> bool:
+        """Whether there is nothing to write; planned once for the same slices, since people and metrics ask often."""
+        asked = stored, wanted.effective, self._knowledge(name)
+        known = self._in_order.get(name)
+        if known is None or known[0] != asked:
+            known = self._in_order[name] = asked, plan(stored, name, asked[1], self._matching, asked[2]).empty
+        return known[1]
 
     def _remove(self, name: str) -> SyncOutcome:
         written = self._writer.remove(removal(self._store.in_pool(name)))
