@@ -67,14 +67,15 @@ def offer(
     for device in snapshot.devices:
         rule = parts.rules.get(device.name) or rule_for(device, rules)
         why = _unruled(device, snapshot, rules) if rule is None else _not_shown(device, rule, context, door, parts)
+        name = "" if rule is None else rule.resource_of(device)
         if rule is not None and why is None:
-            why = _bad_resource(rule, rule.resource_of(device), groups)
+            why = _bad_resource(rule, name, groups)
         if rule is not None and why is None and not _is_held(device, context):
             why = _kept_for_node(device, rule)
         if rule is None or why is not None:
             withheld.append(Withheld(device, *(why or _UNRULED)))
         else:
-            groups.setdefault(rule.resource_of(device), []).append((device, rule))
+            groups.setdefault(name, []).append((device, rule))
     resources = []
     for name, members in sorted(groups.items()):
         devices, rule = [device for device, _ in members], members[0][1]
@@ -139,10 +140,10 @@ def _lingers(device: Device, rule: Rule, context: OfferContext, door: Door) -> b
 
 
 def _bad_resource(rule: Rule, name: str, groups: Mapping[str, list[tuple[Device, Rule]]]) -> _Why:
-    fault = explain_resource_name(name)
-    if fault:
-        return fault, Cause.BAD_NAME
-    if name in groups and not groups[name][0][1].same_terms(rule):
+    if name not in groups:
+        fault = explain_resource_name(name)
+        return (fault, Cause.BAD_NAME) if fault else None
+    if not groups[name][0][1].same_terms(rule):
         reason = f"two rules with different options give the resource {name!r}; the first one has it"
         return reason, Cause.RULE_CONFLICT
     return None
