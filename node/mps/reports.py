@@ -134,10 +134,12 @@ class MpsReports:
             self._full.discard(name)
         elif usage.ratio >= FULL and name not in self._full:
             self._full.add(name)
-            whose = f"one of {_named(holders)} fills it: restart that pod" if holders else "no pod has a share"
+            culprits = "a pod of any of the node's MPS daemons, which share it," if usage.shared else ""
+            culprits = culprits or f"one of {_named(holders)}"
+            whose = f"{culprits} fills it: restart that pod" if holders else "no pod has a share"
             text = (
                 f"{name} on {_devices(resource)}: the file system of its MPS daemon is full ({usage}), so new "
-                f"processes of its pods may fail to use the GPU; {whose}, or raise nvidia.mpsFileSystemSize"
+                f"processes of its pods may fail to use the GPU; {whose}, or {usage.remedy}"
             )
             log.warning("a file system of MPS is full", extra={"resource": name, "usage": str(usage)})
             self._events.emit(EventType.WARNING, STORAGE_FULL, text)

@@ -39,12 +39,18 @@ _SHARED = (Path("/"), Path("/run"))
 
 @value
 class StorageUsage(Value):
-    """How much of a file system is in use: bytes and files, and their limits."""
+    """How much of a file system is in use: bytes and files, and their limits. ``shared``: all daemons have it."""
 
     size: int
     used: int
     files: int
     used_files: int
+    shared: bool = False
+
+    @property
+    def remedy(self) -> str:
+        """What gives a full one more room."""
+        return "give nvidia.mpsRoot a larger one" if self.shared else "raise nvidia.mpsFileSystemSize"
 
     @property
     def ratio(self) -> float:
@@ -171,11 +177,11 @@ class MpsStorage:
         """How full the file system of a daemon is; raises OSError."""
         return self._usage(self._folder(name))
 
-    @staticmethod
-    def _usage(folder: Path) -> StorageUsage:
+    def _usage(self, folder: Path) -> StorageUsage:
         found = os.statvfs(folder)
         blocks, files = found.f_blocks - found.f_bfree, found.f_files - found.f_ffree
-        return StorageUsage(found.f_blocks * found.f_frsize, blocks * found.f_frsize, found.f_files, files)
+        size, used = found.f_blocks * found.f_frsize, blocks * found.f_frsize
+        return StorageUsage(size, used, found.f_files, files, shared=self._size is None)
 
     def shorten_logs(self, name: str) -> None:
         """Cut logs that have grown too long, and keep the end of each beside it; raises OSError.

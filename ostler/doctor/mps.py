@@ -51,7 +51,7 @@ def judge_storage(root: Path, storage: MpsStorage) -> CheckFinding:
     for name in names:
         usage = storage.usage(name)
         if usage.ratio >= FULL:
-            fix = "restart the pod that fills it, or raise nvidia.mpsFileSystemSize"
+            fix = f"restart the pod that fills it, or {usage.remedy}"
             findings.append(warning(f"the file system of the MPS daemon {name} is full ({usage})", fix))
     return joined(findings, f"what daemons and pods store below {root} is bounded; {len(names)} daemons have folders")
 

@@ -299,6 +299,20 @@ async def test_a_full_file_system_is_told_once_with_the_pods_that_have_it(
     assert node.lost == [], "health policies may evict for lost servers, and none is lost"
 
 
+async def test_a_full_file_system_of_all_daemons_is_not_laid_to_one(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MpsStorage, "usage", lambda *_: StorageUsage(1 << 20, 1 << 20, 64, 7, shared=True))
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        await until(lambda: bool(node.events))
+    assert node.events[0][1].endswith(
+        "; a pod of any of the node's MPS daemons, which share it, fills it: restart that pod, or give nvidia.mpsRoot "
+        "a larger one"
+    )
+
+
 async def test_a_file_system_in_use_is_detached_and_told(node: Node) -> None:
     node.mounts.busy = True
     async with node.agent(RESOURCE) as supervisor:

@@ -42,6 +42,19 @@ def test_every_key_arrives() -> None:
     assert settings.nvidia.mps_root == "/run/mps"
 
 
+@pytest.mark.parametrize(
+    ("nvidia", "size"),
+    [
+        ("{}", 256 << 20),
+        ("{mpsFileSystem: perDaemon, mpsFileSystemSize: 1Gi}", GIB),
+        ("{mpsFileSystem: provided}", None),
+        ("{mpsFileSystem: provided, mpsFileSystemSize: 1Gi}", None),
+    ],
+)
+def test_daemons_have_a_file_system_of_256_mib_unless_said_otherwise(nvidia: str, size: int | None) -> None:
+    assert load_bytes("f", f"{HEADER}nvidia: {nvidia}\n".encode(), {}, {}).settings.nvidia.mps_size == size
+
+
 def test_a_resource_without_sharing_is_not_shared() -> None:
     (rule,) = load_bytes("f", f"{HEADER}resources: [{{name: a.b/gpu}}]\n".encode(), {}, {}).settings.rules
     assert (rule.sharing, rule.partitions) == (None, False)
