@@ -79,7 +79,7 @@ class Habits(Value):
 
 def build_settings(values: Values, habits: Habits, problems: list[ConfigError], notes: list[Note]) -> Settings:
     """The settings for these values; adds what is wrong to ``problems``."""
-    nvidia = _nvidia(values)
+    nvidia = _nvidia(values, problems)
     roots = Roots(nvidia.driver_root, nvidia.dev_root)
     rules = _rules(values, habits, roots, problems, notes)
     if schema.RESOURCES not in values and not habits.nvidia_alone:
@@ -171,7 +171,7 @@ def _dra(values: Values) -> DraSettings:
     )
 
 
-def _nvidia(values: Values) -> NvidiaSettings:
+def _nvidia(values: Values, problems: list[ConfigError]) -> NvidiaSettings:
     given = values.section(schema.NVIDIA)
     driver_root = given[schema.DRIVER_ROOT]
     driver_mount = given[schema.DRIVER_ROOT_MOUNT] or driver_root
@@ -179,6 +179,10 @@ def _nvidia(values: Values) -> NvidiaSettings:
     dev_mount = given[schema.DEV_ROOT_MOUNT] or (driver_mount if dev_root == driver_root else dev_root)
     library = given[schema.LIBRARY]
     own = given[schema.MPS_FILE_SYSTEM] is MpsFileSystem.PER_DAEMON
+    if not own and given[schema.MPS_FILE_SYSTEM_SIZE] is not None:
+        problem = "is set, but mpsFileSystem is provided, whose size you choose when you mount it"
+        fix = "remove it, or set 'mpsFileSystem: perDaemon'"
+        problems.append(given.place(schema.MPS_FILE_SYSTEM_SIZE).error(problem, fix))
     return NvidiaSettings(
         driver_root,
         Path(driver_mount),

@@ -48,7 +48,6 @@ def test_every_key_arrives() -> None:
         ("{}", 256 << 20),
         ("{mpsFileSystem: perDaemon, mpsFileSystemSize: 1Gi}", GIB),
         ("{mpsFileSystem: provided}", None),
-        ("{mpsFileSystem: provided, mpsFileSystemSize: 1Gi}", None),
     ],
 )
 def test_daemons_have_a_file_system_of_256_mib_unless_said_otherwise(nvidia: str, size: int | None) -> None:
