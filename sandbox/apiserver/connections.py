@@ -130,6 +130,13 @@ class Connection(BaseHTTPRequestHandler):
             return None
         if self.content_type not in ("", "application/json") and not self.content_type.endswith("+json"):
             text = "the body of the request was in an unknown format - accepted media types include: application/json"
+            log.warning(
+                "the API server's stand-in reads JSON alone and refused %s of %s as %s; have the client send "
+                "application/json",
+                self.path.partition("?")[0],
+                self.headers.get("User-Agent", "a client").partition(" ")[0],
+                self.content_type,
+            )
             raise StatusError(415, text)
         try:
             return json.loads(data.decode(errors="replace"), parse_constant=_no_number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -11,6 +12,9 @@ from sandbox.standalone.event_lines import DETAILS, event_line
 
 LINES_A_SECOND: Final = 200
 """Lines of the plugin's log that are shown of one second."""
+
+MOST_WARNINGS: Final = 100
+"""Different warnings of the API server that are shown."""
 
 MOST_CHANGES: Final = 5
 """Changes of devices' health that are shown of one list."""
@@ -49,6 +53,26 @@ class PluginLog:
         left_out, self._left_out = self._left_out, 0
         if left_out:
             self._console.aside("plugin", f"... {left_out} more lines within a second; 'log' shows the end")
+
+
+class ServerLog(logging.Handler):
+    """Shows what the API server's stand-in warns of on ``console``, each text once: clients try again for ever.
+
+    The server has threads of its own; lines are shown on the loop.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+        self._loop = asyncio.get_running_loop()
+        self._seen: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See ``logging.Handler``."""
+        text = record.getMessage()
+        if text not in self._seen and len(self._seen) < MOST_WARNINGS:
+            self._seen.add(text)
+            self._loop.call_soon_threadsafe(self._console.aside, "apiserver", text)
 
 
 class EventDisplay:

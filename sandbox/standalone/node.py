@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import stat
 import tempfile
@@ -28,7 +29,7 @@ from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.plugin_process import BUILT_IN, FOLDERS, GRACE_SECONDS, PluginExit, PluginProcess
 from sandbox.kubelet.topology import TopologyManager
-from sandbox.standalone.console import Console, EventDisplay, PluginLog
+from sandbox.standalone.console import Console, EventDisplay, PluginLog, ServerLog
 from sandbox.standalone.event_lines import event_line
 from sandbox.standalone.pods import StandalonePods
 from sandbox.standalone.registrations import Registrations
@@ -47,6 +48,9 @@ WAIT_SECONDS = 30.0
 
 CDI = Path("/var/run/cdi")
 """Where plugins write CDI specs; the command sees a folder of ours there."""
+
+_KUBELET_LOG = logging.getLogger("ostler.sandbox.kubelet")
+_SERVER_LOG = logging.getLogger("ostler.sandbox.apiserver")
 
 _REAL = ("pki", "pods", "config.yaml")
 """What lies in the folder of a kubelet that runs, or ran, containers."""
@@ -110,6 +114,9 @@ class StandaloneNode:
         self.is_up = False
         self.registrations = Registrations()
         self.events = EventDisplay(console, f"{self.folder}/")
+        self._console = console
+        self._quiet = logging.NullHandler()
+        self._server_log: ServerLog | None = None
         self._log = PluginLog(console)
         self.plugin = self._process() if settings.command else None
         self._following: asyncio.Task[None] | None = None
@@ -152,7 +159,11 @@ class StandaloneNode:
             raise StandaloneError(
                 f"--root: {error.filename} cannot be made: {error.strerror}; name a folder that this user may write"
             ) from error
+        # The kubelet's own warnings are events as well.
+        _KUBELET_LOG.addHandler(self._quiet)
         if self._server is not None and self.cluster is not None:
+            self._server_log = ServerLog(self._console)
+            _SERVER_LOG.addHandler(self._server_log)
             self._server.start()
             self._server.kubeconfig(self.folder / "kubeconfig")
             await self.cluster.start()
@@ -173,6 +184,9 @@ class StandaloneNode:
             await self.kubelet.stop()
         finally:
             self.is_up = False
+            _KUBELET_LOG.removeHandler(self._quiet)
+            if self._server_log is not None:
+                _SERVER_LOG.removeHandler(self._server_log)
             if self._server is not None:
                 self._server.stop()
                 (self.folder / "kubeconfig").unlink(missing_ok=True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import urllib.error
+import urllib.request
 
 import pytest
 
+from sandbox.apiserver.server import ApiServer
 from sandbox.kubelet.errors import CallFault
 from sandbox.kubelet.events import (
     CheckpointFailed,
@@ -24,7 +28,7 @@ from sandbox.kubelet.events import (
     RunOptionsConflict,
 )
 from sandbox.kubelet.pod_devices import OptionConflict
-from sandbox.standalone.console import LINES_A_SECOND, EventDisplay, PluginLog
+from sandbox.standalone.console import LINES_A_SECOND, EventDisplay, PluginLog, ServerLog
 
 
 class _Lines(list[str]):
@@ -116,6 +120,29 @@ async def test_event_is_one_line(event: KubeletEvent, line: str) -> None:
     lines = _Lines()
     EventDisplay(lines, "/root/").show(event)
     assert lines == [f"kubelet | {line}"]
+
+
+async def test_warning_of_the_api_server_is_shown_once() -> None:
+    lines = _Lines()
+    log = logging.getLogger("ostler.sandbox.apiserver")
+    handler = ServerLog(lines)
+    log.addHandler(handler)
+    try:
+        with ApiServer() as server:
+            for _ in range(2):
+                request = urllib.request.Request(
+                    f"{server.url}/apis/resource.k8s.io/v1/resourceslices?x=1",
+                    b"k8s",
+                    {"Content-Type": "application/vnd.kubernetes.protobuf", "User-Agent": "driver/v1 (linux)"},
+                )
+                with pytest.raises(urllib.error.HTTPError, match="415"):
+                    await asyncio.to_thread(urllib.request.urlopen, request)
+    finally:
+        log.removeHandler(handler)
+    assert lines == [
+        "apiserver | the API server's stand-in reads JSON alone and refused /apis/resource.k8s.io/v1/resourceslices of "
+        "driver/v1 as application/vnd.kubernetes.protobuf; have the client send application/json"
+    ]
 
 
 async def test_details_are_for_who_watches() -> None:
