@@ -26,62 +26,15 @@ from sandbox.standalone.views import (
     resource_lines,
     table,
 )
+from sandbox.standalone.words import HELP, UsageError, usage
 
 WAIT_SECONDS: Final = 30.0
 """How long ``wait`` waits, unless it says otherwise."""
-
-HELP: Final = """\
-  admit FILE ...                    admit the pods of manifests; show what each container gets
-  delete POD ...                    end pods, which frees their devices
-  retry POD                         try again with a pod that is pending
-  pods [POD]                        pods and their devices; of one pod all that its containers get
-  resources [RESOURCE]              capacity, allocatable, and the devices with health, NUMA nodes and holders
-  plugins                           what is registered, and how the plugin's process is
-  checkpoint                        the kubelet's checkpoint: who has which device
-  wait RESOURCE COUNT [SECONDS]     wait until a resource has so many healthy devices
-  restart [kubelet | plugin]        restart the kubelet, or the plugin, and wait until all is registered again
-  kill [kubelet | plugin]           end the kubelet, or kill -9 the plugin; 'restart' starts it again
-  watch [SECONDS]                   show what happens, until Enter or for some seconds
-  log [LINES]                       the end of the plugin's log
-  claims                            claims, their devices, and who has them (with --with-apiserver)
-  slices                            what DRA drivers publish (with --with-apiserver)
-  expect TEXT                       fail unless the answer before has this text
-  ! COMMAND                         fail unless the command fails
-  help                              these commands
-  quit                              end everything (as do Ctrl-C and the end of the input)
-"""
-
 
 _REFUSED_AGAIN: Final = (
     "a kubelet admits its pods again before plugins are back; a container that still runs keeps its devices, an init "
     "container that has ended makes it refuse the pod"
 )
-
-
-class UsageError(ValueError):
-    """The words of a command are wrong."""
-
-
-def completions(node: StandaloneNode, before: Sequence[str], text: str) -> list[str]:
-    """The words that can stand where ``text`` begins, after the words ``before``."""
-    if not before:
-        found = [line.split()[0] for line in HELP.splitlines()]
-    elif before[0] == "admit":
-        folder, _, begin = text.rpartition("/")
-        place = Path(folder or ("/" if text.startswith("/") else "."))
-        entries = sorted(place.iterdir()) if place.is_dir() else []
-        return [
-            f"{text.removesuffix(begin)}{entry.name}{'/' if entry.is_dir() else ' '}"
-            for entry in entries
-            if entry.name.startswith(begin) and not entry.name.startswith(".")
-        ]
-    elif before[0] in ("delete", "retry", "pods"):
-        found = [name_of(key) for key in node.pods.outcomes]
-    elif before[0] in ("resources", "wait"):
-        found = node.registrations.names()
-    else:
-        found = ["kubelet", "plugin"] if before[0] in ("restart", "kill") else []
-    return [f"{word} " for word in found if word.startswith(text)]
 
 
 class EventViewer:
@@ -376,12 +329,6 @@ class Commands:
     def _must_be_up(self) -> None:
         if not self._node.is_up:
             raise StandaloneError("the kubelet is not running; 'restart' starts it")
-
-
-def usage(command: str) -> str:
-    """The line of help of a command, without what it does."""
-    line = next(line for line in HELP.splitlines() if line.split()[0] == command)
-    return line.strip().split("  ")[0]
 
 
 def _target(words: Sequence[str]) -> str:

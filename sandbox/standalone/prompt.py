@@ -20,10 +20,11 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, Literal, Protocol
 
 from sandbox.kubelet.events import KubeletEvent
-from sandbox.standalone.commands import Commands, EventViewer, completions, usage
+from sandbox.standalone.commands import Commands, EventViewer
 from sandbox.standalone.event_lines import event_document, event_line
 from sandbox.standalone.node import StandaloneNode
 from sandbox.standalone.views import Answer, plain
+from sandbox.standalone.words import completions, usage
 
 Output = Literal["table", "json"]
 PROMPT: Final = "kubelet> "
