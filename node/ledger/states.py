@@ -7,10 +7,10 @@
 | POD              | a pod has it through the plugin door                        | no          | no     |
 | CLAIM            | a prepared claim has it                                     | no          | no (1) |
 | BOTH             | a pod and a claim have it: shares of it, or a conflict (4)  | no          | no     |
-| POD_CONTAINERS   | its pod is gone by the books, and containers of it run      | waits (2)   | no     |
+| POD_CONTAINERS   | its pod is gone from the ledger, but its containers run     | waits (2)   | no     |
 | POD_CHECK        | given back by a pod, or never seen free: a check is due     | yes (3)     | no     |
 | POD_PROCESSES    | a check found processes that a pod left                     | no          | no     |
-| CLAIM_CONTAINERS | its claim is gone by the books, and containers of it run    | no          | no     |
+| CLAIM_CONTAINERS | its claim is gone from the ledger, but its containers run   | no          | no     |
 | CLAIM_CHECK      | given back by a claim: a check is due                       | no          | no     |
 | CLAIM_PROCESSES  | a check found processes that a claim's pod left             | no          | no     |
 
@@ -122,9 +122,9 @@ TRANSITIONS: Mapping[LedgerState, Mapping[LedgerEvent, LedgerState]] = {
 class LedgerFacts(Value):
     """What is known of a device now, from every source.
 
-    ``pod``, ``claim``: who has it by the books; ``reserved``: for a claim, in the ledger; ``containers``: of an ended
-    pod that had it run; ``unchecked``: it must be checked for processes before another door has it; ``processes``: the
-    last check found some.
+    ``pod``, ``claim``: who has it; ``reserved``: for a claim, in the ledger; ``containers``: of an ended pod that had
+    it run; ``unchecked``: it must be checked for processes before another door has it; ``processes``: the last check
+    found some.
     """
 
     pod: bool = False

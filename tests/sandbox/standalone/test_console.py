@@ -141,8 +141,8 @@ async def test_warning_of_the_api_server_is_shown_once() -> None:
         log.removeHandler(handler)
     assert lines == [
         (
-            "apiserver | the API server's stand-in reads JSON alone and refused /apis/resource.k8s.io/v1/resourceslices of "
-            "driver/v1 as application/vnd.kubernetes.protobuf; have the client send application/json"
+            "apiserver | the API server's stand-in reads JSON alone and refused /apis/resource.k8s.io/v1/"
+            "resourceslices of driver/v1 as application/vnd.kubernetes.protobuf; have the client send application/json"
         )
     ]
 
