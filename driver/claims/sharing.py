@@ -26,7 +26,7 @@ from node.values import Value, replace, value
 
 if TYPE_CHECKING:
     from node.mps.daemon import MpsResource
-    from node.mps.supervisor import MpsHolders
+    from node.mps.service import MpsHolders
 
 FILE = "claim-sharing.json"
 SCHEMA = "claim-sharing/v1"
@@ -255,7 +255,7 @@ class ClaimSharing:
 
     def _serve(self) -> None:
         """Have exactly the daemons on record served."""
-        from node.mps.supervisor import MpsHolders  # Only claims with MPS need it.
+        from node.mps.service import MpsHolders  # Only claims with MPS need it.
 
         if self._tools.daemons is None:
             return

@@ -97,7 +97,8 @@ def sharing_tools(
         from node.inventory.nvidia.compute_modes import NvmlComputeModes  # Only claims with MPS need them.
         from node.mps.daemon import MpsHome
         from node.mps.modes import MpsRecord
-        from node.mps.supervisor import MpsPace, MpsSupervisor
+        from node.mps.service import MpsPace
+        from node.mps.supervisor import MpsSupervisor
 
         return MpsSupervisor(
             MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, settings.roots.proc, nvidia.mps_size),

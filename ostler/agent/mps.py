@@ -21,7 +21,8 @@ from node.mps.daemon import MpsDevice, MpsError, MpsHome, MpsResource
 from node.mps.modes import RECORD, ComputeModes, MpsRecord
 from node.mps.mounts import KernelMounts, Mounts
 from node.mps.reports import MpsMetrics
-from node.mps.supervisor import MpsHolders, MpsSupervisor
+from node.mps.service import MpsHolders
+from node.mps.supervisor import MpsSupervisor
 from node.offer import OfferedDevice
 from node.rules import Door, Rule, rule_for
 from node.sharing import MEMORY, SharingStrategy, whole_amounts

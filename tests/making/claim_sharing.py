@@ -18,7 +18,8 @@ from node.inventory.nvidia.time_slices import TimeSlicer
 from node.mps.daemon import MpsError
 from node.mps.modes import MpsRecord
 from node.mps.processes import find_daemons
-from node.mps.supervisor import MpsPace, MpsSupervisor
+from node.mps.service import MpsPace
+from node.mps.supervisor import MpsSupervisor
 from tests.making.claim_service import Node, claim, opaque, result
 from tests.making.mps import GpuModes, MpsStandIn, SmiStandIn
 

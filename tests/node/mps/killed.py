@@ -21,7 +21,8 @@ from node.inventory.nvidia.compute_modes import ComputeModeError
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsHome, MpsResource
 from node.mps.modes import MpsRecord
 from node.mps.mounts import KernelMounts
-from node.mps.supervisor import MpsHolders, MpsPace, MpsSupervisor
+from node.mps.service import MpsHolders, MpsPace
+from node.mps.supervisor import MpsSupervisor
 from node.values import replace
 from tests.making.mps import FolderMounts, MpsStandIn
 

@@ -20,8 +20,9 @@ from node.mps.modes import MpsRecord
 from node.mps.mounts import KernelMounts, read_mounts
 from node.mps.processes import find_daemons
 from node.mps.reports import STORAGE_FULL
+from node.mps.service import MpsHolders, MpsPace
 from node.mps.storage import MpsStorage
-from node.mps.supervisor import MpsHolders, MpsPace, MpsSupervisor
+from node.mps.supervisor import MpsSupervisor
 from tests.making.mps import GpuModes, MpsStandIn
 from tests.node.mps.killed import NAME, RESOURCE
 

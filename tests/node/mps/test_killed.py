@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from node.mps.processes import find_daemons
-from node.mps.supervisor import MpsHolders
+from node.mps.service import MpsHolders
 from tests.making.mps import MpsStandIn
 from tests.node.mps.killed import NAME, RESOURCE, supervisor
 

@@ -19,8 +19,9 @@ from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsResource
 from node.mps.modes import MpsRecord
 from node.mps.reports import CRASHED, FAILED, STORAGE_BUSY, STORAGE_FULL, MpsMetrics
+from node.mps.service import MpsHolders, MpsPace
 from node.mps.storage import MpsStorage, StorageUsage
-from node.mps.supervisor import MpsHolders, MpsPace, MpsSupervisor
+from node.mps.supervisor import MpsSupervisor
 from tests.making.mps import GpuModes, MpsStandIn
 
 NAME, OTHER = "nvidia.com/gpu.shared", "nvidia.com/gpu.small"
