@@ -42,12 +42,6 @@ PLUGIN_RULES: Final[tuple[PluginRule, ...]] = (
         registration.registry_calls,
     ),
     PluginRule(
-        "options-agree",
-        "Announces the same options in Register and GetDevicePluginOptions",
-        sources.PLUGIN_API,
-        registration.options_agree,
-    ),
-    PluginRule(
         "options-implemented",
         "Implements the methods that its options announce",
         sources.PLUGIN_IMPLEMENTATION,
@@ -139,6 +133,12 @@ PLUGIN_RULES: Final[tuple[PluginRule, ...]] = (
         "Answers the kubelet while its Register call is pending",
         sources.DEVICE_MANAGER,
         registration.answers_while_registering,
+    ),
+    PluginRule(
+        "options-agree",
+        "Announces the same options in Register and GetDevicePluginOptions",
+        sources.PLUGIN_API,
+        registration.options_agree,
     ),
     PluginRule(
         "registers-after-kubelet",
