@@ -16,7 +16,7 @@ from ostler.cli.output import add_format, emit, print_document, print_table
 from sandbox.conformance.driver_rules import DRIVER_RULES
 from sandbox.conformance.plugin_rules import PLUGIN_RULES
 from sandbox.conformance.report import HEADER, document, junit, row, summary
-from sandbox.conformance.rule import RuleOutcome, RuleVerdict, UnknownRule
+from sandbox.conformance.rule import CannotJudge, RuleOutcome, RuleVerdict, UnknownRule
 from sandbox.conformance.session import JudgedSubject, judge_driver, judge_plugin
 from sandbox.conformance.testbed import ConformancePace
 
@@ -87,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         verdicts = asyncio.run(_until_signalled(arguments))
     except UnknownRule as error:
         raise CommandFailed(f"--rule: {error}", Exit.USAGE) from error
+    except CannotJudge as error:
+        raise CommandFailed(str(error), Exit.USAGE) from error
     except asyncio.CancelledError:
         raise CommandFailed("ended by a signal before all rules were judged", Exit.USAGE) from None
     _report(arguments, subject, verdicts)

@@ -75,7 +75,7 @@ async def services(bed: DriverTestbed) -> str | None:
 async def serves_what_it_lists(bed: DriverTestbed) -> str | None:
     """A kubelet calls what is listed; health streams are tried again every 5 s for ever."""
     driver = await bed.driver()
-    listed = KNOWN if driver.registration is None else driver.registration.versions
+    listed = registration_of(driver).versions
     for service in listed:
         try:
             if service in KNOWN:

@@ -11,7 +11,7 @@ from sandbox.conformance.rule import RuleBroken, RuleNotApplicable
 async def publishes(bed: DriverTestbed) -> str | None:
     """What no slice shows no scheduler gives out."""
     if not bed.has_program:
-        raise RuleNotApplicable("it needs an API server that the driver publishes at; give the command")
+        raise RuleNotApplicable("it needs an API server that the driver publishes at; give the command, not a socket")
     driver = await bed.driver()
     if not await bed.polled(bed.slices, bed.pace.patience):
         others = {each["spec"]["driver"] for each in bed.server.store.list("resourceslices")}

@@ -22,7 +22,7 @@ from sandbox.cluster.controllers import Unschedulable, allocate, allocation, res
 from sandbox.conformance.driver_client import DriverClient
 from sandbox.conformance.observing_kubelet import LOOK, ObservedRegistration
 from sandbox.conformance.plugin_client import JudgedCallFailed
-from sandbox.conformance.rule import NotReady, RuleNotApplicable
+from sandbox.conformance.rule import CannotJudge, RuleNotApplicable
 from sandbox.conformance.subject import JudgedProgram
 from sandbox.conformance.testbed import ConformancePace, ProgramTestbed
 from sandbox.kubelet.dra.instance import KNOWN
@@ -101,8 +101,6 @@ class DriverTestbed(ProgramTestbed):
     async def driver(self) -> JudgedDriver:
         """The driver as it is registered."""
         if self._socket is not None:
-            if 0 not in self._drivers:
-                self._drivers[0] = JudgedDriver(str(self._socket), self._client(str(self._socket), KNOWN), None)
             return self._drivers[0]
         found = sorted(self.kubelet.current().values(), key=lambda each: each.number)
         registration = found[-1]
@@ -135,7 +133,9 @@ class DriverTestbed(ProgramTestbed):
     async def published(self, seconds: float | None = None) -> list[Json]:
         """Wait for complete pools with at least one device; their slices' specs. Raises ``RuleNotApplicable``."""
         if not self.has_program:
-            raise RuleNotApplicable("it needs an API server that the driver publishes at; give the command")
+            raise RuleNotApplicable(
+                "it needs an API server that the driver publishes at; give the command, not a socket"
+            )
         if self._unpublished:
             raise RuleNotApplicable(self._unpublished)
         patience = self.pace.patience if seconds is None else seconds
@@ -209,7 +209,7 @@ class DriverTestbed(ProgramTestbed):
 
     async def give_back(self, claim: JudgedClaim) -> None:
         """Unprepare a claim and delete it and its pod, whatever of it is there; does not judge."""
-        if self.kubelet.current():
+        if self.has_program and self.kubelet.current():
             with suppress(JudgedCallFailed):
                 await (await self.driver()).client.unprepare([claim.message])
         self.delete(claim)
@@ -266,8 +266,22 @@ class DriverTestbed(ProgramTestbed):
             self.server.store.delete(plural, metadata["name"], namespace=namespace, options=options)
 
     async def _check_socket(self) -> None:
-        if not await (await self.driver()).client.ready(self.pace.call):
-            raise NotReady(f"nobody answers at {self._socket}; start the driver, or correct the path")
+        if 0 in self._drivers:
+            return
+        socket = str(self._socket)
+        client = self._client(socket, KNOWN)
+        if not await client.ready(self.pace.call):
+            await client.close()
+            raise CannotJudge(f"nobody answers at {socket}; start the driver, or correct the path")
+        served = []
+        for service in KNOWN:
+            with suppress(JudgedCallFailed):
+                await client.prepare((), service)
+                served.append(service)
+        await client.close()
+        if not served:
+            raise CannotJudge(f"{socket} serves none of {', '.join(KNOWN)}; give the socket that claims are served on")
+        self._drivers[0] = JudgedDriver(socket, self._client(socket, served), None)
 
     async def _close_clients(self) -> None:
         for driver in self._drivers.values():

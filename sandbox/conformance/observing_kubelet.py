@@ -179,12 +179,16 @@ class ObservingKubelet:
         return {each.resource: each for each in self.registrations if each.usable and each.number > after}
 
     async def until(self, condition: Callable[[], object], seconds: float) -> bool:
-        """Whether the condition, which is looked at after every change, becomes true within ``seconds``."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not condition():
-                    changed = self._changed
-                    await changed.wait()
+        """Whether a condition becomes true within ``seconds``: it is looked at after every change.
+
+        And ten times a second, because the end of the plugin's process comes without a change here.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not condition() and loop.time() < end:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(0.1, max(0.0, end - loop.time()))):
+                    await self._changed.wait()
         return bool(condition())
 
     async def drop(self, registration: ObservedRegistration) -> None:

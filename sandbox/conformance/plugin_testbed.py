@@ -8,7 +8,7 @@ from pathlib import Path
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.conformance.observing_kubelet import ObservedRegistration
 from sandbox.conformance.plugin_client import JudgedCallFailed, PluginClient
-from sandbox.conformance.rule import NotReady, RuleBroken, RuleNotApplicable
+from sandbox.conformance.rule import CannotJudge, RuleBroken, RuleNotApplicable
 from sandbox.conformance.subject import JudgedProgram
 from sandbox.conformance.testbed import ConformancePace, ProgramTestbed
 
@@ -91,7 +91,7 @@ class PluginTestbed(ProgramTestbed):
     async def _check_socket(self) -> None:
         (plugin,) = await self.plugins()
         if not await plugin.client.ready(self.pace.call):
-            raise NotReady(f"nobody answers at {self._socket}; start the plugin, or correct the path")
+            raise CannotJudge(f"nobody answers at {self._socket}; start the plugin, or correct the path")
 
     async def _close_clients(self) -> None:
         for plugin in self._clients.values():

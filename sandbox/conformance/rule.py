@@ -31,6 +31,10 @@ class NotReady(Exception):
     """The program is not in a state in which rules can be judged; the text says why."""
 
 
+class CannotJudge(Exception):
+    """No rule can be judged at all: the command cannot be started, or nobody answers at the socket."""
+
+
 class RuleOutcome(StrEnum):
     """What judging a rule came to."""
 
@@ -52,7 +56,7 @@ class Testbed(Protocol):
     """What rules are judged on."""
 
     async def prepare(self) -> None:
-        """Have a program that works, as the one before if it does; raises ``NotReady``."""
+        """Have a program that works, the one before if it does; raises ``NotReady`` or ``CannotJudge``."""
 
     async def discard(self) -> None:
         """End the program: the next rule gets a new one."""
@@ -106,7 +110,7 @@ def chosen(rules: Sequence[ConformanceRule[Bed]], names: Sequence[str]) -> tuple
 async def judge(
     rules: Iterable[ConformanceRule[Bed]], bed: Bed, on_verdict: Callable[[RuleVerdict], None] = lambda _: None
 ) -> list[RuleVerdict]:
-    """Judge the rules one after the other; ``on_verdict`` is called after each."""
+    """Judge the rules one after the other; ``on_verdict`` is called after each. Raises ``CannotJudge``."""
     verdicts = []
     for rule in rules:
         began = time.monotonic()

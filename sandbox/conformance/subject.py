@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from sandbox.conformance.rule import NotReady
+from sandbox.conformance.rule import CannotJudge
 from sandbox.kubelet.plugin_process import PluginProcess, PluginStartError
 
 _LAST_LINES: Final = 3
@@ -36,7 +36,7 @@ class JudgedProgram(Protocol):
     """A program that can be started any number of times, one at a time."""
 
     async def start(self) -> None:
-        """Start it; raises ``NotReady`` where that cannot be."""
+        """Start it; raises ``CannotJudge`` if that fails."""
 
     async def terminate(self) -> ProgramEnd:
         """End it by SIGTERM, and kill it when its grace period is over."""
@@ -95,7 +95,7 @@ class CommandProgram:
         try:
             await self._process.start()
         except PluginStartError as error:
-            raise NotReady(str(error)) from error
+            raise CannotJudge(str(error)) from error
 
     async def terminate(self) -> ProgramEnd:
         """See ``JudgedProgram``."""

@@ -52,7 +52,7 @@ class ProgramTestbed:
         self._known: frozenset[str] = frozenset()
         self._running = False
         self._lost = False
-        self._hopeless = ""
+        self._hopeless = False
 
     @property
     def has_program(self) -> bool:
@@ -90,7 +90,7 @@ class ProgramTestbed:
         A program that did not register at its first start is not started again. Raises ``NotReady``.
         """
         if self._hopeless:
-            raise NotReady(self._hopeless)
+            raise NotReady(f"the {self._name} does not register, as was seen before")
         await self.discard()
         for folder in self._own_folders():
             shutil.rmtree(folder, ignore_errors=True)
@@ -107,7 +107,7 @@ class ProgramTestbed:
         if not self._kubelet.current():
             ended = self.program.ended()
             problem = f"the {self._name} {ended}" if ended else f"the {self._name} does not register: {self._why_not()}"
-            self._hopeless = "" if self._known else problem
+            self._hopeless = not self._known
             raise NotReady(problem)
         if not self._known:
             await self._settle()
@@ -136,7 +136,11 @@ class ProgramTestbed:
         self._lost = True
         if self.program.ended():
             return f"the {self._name} {self.program.ended()}"
-        return f"{', '.join(sorted(missing()))} did not register again within {self.pace.patience:g} s"
+        again = "again " if number else ""
+        silent = f"{', '.join(sorted(missing()))} did not register {again}within {self.pace.patience:g} s"
+        tried = [each for each in self.kubelet.registrations if each.number > number]
+        problem = next((found for each in reversed(tried) if (found := each.problem or each.pending_problem)), "")
+        return f"{silent}; it tried: {problem}" if problem else silent
 
     async def rest(self) -> None:
         """Give the program time to go on, where nothing shows that it has."""
@@ -166,13 +170,15 @@ class ProgramTestbed:
 
     async def end(self) -> tuple[ProgramEnd, list[Path]]:
         """End the program by SIGTERM; how it ended, and its sockets that are left."""
+        # One that has just started may not listen to signals yet.
+        await self.rest()
         before = set(_sockets(self.kubelet))
         ended = await self.program.terminate()
         self._running = False
         return ended, [path for path in _sockets(self.kubelet) if path in before]
 
     async def _check_socket(self) -> None:
-        """Raise ``NotReady`` unless somebody answers at the socket, which is all that is known."""
+        """Raise ``CannotJudge`` unless somebody answers at the socket, which is all that is known."""
         raise NotImplementedError
 
     async def _close_clients(self) -> None:

@@ -1,0 +1,157 @@
+"""``ostler conformance`` as people run it: on our plugin and driver, and on programs that cannot be judged."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+
+from ostler.cli.main import main
+from sandbox.conformance.driver_rules import DRIVER_RULES
+from sandbox.conformance.plugin_rules import PLUGIN_RULES
+from sandbox.nodes import path
+from tests.waiting import until
+
+OSTLER = [sys.executable, "-m", "ostler"]
+
+
+def agent(folder: Path, door: str, *more: str) -> list[str]:
+    """The command of an agent that offers a recorded node's GPUs at one door; its state is new at each start."""
+    rule = {"name": "nvidia.com/gpu", "door": door, "devices": {"kind": "gpu", "vendor": "nvidia"}}
+    config = folder / "ostler.yaml"
+    config.write_text(yaml.safe_dump({"apiVersion": "ostler.dev/v1alpha1", "kind": "Config", "resources": [rule]}))
+    recorded = ("--recorded", str(path("h100-sxm-8")), "--config", str(config))
+    return [
+        *OSTLER,
+        "run",
+        *recorded,
+        "--http",
+        "off",
+        "--state-dir",
+        "{state}",
+        "--socket",
+        str(folder / "a.sock"),
+        *more,
+    ]
+
+
+def conformance(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*OSTLER, "conformance", *words], capture_output=True, text=True, check=False, timeout=240)
+
+
+def test_our_own_plugin_keeps_every_rule(short_dir: Path) -> None:
+    """Most of its 15 seconds are the plugin's own patience with kubelets that do not ask."""
+    junit = short_dir / "junit.xml"
+    done = conformance("plugin", "-o", "json", "--junit", str(junit), "--", *agent(short_dir, "plugin"))
+    assert done.stderr == ""
+    report = json.loads(done.stdout)
+    assert [rule["rule"] for rule in report["rules"]] == [rule.name for rule in PLUGIN_RULES]
+    others = {rule["rule"]: rule["seen"] for rule in report["rules"] if rule["outcome"] != "passed"}
+    assert others == {
+        "cdi-names": "nvidia.com/gpu answers without CDI devices",
+        "repeats-pre-start": "nvidia.com/gpu does not ask for PreStartContainer",
+    }
+    assert done.returncode == 0
+    suite = ET.parse(junit).getroot()[0]
+    assert (suite.get("name"), suite.get("failures"), suite.get("skipped")) == ("ostler conformance plugin", "0", "2")
+    assert [case.get("name") for case in suite.iter("testcase")] == [rule.name for rule in PLUGIN_RULES]
+
+
+def test_our_own_driver_keeps_every_rule(short_dir: Path) -> None:
+    """It is started six times."""
+    flags = ("--kubeconfig", "{kubeconfig}", "--node-name", "{node}")
+    done = conformance("driver", "--", *agent(short_dir, "dra", *flags))
+    assert done.stderr == ""
+    header, *rows, summary = done.stdout.splitlines()
+    assert header.split() == ["RULE", "SOURCE", "RESULT"]
+    assert [row.split()[0] for row in rows] == [rule.name for rule in DRIVER_RULES]
+    assert [row for row in rows if "passed" not in row] == []
+    assert summary.startswith(f"{len(DRIVER_RULES)} rules in ")
+    assert summary.endswith(f" s: {len(DRIVER_RULES)} passed")
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(("kind", "rules"), [("plugin", PLUGIN_RULES), ("driver", DRIVER_RULES)])
+def test_the_rules_are_listed(kind: str, rules: tuple[object, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", kind, "--list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(rules) + 1
+    assert main(["conformance", kind, "--list", "-o", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert len(listed) == len(rules)
+    assert all(each["title"] and each["source"]["url"].startswith("https://") for each in listed)
+
+
+def test_a_rule_that_fails_is_exit_code_1_and_said_in_both_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    junit = tmp_path / "junit.xml"
+    words = ["conformance", "plugin", "--rule", "registers", "--rule", "api-version", "--junit", str(junit)]
+    assert main([*words, "--", "sh", "-c", "echo no devices here; exit 3"]) == 1
+    out = capsys.readouterr().out
+    seen = "the plugin ended with exit code 3; the end of its log: no devices here"
+    assert out.splitlines()[1].endswith(f"FAILED: {seen}")
+    again = "the plugin does not register, as was seen before"
+    assert out.splitlines()[2].endswith(f"not judged: {again}")
+    assert out.splitlines()[3].endswith("s: 1 failed, 1 not judged")
+    cases = {case.get("name"): case[0] for case in ET.parse(junit).getroot().iter("testcase")}
+    assert (cases["registers"].tag, cases["registers"].get("message")) == ("failure", seen)
+    assert (cases["api-version"].tag, cases["api-version"].get("message")) == ("error", again)
+
+
+def test_a_program_that_does_nothing_does_not_register(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    words = ["--rule", "registers", "--patience", "0.2", "--log", str(log), "--", "sh", "-c", "echo idle; sleep 60"]
+    assert main(["conformance", "plugin", *words]) == 1
+    why = "within 0.2 s it put no socket into plugins_registry and did not call Register on kubelet.sock"
+    assert f"FAILED: the plugin does not register: {why}\n" in capsys.readouterr().out
+    assert log.read_text() == "idle\n"
+    assert main(["conformance", "driver", *words]) == 1
+    why = "within 0.2 s it put no socket into plugins_registry"
+    assert f"FAILED: the driver does not register: {why}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ["plugin"],
+            "give either the command after '--' or its socket: ostler conformance plugin -- COMMAND ..., or ",
+        ),
+        (["driver", "--socket", "/x", "--", "y"], "give either the command after '--' or its socket: "),
+        (["plugin", "--rule", "none", "--", "true"], "--rule: there is no rule 'none'; must be one of registers, "),
+        (["plugin", "--", "/no/such/plugin"], "plugin '/no/such/plugin' cannot be started: "),
+        (["plugin", "--log", "/no/such/log", "--", "true"], "--log /no/such/log: No such file or directory"),
+        (
+            ["plugin", "--rule", "registers", "--junit", "/no/such/file", "--", "true"],
+            "--junit /no/such/file: No such file or directory",
+        ),
+    ],
+)
+def test_what_cannot_be_run_is_exit_code_2(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", *words]) == 2
+    assert f"ostler: {problem}" in capsys.readouterr().err
+
+
+def test_a_wrong_number_of_seconds_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["conformance", "plugin", "--patience", "soon", "--", "true"])
+    assert ended.value.code == 2
+    assert "--patience: is 'soon'; it must be a number of seconds between 0 and 3600" in capsys.readouterr().err
+
+
+def test_a_signal_ends_the_command_too(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    words = ["conformance", "plugin", "--log", str(log), "--", "sh", "-c", "echo $$; exec sleep 300"]
+    running = subprocess.Popen([*OSTLER, *words], stderr=subprocess.PIPE, text=True)
+    pid = int(until(lambda: log.exists() and log.read_text(), "the command's log"))
+    running.send_signal(signal.SIGTERM)
+    _, err = running.communicate(timeout=60)
+    assert err == "ostler: ended by a signal before all rules were judged\n"
+    assert running.returncode == 2
+    assert not Path(f"/proc/{pid}").exists()
