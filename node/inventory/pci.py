@@ -15,7 +15,7 @@ _BUS_ID = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 """An address as sysfs writes it; the domains of Intel VMD have more than four digits."""
 _STANDARD_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
-"""What Kubernetes' deviceattribute helper takes for an address; it refuses longer domains."""
+"""The form of an address for Kubernetes' deviceattribute helper; it refuses longer domains."""
 
 DISPLAY_CLASSES = {0x0300: "graphics", 0x0302: "compute"}
 """PCI classes of GPUs: VGA controller and 3D controller, with the mode that GPU feature discovery calls them."""
@@ -27,7 +27,7 @@ DISPLAY_CLASS = 0x03
 
 
 def pci_address(bus_id: str | None) -> str | None:
-    """The address as sysfs writes it: ``00000000:1B:00.0`` gives ``0000:1b:00.0``; None for what is no address.
+    """The address as sysfs writes it: ``00000000:1B:00.0`` gives ``0000:1b:00.0``; None for other texts.
 
     A domain above ffff (Intel VMD) keeps all its digits, as in sysfs.
     """

@@ -1,8 +1,6 @@
-"""Devices reduced to places: what topology and pictures know of them.
-
-Pure. Places are GPUs and the physical functions of NICs that are there. Virtual functions and subfunctions are left
-out: there may be hundreds, and each is where its physical function is; ``place_of`` makes the place of one on demand.
-MIG devices and compute partitions are where their GPU is.
+"""Devices as places: what topology and pictures need of them. Pure. Places are GPUs and the physical functions of NICs
+that are present. Virtual functions and subfunctions are left out: there may be hundreds, and each is where its physical
+function is; ``place_of`` makes the place of one on demand. MIG devices and compute partitions are where their GPU is.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""What stays known of a device whose driver tells nothing of it any more, and of one that is gone.
-
-Pure. A GPU that is lost while the agent runs comes back from its driver without name, MIG devices or capacity; a NIC
-whose driver is unbound has no interface. Pods may hold it or its parts, rules select by what it was, and the kubelet
-forgets ids that it is not shown; so the previous snapshot's description is kept, with the health of now. It ends when
-the driver speaks of the device again.
+"""Keeps the description of a device whose driver no longer reports it, and of one that is gone. Pure. A GPU that is
+lost while the agent runs comes back from its driver without name, MIG devices or capacity; a NIC whose driver is
+unbound has no interface. Pods may hold it or its parts, rules select by its former description, and the kubelet forgets
+ids that it is not shown; so the previous snapshot's description stays, with the current health, until the driver
+reports the device again.
 
 A device that is gone (pulled out, virtual functions or MIG instances destroyed, taken by another driver) is kept, too,
 unhealthy and with the reason, for an hour or until it is back. To the kubelet, an id that vanishes counts as healthy in
 the status of the pod that holds it, and one that vanishes while it is being allocated is looked up without a check; an
 id that is unhealthy is told in the pod's status and is allocated to nobody. After the hour nothing is being allocated
 any more, and what is gone for good should not count as capacity for ever. Which devices pods hold is not known here, so
-all are treated alike; a restart of the agent ends it as well. An instance made anew in the same place is
-another device: the former one is kept under a name of its own, because its id is another.
+all are treated alike; a restart of the agent ends it as well. An instance made anew in the same place is another
+device: the former one is kept under a name of its own, because its id is another.
 
 What left the bus is told from what was taken down, since the former may cost pods that have it: a virtual function that
 vanished left the bus only where its physical function still counts it, or vanished as well. While functions are being
@@ -33,7 +32,7 @@ KEPT_SECONDS = 3600.0
 """How long a device that is gone is shown."""
 
 _KEPT_AT_MOST = 1024
-"""Devices that are gone; the ones that went last are shown. A message to the kubelet has its limit (4 MiB)."""
+"""Most gone devices that are shown, the latest ones. A message to the kubelet has its limit (4 MiB)."""
 _PARTS = (DeviceKind.MIG, DeviceKind.PARTITION)
 _MOMENTARY = frozenset({"inPod", "linkUp", "operState", "rdmaPortState"})
 
@@ -98,7 +97,7 @@ def _former_name(device: Device) -> str:
 def _departed(
     missing: Iterable[Device], found: dict[str, Device], sysfs: SysfsFacts | None, now: float
 ) -> dict[str, Device]:
-    """Those of the missing devices that are still shown, by name."""
+    """The missing devices that are still shown, by name."""
     ids = {vendor_id(device) for device in found.values()}
     functions = {function.address: function for function in sysfs.pci} if sysfs is not None else {}
     kept: list[tuple[float, Device]] = []
@@ -122,11 +121,11 @@ def _gone(device: Device, functions: dict[str, PciFunction], sysfs: SysfsFacts |
     elif device.pci_address is None or sysfs is None:
         where = "the driver's list of devices"
     else:
-        # A virtual function's own folder is not there; what its physical function counts may be unreadable.
+        # A virtual function has no folder any more; its physical function's count may be unreadable.
         asked = {device.pci_address, device.text("pfPciAddress") or device.pci_address}
         unread = next((line for line in sysfs.errors if not functions or any(each in line for each in asked)), None)
         if unread is not None:
-            # Nothing says that it is not there.
+            # Nothing proves that it is missing.
             state, where = HealthState.UNKNOWN, f"sight: {unread}"
         elif _taken_down(device, functions):
             where = "its physical function; the virtual function was taken down"
@@ -142,7 +141,7 @@ def _taken_down(device: Device, functions: dict[str, PciFunction]) -> bool:
     whole, number = functions.get(device.text("pfPciAddress")), device.attribute("vfIndex")
     if whole is None:
         return False
-    # Not known is not left: a device that evicts must be known to be gone.
+    # Unknown does not mean gone: a device that evicts must be known to be gone.
     return whole.sriov_numvfs is None or not isinstance(number, int) or number >= whole.sriov_numvfs
 
 

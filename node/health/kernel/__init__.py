@@ -1,1 +1,1 @@
-"""What the kernel's own words (links, uevents, files of /sys) mean for the health of a device. Pure."""
+"""What the kernel's reports (links, uevents, files of /sys) mean for the health of a device. Pure."""

@@ -1,10 +1,10 @@
 """What uevents, error counters and link registers mean for a device. Pure.
 
-A uevent says that a function left the bus, that its driver let go of it, or that one of its nodes went. It is believed
-at once, because every millisecond counts there; a look at /sys follows, and its word replaces the event's. A parent's
-trouble is not spread here: the health keeper knows what belongs together. A virtual function or subfunction that is
-removed was mostly taken down on purpose, and is removed before the kernel counts it no more; so its event says only
-that nothing drives it, and a scan says whether it left the bus.
+A uevent says that a function left the bus, that its driver was unbound, or that one of its nodes was removed. It takes
+effect at once, because every millisecond counts; a look at /sys follows and replaces it. A parent's trouble is not
+passed on here: the health keeper knows what belongs together. A virtual function or subfunction is mostly removed on
+purpose, and before the kernel lowers their number; so the event only says that it has no driver, and a scan decides
+whether it left the bus.
 
 PCIe errors (Advanced Error Reporting, the kernel's ABI file sysfs-bus-pci-devices-aer_stats) are counted since boot, so
 only growth between two looks says something: any growth of uncorrectable errors, and of correctable ones a rate that a
@@ -38,7 +38,7 @@ _REMOVED = Condition(Trouble.UNBOUND, "its function was removed")
 
 
 def names_of(devices: Iterable[Device]) -> Mapping[str, Sequence[str]]:
-    """Devices by what uevents call them: PCI address, auxiliary device, and last part of their own nodes' paths.
+    """Devices by their names in uevents: PCI address, auxiliary device, and last part of their own nodes' paths.
 
     Not here: devices that are gone already, parts of GPUs, and nodes that several devices share.
     """
@@ -55,9 +55,8 @@ def names_of(devices: Iterable[Device]) -> Mapping[str, Sequence[str]]:
 
 
 def trouble_of(action: str, subsystem: str, name: str, *, made: bool = False) -> Condition | None:
-    """What an event says of a device of that name, None when it says that nothing is wrong any more.
-
-    ``made``: it is a virtual function or a subfunction.
+    """The condition after an event of a device of that name; None if nothing is wrong any more. ``made``: it is a
+    virtual function or a subfunction.
     """
     if subsystem in _NODES and action == "remove":
         return Condition(Trouble.NODE, f"its device node {name} was removed")
@@ -67,7 +66,7 @@ def trouble_of(action: str, subsystem: str, name: str, *, made: bool = False) ->
 
 
 def is_made(device: Device) -> bool:
-    """Whether software makes the device's function and takes it down: a virtual function or a subfunction."""
+    """Whether software creates and removes the device's function: a virtual function or a subfunction."""
     return device.text("sriovFunction") in ("vf", "sf") or bool(device.text("auxDevice"))
 
 
@@ -94,7 +93,7 @@ _LANES = re.compile(r"\d{1,3}")
 
 @value
 class AerCounts(Value):
-    """Errors since boot; None where the function does not count them."""
+    """Errors since boot; None if the function does not count them."""
 
     correctable: int | None = None
     nonfatal: int | None = None
@@ -103,13 +102,13 @@ class AerCounts(Value):
 
 @value
 class PcieLink(Value):
-    """Lanes, and gigatransfers per second; None where unknown."""
+    """Lanes, and gigatransfers per second; None if unknown."""
 
     lanes: int | None = None
     speed: float | None = None
 
     def lesser(self, other: PcieLink) -> PcieLink:
-        """What both can do; what one does not tell is not limited by it."""
+        """The most that both ends can do; an end with an unknown value is no limit."""
         return PcieLink(_least(self.lanes, other.lanes), _least(self.speed, other.speed))
 
 
@@ -120,17 +119,17 @@ def aer_total(text: str) -> int | None:
 
 
 def pcie_link(lanes: str, speed: str) -> PcieLink:
-    """From the texts of two attributes (``16`` and ``32.0 GT/s PCIe``); 0 lanes, 63 and ``Unknown`` are not known."""
+    """From the texts of two attributes (``16`` and ``32.0 GT/s PCIe``); 0 lanes, 63 and ``Unknown`` mean unknown."""
     number = int(lanes) if _LANES.fullmatch(lanes) else 0
     found = _SPEED.match(speed)
     return PcieLink(number if 0 < number <= _MOST_LANES else None, float(found[1]) if found else None)
 
 
 def aer_troubles(before: AerCounts, now: AerCounts, seconds: float) -> tuple[Condition, ...]:
-    """What the growth within so many seconds says; counters that fell belong to a device that was made anew."""
+    """The condition for the growth within so many seconds; counters that fell belong to a new device."""
     fatal, nonfatal = _growth(before.fatal, now.fatal), _growth(before.nonfatal, now.nonfatal)
     if fatal or nonfatal:
-        # No numbers in the texts: a state whose words change all the time is told again and again.
+        # No numbers in the texts: a reason that keeps changing would be reported again and again.
         detail = "fatal PCIe errors" if fatal else "PCIe errors that could not be corrected"
         return (Condition(Trouble.AER, detail, FATAL if fatal else NONFATAL),)
     corrected = _growth(before.correctable, now.correctable)
@@ -141,7 +140,7 @@ def aer_troubles(before: AerCounts, now: AerCounts, seconds: float) -> tuple[Con
 
 
 def link_troubles(current: PcieLink, capable: PcieLink, *, speed_counts: bool) -> tuple[Condition, ...]:
-    """What is missing of the link; ``speed_counts``: a speed below what it should be is a fault as well."""
+    """The lanes and speed that the link lacks; ``speed_counts``: a low speed is a fault as well."""
     missing = []
     if current.lanes is not None and capable.lanes is not None and current.lanes < capable.lanes:
         missing.append(f"{current.lanes} of {capable.lanes} PCIe lanes")

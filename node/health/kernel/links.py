@@ -1,13 +1,13 @@
-"""Whether the link of a NIC is down, and which functions, nodes and ports are looked at for which device. Pure.
+"""Whether the link of a NIC is down, and which functions, nodes and ports are read for which device. Pure.
 
-The link's state comes from what rtnetlink says this moment and from the last scan. rtnetlink is quicker and knows only
-interfaces of this network namespace; the scan knows what a device is. Three rules keep what somebody does on purpose
-from being a fault:
+The link's state comes from rtnetlink's last message and from the last scan. rtnetlink is faster but knows only
+interfaces of this network namespace; the scan knows the devices. Three rules keep deliberate changes from counting as
+faults:
 
 - A NIC that was given to a pod (``inPod``) has no link trouble, whatever happens to its link there.
 - An interface that is administratively down says nothing of its cable. The kernel sets an interface down the moment
-  before it moves it into a pod's namespace, so that such a message alone is believed only once a scan says the same.
-  An idle virtual function waits in that state, and its link is its physical function's.
+  before it moves it into a pod's namespace, so that such a message alone is believed only once a scan says the same. An
+  idle virtual function waits in that state, and its link is its physical function's.
 - A link that no rule with ``linkHealth`` asks about is not reported.
 
 InfiniBand's state is its RDMA port's, which no message reports: the scan's word stands (a poll wakes the scan).
@@ -38,10 +38,10 @@ class LiveLink(Value):
 
 @value
 class NicLink(Value):
-    """What of a NIC decides about its link; ``told``: what the scan found, None where nobody can tell.
+    """The facts of a NIC that decide about its link; ``told``: what the scan found, None if unknown.
 
-    ``above``: the interface of the physical function of a virtual one, empty for others. ``asked``: a rule wants to
-    know. ``away``: a pod has it, or it is gone, so that its link is nobody's trouble here.
+    ``above``: the interface of the physical function of a virtual one, empty for others. ``asked``: a rule has
+    linkHealth. ``away``: a pod has it, or it is gone, so that its link does not matter here.
     """
 
     interface: str = ""
@@ -53,7 +53,7 @@ class NicLink(Value):
 
 
 def nic_link(device: Device, rules: Iterable[Rule]) -> NicLink | None:
-    """What of a device matters here, None for one that is no NIC."""
+    """The facts of a NIC that matter here; None for any other device."""
     if device.kind not in NIC_KINDS:
         return None
     rule = rule_for(device, rules)
@@ -69,7 +69,7 @@ def nic_link(device: Device, rules: Iterable[Rule]) -> NicLink | None:
 
 
 def link_troubles(nic: NicLink, live: Mapping[str, LiveLink]) -> tuple[Condition, ...]:
-    """What is wrong with the link: nothing, or that it is down."""
+    """The condition of a link that is down; empty if it is not."""
     if not nic.asked or nic.away:
         return ()
     if nic.infiniband:
@@ -82,7 +82,7 @@ def link_troubles(nic: NicLink, live: Mapping[str, LiveLink]) -> tuple[Condition
 
 
 def by_interface(nics: Mapping[str, NicLink]) -> dict[str, Sequence[str]]:
-    """Names of the devices whose link an interface's state may decide, by the interface."""
+    """By interface, the devices whose link its state may decide."""
     found: dict[str, list[str]] = {}
     for device, nic in nics.items():
         for name in {nic.interface, nic.above} - {""}:
@@ -97,11 +97,11 @@ _SHARED = "/dev/infiniband/rdma_cm"
 
 @value
 class Watched(Value):
-    """A device and what to look at; a device without anything is well as far as it goes.
+    """A device and what to read for it; a device with nothing to read counts as healthy here.
 
-    ``address``: its PCI function, empty for one that is not looked at by itself. ``auxiliary``: its device on the
-    auxiliary bus. ``virtual``: a virtual function, which has no PCIe link and whose errors its physical one counts.
-    ``speed_counts``: see ``pcie.link_troubles``. ``nodes``: paths on the host. ``rdma``: RDMA device and port.
+    ``address``: its PCI function, empty if it is not read by itself. ``auxiliary``: its device on the auxiliary bus.
+    ``virtual``: a virtual function, which has no PCIe link and whose errors its physical one counts. ``speed_counts``:
+    see ``pcie.link_troubles``. ``nodes``: paths on the host. ``rdma``: RDMA device and port.
     """
 
     device: str
@@ -114,7 +114,7 @@ class Watched(Value):
 
 
 def watched(snapshot: Snapshot, rules: Iterable[Rule]) -> tuple[Watched, ...]:
-    """Everything that is to be looked at, in the snapshot's order."""
+    """Everything to read, in the snapshot's order."""
     rules = tuple(rules)
     return tuple([_watched(device, rules) for device in snapshot.devices])
 
@@ -123,7 +123,7 @@ def _watched(device: Device, rules: tuple[Rule, ...]) -> Watched:
     if is_gone(device):
         return Watched(device.name)
     nic = nic_link(device, rules)
-    # In a pod's network namespace the RDMA device and its nodes are that pod's matter.
+    # An RDMA device in a pod's network namespace, and its nodes, concern only that pod.
     roles = _OWN if nic is None or not nic.away else tuple(role for role in _OWN if role is not NodeRole.RDMA)
     own = [node for node in device.nodes_of(*roles) if node.path != _SHARED and not node.by_numbers]
     nodes = tuple([node.on_host or node.path for node in own])

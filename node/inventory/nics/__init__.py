@@ -1,1 +1,1 @@
-"""NICs and RDMA adapters out of raw facts, and what is remembered of them."""
+"""NICs and RDMA adapters: devices made from raw facts, and the memory of those in pods."""

@@ -4,9 +4,9 @@ Pure and total. There is one device per network function and port, whatever its 
 and name come from the PCI function and not from what is visible: an interface may be in a pod at any moment, and the
 device must stay the same one. Representors are no devices.
 
-Health says whether somebody can drive the function. It does not include the link: whether a link that is down makes a
-NIC unhealthy is for the rule that offers it. A NIC in a pod is as healthy as any other. Device nodes are looked up once
-per scan, and the same values serve every device.
+Health says whether the function has a working driver. It does not include the link: the rule that offers a NIC decides
+whether a link that is down makes it unhealthy. A NIC in a pod is as healthy as any other. Device nodes are looked up
+once per scan, and the same values serve every device.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ _WITHOUT_IOMMU = "vfio-noiommu"
 
 
 class NicNodes(DeviceFiles):
-    """Finds the nodes of each NIC; ``shared`` are given to any of them where an option asks for it."""
+    """Finds the nodes of each NIC; ``shared`` ones go to any of them if an option asks for it."""
 
     def __init__(self, sysfs: SysfsFacts | None) -> None:
         super().__init__(sysfs)

@@ -4,8 +4,8 @@ A NIC is its PCI function and bound driver. An interface or RDMA device that mov
 invisible to the agent, also after the agent's restart. Rules select by it and pods hold it, so it is remembered while
 the same driver is bound. Pure: ``node.inventory.identity`` reads and writes the file.
 
-The state of the link is not remembered, because nobody can read it of an interface in a pod. Speeds are remembered in
-memory alone; a new speed is no reason to write to the disk.
+The state of the link is not remembered, because nobody can read it for an interface in a pod. Speeds are remembered
+only in memory; a new speed is no reason to write to the disk.
 
 The record holds frozen values as JSON by their type hints, so a new field needs no line here. Fields at their defaults
 are left out. A field that a newer version wrote is skipped; any other value of the wrong form is an error, since half a
@@ -29,8 +29,7 @@ from node.values import Value, replace, value
 @value
 class RememberedNic(Value):
     """A function by its PCI address (``auxiliary``: its subfunction's device, else empty) and what it had last.
-
-    ``driver`` is what was bound to it; what is remembered counts only while the same one is. ``firmware``: version as
+    ``driver`` is the driver bound at that time; the memory counts only while it is bound. ``firmware``: version as
     ethtool shows it.
     """
 
@@ -75,7 +74,7 @@ def nics_to_data(nics: Iterable[RememberedNic]) -> JsonValue:
 
 
 def nics_from_data(data: JsonValue) -> tuple[RememberedNic, ...]:
-    """The memory out of JSON data, by address, one entry per function; an entry of the wrong form is left out."""
+    """The memory from JSON data, by address, one entry per function; malformed entries are left out."""
     found: dict[tuple[str, str], RememberedNic] = {}
     for item in data if isinstance(data, list) else ():
         try:
@@ -104,7 +103,7 @@ def to_data(value: Value) -> JsonValue:
 
 
 def from_data(kind: type[Made], data: JsonValue) -> Made:
-    """The value that ``to_data`` made this data of. Raises ValueError."""
+    """The value from which ``to_data`` made this data. Raises ValueError."""
     made = _made(kind, data)
     assert isinstance(made, kind)
     return made

@@ -1,13 +1,12 @@
-"""Which interfaces and RDMA devices belong to which network function, now or when they were last seen.
-
-Pure. What is below a function in /sys/devices belongs to it, with one exception: in the e-switch mode switchdev, the
-interfaces that stand for other functions' ports (representors) are below the physical function; they are no devices.
-An interface that is remembered and not visible, while the same driver is bound, is in a pod.
+"""Finds the interfaces and RDMA devices of each network function, present or remembered. Pure. What is below a function
+in /sys/devices belongs to it, with one exception: in the e-switch mode switchdev, the interfaces that stand for other
+functions' ports (representors) are below the physical function; they are no devices. An interface that is remembered
+and not visible, while the same driver is bound, is in a pod.
 
 An RDMA device that vanished counts as moved only if its interface vanished too, or if the function has no interface at
 all: with the interface still there, its module was unloaded.
 
-What a kernel driver means for a function is decided by its name. Variants of vfio-pci for one vendor's parts carry
+The name of a kernel driver decides what it means for a function. Variants of vfio-pci for one vendor's parts carry
 ``vfio`` in their names (``mlx5_vfio_pci``, ``virtio_vfio_pci``, ``hisi-acc-vfio-pci``).
 """
 
@@ -34,8 +33,8 @@ _LAST = 1 << 31
 class NicPort(Value):
     """A port of a function: its interface, the RDMA devices behind it, and the RDMA port that goes with it.
 
-    ``number`` is the interface's dev_port, 0 where the driver tells none. ``in_pod``: its interface or RDMA device is
-    the remembered one, because it left the host's network namespace.
+    ``number`` is the interface's dev_port, 0 if the driver has none. ``in_pod``: its interface or RDMA device is a
+    remembered one, because it left the host's network namespace.
     """
 
     number: int = 0
@@ -46,7 +45,7 @@ class NicPort(Value):
 
     @property
     def visible_interface(self) -> NetInterface | None:
-        """The interface as it is now, None when there is none to be seen."""
+        """The visible interface; None if there is none."""
         return None if self.in_pod else self.interface
 
 
@@ -189,7 +188,7 @@ def _completed(
 
 
 def _gone(memory: RememberedNic | None, visible: dict[int, NetInterface]) -> dict[int, NetInterface]:
-    """Remembered interfaces that are not to be seen, neither at their port nor under their name, by their port."""
+    """Remembered interfaces that are not visible, neither at their port nor under their name, by their port."""
     names = {each.name for each in visible.values()}
     found = memory.interfaces if memory is not None else ()
     return {
@@ -263,7 +262,7 @@ def uses_uio(driver: str | None) -> bool:
 
 
 def keeps_away(driver: str | None) -> bool:
-    """Whether the driver only keeps others away: for a guest of the hypervisor, or until somebody takes it."""
+    """Whether the driver only reserves the function: for a guest of the hypervisor, or until somebody takes it."""
     return driver in _KEEPERS
 
 

@@ -1,4 +1,4 @@
-"""What the node itself uses an interface for, in words, so that it is not given away by mistake.
+"""How the node itself uses an interface, in words, so that it is not given away by mistake.
 
 An interface is in use where it, or a link above it (a bond or bridge that it is in, a vlan that stands on it, and so on
 upwards), carries a default route or has an address, and where it or such a link is a member of another link. Link-local

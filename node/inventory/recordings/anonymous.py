@@ -1,4 +1,4 @@
-"""Facts without what identifies the machine, for bug reports.
+"""Removes what identifies the machine from facts, for bug reports.
 
 These are replaced wherever they occur, also inside other texts (CDI names, interface names, errors): serial numbers,
 board part numbers, UUIDs of GPUs, MIG devices and fabric clusters, unique ids, MAC addresses, GUIDs and the node's own
@@ -22,7 +22,7 @@ from node.inventory.facts import NodeFacts, NvmlFacts, SysfsFacts
 from node.inventory.net_facts import NetworkFacts
 
 _SHORTEST = 6
-"""Characters: a shorter serial (``0`` on some boards) is not looked for in other texts, where it may be anything."""
+"""Characters: a shorter serial (``0`` on some boards) is not replaced in other texts, where it may be anything."""
 
 
 def anonymize(facts: NodeFacts, salt: str | None = None) -> NodeFacts:
@@ -192,7 +192,7 @@ class Disguise:
             made = "".join(_same_kind(character, next(stream)) for character in secret)
             if made != secret:
                 return made
-        return secret  # Nothing in it is a letter or digit: there is nothing to hide.
+        return secret  # It has no letter or digit, so there is nothing to hide.
 
     def _uuid(self, match: re.Match[str]) -> str:
         uuid = match.group()

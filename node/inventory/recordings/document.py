@@ -31,7 +31,7 @@ _LINE_WIDTH = 120
 _SHOWN = 60
 """Characters of a value that an error shows."""
 _LIMITS = DocumentLimits(depth=32, values=1_000_000)
-"""A thousand devices with all that sources say of them have some 100,000 values."""
+"""A thousand devices with all their facts have some 100,000 values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,9 @@ class Recording:
 
 
 class RecordingError(Exception):
-    """A file that is no recorded node.
-
-    ``source`` is the file, ``line`` counts from 1 (0: the whole file), ``key`` is the path of the value
-    (``facts.nvml.gpus[3].minor``), empty for the document; ``problem`` says what is wrong and what is allowed.
+    """A file is not a recorded node. ``source`` is the file, ``line`` counts from 1 (0: the whole file), ``key`` is the
+    path of the value (``facts.nvml.gpus[3].minor``), empty for the document; ``problem`` says what is wrong and what is
+    allowed.
     """
 
     def __init__(self, source: str, line: int, key: str, problem: str) -> None:
@@ -88,7 +87,7 @@ def dump(facts: NodeFacts, *, name: str, description: str, recorded_at: datetime
 
 
 def load(text: str, source_name: str) -> Recording:
-    """The recorded node in ``text``; ``source_name`` is what errors call it. Raises RecordingError."""
+    """The recorded node in ``text``; ``source_name`` is its name in errors. Raises RecordingError."""
     try:
         root = cast("_Node | None", compose_yaml(text, _LIMITS))
     except DocumentRefused as error:
@@ -128,7 +127,7 @@ class _Reader:
             yield name, value
 
     def check_schema(self, root: _Node) -> None:
-        """Refuse what this version cannot read, before its unknown keys are complained about."""
+        """Refuse a schema that this version cannot read, before reporting its unknown keys."""
         pairs = root.value if root.id == "mapping" else []
         schema = next((value for name, value in pairs if name.value == "schema"), None)
         if schema is None:

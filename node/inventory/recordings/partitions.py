@@ -1,7 +1,7 @@
-"""Partitions of a recorded node's GPUs: made, removed and seen as if there were hardware that makes them.
+"""Partitions of a recorded node's GPUs: created, removed and shown as on hardware.
 
-A recording is a file of somebody's, so it is not changed: what was made stands in the state folder, and the recorded
-source shows its facts with it. As with hardware it outlives the agent, and an overlapping placement is refused.
+The recording belongs to somebody else and is not changed: the partitions are in the state folder, and the recorded
+source adds them to its facts. As on hardware they survive the agent, and an overlapping placement is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RecordedPartitions:
         try:
             found = read_record(self._path, SCHEMA)
         except ReadFailed:
-            found = None  # Another user's: who only looks at the node sees it without partitions.
+            found = None  # Another user's file: whoever only looks at the node sees it without partitions.
         except FileError as error:
             log.warning("%s; the partitions of the recorded node begin anew", error)
             found = None
@@ -47,7 +47,7 @@ class RecordedPartitions:
 
     def make(self, gpu: Device, shape: PartitionShape, owner: str) -> Partition:
         """See ``PartitionMaker``."""
-        import uuid  # Few nodes are recorded ones of which partitions are made.
+        import uuid  # Only few recorded nodes get partitions.
 
         gpu_uuid = gpu.uuid or ""
         with self._lock:
@@ -85,7 +85,7 @@ class RecordedPartitions:
         return self._made
 
     def shown(self, facts: NodeFacts) -> NodeFacts:
-        """The recorded facts with what was made."""
+        """The recorded facts with these partitions."""
         if facts.nvml is None or not self._modes:
             return facts
         made, modes = self._made, self._modes

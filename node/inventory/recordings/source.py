@@ -1,8 +1,8 @@
-"""A recorded node in the place of hardware: for the sandbox, for tests and for bug reports.
+"""A recorded node instead of hardware: for the sandbox, for tests and for bug reports.
 
 The file is read again when it changes, so that editing it is a hardware event. A file that cannot be read at the start
-is the caller's error; one that breaks later is logged once and the last facts stay, since a half-saved file is no
-node without GPUs.
+is the caller's error; one that breaks later is logged once and the last facts stay, since a half-saved file is no node
+without GPUs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read(path: Path) -> Recording:
 
 
 class RecordedSource:
-    """Source of every section that a recorded node has; ``partitions``: those that are made of its GPUs."""
+    """Source of every section of a recorded node; ``partitions``: those made of its GPUs."""
 
     name = "recorded"
 
