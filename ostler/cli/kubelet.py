@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "at /var/lib/kubelet, in a mount namespace of its own; without COMMAND, start plugins yourself with the\n"
         "folders below --root. Commands come from the terminal, from -f, or from standard input ('help' lists them)."
     )
-    parser.add_argument("plugin", nargs="*", metavar="COMMAND", help="the plugin's command and its arguments, after --")
+    parser.add_argument("plugin", nargs="*", metavar="-- COMMAND", help="the plugin's command and its arguments")
     parser.add_argument("-f", "--file", type=Path, metavar="SCRIPT", help="commands to run, one a line")
     add_format(parser, ("table", "json"))
     parser.add_argument(

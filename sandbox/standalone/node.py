@@ -332,6 +332,11 @@ def check_root(root: Path) -> None:
             f"--root: {root} has {size} bytes; the limit is {LONGEST_ROOT}, because a socket's path has 107 bytes in "
             "all; name a shorter folder or leave --root out"
         )
+    if root.resolve() == BUILT_IN.resolve():
+        raise StandaloneError(
+            f"--root: {BUILT_IN} is the folder of this machine's own kubelet; name another folder or leave --root out: "
+            f"the plugin's command finds it at {BUILT_IN} all the same"
+        )
     if root.exists() and not root.is_dir():
         raise StandaloneError(f"--root: {root} is not a folder; name a folder")
     served = root / "device-plugins" / "kubelet.sock"

@@ -548,6 +548,14 @@ def test_damaged_checkpoint_is_told(script: Script, short_dir: Path) -> None:
             1,
             "--root: /proc/none cannot be made: No such file or directory; name a folder that this user may write",
         ),
+        (
+            ("--root", "/var/lib/kubelet/"),
+            1,
+            (
+                "--root: /var/lib/kubelet is the folder of this machine's own kubelet; name another folder or leave "
+                "--root out: the plugin's command finds it at /var/lib/kubelet all the same"
+            ),
+        ),
         (("--root", "/etc/passwd"), 1, "--root: /etc/passwd is not a folder; name a folder"),
         (
             ("--root", "REAL"),
