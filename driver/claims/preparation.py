@@ -55,6 +55,8 @@ class Preparation:
         *,
         is_known: Callable[[], bool],
     ) -> None:
+        self.making = 0
+        """Claims whose partitions are being made, until the record of what they got is on the disk."""
         self._view: DoorView | None = None
         self._used = asyncio.Event()
         """Set with the next view."""
@@ -128,9 +130,15 @@ class Preparation:
         while plan.work or not self._stands(record, wanted):
             refusal = take(self._book, replace(wanted, state=RecordState.STARTED), known=self._is_known())
             if refusal is None:
-                if plan.work:
+                if not plan.work:
+                    await self._write(wanted, plan.sharing, record)
+                    break
+                self.making += 1
+                try:
                     wanted, plan = await self._made(allocation, body, wanted, plan.work, record)
-                await self._write(wanted, plan.sharing, record)
+                    await self._write(wanted, plan.sharing, record)
+                finally:
+                    self.making -= 1
                 break
             await self._freed(allocation.claim, refusal, until, began)
             if self._view is not view:

@@ -149,6 +149,11 @@ class ClaimService:
             hold.device: f"claim {hold.holder}" for hold in self.ledger.all if hold.door is Door.DRA and not hold.admin
         }
 
+    @property
+    def is_making(self) -> bool:
+        """Whether partitions of GPUs are being made for a claim, which is not answered yet; from any thread."""
+        return self._preparation.making > 0
+
     def apply(self, view: DoorView) -> None:
         """Prepare from these devices from now on."""
         self._preparation.use(view)

@@ -46,6 +46,8 @@ log = logging.getLogger("ostler.slices")
 
 INTERVAL = 0.2
 """Seconds between two updates: a burst of changes is one write, and the scheduler knows of a fault soon enough."""
+GIVES_WAY, ASKED_AGAIN = 0.05, 0.005
+"""Most seconds for which a view waits until claims are answered, and between two looks whether they are."""
 _LOOK = 1.0
 """Seconds between two looks at whether publishing works again."""
 
@@ -95,14 +97,16 @@ class SlicePublisher:
         peers: tuple[Peer, ...] = (),
         shown: ShownDevices | None = None,
         on_dropped: Callable[[], None] = lambda: None,
+        gives_way: Callable[[], bool] = lambda: False,
         interval: float = INTERVAL,
         clocks: Clocks = SYSTEM,
     ) -> None:
         """``make``: makes the controller, in the publisher's thread; it may take its time and raise.
 
         ``shown``: remembers what is published, written in that thread; None where nobody else gives the devices out.
-        ``on_dropped``: called, in that thread, when the server has dropped taints or counters. ``events`` hears of
-        faults from threads of the publisher and the controller.
+        ``gives_way``: whether a claim is about to be answered, which would take longer beside a publication; asked in
+        that thread. ``on_dropped``: called, in that thread, when the server has dropped taints or counters. ``events``
+        hears of faults from threads of the publisher and the controller.
         """
         self._pool = node_name
         self._make = make
@@ -110,6 +114,7 @@ class SlicePublisher:
         self._shown = shown
         self._taints = DroppedTaints(clocks.monotonic, on_dropped)
         self._on_dropped = on_dropped
+        self._gives_way = gives_way
         self._uncounted = False
         """Whether the server has dropped counters."""
         self._interval = interval
@@ -206,6 +211,7 @@ class SlicePublisher:
                 self._faults.wait(controller.watch_fault() or "waiting for the API server's list of our slices")
                 self._faults.look(working=False)
             while (view := self._next(controller)) is not None:
+                self._give_way()
                 try:
                     self._publish(controller, view)
                 except Exception as error:
@@ -321,6 +327,11 @@ class SlicePublisher:
         self._faults.tell(error, work)
         with self._changed:
             self._changed.notify_all()
+
+    def _give_way(self) -> None:
+        until = self._monotonic() + GIVES_WAY
+        while self._gives_way() and self._monotonic() < until and not self._stopped:
+            self._pause(ASKED_AGAIN)
 
     def _pause(self, seconds: float) -> None:
         with self._changed:

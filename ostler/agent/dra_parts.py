@@ -176,6 +176,7 @@ class DraParts:
             clocks=edges,
             shown=self.shown,
             on_dropped=lambda: _on_loop(loop, self.doors.features.doubt),
+            gives_way=lambda: self.claims.is_making,
         )
         self.withdrawal = Withdrawal(
             self.shown,

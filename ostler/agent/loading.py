@@ -1,7 +1,8 @@
 """What the process loads after registration, and how it gives back memory once everything is loaded.
 
 An import on the event loop holds up every call that the kubelet makes meanwhile. In a thread it takes the interpreter's
-lock from the loop for a moment at a time, and the lock changes hands ten times as often as usual while modules load.
+lock from the loop for a moment at a time, and the lock changes hands ten times as often as usual while modules load;
+later five times, because a thread that writes a claim's files needs the lock for a moment after each file operation.
 A part that imports a module in a function, after the kubelet has the device list, loads it here first.
 """
 
@@ -16,7 +17,8 @@ import sys
 
 _SWITCH = 0.0005
 """Seconds after which a thread that loads gives up the interpreter's lock to one that waits for it."""
-_USUAL_SWITCH = sys.getswitchinterval()
+_RUNNING_SWITCH = 0.001
+"""The same once everything is loaded."""
 
 
 async def load(*names: str) -> None:
@@ -30,7 +32,7 @@ def _load(names: tuple[str, ...]) -> None:
         for name in names:
             importlib.import_module(name)
     finally:
-        sys.setswitchinterval(_USUAL_SWITCH)
+        sys.setswitchinterval(_RUNNING_SWITCH)
 
 
 LATEST = 1.0

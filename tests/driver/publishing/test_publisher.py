@@ -103,6 +103,22 @@ def test_a_view_of_other_devices_that_are_described_alike_reaches_nobody_and_cou
     assert controller.given == [(names(0),), (names(0, 1),)]
 
 
+def test_a_view_gives_way_to_claims_that_are_answered_but_not_for_long(publishing: Making) -> None:
+    controller, asked = Recorder(), list[bool]()
+
+    def busy() -> bool:
+        asked.append(not controller.given)
+        return len(asked) < 3 or bool(controller.given)
+
+    publisher = publishing(controller, interval=0.0, gives_way=busy)
+    publisher.apply(view(0))
+    publisher.start()
+    until(lambda: controller.given)
+    assert asked == [True] * 3
+    publisher.apply(view(0, 1))
+    until(lambda: len(controller.given) == 2)
+
+
 def test_a_node_without_devices_has_one_empty_slice(publishing: Making) -> None:
     controller = Recorder()
     publisher = publishing(controller)
