@@ -188,7 +188,7 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
         try:
             if "serves-load" in self.flaws and self._busy > CAPACITY:
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no worker is free")
-            await asyncio.sleep(0.005 if "serves-load" in self.flaws else 0)
+            await asyncio.sleep(0.1 if "serves-load" in self.flaws else 0)
             return await self._allocate(request, context)
         finally:
             self._busy -= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,11 +10,13 @@ import pytest
 from sandbox.apiserver.server import ApiServer
 from sandbox.conformance.driver_rules import DRIVER_RULES
 from sandbox.conformance.driver_testbed import DriverTestbed
-from sandbox.conformance.rule import RuleOutcome, RuleVerdict, judge
+from sandbox.conformance.rule import RuleVerdict, judge
 from sandbox.conformance.testbed import ConformancePace
 from tests.sandbox.conformance.flawed_driver import DriverInProcess
+from tests.sandbox.conformance.judging import Seen, judged_once
 
-PACE = ConformancePace(patience=1.5, call=2.0, quiet=0.05, grace=1.0, away=0.05, slices=1.0, calls=100)
+NONE = "none"
+PACE = ConformancePace(patience=2.5, call=2.0, quiet=0.05, grace=1.0, away=0.05, slices=1.0, calls=100)
 SEEN = {
     "driver-name": "GetInfo.name is 'GPU.example.com'; it must be a DNS subdomain of at most 63 characters, such as",
     "endpoint": "it must be the socket's absolute path, without a scheme such as unix://",
@@ -22,7 +24,7 @@ SEEN = {
     "v1.DRAPlugin, v1beta1.DRAPlugin",
     "serves-what-it-lists": "it lists v1.DRAResourceHealth, but NodeWatchResources is not implemented",
     "registry-calls": "NotifyRegistrationStatus failed with UNIMPLEMENTED: (no text); kubelets from 1.36 on deregister",
-    "publishes": "no ResourceSlice has spec.driver 'gpu.example.com' 1.5 s after its registration",
+    "publishes": "no ResourceSlice has spec.driver 'gpu.example.com' 2.5 s after its registration",
     "unique-devices": "pool conformance has the device 'gpu-0' twice",
     "owned-by-node": "slice gpu.example.com-0 has no owner reference to the Node conformance and its UID ",
     "prepares": "a claim with the device conformance/gpu-0 is answered with the devices conformance/gpu-9",
@@ -51,42 +53,36 @@ SEEN = {
 """What is seen of each flaw, which has the name of its rule."""
 
 
-@pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as running:
-        yield running
-
-
-async def judged(root: Path, server: ApiServer, *flaws: str) -> list[RuleVerdict]:
-    folders = [root / name for name in ("kubelet", "cdi", "state")]
+async def judged(root: Path, name: str) -> list[RuleVerdict]:
+    flaws = () if name == NONE else (name,)
+    folders = [root / part for part in ("kubelet", "cdi", "state")]
     for folder in folders:
         folder.mkdir()
     kubelet, cdi, state = folders
-    bed = DriverTestbed(
-        kubelet, DriverInProcess(kubelet, server, cdi, state, *flaws), PACE, server, cdi=[cdi], state=state
-    )
-    try:
-        return await judge(DRIVER_RULES, bed)
-    finally:
-        await bed.discard()
+    with ApiServer() as server:
+        program = DriverInProcess(kubelet, server, cdi, state, *flaws)
+        bed = DriverTestbed(kubelet, program, PACE, server, cdi=[cdi], state=state)
+        try:
+            return await judge(DRIVER_RULES, bed)
+        finally:
+            await bed.discard()
 
 
-def with_outcome(verdicts: list[RuleVerdict], outcome: RuleOutcome) -> dict[str, str]:
-    return {verdict.rule: verdict.seen for verdict in verdicts if verdict.outcome is outcome}
+@pytest.fixture
+def seen(run_dir: Path) -> Mapping[str, Seen]:
+    return judged_once(run_dir / "flawed-drivers.json", (*SEEN, NONE), judged)
 
 
-async def test_a_driver_without_flaws_keeps_every_rule(short_dir: Path, server: ApiServer) -> None:
-    verdicts = await judged(short_dir, server)
-    assert {verdict.rule: verdict.seen for verdict in verdicts if verdict.outcome is not RuleOutcome.PASSED} == {}
+def test_a_driver_without_flaws_keeps_every_rule(seen: Mapping[str, Seen]) -> None:
+    assert set(seen[NONE]["passed"]) == {rule.name for rule in DRIVER_RULES}, seen[NONE]
 
 
 @pytest.mark.parametrize("flaw", SEEN)
-async def test_a_flawed_driver_fails_its_rule_and_no_other(short_dir: Path, server: ApiServer, flaw: str) -> None:
-    verdicts = await judged(short_dir, server, flaw)
-    failed = with_outcome(verdicts, RuleOutcome.FAILED)
+def test_a_flawed_driver_fails_its_rule_and_no_other(seen: Mapping[str, Seen], flaw: str) -> None:
+    failed = seen[flaw]["failed"]
     assert list(failed) == [flaw], failed
     assert SEEN[flaw] in failed[flaw]
-    assert with_outcome(verdicts, RuleOutcome.NOT_JUDGED) == {}
+    assert seen[flaw]["not judged"] == {}
 
 
 def test_every_rule_has_a_driver_that_breaks_it() -> None:
