@@ -66,8 +66,7 @@ async def test_an_eviction_is_counted_once_and_none_where_taints_are_dropped(
         both.second._count_evicted(replace(contested, known=False, contested=frozenset()))
         both.second._count_evicted(contested)
         assert both.metrics.evictions.counts == {(): 1}, "what is not known for a moment has not ended"
-        doors = both.second._parts.doors
-        doors._known = replace(doors._known, support=TaintSupport(Taints.DROPPED))
+        both.second._parts.doors.features.support = TaintSupport(Taints.DROPPED)
         both.second._count_evicted(replace(contested, contested=frozenset({DEVICE, "gpu-0001"})))
         assert both.metrics.evictions.counts == {(): 1}
 
