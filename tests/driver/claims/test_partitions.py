@@ -33,7 +33,7 @@ from node.values import replace
 from tests.making.claim_service import DieAt, Killed, Node, claim, opaque, reference, result
 from tests.making.claim_sharing import NVIDIA, Sharer
 from tests.making.partitions import H100, RULE, FakeHardware, instance, parted
-from tests.waiting import background
+from tests.waiting import background, eventually
 
 GPU = parted(0)
 SMALL, OTHER = H100[0], H100[3]
@@ -67,7 +67,8 @@ class Parts:
         self.node.with_options(partition_wait=2.0)
         self.hardware = FakeHardware(root, gpus or (GPU, parted(1)))
         self.observer = Counted()
-        self.scans = 0
+        self.looked_at: list[frozenset[str]] = []
+        """The GPUs of each scan, empty for all."""
         self.patience = 40.0
         self.blind = False
         """Whether the inventory sees nothing new."""
@@ -86,8 +87,8 @@ class Parts:
     async def started(self, **more: Any) -> ClaimService:
         ledger = Ledger()
 
-        async def rescan(_: frozenset[str]) -> None:
-            self.scans += 1
+        async def rescan(gpus: frozenset[str]) -> None:
+            self.looked_at.append(gpus)
             await asyncio.sleep(0)
             if not self.blind and self.service.ledger is ledger:
                 self.apply()
@@ -143,6 +144,7 @@ async def test_a_partition_is_made_seen_and_given_like_any_mig_device(parts: Par
     (hold,) = service.ledger.all
     assert (hold.device, hold.within, hold.slices) == (PART, (GPU.name,), (0, 1))
     parts.check_whole(PART)
+    assert parts.looked_at == [frozenset({GPU.uuid})]
     assert await service.prepare(reference()) == (device,)
     assert parts.observer.made == 1
     await service.unprepare(reference())
@@ -346,6 +348,18 @@ async def test_what_the_inventory_does_not_see_in_time_is_given_by_the_next_call
     await service.prepare(reference())
     parts.check_whole(PART)
     assert parts.observer.made == 1
+
+
+async def test_what_a_look_at_the_gpu_does_not_show_is_looked_for_everywhere(parts: Parts) -> None:
+    service = await parts.started()
+    parts.put(1, PART)
+    before, parts.blind = parts.view(), True
+    preparing = asyncio.create_task(service.prepare(reference()))
+    await eventually(lambda: parts.looked_at, "the GPU is looked at")
+    parts.blind = False
+    service.apply(before)
+    await preparing
+    assert parts.looked_at[:2] == [frozenset({GPU.uuid}), frozenset()]
 
 
 async def test_looking_on_needs_a_partition_that_exists(parts: Parts) -> None:
