@@ -67,7 +67,7 @@ class RecordedHardware:
         self.parts = tuple(_parts(self._recording.facts))
         self._damages: dict[str, Damage] = {}
         self._errors: dict[str, str] = {}
-        self._write()
+        write_whole(copy, original.read_bytes())
 
     @property
     def name(self) -> str:

@@ -19,6 +19,8 @@ from sandbox.apiserver.server import ApiServer
 from sandbox.cluster.samples import DRIVER
 from sandbox.node import NODE_NAME, SandboxNode
 from sandbox.nodes import path
+from sandbox.process import AgentCommandFailed
+from tests.making.commands import command
 from tests.node.nvml.stub.injected import RECOVERY_ACTION, InjectedNvml
 from tests.node.sysfs.rendering import mknod_device, render
 from tests.waiting import eventually
@@ -151,14 +153,21 @@ class SickNode(SandboxNode):
         """Messages of the agent's events with this reason, the oldest first."""
         return [event.message for event in (await self.agent.status()).events if event.reason == reason]
 
+    async def command(self, *words: str) -> str:
+        """The output of ``ostler WORDS``, run in this process; raises ``AgentCommandFailed``."""
+        done = await command(*words, "--socket", self.agent.flags["--socket"])
+        if done.code:
+            raise AgentCommandFailed(" ".join(words), done.err.strip())
+        return done.out
+
     async def health(self, *words: str) -> dict[str, dict[str, Any]]:
         """What ``ostler health`` says of each device, by name."""
-        document = json.loads(await self.agent.command("health", "-o", "json", *words))
+        document = json.loads(await self.command("health", "-o", "json", *words))
         return {each["device"]: each for each in document["devices"]}
 
     async def eviction_limits(self) -> list[dict[str, Any]]:
         """The eviction limits that are on."""
-        found: list[dict[str, Any]] = json.loads(await self.agent.command("health", "-o", "json"))["brakes"]
+        found: list[dict[str, Any]] = json.loads(await self.command("health", "-o", "json"))["brakes"]
         return found
 
     async def metric(self, name: str, **labels: str) -> float:

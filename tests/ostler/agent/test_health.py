@@ -89,7 +89,7 @@ async def seen_everywhere(box: SickNode, cause: str, words: str, recovery: str) 
     assert (found[device]["state"], found[device]["cause"], found[device]["recovery"]) == ("unhealthy", cause, recovery)
     assert words in found[device]["reason"]
     assert {each["state"] for name, each in found.items() if name != device} == {"healthy"}
-    text = await box.agent.command("health", "--faults")
+    text = await box.command("health", "--faults")
     assert device in text
     assert words in text
     assert [line for line in await box.told("DeviceUnhealthy") if device in line and words in line]
@@ -103,7 +103,7 @@ async def well_again(box: SickNode) -> None:
     await eventually(lambda: not box.taints(), "no taint is left")
     await eventually(lambda: {box.streamed(box.name(gpu))[0] for gpu in range(8)} == {"Healthy"}, "told to the kubelet")
     assert await box.metric("ostler_device_health", kind="gpu", health="healthy") == 8
-    assert "every device is healthy" in await box.agent.command("health", "--faults")
+    assert "every device is healthy" in await box.command("health", "--faults")
 
 
 @pytest.mark.parametrize("name", UNHEALTHY)
@@ -125,7 +125,7 @@ async def test_what_nvml_tells_reaches_everybody_and_ends_without_a_restart(box:
 async def _cleared(box: SickNode) -> bool:
     """Only once a look has found it well can it be cleared, and nothing but that makes it healthy."""
     with contextlib.suppress(AgentCommandFailed):
-        await box.agent.command("health", "clear", box.name(SICK))
+        await box.command("health", "clear", box.name(SICK))
     return bool((await box.health())[box.name(SICK)]["state"] == "healthy")
 
 
@@ -180,9 +180,9 @@ async def test_xid_79_waits_for_a_reset_and_quiesce_and_resume_are_one(box: Sick
 
     await eventually(looked, "looked at again", within=WITHIN)
     assert box.unhealthy() == [box.uuid(SICK)]
-    await box.agent.command("quiesce", "--reason", "reset GPU 2")
+    await box.command("quiesce", "--reason", "reset GPU 2")
     await box.kubelet.wait_for(GPU, healthy=0)
-    await box.agent.command("resume")
+    await box.command("resume")
     await well_again(box)
 
 
@@ -219,7 +219,7 @@ async def test_a_gpu_that_left_the_bus_evicts_after_a_while_and_heals_when_it_is
         await eventually(lambda: box.taints().get(device, [("", "")])[0][1] == "NoExecute", "then no pods")
         found = (await box.health())[device]
         assert (found["state"], found["cause"], found["evicts"]) == ("unhealthy", "lost", True)
-        assert "unhealthy, evicts" in await box.agent.command("health", "--faults")
+        assert "unhealthy, evicts" in await box.command("health", "--faults")
         assert await box.metric("ostler_health_evicting_devices", kind="gpu") == 1
         assert set(box.taints()) == {device}
         box.nvml.find(SICK)
@@ -236,10 +236,10 @@ async def test_half_of_the_gpus_lost_at_once_evict_nobody_until_somebody_says_so
         assert limit["kind"] == "gpu"
         assert "5 of 8 devices of kind gpu went bad within 60 s" in limit["reason"]
         assert {taint[1] for taints in box.taints().values() for taint in taints} == {"NoSchedule"}
-        assert "kept from evicting" in await box.agent.command("health")
+        assert "kept from evicting" in await box.command("health")
         assert await box.told("HealthBrakeOn")
         assert await box.metric("ostler_health_brake", kind="gpu") == 1
-        said = await box.agent.command("health", "release-eviction-limit", "gpu", "--dry-run")
+        said = await box.command("health", "release-eviction-limit", "gpu", "--dry-run")
         assert "dry run, nothing is changed" in said
         assert "evicts the pods that have it" in said
         assert await box.eviction_limits()
@@ -247,14 +247,14 @@ async def test_half_of_the_gpus_lost_at_once_evict_nobody_until_somebody_says_so
         await box.restart()
         assert await box.eviction_limits()
         await eventually(lambda: len(box.taints()) == 5, "tainted")
-        await box.agent.command("health", "release-eviction-limit", "gpu")
+        await box.command("health", "release-eviction-limit", "gpu")
         await eventually(
             lambda: [taint[1] for taints in box.taints().values() for taint in taints] == ["NoExecute"] * 5,
             "they evict",
         )
         assert not await box.eviction_limits()
         with pytest.raises(AgentCommandFailed, match="no eviction limit holds for kind gpu"):
-            await box.agent.command("health", "release-eviction-limit", "gpu")
+            await box.command("health", "release-eviction-limit", "gpu")
 
 
 async def test_a_silent_driver_makes_devices_unknown_and_costs_no_pod(box: SickNode) -> None:
@@ -273,24 +273,24 @@ async def test_a_silent_driver_makes_devices_unknown_and_costs_no_pod(box: SickN
 
 async def test_what_people_say_goes_before_everything_for_its_time(box: SickNode) -> None:
     device, uuid = box.name(SICK), box.uuid(SICK)
-    said = await box.agent.command("health", "set", device, "unhealthy", "--reason", "case 4711", "--dry-run")
+    said = await box.command("health", "set", device, "unhealthy", "--reason", "case 4711", "--dry-run")
     assert said == f"dry run, nothing is changed:\n{device} healthy -> unhealthy (case 4711)\n"
     assert (await box.health())[device]["state"] == "healthy"
-    said = await box.agent.command("health", "set", uuid, "unhealthy", "--reason", "case 4711")
+    said = await box.command("health", "set", uuid, "unhealthy", "--reason", "case 4711")
     assert said == f"{device} healthy -> unhealthy (case 4711)\n"
     await seen_everywhere(box, "person", "case 4711", "person")
     await eventually(lambda: "case 4711" in _record(box), "remembered")
     await box.restart()
     await box.kubelet.wait_for(GPU, healthy=7)
     assert box.unhealthy() == [uuid]
-    said = await box.agent.command("health", "clear", device, "--dry-run")
+    said = await box.command("health", "clear", device, "--dry-run")
     assert "the override (case 4711) would be cleared" in said
     assert box.unhealthy() == [uuid]
-    await box.agent.command("health", "clear", device)
+    await box.command("health", "clear", device)
     await box.kubelet.wait_for(GPU, healthy=8)
-    await box.agent.command("health", "set", device, "unhealthy", "--reason", "a moment", "--for", "10s")
+    await box.command("health", "set", device, "unhealthy", "--reason", "a moment", "--for", "10s")
     await box.kubelet.wait_for(GPU, healthy=7)
-    assert "by itself" in await box.agent.command("health", "--faults")
+    assert "by itself" in await box.command("health", "--faults")
     await well_again(box)
 
 
@@ -298,13 +298,13 @@ async def test_a_word_that_says_healthy_overrules_an_xid(box: SickNode) -> None:
     device = box.name(SICK)
     box.nvml.xid(SICK, 79)
     await box.kubelet.wait_for(GPU, healthy=7)
-    await box.agent.command("health", "set", device, "healthy", "--reason", "harmless")
+    await box.command("health", "set", device, "healthy", "--reason", "harmless")
     await box.kubelet.wait_for(GPU, healthy=8)
-    await box.agent.command("health", "clear", device)
+    await box.command("health", "clear", device)
     # What happened is forgotten with the word.
     assert (await box.health())[device]["state"] == "healthy"
     with pytest.raises(AgentCommandFailed, match="there is nothing to clear"):
-        await box.agent.command("health", "clear", device)
+        await box.command("health", "clear", device)
 
 
 async def test_a_dry_run_judges_and_shows_nobody(folder: Path) -> None:
@@ -313,7 +313,7 @@ async def test_a_dry_run_judges_and_shows_nobody(folder: Path) -> None:
         box.nvml.xid(SICK, 79)
         await eventually(lambda: _state(box, device, "unhealthy"), "judged")
         assert (await box.health())[device]["shown_state"] == "healthy"
-        assert (await box.agent.command("health")).startswith("dry run: ")
+        assert (await box.command("health")).startswith("dry run: ")
         assert box.unhealthy() == []
         assert not box.taints()
         assert [line for line in await box.told("DeviceUnhealthy") if device in line]
@@ -330,7 +330,7 @@ async def test_a_policy_that_is_changed_while_running_holds_for_what_happens_nex
     file.write_text(
         file.read_text().replace('"quiet"', '"xids": {"overrides": [{"ids": [79], "action": "ignore"}]}, "quiet"')
     )
-    await box.agent.command("reload")
+    await box.command("reload")
     box.nvml.xid(SICK, 79)
     box.nvml.xid(SICK + 1, 95)
     await box.kubelet.wait_for(GPU, healthy=7)
@@ -358,5 +358,5 @@ async def test_a_sick_gpu_takes_its_mig_devices_with_it_and_an_instance_only_its
         found = await box.health()
         reasons = {each["reason"] for each in found.values() if each["kind"] == "mig" and each["state"] == "unhealthy"}
         assert all(f"its GPU {box.name(gpu.index)}" in reason or "XID 79" in reason for reason in reasons)
-        await box.agent.command("health", "clear", box.name(gpu.index))
+        await box.command("health", "clear", box.name(gpu.index))
         await box.kubelet.wait_for("nvidia.com/mig", healthy=total)

@@ -15,6 +15,7 @@ import pytest
 from ostler.cli.main import main
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
+from tests.making.commands import command
 
 GPU = "nvidia.com/gpu"
 
@@ -27,12 +28,9 @@ async def box() -> AsyncIterator[SandboxNode]:
 
 
 async def ostler(*words: str, code: int = 0) -> tuple[str, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ostler", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == code, err.decode()
-    return out.decode(), err.decode()
+    done = await command(*words)
+    assert done.code == code, done.err
+    return done.out, done.err
 
 
 async def test_status_tells_role_readiness_and_registration(box: SandboxNode) -> None:
@@ -105,11 +103,11 @@ async def test_an_agent_that_hangs_is_not_one_that_is_not_there(
     assert f"the agent at {socket} has not answered in time" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["status", "holds", "devices"])
+@pytest.mark.parametrize("name", ["status", "holds", "devices"])
 async def test_output_that_cannot_be_written_is_an_error_and_output_that_nobody_wants_is_none(
-    box: SandboxNode, command: str
+    box: SandboxNode, name: str
 ) -> None:
-    words = [sys.executable, "-m", "ostler", command, "--socket", box.agent.flags["--socket"]]
+    words = [sys.executable, "-m", "ostler", name, "--socket", box.agent.flags["--socket"]]
     for output, code, said in (
         (">&-", 0, ""),
         (">/dev/full", 1, "ostler: standard output cannot be written: No space left on device\n"),

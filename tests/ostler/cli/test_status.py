@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,6 +12,7 @@ from driver.door.registration import DoorStatus, RegistrationState
 from ostler.admin.dra import door_message, unpublished
 from protos.agent.v1alpha1.agent_pb2 import Claim, DraStatus, ListClaimsResponse, ListSlicesResponse, Pool, PoolDevice
 from sandbox.nodes import path
+from tests.making.commands import command
 from tests.ostler.agent.claimed_node import CLAIMED, ClaimedNode
 from tests.waiting import eventually
 
@@ -35,10 +34,9 @@ async def box() -> AsyncIterator[ClaimedNode]:
 
 
 async def ostler(*words: str) -> str:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "ostler", *words, stdout=-1)
-    out, _ = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0
-    return out.decode()
+    done = await command(*words)
+    assert done.code == 0, done.err
+    return done.out
 
 
 def row(out: str) -> list[str]:
