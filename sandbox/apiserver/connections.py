@@ -17,6 +17,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, Protocol
 
+from sandbox.apiserver import protobuf
 from sandbox.apiserver.answers import Reply
 from sandbox.apiserver.kinds import Json
 from sandbox.apiserver.refusals import StatusError, bad_request, not_allowed
@@ -128,20 +129,32 @@ class Connection(BaseHTTPRequestHandler):
             raise HangUp  # the client is gone, and what it meant to ask is not known
         if not data:
             return None
+        if self.content_type == protobuf.CONTENT_TYPE:
+            return self._decoded(data)
         if self.content_type not in ("", "application/json") and not self.content_type.endswith("+json"):
-            text = "the body of the request was in an unknown format - accepted media types include: application/json"
-            log.warning(
-                "the API server's stand-in reads JSON alone and refused %s of %s as %s; have the client send "
-                "application/json",
-                self.path.partition("?")[0],
-                self.headers.get("User-Agent", "a client").partition(" ")[0],
-                self.content_type,
-            )
-            raise StatusError(415, text)
+            raise self._unreadable(self.content_type)
         try:
             return json.loads(data.decode(errors="replace"), parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             raise bad_request(f"the body of the request is not JSON: {error}") from error
+
+    def _decoded(self, data: bytes) -> object:
+        try:
+            return protobuf.decode(data)
+        except protobuf.UnknownKindError as error:
+            raise self._unreadable(f"{self.content_type} with {error}") from error
+        except ValueError as error:
+            raise bad_request(f"the body of the request is not an object in protobuf: {error}") from error
+
+    def _unreadable(self, form: str) -> StatusError:
+        log.warning(
+            "the API server's stand-in cannot read what %s sent to %s as %s; have the client send application/json",
+            self.headers.get("User-Agent", "a client").partition(" ")[0],
+            self.path.partition("?")[0],
+            form,
+        )
+        text = "the body of the request was in an unknown format - accepted media types include: application/json"
+        return StatusError(415, text)
 
     def _discard(self, length: int) -> None:
         """Read a body that is too large, within bounds: a client that is still writing does not see the answer."""

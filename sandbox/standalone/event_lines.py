@@ -43,7 +43,7 @@ def event_line(event: KubeletEvent) -> str:
             return f"registration of {who} by {_DOORS[door]} failed: {message}{look}"
         case PluginDeregistered(name, socket, lost, reason):
             why = f": {reason}" if reason else ""
-            devices = "; its devices count as unhealthy" if lost else ""
+            devices = "; nothing serves it now" if lost else ""
             return f"{name} is disconnected, socket {socket}{why}{devices}"
         case PluginCallPending(fault):
             return f"waiting for {fault}"

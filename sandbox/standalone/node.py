@@ -288,6 +288,7 @@ class StandaloneNode:
         """
         expected = self.registrations.names() if self.is_up else self._expected
         pods = self.kubelet.pods()
+        self.registrations.lose_all()
         verdicts = await self.kubelet.restart()
         self.is_up = True
         refused = self.pods.judged(verdicts, pods)
@@ -308,6 +309,7 @@ class StandaloneNode:
         # What was registered is waited for when it starts again.
         self._expected = self.registrations.names()
         await self.kubelet.stop()
+        self.registrations.lose_all()
         self.is_up = False
 
     def faults(self) -> list[str]:

@@ -44,6 +44,11 @@ class Registrations:
                 self._ready.add(name)
         self.wake()
 
+    def lose_all(self) -> None:
+        """Forget what is registered: the kubelet ends, which is no event of every driver."""
+        self.connected = {}
+        self._ready = set()
+
     def wake(self) -> None:
         """Have every condition looked at again."""
         self._changed.set()

@@ -118,7 +118,7 @@ def test_broken_rule_is_answered_with_its_cause(server: ApiServer) -> None:
 def test_body_that_is_no_json_is_refused(server: ApiServer) -> None:
     assert ask(server, "POST", SLICES, b"{").code == 400
     assert ask(server, "POST", SLICES, b"[]").code == 400
-    assert ask(server, "POST", SLICES, b"k8s", content_type="application/vnd.kubernetes.protobuf").code == 415
+    assert ask(server, "POST", SLICES, b"k8s", content_type="application/cbor").code == 415
     assert ask(server, "POST", SLICES, b" " * (3 << 20) + b"{}").code == 413
 
 

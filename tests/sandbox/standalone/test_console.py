@@ -94,7 +94,7 @@ _FAULT = CallFault("a/b", "/root/device-plugins/s", "Allocate", 1.5, "see the pl
         ),
         (
             PluginDeregistered("a/b", "/root/s", True, "it ended"),
-            "a/b is disconnected, socket s: it ended; its devices count as unhealthy",
+            "a/b is disconnected, socket s: it ended; nothing serves it now",
         ),
         (
             PluginCallPending(_FAULT),
@@ -133,7 +133,7 @@ async def test_warning_of_the_api_server_is_shown_once() -> None:
                 request = urllib.request.Request(
                     f"{server.url}/apis/resource.k8s.io/v1/resourceslices?x=1",
                     b"k8s",
-                    {"Content-Type": "application/vnd.kubernetes.protobuf", "User-Agent": "driver/v1 (linux)"},
+                    {"Content-Type": "application/cbor", "User-Agent": "driver/v1 (linux)"},
                 )
                 with pytest.raises(urllib.error.HTTPError, match="415"):
                     await asyncio.to_thread(urllib.request.urlopen, request)
@@ -141,8 +141,8 @@ async def test_warning_of_the_api_server_is_shown_once() -> None:
         log.removeHandler(handler)
     assert lines == [
         (
-            "apiserver | the API server's stand-in reads JSON alone and refused /apis/resource.k8s.io/v1/"
-            "resourceslices of driver/v1 as application/vnd.kubernetes.protobuf; have the client send application/json"
+            "apiserver | the API server's stand-in cannot read what driver/v1 sent to "
+            "/apis/resource.k8s.io/v1/resourceslices as application/cbor; have the client send application/json"
         )
     ]
 
