@@ -3,7 +3,9 @@
 Pods write to their daemon's folder of pipes and to its /dev/shm, and make its logs grow. By default each daemon has a
 file system in memory for these, with a limit of bytes and of files: a pod that fills it harms the pods of this daemon
 alone. It is mounted before the daemon starts and unmounted after its end. One that a killed agent left is found among
-the mounts. Pods that still have it then keep what they store, and can store no more.
+the mounts. Pods that still have it then keep what they store, and can store no more. ``root`` itself gets a small file
+system, too: a container runtime makes a folder that is missing, and a container that starts just then would have one on
+the node's.
 
 Where the agent cannot mount (its mounts would be seen by nobody else), the operator gives ``root`` a file system of its
 own. It is used only if it has limits; all daemons share it.
@@ -14,12 +16,14 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeGuard
 
 from node.edits.mps import log_folder, pipe_folder, shm_folder
 from node.mps.folders import LIBRARIES, REMOVED, clear, remove
-from node.mps.mounts import Mounts, Result
+from node.mps.mounts import KernelMount, Mounts, Result
 from node.opening import opened
 from node.values import Value, value
 
@@ -32,9 +36,16 @@ _LOGS = 1 / 8
 _TAIL = 64 << 10
 """Bytes of a shortened log that are kept, beside it."""
 _PARTS = frozenset({"pipe", "log", "shm"})
+_ROOT_SIZE = 4 << 20
+_ROOT_FILES = 4096
+"""Limits of the file system at the root: it has links, and folders to mount at."""
 _LIMITS = ("size", "nr_inodes")
 _SHARED = (Path("/"), Path("/run"))
 """Folders whose file systems the node itself needs."""
+
+
+_BOUNDING = threading.Lock()
+"""Held while a root gets its file system: resources' and claims' daemons may need it at the same time."""
 
 
 @value
@@ -96,13 +107,12 @@ class MpsStorage:
     def _unbounded(self) -> str:
         """Why the operator's file system is none that pods may write to."""
         mount = self._mounts.at(self._root)
-        if mount is None or mount.point != self._root or mount.root != "/" or self._is_nodes():
+        if not self._is_own(mount):
             return (
                 f"nvidia.mpsFileSystem is provided, but {self._root} is not a file system of its own, so pods could "
                 "fill the node's; mount a tmpfs with size and nr_inodes there, or remove nvidia.mpsFileSystem"
             )
-        given = {option.partition("=")[0] for option in mount.options}
-        missing = [limit for limit in _LIMITS if mount.kind == "tmpfs" and limit not in given]
+        missing = _missing_limits(mount)
         if missing or not self._usage(self._root).size:
             return (
                 f"the tmpfs at {self._root} has no limit {' and '.join(missing) or 'size'}, so pods could fill the "
@@ -114,12 +124,25 @@ class MpsStorage:
             "CAP_SYS_ADMIN and the calls mount, umount2 and unshare (docs/sharing.md says how)"
         )
 
-    def _is_nodes(self) -> bool:
-        own = self._root.stat().st_dev
-        return any(folder.exists() and folder.stat().st_dev == own for folder in _SHARED)
+    def _is_own(self, mount: KernelMount | None) -> TypeGuard[KernelMount]:
+        """Whether the mount that the root is on is of a file system for the root alone."""
+        return mount is not None and mount.point == self._root and mount.root == "/" and not self._is_nodes(mount)
+
+    def _bound_root(self) -> None:
+        """Mount the root's own file system, unless it is there; raises OSError."""
+        with _BOUNDING:
+            mount = self._mounts.at(self._root)
+            if not self._is_own(mount) or _missing_limits(mount):
+                self._mounts.mount(self._root, _ROOT_SIZE, _ROOT_FILES)
+
+    def _is_nodes(self, mount: KernelMount) -> bool:
+        others = (self._mounts.at(folder) for folder in _SHARED if folder.exists())
+        return any(other is not None and other.device == mount.device for other in others)
 
     def make(self, name: str) -> str:
         """Give a daemon new, empty folders, which no pod has yet; what stays of older ones. Raises OSError."""
+        if self._size is not None:
+            self._bound_root()
         told = self.remove(name)
         folder = self._folder(name)
         for each in reversed((folder, *folder.parents)):
@@ -217,6 +240,12 @@ class MpsStorage:
 
     def _shm(self, name: str) -> Path:
         return Path(shm_folder(str(self._root), name))
+
+
+def _missing_limits(mount: KernelMount) -> list[str]:
+    """Limits that a tmpfs does not have, as options of the mount."""
+    given = {option.partition("=")[0] for option in mount.options}
+    return [limit for limit in _LIMITS if mount.kind == "tmpfs" and limit not in given]
 
 
 def folders_below(root: Path) -> list[str]:

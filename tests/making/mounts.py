@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from node.mps.mounts import read_mounts
+
 _TRIAL = ["unshare", "--mount", "mount", "-t", "tmpfs", "trial", "/tmp"]
 
 
@@ -33,4 +35,5 @@ def propagating(folder: Path) -> Iterator[Path]:
         subprocess.run(["mount", "--make-shared", folder], check=True)
         yield folder
     finally:
-        subprocess.run(["umount", "--recursive", "--lazy", folder], check=True)
+        while any(mount.point == folder for mount in read_mounts(Path("/proc/self/mountinfo"))):
+            subprocess.run(["umount", "--recursive", "--lazy", folder], check=True)

@@ -118,7 +118,8 @@ class FolderMounts:
 
     def at(self, folder: Path) -> KernelMount | None:
         """See ``Mounts``."""
-        return KernelMount(1, "0:1", "/", folder, "tmpfs", "ostler-mps", ("size=1m", "nr_inodes=64"), 1)
+        device = "254:0" if folder in (Path("/"), Path("/run")) else "0:1"
+        return KernelMount(1, device, "/", folder, "tmpfs", "ostler-mps", ("size=1m", "nr_inodes=64"), 1)
 
     def hindrance(self, root: Path, shared_memory: Path) -> str:
         """See ``Mounts``."""

@@ -1,8 +1,9 @@
 """A process that shares GPUs by MPS and kills itself at one of its steps: ``python -m tests.node.mps.killed FOLDER N``.
 
 Steps are before and after every compute mode that is set, every record that is written, and every file system that is
-mounted or unmounted, and before and after the start of a daemon. With ``kernel`` as a third word file systems are real.
-The process serves a share, gives it back, and exits with 0 if it was not killed.
+mounted or unmounted, and before and after the start of a daemon. With ``kernel`` as a third word file systems are real,
+and only steps around them and the start count. The process serves a share, gives it back, and exits with 0 if nothing
+killed it.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ class Steps:
     """Kills this process at the Nth step."""
 
     left = 0
+    only_storage = False
+    """Whether only steps around file systems and the start of a daemon count, which come in one order."""
 
     @classmethod
-    def step(cls) -> None:
-        cls.left -= 1
+    def step(cls, *, storage: bool = False) -> None:
+        cls.left -= storage or not cls.only_storage
         if cls.left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -79,15 +82,15 @@ class _Stepping:
 
     def mount(self, folder: Path, size: int, files: int) -> None:
         """See ``Mounts``."""
-        Steps.step()
+        Steps.step(storage=True)
         super().mount(folder, size, files)  # type: ignore[misc]
-        Steps.step()
+        Steps.step(storage=True)
 
     def unmount(self, folder: Path) -> bool:
         """See ``Mounts``."""
-        Steps.step()
+        Steps.step(storage=True)
         is_gone: bool = super().unmount(folder)  # type: ignore[misc]
-        Steps.step()
+        Steps.step(storage=True)
         return is_gone
 
 
@@ -130,13 +133,13 @@ async def serve(folder: Path, home: MpsHome) -> None:
 
 def main(folder: Path, number: int, *, kernel: bool = False) -> None:
     """Serve a share with a kill at this step; 0 for none."""
-    Steps.left = number
+    Steps.left, Steps.only_storage = number, kernel
     spawn = MpsDaemon._spawn
 
     def spawned(self: MpsDaemon, program: Path) -> object:
-        Steps.step()
+        Steps.step(storage=True)
         made = spawn(self, program)
-        Steps.step()
+        Steps.step(storage=True)
         return made
 
     MpsDaemon._spawn = spawned  # type: ignore[method-assign, assignment]

@@ -29,6 +29,7 @@ from tests.node.mps.killed import NAME, RESOURCE
 CASES = (
     "a_pod_fills_no_more_than_the_file_system",
     "a_pod_that_keeps_an_old_file_system_stores_nothing_more",
+    "a_folder_that_a_runtime_makes_is_on_no_file_system_of_the_node",
     "the_daemon_has_a_shm_of_its_own",
     "a_busy_file_system_is_detached",
     "a_full_file_system_keeps_no_daemon_from_answering",
@@ -90,6 +91,26 @@ def a_pod_that_keeps_an_old_file_system_stores_nothing_more(folder: Path) -> Non
         with pytest.raises(OSError, match=FULL):
             (pod / "more").touch()
     assert [*pod.iterdir()] == []
+
+
+def a_folder_that_a_runtime_makes_is_on_no_file_system_of_the_node(folder: Path) -> None:
+    storage, root = storage_of(folder), folder / "mps"
+    storage.make(NAME)
+    storage.remove(NAME)
+    # A container of a pod starts before the next daemon: its runtime makes the folder that is missing, and binds it.
+    made, pod = root / NAME / "pipe", folder / "pod"
+    made.mkdir(parents=True)
+    pod.mkdir()
+    subprocess.run(["mount", "--bind", made, pod], check=True)
+    with pytest.raises(OSError, match=FULL):
+        (pod / "large").write_bytes(b"x" * (5 << 20))
+    storage.make(NAME)
+    assert [*(root / NAME / "pipe").iterdir()] == []
+    with pytest.raises(FileNotFoundError):
+        (pod / "more").touch()
+    storage.make("claim-1")
+    points = [mount.point for mount in read_mounts(Path("/proc/self/mountinfo"))]
+    assert points.count(root) == 1, "one for all daemons"
 
 
 def the_daemon_has_a_shm_of_its_own(folder: Path) -> None:
@@ -209,7 +230,9 @@ def what_a_killed_agent_mounted_is_found(folder: Path) -> None:
 
 def a_kill_between_mount_and_daemon_leaves_nothing(folder: Path) -> None:
     left: list[Path] = []
-    for number in range(13, 40):  # from the steps before the first mount to the daemon's start
+    storage_of(folder).make(NAME)
+    clean(folder)  # The root has its file system since then.
+    for number in range(5, 9):  # Before that are the steps of two trials.
         (folder / "modes.json").write_text('{"GPU-0": 0, "GPU-1": 0}')
         command = [sys.executable, "-m", "tests.node.mps.killed", str(folder), str(number), "kernel"]
         assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
@@ -217,7 +240,7 @@ def a_kill_between_mount_and_daemon_leaves_nothing(folder: Path) -> None:
             break
         left += KERNEL.below(folder / "mps")
         clean(folder)
-    assert len(left) >= 2, "it was killed after the mount, and before the daemon"
+    assert len(left) == 2, "it was killed after the mount, and before the daemon"
     clean(folder)
 
 

@@ -75,7 +75,7 @@ def test_a_file_system_of_the_operator_must_have_limits(
     storage, mounts, root = made(tmp_path, None)
     mount = replace(KernelMount(1, "0:9", "/", root, "tmpfs", "mps", ("rw", "size=1m", "nr_inodes=64")), **changes)
     monkeypatch.setattr(mounts, "at", lambda _: mount)
-    monkeypatch.setattr(MpsStorage, "_is_nodes", lambda _: False)
+    monkeypatch.setattr(MpsStorage, "_is_nodes", lambda *_: False)
     found = storage.hindrance()
     assert (problem in found, bool(found)) == (True, bool(problem))
     if not problem:
