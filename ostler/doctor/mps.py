@@ -46,7 +46,7 @@ def judge_storage(root: Path, storage: MpsStorage) -> CheckFinding:
     problem, _, fix = storage.hindrance().partition("; ")
     if problem:
         return failed(problem, fix)
-    names = storage.names()
+    names = [name for name in storage.names() if storage.has(name)]
     findings = []
     for name in names:
         usage = storage.usage(name)

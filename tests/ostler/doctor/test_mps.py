@@ -57,6 +57,7 @@ def test_file_systems_of_daemons_are_bounded_and_not_full(tmp_path: Path, monkey
     says(judge_storage(root, storage), WARNING, "does not exist; the agent makes it", "start the agent")
     root.mkdir()
     storage.make(NAME)
+    (root / "example.com").mkdir()
     says(judge_storage(root, storage), OK, f"below {root} is bounded; 1 daemons have folders")
     monkeypatch.setattr(MpsStorage, "usage", lambda *_: StorageUsage(2 << 20, 2 << 20, 128, 5))
     full = f"the file system of the MPS daemon {NAME} is full (2 of 2 MiB, 5 of 128 files)"
