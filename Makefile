@@ -11,7 +11,7 @@
 #   make cluster              a real Kubernetes on this machine (as root on Debian); NODES=2, K8S=1.34
 #   make cluster-down         end it and remove every trace of it
 #   make cluster-test         the tests on a real Kubernetes; TESTS=tests/cluster/door for some, CLUSTERS=3 side by side
-#   make cluster-test-all     the long ones too
+#   make cluster-test-all     the long ones too, and the older versions of Kubernetes
 #   make health-bench         from a fault to the doors, and back; QUICK=1 for its short form
 #   make doors-bench          500 Jobs at both doors of one node, and what a conflict costs; QUICK=1 for its short form
 #   make sharing-bench        shares and partitions beside whole GPUs; QUICK=1 for its short form
@@ -182,8 +182,13 @@ cluster-test cluster-test-all: TESTS ?= tests/cluster tests/systemd/booted
 cluster-test: cluster-system
 	K8S=$(K8S) $(BIN)/python -m pytest -n $(CLUSTERS) --dist loadfile -m "not long" $(TESTS) $(ARGS)
 
+# The long ones on the newest Kubernetes, and the others on every older one that is pinned; with K8S on that one alone.
 cluster-test-all: cluster-system
 	K8S=$(K8S) $(BIN)/python -m pytest -n $(CLUSTERS) --dist loadfile $(TESTS) $(ARGS)
+	@$(if $(K8S),,for version in $$($(BIN)/python -m tests.cluster.components older); do \
+		echo "Kubernetes $$version ..." >&2; \
+		$(MAKE) --no-print-directory cluster-test K8S=$$version TESTS='$(TESTS)' ARGS='$(ARGS)' || exit 1; \
+	done)
 
 health-bench: setup
 	$(BIN)/python -m bench.health $(if $(QUICK),--quick) $(ARGS)

@@ -16,9 +16,11 @@ import asyncio
 import contextlib
 import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -42,6 +44,17 @@ class RegistrationPath(StrEnum):
     """The plugin watcher finds the socket in ``plugins_registry/``; a restarted kubelet finds it again by itself."""
     REGISTER = "register"
     """The plugin calls Register on ``kubelet.sock``, and again after every restart of the kubelet."""
+
+
+SLOT_ENDS: Final = (1, 80)
+"""First version of grpc-go that a kubelet with a client per socket is built with: 1.36 has 1.79, 1.37 has 1.82."""
+_AGENT = re.compile(r"grpc-go/(\d+)\.(\d+)")
+
+
+def grpc_go(user_agent: str) -> tuple[int, int] | None:
+    """The version of the library with which a kubelet calls; None for other callers, such as grpcurl."""
+    found = _AGENT.match(user_agent)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 class RegisterRefused(Exception):

@@ -133,6 +133,7 @@ class Registrar:
             if delay:
                 return delay
         if self._listing.streams and self._seen.accepted:
+            self._serving.relieve()
             return await self._settle(now)
         self._see_stream_end(now)
         if self._seen.kubelet is None or not is_answered(self._folders.socket):

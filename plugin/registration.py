@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
@@ -71,26 +71,44 @@ def _name(resource: str, directory: Path, unique: str) -> str:
     return f"{PREFIX}{hashlib.sha256(resource.encode()).hexdigest()[:12]}-{unique}.sock"
 
 
+def staying_mark(socket: Path) -> Path:
+    """The file that says of a socket: its successor removes it only when the kubelet has the successor's own.
+
+    Its name is hidden, so that kubelets pass over it.
+    """
+    return socket.with_name(f".{socket.name}.stays")
+
+
 class Predecessors:
     """The sockets that another process of ostler left in ``directory``; none before ``find``.
 
-    A predecessor that hands over still answers on them, and leaves it to its successor to remove their names.
+    A predecessor that hands over still answers on them, and leaves it to its successor to remove their names: at once,
+    or for a kubelet with a client per socket when it has the successor's socket as well (``staying``).
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._paths: tuple[Path, ...] = ()
+        self._marked: frozenset[Path] = frozenset()
 
     def find(self) -> None:
         """Look for them; to be called before this process has its first socket, which would be taken for one."""
         # The last eight digits tell one serving from the next.
         self._paths = tuple(self._directory.glob(f"{PREFIX}*-????????.sock"))
+        self._marked = frozenset(path for path in self._paths if staying_mark(path).exists())
 
     def of(self, resource: str) -> tuple[Path, ...]:
-        """Those that serve a resource."""
-        return tuple(
-            path for path in self._paths if path.name == _name(resource, self._directory, path.stem.rpartition("-")[2])
-        )
+        """Those that serve a resource and go when its new socket comes."""
+        return tuple(path for path in self._all(resource) if path not in self._marked)
+
+    def staying(self, resource: str) -> tuple[Path, ...]:
+        """Those that serve a resource until the kubelet has its new socket."""
+        return tuple(path for path in self._all(resource) if path in self._marked)
+
+    def _all(self, resource: str) -> Iterator[Path]:
+        for path in self._paths:
+            if path.name == _name(resource, self._directory, path.stem.rpartition("-")[2]):
+                yield path
 
 
 class RegistrationDelay:

@@ -34,6 +34,7 @@ from node.offer import OfferedDevice, ResourceOffer
 from node.rules import Door, Rule
 from node.sharing import Amounts, Sharing
 from node.topology.model import Place
+from plugin.kubelet import SLOT_ENDS, grpc_go
 from plugin.listing import DeviceListing
 from plugin.observer import PluginObserver
 from plugin.preferred import PlacementMap, Preference
@@ -43,6 +44,12 @@ from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 log = logging.getLogger("ostler.plugin")
 
 Context = grpc.aio.ServicerContext[object, object]
+
+
+def _user_agent(context: Context) -> str:
+    return next((str(text) for name, text in context.invocation_metadata() or () if name == "user-agent"), "")
+
+
 Render = Callable[[Sequence[OfferedDevice]], api_pb2.ContainerAllocateResponse]
 """Makes one container's answer of its devices, in the order of the request; pure."""
 _MOST_NAMED = 10
@@ -153,6 +160,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self._render = render
         self._taking = taking
         self._refuses_kubelets = False
+        self._kubelet: tuple[int, int] | None = None
         self._listing = listing
         self._observer = observer
         self._recent = recent
@@ -165,6 +173,16 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     def refuse_kubelets(self) -> None:
         """While handing over: a kubelet that is about to use this plugin gets an error."""
         self._refuses_kubelets = True
+
+    @property
+    def kubelet_has_slot(self) -> bool:
+        """Whether the kubelet that asked last is known to keep one client per resource (up to 1.36)."""
+        return self._kubelet is not None and self._kubelet < SLOT_ENDS
+
+    @property
+    def kubelet_is_known(self) -> bool:
+        """Whether the kubelet that asked last is known by its library."""
+        return self._kubelet is not None
 
     def accept_kubelets(self) -> None:
         """The hand-over failed: kubelets may use this plugin again."""
@@ -180,6 +198,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self, request: api_pb2.Empty, context: Context
     ) -> api_pb2.DevicePluginOptions:
         """The options that hold for this connection; UNAVAILABLE when a successor is about to take our place."""
+        self._kubelet = grpc_go(_user_agent(context)) or self._kubelet
         if self._refuses_kubelets:
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE, "ostler is handing over to another instance: this is not an error"

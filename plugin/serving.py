@@ -4,18 +4,22 @@ Every serving has a new socket name: kubelets from 1.37 confuse instances that f
 
 A hand-over to another process is the one time when two of them answer for a resource. The one that ends leaves the
 kubelet's slot first (``Slot``), and answers from memory, doing nothing else, until the kubelet has found the other.
-For kubelets that have no slot it keeps its stream, and the successor removes the old name in the moment in which it
-puts its own there: at one of its looks, every second, the kubelet then disconnects the one and connects the other at
-once. Only the kubelet's registry allows either; where Register is used the old one just ends.
+For kubelets with a client per socket it keeps its stream and marks its socket (``staying_mark``): the kubelet has both
+plugins for a moment, until the successor removes the old name. Of a kubelet that is not known, the successor removes
+the old name in the moment in which it puts its own there: at one of its looks, every second, the kubelet then
+disconnects the one and connects the other at once. Only the kubelet's registry allows all this; where Register is used
+the old one just ends. Which kind of kubelet it is, its calls tell by the version of its gRPC library (``SLOT_ENDS``).
 
 Kubelets up to 1.36 keep one client per resource name, the slot. Whenever a stream of the resource ends, or a socket of
 it goes, they disconnect the client in the slot at that moment and call all its devices unhealthy, so no order in which
 one plugin leaves and another comes is without a gap. But an empty slot has nobody to disconnect. So the process that
 leaves empties it first, by a registration that fails (inside Register the kubelet asks for options, and gets an error).
 After that the end of the old stream, and of the old socket, disconnects nobody: the kubelet goes on to show the
-devices, and asks the old plugin for them on the connection that it has, until the next, ordinary registration. Kubelets
-from 1.37 on keep a client per socket. They refuse the registration, because the socket is connected already, and
-nothing has changed.
+devices, and asks the old plugin for them on the connection that it has, until the next, ordinary registration.
+
+Kubelets from 1.37 on keep a client per socket. A registration that fails makes them forget whose stream it is that they
+have of this socket, so that they never notice its end: they show the devices for ever and ask a dead plugin for them.
+So nothing of the kind is done to them, nor to a kubelet that is not known.
 
 The price: if both the old and the new plugin are killed in this second, the kubelet shows the devices until the next
 plugin comes, and pods that are given one fail as they would without devices.
@@ -34,7 +38,7 @@ from node.endpoint import Endpoint, SocketLimits
 from node.kubelet.watcher_service import SERVICE, Registrant, RegistrationServicer
 from plugin.kubelet import VERSION, KubeletFolders, RegisterRefused, RegistrationPath, register
 from plugin.listing import DeviceListing
-from plugin.registration import Predecessors, socket_name
+from plugin.registration import Predecessors, socket_name, staying_mark
 from plugin.servicer import OPTIONS, DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
@@ -73,6 +77,7 @@ class Serving:
         self._registrant = registrant
         self._predecessors = predecessors
         self._left: Slot | None = None
+        self._staying: tuple[Path, ...] = ()
 
     @property
     def intact(self) -> bool:
@@ -101,6 +106,7 @@ class Serving:
         endpoint = Endpoint(directory, socket_name(self._resource, directory), SERVICES, self._add_services, LIMITS)
         registry = self.path is RegistrationPath.REGISTRY
         await endpoint.start(replacing=self._predecessors.of(self._resource) if registry else ())
+        self._staying = self._predecessors.staying(self._resource)
         self.endpoint = endpoint
         return old
 
@@ -119,6 +125,12 @@ class Serving:
         if self.path is not RegistrationPath.REGISTRY or not self._listing.streams or self.endpoint is None:
             await self.stop()
             return
+        if not self._servicer.kubelet_has_slot:
+            if self._servicer.kubelet_is_known:
+                with contextlib.suppress(OSError):
+                    # Without it the successor replaces the socket at once, which costs milliseconds.
+                    staying_mark(self.endpoint.path).touch(mode=0o600)
+            return
         slot = Slot(self._resource, self.endpoint.path, self._folders, self._listing, self._servicer)
         self._left = slot if await slot.empty() else None
 
@@ -136,6 +148,16 @@ class Serving:
             if self._left is not None and endpoint.intact:
                 await self._left.fill()
             await endpoint.stop()
+            with contextlib.suppress(OSError):
+                staying_mark(endpoint.path).unlink(missing_ok=True)
+
+    def relieve(self) -> None:
+        """The kubelet has our stream: remove the sockets that predecessors kept until now."""
+        staying, self._staying = self._staying, ()
+        for path in staying:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+                staying_mark(path).unlink(missing_ok=True)
 
     def _choose_path(self) -> RegistrationPath:
         paths = self._folders.paths

@@ -8,8 +8,8 @@ from sandbox.conformance.rule import RuleSource
 
 _DOCS = "https://kubernetes.io/docs/concepts"
 _KEPS = "https://github.com/kubernetes/enhancements/tree/master/keps/sig-node"
-_KUBELET = "https://github.com/kubernetes/kubernetes/tree/v1.36.3/pkg/kubelet"
-_PROTOS = "https://github.com/kubernetes/kubernetes/blob/v1.36.3/staging/src/k8s.io/kubelet/pkg/apis"
+_KUBELET = "https://github.com/kubernetes/kubernetes/tree/release-1.36/pkg/kubelet"
+_PROTOS = "https://github.com/kubernetes/kubernetes/blob/release-1.36/staging/src/k8s.io/kubelet/pkg/apis"
 _PLUGINS = f"{_DOCS}/extend-kubernetes/compute-storage-net/device-plugins/"
 
 PLUGIN_REGISTRATION: Final = RuleSource("docs: Device plugin registration", f"{_PLUGINS}#device-plugin-registration")

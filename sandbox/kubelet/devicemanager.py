@@ -134,7 +134,7 @@ class DeviceManager:
         self.records = self.state.records
         self.updates = self.state.updates
         calls = PluginCalls(feed, settings.pending_seconds)
-        self.connections = Connections(self.state, self._behaviour.slot, calls, settings.call_seconds)
+        self.connections = Connections(self.state, self._behaviour, calls, settings.call_seconds)
         ids = in_order if settings.seed is None else random_order(settings.seed)
         self.allocator = DeviceAllocator(
             self.state,

@@ -26,9 +26,12 @@ MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of one message from a plugin that a kubelet takes."""
 
 
-def plugin_channel(socket: str) -> grpc.aio.Channel:
-    """A channel to a plugin's own service: the kubelet sends ``localhost`` as authority there."""
-    return _channel(socket, "localhost")
+def plugin_channel(socket: str, user_agent: str = "") -> grpc.aio.Channel:
+    """A channel to a plugin's own service: the kubelet sends ``localhost`` as authority there.
+
+    ``user_agent``: what the calls' own begins with; empty for this library's alone.
+    """
+    return _channel(socket, "localhost", user_agent)
 
 
 def registry_channel(socket: str) -> grpc.aio.Channel:
@@ -66,7 +69,7 @@ async def answer(call: Awaitable[Message]) -> Message:
     return response
 
 
-def _channel(socket: str, authority: str) -> grpc.aio.Channel:
+def _channel(socket: str, authority: str, user_agent: str = "") -> grpc.aio.Channel:
     # gRPC reads the target as a URI: a name with %, # or ? would be another socket.
     return grpc.aio.insecure_channel(
         f"unix:{quote(os.fsencode(socket))}",
@@ -75,5 +78,6 @@ def _channel(socket: str, authority: str) -> grpc.aio.Channel:
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.max_receive_message_length", MAX_MESSAGE),
             ("grpc.enable_http_proxy", 0),
+            *([("grpc.primary_user_agent", user_agent)] if user_agent else ()),
         ],
     )

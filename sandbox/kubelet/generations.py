@@ -28,6 +28,8 @@ class KubeletBehaviour:
 
     generation: Generation
     slot: Slot
+    user_agent: str
+    """Of its calls: the version of the gRPC library that it is built with."""
     registers_in_background: bool = False
     """Register answers before the dial-back, and the options of its request count."""
     marks_deprecation: bool = False
@@ -56,6 +58,7 @@ _BEHAVIOURS: Final = {
         KubeletBehaviour(
             "1.24",
             "instance",
+            "grpc-go/1.40.0",
             registers_in_background=True,
             marks_deprecation=True,
             masks_span_machine=True,
@@ -69,13 +72,14 @@ _BEHAVIOURS: Final = {
         KubeletBehaviour(
             "1.35",
             "resource",
+            "grpc-go/1.72.2",
             masks_span_machine=True,
             retries_registrations=False,
             reports_device_health=False,
             serves_resources_by_claims=False,
         ),
-        KubeletBehaviour("1.36", "resource"),
-        KubeletBehaviour("1.37", "socket", scopes_health_by_resource=True),
+        KubeletBehaviour("1.36", "resource", "grpc-go/1.79.3"),
+        KubeletBehaviour("1.37", "socket", "grpc-go/1.82.1", scopes_health_by_resource=True),
     )
 }
 

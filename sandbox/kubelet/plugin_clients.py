@@ -29,7 +29,7 @@ import grpc.aio
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.dialling import plugin_channel, ready
 from sandbox.kubelet.errors import CallFault, EndpointStoppedError, PluginError, RegistrationError
-from sandbox.kubelet.generations import Slot
+from sandbox.kubelet.generations import KubeletBehaviour
 from sandbox.kubelet.plugin_calls import PluginCalls, advice
 
 log = logging.getLogger("ostler.sandbox.kubelet")
@@ -56,6 +56,8 @@ class PluginEndpoint:
         calls: PluginCalls | None = None,
         call_seconds: float | None = None,
         stopped_at: float | None = None,
+        *,
+        user_agent: str = "",
     ) -> None:
         self.resource = resource
         self.socket = socket
@@ -64,6 +66,7 @@ class PluginEndpoint:
         self.end_reason = "the kubelet closed the connection"
         self._calls = calls
         self._call_seconds = call_seconds
+        self._user_agent = user_agent
         self._channel: grpc.aio.Channel | None = None
         self._plugin: api_pb2_grpc.DevicePluginStub | None = None
 
@@ -78,7 +81,7 @@ class PluginEndpoint:
         Raises ``RegistrationError`` and leaves nothing open then.
         """
         assert self._calls is not None
-        self._channel = plugin_channel(self.socket)
+        self._channel = plugin_channel(self.socket, self._user_agent)
         try:
             if not await ready(self._channel, dial_seconds):
                 raise RegistrationError(
@@ -179,13 +182,20 @@ class Connections:
     """Client slots and the tasks that read the plugins' streams."""
 
     def __init__(
-        self, listener: PluginListener, slot: Slot, calls: PluginCalls, call_seconds: float | None = None
+        self,
+        listener: PluginListener,
+        behaviour: KubeletBehaviour,
+        calls: PluginCalls,
+        call_seconds: float | None = None,
     ) -> None:
         self._listener = listener
-        self._slot = slot
+        self._slot = behaviour.slot
+        self._user_agent = behaviour.user_agent
         self._calls = calls
         self._call_seconds = call_seconds
         self._slots: dict[Key, PluginEndpoint] = {}
+        self._forgotten: set[PluginEndpoint] = set()
+        """Endpoints with a slot whose end is noticed by nobody (1.37)."""
         self._streams: dict[PluginEndpoint, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._abandoned: list[PluginEndpoint] = []
@@ -202,9 +212,13 @@ class Connections:
         Raises ``RegistrationError``.
         """
         key = self._key(resource, socket)
+        endpoint = PluginEndpoint(resource, socket, self._calls, self._call_seconds, user_agent=self._user_agent)
         if self._slot == "socket" and key in self._slots:
+            # It fails in any case, and with it the kubelet forgets the client whose stream it has of this socket.
+            self._forgotten.add(self._slots[key])
+            await endpoint.connect(dial_seconds, options)
+            await endpoint.close()
             raise RegistrationError(f"device plugin already connected: {socket}")
-        endpoint = PluginEndpoint(resource, socket, self._calls, self._call_seconds)
         if self._slot == "instance":
             await endpoint.connect(dial_seconds, options)
             self._slots[key] = endpoint
@@ -243,7 +257,7 @@ class Connections:
     def disconnect(self, resource: str, socket: str) -> None:
         """Disconnect what is in the slot; up to 1.36 only the resource counts. An empty slot: nothing to do."""
         endpoint = self._slots.get(self._key(resource, socket))
-        if endpoint is not None:
+        if endpoint is not None and endpoint not in self._forgotten:
             self._drop(endpoint)
 
     async def close(self) -> None:
@@ -268,6 +282,8 @@ class Connections:
             return
         # By slot and not by instance: this is where kubelets from 1.25 to 1.36 hit the wrong one.
         occupant = self._slots.get(self._key(endpoint.resource, endpoint.socket))
+        if endpoint in self._forgotten:
+            return  # Its slot stays taken, so that the resource never is without a plugin.
         if occupant is not None and (occupant is endpoint or self._slot != "instance"):
             occupant.end_reason = endpoint.end_reason
             self._drop(occupant)
@@ -280,7 +296,10 @@ class Connections:
     def _drop(self, endpoint: PluginEndpoint) -> None:
         """Empty the endpoint's slot, report its end and let its connection close."""
         self._slots.pop(self._key(endpoint.resource, endpoint.socket), None)
-        others = [other for other in self.connected(endpoint.resource) if other in self._streams]
+        self._forgotten.discard(endpoint)
+        others = [
+            other for other in self.connected(endpoint.resource) if other in self._streams or other in self._forgotten
+        ]
         self._listener.disconnected(endpoint, others[-1] if others else None)
         task = self._streams.pop(endpoint, None)
         self._leave(self._end(endpoint, task))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.registration import Predecessors, socket_name
+from plugin.registration import Predecessors, socket_name, staying_mark
 
 
 @pytest.mark.parametrize("folder", ["registry", "x" * 60], ids=["readable names", "names by hash"])
@@ -21,6 +21,16 @@ def test_sockets_of_the_same_resource_are_found_and_those_of_others_are_not(fold
     for resource, name in names.items():
         assert found.of(resource) == (directory / name,)
     assert found.of("nvidia.com/mig-1g.10gb") == ()
+
+
+def test_a_socket_with_a_mark_stays_until_the_kubelet_has_the_next(tmp_path: Path) -> None:
+    marked, other = (tmp_path / socket_name("nvidia.com/gpu", tmp_path) for _ in range(2))
+    for path in (marked, other, staying_mark(marked)):
+        path.touch()
+    found = Predecessors(tmp_path)
+    found.find()
+    assert (found.of("nvidia.com/gpu"), found.staying("nvidia.com/gpu")) == ((other,), (marked,))
+    assert found.staying("nvidia.com/mig-1g.10gb") == ()
 
 
 def test_what_comes_later_is_nobodys_predecessor(tmp_path: Path) -> None:

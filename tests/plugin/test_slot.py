@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ from node.offer import Offer, ResourceOffer
 from node.rules import Rule
 from ostler.agent.handover import LINGER
 from plugin.door import PluginDoor
-from plugin.kubelet import RegistrationPath
+from plugin.kubelet import RegisterRefused, RegistrationPath, grpc_go, register
+from plugin.servicer import OPTIONS
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
@@ -71,6 +73,37 @@ async def test_a_kubelet_with_a_slot_for_each_socket_keeps_its_stream(short_dir:
         assert (await kubelet.admit(pod("a"))).admitted
         await served.leave(0.0)
         await kubelet.wait_for(GPU, healthy=0)
+
+
+async def test_kubelets_that_would_forget_whose_stream_they_have_are_not_asked_to(short_dir: Path) -> None:
+    """From 1.37 on a second registration of a socket fails, and the end of its stream is nobody's from then on."""
+    async with Kubelet(short_dir, generation="1.37", reconcile_interval=TICK) as kubelet:
+        served = door(short_dir, paths=REGISTRY)
+        served.apply(offer_of(GPU, *DEVICES))
+        async with running(served):
+            await kubelet.wait_for(GPU, healthy=4)
+            name = os.path.relpath(socket_of(served), short_dir / "device-plugins")
+            with pytest.raises(RegisterRefused, match="device plugin already connected"):
+                await register(short_dir / "device-plugins" / "kubelet.sock", GPU, name, OPTIONS)
+        await asyncio.sleep(2 * TICK)
+        assert healthy(kubelet) == 4, "as in the real one: it shows the devices of a plugin that is gone"
+    async with left(short_dir, "1.37") as (kubelet, served, _):
+        await served.leave(0.0)
+        await kubelet.wait_for(GPU, healthy=0)
+
+
+@pytest.mark.parametrize(
+    ("agent", "version"),
+    [
+        ("grpc-go/1.79.3", (1, 79)),
+        ("grpc-go/1.82.1 grpc-python-asyncio/1.85.1", (1, 82)),
+        ("grpcurl/v1.9.3 grpc-go/1.61.0", None),
+        ("grpc-python/1.85.1 grpc-c/52.0.0", None),
+        ("", None),
+    ],
+)
+def test_a_kubelet_is_known_by_its_library(agent: str, version: tuple[int, int] | None) -> None:
+    assert grpc_go(agent) == version
 
 
 @pytest.mark.parametrize("generation", ["1.35", "1.36", "1.37"])

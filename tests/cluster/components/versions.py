@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-CLUSTERS: Final = ("1.34.4", "1.35.4", "1.36.3")
+CLUSTERS: Final = ("1.34.4", "1.35.4", "1.36.3", "1.37.2")
 """Versions of which a cluster can be brought up, oldest first; the last is the default."""
 JUDGE: Final = "1.37.2"
 """Version whose allocator and CEL environment ours are compared with: ``tests/judge/go.mod``."""

@@ -1,6 +1,7 @@
 """The commonest reasons, made on a real cluster: the scheduler's words and ours are those of docs/explain.md.
 
-``OSTLER_RECORD=1`` writes both into the page instead, where they are allowed to have changed.
+The scheduler's are those of the newest version; older ones refuse the same pods in other words. ``OSTLER_RECORD=1``
+writes both into the page instead, where they are allowed to have changed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 
 import pytest
 
+from tests.cluster.components.versions import newest
 from tests.cluster.explain import page
 from tests.cluster.explain.reasons import REASONS, Reason
 from tests.cluster.explain.stage import Stage
@@ -19,7 +21,9 @@ RECORD = os.environ.get("OSTLER_RECORD") == "1"
 @pytest.mark.parametrize("reason", REASONS, ids=lambda reason: str(reason.title))
 def test_scheduler_refuses_and_we_say_why_as_the_page_shows(stage: Stage, reason: Reason) -> None:
     stage.lay(reason)
-    said = stage.verdict("" if RECORD else page.recorded(reason.title, page.SCHEDULER).rstrip("\n"))
+    newest_words = stage.cluster.version == newest()
+    words = page.recorded(reason.title, page.SCHEDULER).rstrip("\n")
+    said = stage.verdict(words if newest_words and not RECORD else "")
     assert said["status"] == "False"
     explained = stage.ostler("explain", "pod/train", "-n", "team")
     assert (explained.returncode, explained.stderr) == (1, ""), explained.stdout + explained.stderr
@@ -27,7 +31,7 @@ def test_scheduler_refuses_and_we_say_why_as_the_page_shows(stage: Stage, reason
     if RECORD:
         page.record(reason.title, page.SCHEDULER, scheduler)
         page.record(reason.title, page.OSTLER, ours)
-    assert page.recorded(reason.title, page.SCHEDULER) == scheduler
+    assert page.recorded(reason.title, page.SCHEDULER) == scheduler or not newest_words
     assert page.recorded(reason.title, page.OSTLER) == ours
 
 

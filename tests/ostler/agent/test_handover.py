@@ -217,7 +217,7 @@ async def _longest_gap(box: SandboxNode, done: asyncio.Event) -> float:
     return longest
 
 
-@pytest.mark.parametrize("generation", ["1.35", "1.36"])
+@pytest.mark.parametrize("generation", ["1.35", "1.36", "1.37"])
 async def test_the_kubelet_never_misses_a_device_while_it_changes_over(generation: Generation, tmp_path: Path) -> None:
     async with pair(tmp_path, generation=generation) as (box, standby):
         held = await box.give(GPU, 2)
@@ -238,22 +238,20 @@ async def test_the_kubelet_never_misses_a_device_while_it_changes_over(generatio
         more = await box.give(GPU, 4)
         assert more.admission.admitted
         assert not set(more.ids) & {*held.ids, *during.ids}
-        assert len(list((box.root / "kubelet" / "plugins_registry").glob("ostler*"))) == 1
+        assert len(list((box.root / "kubelet" / "plugins_registry").glob("*ostler*"))) == 1
 
 
-async def test_a_kubelet_that_keeps_a_client_per_socket_changes_over_in_one_look(tmp_path: Path) -> None:
-    """From 1.37 on: it disconnects the old socket and connects the new one, some milliseconds or more if it is busy."""
+async def test_a_kubelet_with_a_client_per_socket_has_nobody_when_the_successor_of_a_handover_ends(
+    tmp_path: Path,
+) -> None:
+    """From 1.37 on: nothing of the one that handed over is left in it."""
     async with pair(tmp_path, generation="1.37") as (box, standby):
-        held = await box.give(GPU, 2)
-        ended = asyncio.create_task(box.agent.stop())
+        assert await box.agent.stop() == 0
         await standby.answered()
-        assert await ended == 0
-        assert (await standby.status()).role == "active"
-        await box.kubelet.wait_for(GPU, healthy=8)
-        more = await box.give(GPU, 6)
-        assert more.admission.admitted
-        assert not set(more.ids) & set(held.ids)
-        assert len(list((box.root / "kubelet" / "plugins_registry").glob("ostler*"))) == 1
+        await eventually(lambda: box.kubelet.open_streams(GPU) == 1, "the kubelet has changed over")
+        await standby.stop()
+        await box.kubelet.wait_for(GPU, healthy=0)
+        assert not list((box.root / "kubelet" / "plugins_registry").glob("*ostler*"))
 
 
 async def test_a_standby_killed_while_it_takes_over_leaves_nothing_that_the_next_one_has_to_wait_for(
