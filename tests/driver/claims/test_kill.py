@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from driver.claims.interfaces import ClaimStep
 from driver.claims.model import RecordState, Unavailable
 from driver.claims.service import ClaimService
 from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
+from tests.making.dying import DyingProcesses
 
 PREPARING = [step for step in ClaimStep if step.value.startswith("prepare")]
 RELEASING = [step for step in ClaimStep if step.value.startswith("unprepare")]
@@ -106,13 +105,11 @@ async def test_after_a_kill_while_releasing_the_claim_can_be_prepared_again(node
 
 
 @pytest.mark.parametrize("step", [*PREPARING, *RELEASING])
-def test_a_process_that_is_really_killed_leaves_what_the_next_one_understands(tmp_path: Path, step: ClaimStep) -> None:
-    code = f"from tests.driver.claims.test_kill import die; die({str(tmp_path / 'node')!r}, {step.name!r})"
-    root = Path(__file__).parents[3]
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, check=False, capture_output=True, text=True, timeout=60
-    )
-    assert ended.returncode == EXIT, ended.stderr
+def test_a_process_that_is_really_killed_leaves_what_the_next_one_understands(
+    tmp_path: Path, dying: DyingProcesses, step: ClaimStep
+) -> None:
+    ended = dying.run(die, str(tmp_path / "node"), step.name)
+    assert ended.code == EXIT, ended.written
     asyncio.run(_next(tmp_path / "node", step))
 
 

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import os
 import random
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from node.rules import Door
 from node.values import replace
 from tests.making.claim_service import DieAt, Killed, Node, claim, opaque, reference, result
 from tests.making.claim_sharing import NVIDIA, Sharer
+from tests.making.dying import DyingProcesses
 from tests.making.partitions import H100, RULE, FakeHardware, instance, parted
 from tests.waiting import background, eventually
 
@@ -457,15 +456,11 @@ async def test_killed_between_any_two_steps_no_partition_is_lost_or_left(
 
 @pytest.mark.parametrize("step", [ClaimStep.STARTED, ClaimStep.MADE, ClaimStep.REMOVED, *MAKING, *REMOVING])
 def test_a_process_that_is_really_killed_leaves_what_the_next_one_understands(
-    tmp_path: Path, step: ClaimStep | str
+    tmp_path: Path, dying: DyingProcesses, step: ClaimStep | str
 ) -> None:
     name = step.name if isinstance(step, ClaimStep) else step
-    code = f"from tests.driver.claims.test_partitions import die; die({str(tmp_path / 'node')!r}, {name!r})"
-    root = Path(__file__).parents[3]
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, check=False, capture_output=True, text=True, timeout=60
-    )
-    assert ended.returncode == EXIT, ended.stderr
+    ended = dying.run(die, str(tmp_path / "node"), name)
+    assert ended.code == EXIT, ended.written
     asyncio.run(_next(tmp_path / "node"))
 
 

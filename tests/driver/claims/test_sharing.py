@@ -10,8 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -37,6 +35,7 @@ from node.values import replace
 from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, claim, offered, opaque, reference, result
 from tests.making.claim_sharing import LONG, NVIDIA, Sharer
 from tests.making.devices import gpu, mig
+from tests.making.dying import DyingProcesses
 
 GIB = 2**30
 OURS: JsonObject = {"apiVersion": "ostler.dev/v1alpha1", "kind": "GpuConfig"}
@@ -334,18 +333,12 @@ async def test_killed_between_any_two_steps_nothing_is_left(
 
 
 @pytest.mark.parametrize("where", ["set", "started", "shared", "completed", "unshared"])
-def test_an_agent_that_is_really_killed_leaves_nothing_for_ever(tmp_path: Path, where: str) -> None:
+def test_an_agent_that_is_really_killed_leaves_nothing_for_ever(
+    tmp_path: Path, dying: DyingProcesses, where: str
+) -> None:
     root = tmp_path / "node"
-    code = f"from tests.driver.claims.test_sharing import die; die({str(root)!r}, {where!r})"
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=Path(__file__).parents[3],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert ended.returncode in (EXIT, -signal.SIGKILL), ended.stderr
+    ended = dying.run(die, str(root), where)
+    assert ended.code in (EXIT, -signal.SIGKILL), ended.written
     (root / "kubelet").rmdir()
     asyncio.run(_next(root))
 

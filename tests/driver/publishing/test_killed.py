@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
@@ -30,6 +28,7 @@ from node.offer import Cause
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import ApiServer
 from tests.making.devices import gpu
+from tests.making.dying import DyingProcesses
 from tests.making.events import RecordedEvents
 from tests.making.resource_api import api_at
 from tests.waiting import background, eventually
@@ -169,14 +168,10 @@ def in_slices(server: ApiServer, *, free: bool = True) -> set[str]:
     ],
 )
 def test_after_a_kill_at_any_step_the_next_process_ends_it_right(
-    tmp_path: Path, server: ApiServer, step: str, door: Doors
+    tmp_path: Path, dying: DyingProcesses, server: ApiServer, step: str, door: Doors
 ) -> None:
-    code = f"from tests.driver.publishing.test_killed import die; die({str(tmp_path)!r}, {server.url!r}, {step!r})"
-    root = Path(__file__).parents[3]
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, check=False, capture_output=True, text=True, timeout=60
-    )
-    assert ended.returncode == EXIT, ended.stderr
+    ended = dying.run(die, str(tmp_path), server.url, step)
+    assert ended.code == EXIT, ended.written
     left = ShownDevices(tmp_path)
     assert left.load() == ""
     assert in_slices(server) <= left.among(NAMES), "what claims may get is on the record"
