@@ -60,7 +60,7 @@ class MpsParts(Value):
     has_ended: asyncio.Event
 
 
-class MpsService:
+class MpsKeeper:
     """Runs the daemon of one resource; for the event loop. ``on_changed``: called when ``fault`` has changed.
 
     ``fault``: why no daemon runs, empty if nothing is wrong. ``wanted``: whether a rule shares the resource by MPS.

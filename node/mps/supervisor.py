@@ -17,7 +17,7 @@ from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsResource, hindrance
 from node.mps.modes import ComputeModes, ExclusiveModes, MpsRecord
 from node.mps.processes import MpsProcess, find_daemons, find_process
 from node.mps.reports import MpsMetrics, MpsReports
-from node.mps.service import MpsHolders, MpsPace, MpsParts, MpsService
+from node.mps.service import MpsHolders, MpsKeeper, MpsPace, MpsParts
 
 log = logging.getLogger("ostler.mps")
 
@@ -53,7 +53,7 @@ class MpsSupervisor:
         self._owns = owns
         self._has_begun = asyncio.Event()
         self._is_capable = False
-        self._services: dict[str, MpsService] = {}
+        self._services: dict[str, MpsKeeper] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._holders = MpsHolders()
         self._group: asyncio.TaskGroup | None = None
@@ -66,7 +66,7 @@ class MpsSupervisor:
         for name, resource in named.items():
             if name not in self._services:
                 fault = self._hindrance()
-                self._services[name] = MpsService(resource, self._parts, self._holders, fault, self._on_changed)
+                self._services[name] = MpsKeeper(resource, self._parts, self._holders, fault, self._on_changed)
                 self._reports.metrics.begin(name)
                 self._begin(name)
 
@@ -173,7 +173,7 @@ class MpsSupervisor:
                 if self._owns(name) and name not in self._services:
                     self._reports.left(name, await MpsDaemon(MpsResource(name, ()), self._home).stop())
 
-    async def _clear(self, service: MpsService) -> None:
+    async def _clear(self, service: MpsKeeper) -> None:
         """Leave nothing of a resource that is not served any more, whatever its last daemon came to."""
         resource = service.resource
         others = [each.daemon for each in self._services.values() if each is not service and each.daemon is not None]
