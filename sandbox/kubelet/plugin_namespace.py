@@ -19,7 +19,7 @@ import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
@@ -40,10 +40,10 @@ class LaunchFailed(Exception):
 
 
 def main() -> NoReturn:
-    """Read the settings in the first argument, and become the command in the others."""
-    settings = json.loads(sys.argv[1])
-    report: int = settings["report"]
+    """Read the settings from the socket whose number is the first argument; become the command in the others."""
+    report = int(sys.argv[1])
     os.set_inheritable(report, False)
+    settings = _settings(report)
     try:
         folders = {seen: Path(given) for seen, given in settings["folders"].items()}
         if folders:
@@ -56,6 +56,18 @@ def main() -> NoReturn:
     except LaunchFailed as failed:
         os.write(report, json.dumps(failed.report).encode() + b"\n")
     os._exit(127)
+
+
+def _settings(report: int) -> dict[str, Any]:
+    """The line of settings; not an argument, whose length is limited."""
+    data = b""
+    while not data.endswith(b"\n"):
+        piece = os.read(report, 1 << 16)
+        if not piece:
+            os._exit(127)  # Whoever started us is gone.
+        data += piece
+    settings: dict[str, Any] = json.loads(data)
+    return settings
 
 
 def _enter() -> None:

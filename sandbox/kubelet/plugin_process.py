@@ -154,13 +154,17 @@ class PluginProcess:
         output, commands = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", str(_LAUNCHER), self._settings(launchers.fileno()), *self.command),
+                *(sys.executable, "-I", "-S", str(_LAUNCHER), str(launchers.fileno()), *self.command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=commands,
                 stderr=commands,
                 pass_fds=(launchers.fileno(),),
                 start_new_session=True,
             )
+        except OSError as error:
+            report.close()
+            os.close(output)
+            raise PluginStartError(f"{self} cannot be started: {error.strerror}") from error
         except BaseException:
             report.close()
             os.close(output)
@@ -223,12 +227,11 @@ class PluginProcess:
     ) -> None:
         await self.end()
 
-    def _settings(self, report: int) -> str:
+    def _settings(self) -> str:
         folders = {str(seen): str(given.resolve()) for seen, given in self._folders.items()}
         # A folder that is there already needs no mount, and where none is needed no namespace is.
         needed = {seen: given for seen, given in folders.items() if os.path.realpath(seen) != given}
         settings = {
-            "report": report,
             "stage": str(self._stage),
             "folders": needed,
             "environment": self._environment,
@@ -240,6 +243,7 @@ class PluginProcess:
         """Wait until the launcher is the command; why it could not be, None if it is."""
         reader, writer = await asyncio.open_connection(sock=report)
         try:
+            writer.write(self._settings().encode() + b"\n")
             first = await reader.readline()
             if first == b"{}\n":
                 self._leave_namespace()

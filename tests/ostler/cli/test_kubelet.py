@@ -495,6 +495,16 @@ def test_failed_step_is_named_with_the_fix(script: Script, step: str, problem: s
 
 
 @needs_namespaces
+def test_plugin_that_misses_the_restart_is_told_what_it_missed(script: Script) -> None:
+    # Long enough for the first registration; the restart then waits as long in vain.
+    said = script.problem("restart", command=(*PLAIN, "--deaf"), options=("--wait", "2"))
+    assert said == (
+        f"/script:1: restart: {THING} did not register again within 2 s of the kubelet's restart, which removes all "
+        "sockets in device-plugins and makes kubelet.sock anew: a plugin there has to notice and to call Register again"
+    )
+
+
+@needs_namespaces
 def test_failed_steps_with_pods(script: Script) -> None:
     said = script.problem("admit {}/two.yaml", "admit {}/two.yaml")
     assert said == "/script:2: admit {}/two.yaml: pod two is already on this node; 'delete two' first"

@@ -205,6 +205,48 @@ async def test_command_that_does_not_exist_is_named(short_dir: Path) -> None:
 
 
 @needs_namespaces
+async def test_folder_that_cannot_be_given_is_named(short_dir: Path) -> None:
+    with pytest.raises(
+        PluginStartError,
+        match=r"^plugin 'true' cannot be given its folder /var/run/cdi: the mount failed: No such file or directory$",
+    ):
+        async with PluginProcess(("true",), short_dir, folders={Path("/var/run/cdi"): short_dir / "none"}):
+            pass
+
+
+@needs_namespaces
+async def test_environment_may_be_large_and_a_command_too_long(short_dir: Path) -> None:
+    many = {f"VARIABLE_{number}": "x" * 1000 for number in range(300)}
+    assert await _lines(_shell("echo ${#VARIABLE_299}"), short_dir, environment=many) == ["1000"]
+    with pytest.raises(PluginStartError, match=r" cannot be started: Argument list too long$"):
+        async with PluginProcess(("true", "x" * 200_000), short_dir):
+            pass
+
+
+@needs_root
+@pytest.mark.parametrize("place", ["/var/lib/kubelet", "/var/lib/elsewhere"])
+def test_own_folder_of_the_machine_is_hidden_and_untouched(short_dir: Path, place: str) -> None:
+    # The test's own machine may have none, so it gets one in a mount namespace; on some it is a link.
+    owner = (
+        "import asyncio, os, pathlib\n"
+        "from sandbox.kubelet.plugin_process import PluginProcess\n"
+        "async def main():\n"
+        f"    root = pathlib.Path({str(short_dir)!r})\n"
+        "    command = ['sh', '-c', 'ls /var/lib/kubelet; touch /var/lib/kubelet/made']\n"
+        "    async with PluginProcess(command, root, log=print) as plugin:\n"
+        "        await plugin.ended\n"
+        "    print(os.listdir('/var/lib/kubelet'))\n"
+        "asyncio.run(main())\n"
+    )
+    link = "" if place == str(BUILT_IN) else f"ln -s {place} /var/lib/kubelet;"
+    prepare = f"mount -t tmpfs none /var/lib; mkdir -p {place}/pki; {link}"
+    command = ["unshare", "--mount", "sh", "-ec", f'{prepare} exec "$@"', "sh", sys.executable, "-c", owner]
+    seen = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert seen.stdout.splitlines() == ["device-plugins", "plugins", "plugins_registry", "pod-resources", "['pki']"]
+    assert (short_dir / "made").exists()
+
+
+@needs_namespaces
 async def test_second_start_is_refused_while_it_runs(short_dir: Path) -> None:
     async with PluginProcess(("sleep", "600"), short_dir) as plugin:
         with pytest.raises(
@@ -219,18 +261,19 @@ def _launch(root: Path, *privileges: str) -> None:
     """Have a user with those privileges start a command that leaves a file in ``root``; it has to be able to."""
     ours, launchers = socket.socketpair()
     settings = {
-        "report": launchers.fileno(),
         "stage": str(root / "stage"),
         "folders": {str(BUILT_IN): str(root)},
         "environment": dict(os.environ),
         "parent": os.getpid(),
     }
-    command = [*privileges, sys.executable, "-I", "-S", str(LAUNCHER), json.dumps(settings)]
+    command = [*privileges, sys.executable, "-I", "-S", str(LAUNCHER), str(launchers.fileno())]
     with ours, ours.makefile("rwb") as report:
         process = subprocess.Popen(
             [*command, "sh", "-c", "id -u > /var/lib/kubelet/made"], pass_fds=(launchers.fileno(),)
         )
         launchers.close()
+        report.write(json.dumps(settings).encode() + b"\n")
+        report.flush()
         assert report.readline() == b"{}\n"
         report.write(b"\n")
         report.flush()
