@@ -284,13 +284,10 @@ class Commands:
     async def _watch(self, words: Sequence[str]) -> Answer:
         if len(words) > 1:
             raise UsageError
-        seconds = _number(words[0], float) if words else None
         self._node.events.watched_by(self._watching.show)
         try:
-            async with asyncio.timeout(seconds):
-                await self._watching.interrupted()
-        except TimeoutError:
-            pass
+            # Nobody is asked for Enter meanwhile: a line that is being read cannot be given back.
+            await (asyncio.sleep(_number(words[0], float)) if words else self._watching.interrupted())
         finally:
             self._node.events.watched_by(None)
         return Answer()

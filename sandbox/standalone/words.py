@@ -20,7 +20,7 @@ HELP: Final = """\
   wait RESOURCE COUNT [SECONDS]     wait until a resource has so many healthy devices
   restart [kubelet | plugin]        restart the kubelet, or the plugin, and wait until all is registered again
   kill [kubelet | plugin]           end the kubelet, or kill -9 the plugin; 'restart' starts it again
-  watch [SECONDS]                   show what happens, until Enter or for some seconds
+  watch [SECONDS]                   show what happens, for some seconds or until Enter
   log [LINES]                       the end of the plugin's log
   claims                            claims, their devices, and who has them (with --with-apiserver)
   slices                            what DRA drivers publish (with --with-apiserver)

@@ -678,6 +678,8 @@ def test_person_at_a_terminal_gets_a_prompt_and_ctrl_c_leaves_nothing_behind(
     terminal.sees("three is deleted\n")
     terminal.type("resta\tpl\t\n")
     terminal.sees("the plugin is restarted; before, it ended with exit code 0\n")
+    terminal.type("watch 0\n")
+    terminal.sees("kubelet> ")
     terminal.type("watch\n")
     terminal.sees("watching; Enter ends it\n")
     terminal.type("\nplugins\n")
