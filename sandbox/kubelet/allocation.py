@@ -162,7 +162,7 @@ class _Choice:
         self._required = required
         self._affinity = affinity
         self._ids = ids
-        self._taken: list[str] = []
+        self._taken: dict[str, None] = {}
         self.devices = DeviceSet()
 
     @property
@@ -172,7 +172,7 @@ class _Choice:
     async def make(self, reusable: Collection[str]) -> list[str]:
         """The chosen ids; empty if nothing has to be given. Raises ``KubeletError``."""
         if self._nothing_to_do() or self._take(self._ids(reusable)):
-            return self._taken
+            return list(self._taken)
         resource = self._holder.resource
         available = self.devices.healthy - self._records.taken(resource)
         if len(available) < self._needed:
@@ -185,11 +185,12 @@ class _Choice:
         if self._needed < len(found.aligned):
             # The aligned ones suffice with a choice left, which is the plugin's first.
             preferred = await self._preferred(found.aligned)
-            self._take(device_id for device_id in preferred if device_id in found.aligned)
+            aligned = frozenset(found.aligned)
+            self._take(device_id for device_id in preferred if device_id in aligned)
             self._take(found.aligned)
-            return self._taken
+            return list(self._taken)
         if self._take(found.aligned):
-            return self._taken
+            return list(self._taken)
         preferred = await self._preferred(available)
         wanted = [device_id for device_id in preferred if device_id in available]
         if not (self._take(wanted) or self._take(found.unaligned) or self._take(found.no_affinity)):
@@ -198,7 +199,7 @@ class _Choice:
                 "unexpectedly allocated less resources than required. "
                 f"Requested: {self._required}, Got: {len(self._taken)}",
             )
-        return self._taken
+        return list(self._taken)
 
     def _nothing_to_do(self) -> bool:
         """The checks before anything is chosen; true if the holder has what it asks for."""
@@ -233,7 +234,7 @@ class _Choice:
             if self._needed <= 0:
                 break
             if device_id not in self._taken:
-                self._taken.append(device_id)
+                self._taken[device_id] = None
                 self._records.take(self._holder, (device_id,))
         return self._needed <= 0
 

@@ -16,6 +16,8 @@ from protos.deviceplugin.v1beta1 import api_pb2
 IdOrder = Callable[[Iterable[str]], list[str]]
 """Puts ids into the order in which they are chosen where a kubelet's choice is random."""
 
+_DIGITS = re.compile("[0-9]+")
+
 HEALTHY = "Healthy"
 """The one health string that counts as healthy, in this very spelling."""
 
@@ -81,13 +83,15 @@ class DeviceSet:
         ]
 
 
-def natural_key(text: str) -> tuple[tuple[int, str], ...]:
+def natural_key(text: str) -> tuple[str, str]:
     """Sort key under which gpu-2 comes before gpu-10; ids are whatever a plugin sends, so no number is computed."""
-    parts = re.split("([0-9]+)", text)
-    key = tuple(
-        (len(part.lstrip("0")), part.lstrip("0")) if index % 2 else (-1, part) for index, part in enumerate(parts)
-    )
-    return (*key, (-1, text))
+    return _DIGITS.sub(_counted, text), text
+
+
+def _counted(number: re.Match[str]) -> str:
+    """A number whose order as text is that of its value: its length comes first, and sorts before all text."""
+    digits = number[0].lstrip("0")
+    return f"\0{chr(len(digits))}{digits}"
 
 
 def in_order(ids: Iterable[str]) -> list[str]:

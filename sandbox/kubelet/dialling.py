@@ -15,6 +15,7 @@ from urllib.parse import quote
 import grpc
 import grpc.aio
 
+from node.sockets import MAX_PATH
 from sandbox.kubelet.errors import PluginError
 
 Message = TypeVar("Message")
@@ -70,9 +71,8 @@ async def answer(call: Awaitable[Message]) -> Message:
 
 
 def _channel(socket: str, authority: str, user_agent: str = "") -> grpc.aio.Channel:
-    # gRPC reads the target as a URI: a name with %, # or ? would be another socket.
     return grpc.aio.insecure_channel(
-        f"unix:{quote(os.fsencode(socket))}",
+        f"unix:{_address(socket)}",
         options=[
             ("grpc.default_authority", authority),
             ("grpc.use_local_subchannel_pool", 1),
@@ -81,3 +81,14 @@ def _channel(socket: str, authority: str, user_agent: str = "") -> grpc.aio.Chan
             *([("grpc.primary_user_agent", user_agent)] if user_agent else ()),
         ],
     )
+
+
+def _address(socket: str) -> str:
+    """The path as gRPC reads it: as part of a URI, in which %, # and ? have a meaning.
+
+    gRPC makes a dead channel of a path that no socket can have, and a wait for that channel never ends, not even when
+    it is closed. Another path where nobody listens stands for those.
+    """
+    path = os.fsencode(socket)
+    is_possible = 0 < len(path) <= MAX_PATH and b"\0" not in path
+    return quote(path) if is_possible else "/dev/null/no-socket-has-this-path"

@@ -65,6 +65,9 @@ class PluginCallPending:
 
     fault: CallFault
 
+    def __str__(self) -> str:
+        return f"no answer yet: {self.fault}"
+
 
 @dataclass(frozen=True, slots=True)
 class PluginCallFailed:
@@ -72,6 +75,9 @@ class PluginCallFailed:
 
     fault: CallFault
     error: str
+
+    def __str__(self) -> str:
+        return f"{self.error} ({self.fault})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,17 @@ class CheckpointFailed:
     path: str
     error: str
     action: Literal["read", "written"]
+
+    def __str__(self) -> str:
+        if self.action == "read":
+            return (
+                f"the checkpoint {self.path} cannot be read: {self.error}; the kubelet starts without its records, so "
+                "the devices of running pods count as free; restore the file, or end those pods"
+            )
+        return (
+            f"the checkpoint {self.path} cannot be written: {self.error}; pods that need devices are refused until it "
+            "can be; see whether the folder is writable and the disk has room"
+        )
 
 
 @dataclass(frozen=True, slots=True)

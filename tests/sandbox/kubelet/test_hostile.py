@@ -1,0 +1,517 @@
+"""Plugins that hang, lie, flood, vanish and misname themselves: the kubelet lives on, tells of it, leaks nothing.
+
+What a single wrong answer does is in ``test_garbage.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from protos.deviceplugin.v1beta1 import api_pb2
+from sandbox.kubelet.errors import CallFault, ContainerStartError
+from sandbox.kubelet.events import (
+    CheckpointFailed,
+    EventStream,
+    KubeletEvent,
+    PluginCallFailed,
+    PluginCallPending,
+    PluginDeregistered,
+    RegistrationFailed,
+)
+from sandbox.kubelet.kubelet import Kubelet
+from sandbox.kubelet.plugin_calls import advice
+from sandbox.kubelet.plugin_clients import MAX_STREAMS
+from sandbox.kubelet.registration import OTHER_NAMES
+from sandbox.kubelet.stubs.plugin import PluginStub, listed
+from tests.making.recorded_cases import cases_in
+from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
+from tests.sandbox.kubelet.scripted_plugin import Script, devices, register
+from tests.waiting import background, eventually
+
+_DAMAGED = [
+    case
+    for case in cases_in(Path(__file__).parents[2] / "vectors" / "kubelet" / "state_files.jsonl")
+    if case["file"] == "device-manager" and not case["valid"]
+]
+
+
+async def _next(stream: EventStream, *kinds: type[KubeletEvent]) -> Any:
+    """The next event of these kinds."""
+    return await anext(event async for event in stream if isinstance(event, kinds))
+
+
+def _census() -> tuple[int, int]:
+    """Tasks and open files of this process."""
+    return len(asyncio.all_tasks()), sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@asynccontextmanager
+async def nothing_leaks() -> AsyncIterator[None]:
+    """Fail if tasks or files are left of what happens inside."""
+    for _ in range(10):
+        await asyncio.sleep(0)  # Tasks that were made just now make theirs.
+    tasks, files = _census()
+    yield
+
+    def is_back() -> bool:
+        now = _census()
+        return now[0] <= tasks and now[1] <= files
+
+    await eventually(is_back, f"{tasks} tasks and {files} files as before", within=20.0)
+
+
+async def _hang(*_: object) -> Any:
+    await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def _stub(kubelet: Kubelet, *, pre_start: bool = False, preferred: bool = False) -> AsyncIterator[PluginStub]:
+    """A registered plugin of three devices."""
+    path = kubelet.settings.device_plugin_dir / "stub.sock"
+    items = [listed(f"d{number}") for number in range(3)]
+    async with PluginStub(items, path, GPU, pre_start=pre_start, preferred=preferred) as stub:
+        await stub.register(kubelet.manager.socket)
+        await kubelet.wait_for(GPU, healthy=3)
+        yield stub
+
+
+@pytest.mark.parametrize("call", ["Allocate", "GetPreferredAllocation", "PreStartContainer"])
+async def test_hanging_call_is_reported_while_it_hangs_and_when_it_is_given_up(node: Node, call: str) -> None:
+    kubelet = await node.kubelet(call_timeout=0.3, pending_after=0.05)
+    stream = kubelet.events()
+    is_start = call == "PreStartContainer"
+    async with _stub(kubelet, pre_start=is_start, preferred=call == "GetPreferredAllocation") as stub:
+        stub.set_alloc_func(_hang) if call == "Allocate" else None
+        stub.set_preferred_func(_hang)
+        stub.set_pre_start_func(_hang)
+        verdict = await kubelet.admit(pod("p1"))
+        assert verdict.admitted is is_start
+        if is_start:
+            with pytest.raises(ContainerStartError, match="PreStartContainer rpc failed with err: "):
+                await kubelet.run_options(pod("p1"), "c")
+        pending = await _next(stream, PluginCallPending)
+        failed = await _next(stream, PluginCallFailed)
+        for fault in (pending.fault, failed.fault):
+            assert (fault.resource, fault.socket, fault.call) == (GPU, str(stub.socket), call)
+            assert f"process {os.getpid()} (" in fault.advice
+        assert 0.04 < pending.fault.seconds < failed.fault.seconds
+        assert str(pending).startswith(f"no answer yet: {call} of the plugin of {GPU} at {stub.socket}, ")
+        assert str(pending).endswith("no kubelet sets a deadline for it, so it holds up the admission of every pod")
+        assert "the plugin took the call and did not answer; see what process" in str(failed)
+    if not is_start:
+        assert kubelet.manager.records.taken(GPU) == frozenset()
+
+
+async def test_without_a_call_timeout_a_hanging_allocate_holds_up_every_admission_until_the_plugin_ends(
+    node: Node,
+) -> None:
+    kubelet = await node.kubelet(pending_after=0.02)
+    await node.plugin(devices("n", 1), resource=NIC, name="n.sock")
+    await kubelet.wait_for(NIC, healthy=1)
+    stream = kubelet.events()
+    async with _stub(kubelet) as stub:
+        stub.set_alloc_func(_hang)
+        async with (
+            background(kubelet.admit(pod("p1"))) as hanging,
+            background(kubelet.admit(pod("p2", resource=NIC))) as waiting,
+        ):
+            await _next(stream, PluginCallPending)
+            assert not hanging.done()
+            assert not waiting.done()
+            await stub.stop()
+            assert not (await hanging).admitted
+            assert (await waiting).admitted
+
+
+async def test_plugin_that_never_lists_is_no_resource_and_ends_with_its_stream(node: Node) -> None:
+    kubelet = await node.kubelet()
+
+    class Silent(PluginStub):
+        async def ListAndWatch(self, request: object, context: object) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
+            await asyncio.Event().wait()
+            yield api_pb2.ListAndWatchResponse()
+
+    async with nothing_leaks():
+        async with Silent([], kubelet.settings.device_plugin_dir / "s.sock", GPU) as stub:
+            await stub.register(kubelet.manager.socket)
+            await eventually(lambda: kubelet.open_streams(GPU) == 1, "the stream")
+            assert kubelet.resources() == ()
+            assert (await kubelet.admit(pod("p1"))).devices == {}, "an unknown resource is not the kubelet's business"
+        await eventually(lambda: kubelet.open_streams(GPU) == 0, "its end")
+
+
+async def test_hang_in_the_options_of_one_socket_keeps_no_other_plugin_away(node: Node) -> None:
+    kubelet = await node.kubelet()
+    script = Script(options_error="hang")
+    await node.plugin(devices("d", 1), door="watcher", name="hangs.sock", script=script)
+    await node.plugin(devices("n", 1), door="watcher", name="works.sock", resource=NIC)
+    await kubelet.wait_for(NIC, healthy=1)
+    assert kubelet.registrations[GPU] == 0
+    async with nothing_leaks():
+        pass
+    await kubelet.stop()
+
+
+async def test_socket_that_accepts_and_says_nothing_fails_the_dial(node: Node) -> None:
+    kubelet = await node.kubelet(dial_timeout=0.1)
+    stream = kubelet.events()
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(kubelet.settings.device_plugin_dir / "mute.sock"))
+        mute.listen()
+        message = await register(kubelet.settings.device_plugin_dir, GPU, "mute.sock")
+    assert message == "failed to dial device plugin: context deadline exceeded"
+    event = await _next(stream, RegistrationFailed)
+    assert str(event.fault) == (
+        f"dial of the plugin of {GPU} at {kubelet.settings.device_plugin_dir}/mute.sock, 0.1 s: "
+        "nothing accepted a connection; see whether the plugin serves before it registers, whether Register names the "
+        "file only, and whether the folder and not a single socket is mounted"
+    )
+
+
+async def test_slow_get_info_names_the_call_and_the_process(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.kubelet.plugin_watcher.GET_INFO_SECONDS", 0.05)
+    kubelet = await node.kubelet()
+    stream = kubelet.events()
+    plugin = await node.plugin(devices("d", 1), door="watcher", script=Script(info_seconds=30.0))
+    event = await _next(stream, RegistrationFailed)
+    assert (event.fault.call, event.fault.socket) == ("GetInfo", str(plugin.path))
+    assert str(event.fault).startswith(f"GetInfo of the plugin at {plugin.path}, 0.")
+    assert f"see what process {os.getpid()} (" in event.fault.advice
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "the plugin ended or closed its socket; see the end of its log"),
+        (grpc.StatusCode.UNIMPLEMENTED, "the plugin does not serve Allocate; see which options it announces"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "exceeds the kubelet's limit of 4 MiB; send fewer or shorter device ids"),
+        (grpc.StatusCode.INTERNAL, "the plugin's bytes are no valid response; see which .proto file it is built from"),
+        (grpc.StatusCode.CANCELLED, "see whether the kubelet stopped or the plugin registered again"),
+        (grpc.StatusCode.UNKNOWN, "the plugin refused the call; see the log of the plugin at this time"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "did not answer; see what the plugin waits for"),
+    ],
+)
+def test_every_kind_of_failure_says_what_to_look_at(code: grpc.StatusCode, words: str) -> None:
+    assert words in advice("Allocate", "/no/such.sock", code)
+
+
+def test_fault_is_one_sentence() -> None:
+    fault = CallFault(GPU, "/p.sock", "Allocate", 2.04, "see its log")
+    assert str(fault) == "Allocate of the plugin of a.example/gpu at /p.sock, 2.0 s: see its log"
+
+
+async def test_hundred_thousand_devices_are_listed_allocated_and_forgotten(node: Node) -> None:
+    kubelet = await node.kubelet()
+    path = kubelet.settings.device_plugin_dir / "big.sock"
+    async with PluginStub([listed(f"d{number}") for number in range(100_000)], path, GPU) as stub:
+        await stub.register(kubelet.manager.socket)
+        await kubelet.wait_for(GPU, healthy=100_000)
+        verdict = await kubelet.admit(pod("p1", 3))
+        assert verdict.devices == {"c": {GPU: ("d0", "d1", "d2")}}
+        await stub.update([listed("d1")])
+        await kubelet.wait_for(GPU, healthy=1)
+    assert kubelet.capacity().capacity == {GPU: 1}
+
+
+async def test_lies_about_ids_are_taken_for_what_they_are(node: Node) -> None:
+    kubelet = await node.kubelet()
+    async with _stub(kubelet, preferred=True) as stub:
+        lie = api_pb2.ContainerPreferredAllocationResponse(deviceIDs=["d9", "", "d2", "d2", "d0", "d1"])
+        stub.set_preferred_func(
+            lambda _request, _devices: api_pb2.PreferredAllocationResponse(container_responses=[lie, lie])
+        )
+        first = (await kubelet.admit(pod("p1", 1))).devices["c"][GPU]
+        second = (await kubelet.admit(pod("p2", 1))).devices["c"][GPU]
+        assert (first, second) == (("d2",), ("d0",)), "what another pod holds is not given on a plugin's word"
+        await stub.update([listed("d1"), listed("d1", "Unhealthy"), listed("d3")])
+        await eventually(lambda: len(kubelet.devices(GPU)) == 2, "the new list")
+        assert kubelet.allocated("p1", "c") == {GPU: {"d2": None}}, "an id that vanished stays its pod's"
+
+
+class CutConnection:
+    """Stands between kubelet and plugin and ends every connection after so many bytes of the plugin's."""
+
+    def __init__(self, plugin: Path, after: int) -> None:
+        self._plugin = plugin
+        self._after = after
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        plugin_reader, plugin_writer = await asyncio.open_unix_connection(str(self._plugin))
+        left = self._after
+
+        async def up() -> None:
+            while data := await reader.read(65536):
+                plugin_writer.write(data)
+
+        forwarding = asyncio.create_task(up())
+        try:
+            while left > 0 and (data := await plugin_reader.read(min(left, 65536))):
+                left -= len(data)
+                writer.write(data)
+            writer.transport.abort()
+        finally:
+            forwarding.cancel()
+            plugin_writer.transport.abort()
+
+
+@pytest.mark.parametrize("after", [20, 80, 300, 5_000])
+async def test_connection_that_breaks_in_mid_message_ends_the_plugin_and_nothing_else(node: Node, after: int) -> None:
+    kubelet = await node.kubelet(dial_timeout=0.3)
+    stream = kubelet.events()
+    hidden, shown = node.root / "hidden.sock", kubelet.settings.device_plugin_dir / "cut.sock"
+    await node.plugin(devices("n", 1), resource=NIC, name="n.sock")
+    await kubelet.wait_for(NIC, healthy=1)
+    async with nothing_leaks():
+        async with PluginStub([listed(f"{number:060}") for number in range(1000)], hidden, GPU):
+            server = await asyncio.start_unix_server(CutConnection(hidden, after), str(shown))
+            message = await register(kubelet.settings.device_plugin_dir, GPU, shown.name)
+            event = await _next(stream, RegistrationFailed, PluginDeregistered)
+            server.close()
+            await server.wait_closed()
+        if isinstance(event, RegistrationFailed):
+            assert message.startswith(("failed to dial device plugin: ", "failed to get device plugin options: "))
+        else:
+            assert "the plugin ended or closed its socket; see the end of its log and its exit status" in event.reason
+        assert kubelet.allocatable().get(GPU, 0) == 0
+        assert kubelet.open_streams(GPU) == 0
+    assert (await kubelet.admit(pod("p1", resource=NIC))).admitted
+
+
+NAMES = [
+    "",
+    "/",
+    "gpu",
+    "a/b/c",
+    "../../etc/passwd",
+    "A.example/gpu",
+    "a.example/",
+    "a.example/gpu\n",
+    "\u2028/x",
+    "é/é",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_bad_name_is_refused_with_the_kubelets_words(node: Node, name: str) -> None:
+    kubelet = await node.kubelet()
+    assert await register(kubelet.settings.device_plugin_dir, name, "p.sock") == f'the ResourceName "{name}" is invalid'
+    assert kubelet.resources() == ()
+
+
+async def test_names_without_end_are_counted_and_shown_within_bounds(node: Node) -> None:
+    kubelet = await node.kubelet()
+    stream = kubelet.events()
+    folder = kubelet.settings.device_plugin_dir
+    huge = "x" * 1_500_000
+    message = await register(folder, huge, huge)
+    assert message.startswith('the ResourceName "xxx')
+    assert message.endswith('xxx... (1500000 characters)" is invalid')
+    event = await _next(stream, RegistrationFailed)
+    assert len(event.resource) + len(event.socket) + len(event.message) < 2_000
+    for start in range(0, 1200, 100):
+        await asyncio.gather(*(register(folder, f"name{start + number}", "p.sock") for number in range(100)))
+    assert len(kubelet.register_calls) <= 1001
+    assert kubelet.register_calls[OTHER_NAMES] == 201
+    assert kubelet.register_calls.total() == 1201
+
+
+async def test_plugin_that_registers_without_end_keeps_a_bounded_number_of_streams(node: Node) -> None:
+    kubelet = await node.kubelet()
+    plugin = await node.plugin(devices("d", 1))
+    folder = kubelet.settings.device_plugin_dir
+    for _ in range(MAX_STREAMS + 20):
+        assert await register(folder, GPU, plugin.path.name) == ""
+    assert kubelet.open_streams(GPU) <= MAX_STREAMS
+    await eventually(lambda: plugin.streams <= MAX_STREAMS, "closed streams")
+    await plugin.update(devices("d", 2))
+    await kubelet.wait_for(GPU, healthy=2)
+
+
+async def test_instances_that_come_and_go_leave_nothing_behind(node: Node) -> None:
+    kubelet = await node.kubelet()
+    folder = kubelet.settings.device_plugin_dir
+    async with nothing_leaks():
+        for number in range(15):
+            async with PluginStub([listed("d0")], folder / f"{number}.sock", GPU) as stub:
+                await stub.register(kubelet.manager.socket)
+                await kubelet.wait_for(GPU, healthy=1)
+            await kubelet.wait_for(GPU, healthy=0)
+        await eventually(lambda: kubelet.open_streams(GPU) == 0, "the last end")
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["", ".", "a\0b.sock", "x" * 200, "../" * 40, "%2e%2e/p.sock", "p.sock#", "é.sock"]
+)
+async def test_endpoint_that_is_no_socket_fails_the_dial(node: Node, endpoint: str) -> None:
+    kubelet = await node.kubelet(dial_timeout=0.05)
+    await node.plugin(devices("d", 1), door=None)
+    message = await register(kubelet.settings.device_plugin_dir, GPU, endpoint)
+    assert message == "failed to dial device plugin: context deadline exceeded"
+
+
+@contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+async def test_odd_names_in_the_registry_are_dialled_as_they_are_and_stop_nobody(node: Node) -> None:
+    kubelet = await node.kubelet(dial_timeout=0.1)
+    registry = kubelet.settings.registry_dir
+    deep = registry
+    for _ in range(40):
+        deep /= "deeper"
+    deep.mkdir(parents=True)
+    odd = [b"\xff\xfe.sock", b"%41.sock", b"a#b?c.sock", b"new\nline.sock", b"x" * 100]
+    dead = []
+    stream = kubelet.events()
+    with _inside(registry):
+        for name in odd:
+            dead.append(socket.socket(socket.AF_UNIX))
+            dead[-1].bind(name)
+    failed: set[bytes] = set()
+    async for event in stream:
+        if isinstance(event, RegistrationFailed):
+            assert "dial failed" in event.message
+            failed.add(os.fsencode(Path(event.socket).name))
+            if failed == set(odd):
+                break
+    for each in dead:
+        each.close()
+    for sound in ("100%41.sock", "a#b?.sock"):
+        async with PluginStub([listed("d0")], registry / sound, GPU):
+            await kubelet.wait_for(GPU, healthy=1)
+        await kubelet.wait_for(GPU, healthy=0)
+
+
+@pytest.mark.parametrize("case", _DAMAGED, ids=lambda case: f"{case['id']}-{case['theme']}")
+async def test_damaged_checkpoint_starts_without_state_and_is_told(short_dir: Path, case: dict[str, Any]) -> None:
+    await _starts_without_state(short_dir, lambda path: path.write_text(case["text"]))
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 31)
+
+
+def _folder(path: Path) -> None:
+    (path / "sub").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("damage", [_fifo, _huge, _folder, lambda path: path.write_bytes(os.urandom(5000))])
+async def test_checkpoint_that_is_no_file_of_text_starts_without_state(
+    short_dir: Path, damage: Callable[[Path], object]
+) -> None:
+    await _starts_without_state(short_dir, damage)
+
+
+async def _starts_without_state(root: Path, damage: Callable[[Path], object]) -> None:
+    kubelet = Kubelet(root)
+    told: list[KubeletEvent] = []
+    kubelet.on_event(told.append)
+    path = root / "device-plugins" / "kubelet_internal_checkpoint"
+    path.parent.mkdir()
+    damage(path)
+    async with kubelet:
+        assert kubelet.resources() == ()
+        (event,) = told
+        assert isinstance(event, CheckpointFailed)
+        assert str(event).startswith(f"the checkpoint {path} cannot be read: {event.error}; ")
+        assert str(event).endswith("restore the file, or end those pods")
+        assert event.error
+        if stat.S_ISREG(path.stat().st_mode):
+            kubelet.manager.state.write_checkpoint()
+    told.clear()
+    if stat.S_ISREG(path.stat().st_mode):
+        async with kubelet:
+            assert told == [], "the next checkpoint is sound"
+
+
+async def test_any_flipped_byte_of_a_checkpoint_is_seen_or_harmless(node: Node) -> None:
+    kubelet = await node.kubelet()
+    await node.plugin(devices("d", 2))
+    await kubelet.wait_for(GPU, healthy=2)
+    await kubelet.admit(pod("p1"))
+    await kubelet.stop()
+    path = kubelet.settings.device_plugin_dir / "kubelet_internal_checkpoint"
+    sound = path.read_bytes()
+    chance = random.Random(0)
+    held = {GPU: {"d0": None}}
+    for _ in range(25):
+        text = bytearray(sound)
+        text[chance.randrange(len(text))] ^= 1 << chance.randrange(8)
+        path.write_bytes(text)
+        async with Kubelet(node.root) as other:
+            assert other.allocated("p1", "c") in ({}, held)
+
+
+async def test_checkpoint_that_cannot_be_written_is_told(node: Node) -> None:
+    kubelet = await node.kubelet()
+    stream = kubelet.events()
+    (kubelet.settings.device_plugin_dir / "kubelet_internal_checkpoint" / "x").mkdir(parents=True)
+    await node.plugin(devices("d", 1))
+    event = await _next(stream, CheckpointFailed)
+    assert str(event).startswith(
+        f"the checkpoint {kubelet.settings.device_plugin_dir}/kubelet_internal_checkpoint cannot be written: "
+    )
+    assert str(event).endswith("see whether the folder is writable and the disk has room")
+    await kubelet.wait_for(GPU, healthy=1)
+
+
+Act = Callable[[Kubelet, Path], Awaitable[None]]
+
+
+async def _cancelled_register(kubelet: Kubelet, folder: Path) -> None:
+    async with background(register(folder, GPU, "nobody.sock")):
+        await asyncio.sleep(0)
+
+
+async def _refused_name(kubelet: Kubelet, folder: Path) -> None:
+    await register(folder, "gpu", "p.sock")
+
+
+async def _failing_dial(kubelet: Kubelet, folder: Path) -> None:
+    await register(folder, GPU, "nobody.sock")
+
+
+async def _hanging_allocate(kubelet: Kubelet, folder: Path) -> None:
+    async with _stub(kubelet) as stub:
+        stub.set_alloc_func(_hang)
+        async with background(kubelet.admit(pod("p1"))):
+            await eventually(lambda: any(call.method == "Allocate" for call in stub.calls), "the call")
+
+
+async def _sudden_end(kubelet: Kubelet, folder: Path) -> None:
+    async with _stub(kubelet):
+        pass
+    await kubelet.wait_for(GPU, healthy=0)
+
+
+@pytest.mark.parametrize("act", [_cancelled_register, _refused_name, _failing_dial, _hanging_allocate, _sudden_end])
+async def test_nothing_is_left_of_what_went_wrong(node: Node, act: Act) -> None:
+    kubelet = await node.kubelet(dial_timeout=0.02)
+    folder = kubelet.settings.device_plugin_dir
+    await act(kubelet, folder)
+    async with nothing_leaks():
+        for _ in range(5):
+            await act(kubelet, folder)
