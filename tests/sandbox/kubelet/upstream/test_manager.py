@@ -488,15 +488,19 @@ async def test_same_socket_race_disconnect_before_reconnect(node: Node) -> None:
 async def test_same_socket_race_fast_takeover_infinite_retries(node: Node) -> None:
     kubelet = await _newest(node)
     stream = kubelet.events()
-    first = await node.plugin(devices("d", 1))
     folder = kubelet.settings.device_plugin_dir
-    refused = [await register(folder, GPU, first.path.name) for _ in range(3)]
-    assert set(refused) == {f"device plugin already connected: {first.path}"}
-    kubelet.disconnect(GPU)
-    assert await register(folder, GPU, first.path.name) == "", "the path is free with the end of its owner"
+    first = await node.plugin(devices("d", 1))
+    await kubelet.wait_for(GPU, healthy=1)
+    refusal = f"device plugin already connected: {first.path}"
+    assert await register(folder, GPU, first.path.name) == refusal
+    await first.stop()
+    successor = await node.plugin(devices("d", 2), door=None)
+    assert [await register(folder, GPU, successor.path.name) for _ in range(3)] == [refusal] * 3, "and so for ever"
+    await node.plugin(devices("d", 3), name="own.sock")
+    await kubelet.wait_for(GPU, healthy=3)
     stream.close()
     seen = [type(event) async for event in stream]
-    assert (seen.count(RegistrationFailed), seen.count(PluginRegistered)) == (3, 2)
+    assert (seen.count(RegistrationFailed), seen.count(PluginRegistered)) == (4, 2)
 
 
 def test_checkpoint_of_the_pre_1_20_form_is_not_read(bare: Bare) -> None:
