@@ -303,7 +303,9 @@ PODS = f"{CORE}/namespaces/default/pods"
 def pod(name: str, node: str, *, by_name: bool) -> Object:
     """A pod on a node, and whether the scheduler made a claim for its extended resources."""
     made: Object = {**POD, "metadata": {"name": name}, "spec": {**POD["spec"], "nodeName": node}}
-    status = {"extendedResourceClaimStatus": {"resourceClaimName": "made", "requestMappings": []}} if by_name else {}
+    mapping = {"containerName": "tried", "resourceName": GPU, "requestName": "one"}
+    made_for = {"resourceClaimName": "made", "requestMappings": [mapping]}
+    status = {"extendedResourceClaimStatus": made_for} if by_name else {}
     return {**made, "status": {"phase": "Pending", **status}}
 
 
