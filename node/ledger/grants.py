@@ -110,6 +110,8 @@ class PluginGrants:
         """Whether a claim has one of these devices, so that ``allocate`` refuses them without waiting for anything."""
         for offered in devices:
             name, share, within = offered.device.name, offered.share, self._within(offered.device)
+            if not self._ledger.has_claims((name, *within)):
+                continue
             sizes = (offered.amounts, offered.whole)
             state, own = HoldState.ALLOCATED, plugin_owner(name, share)
             by = self._ledger.obstacle(

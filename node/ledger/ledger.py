@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from node.events import EventBus
 from node.ledger.holds import HeldError, Hold, HoldState, conflict, excludes, is_counted
+from node.rules import Door
 from node.sharing import total
 from node.values import Value, quick, value
 
@@ -224,6 +225,11 @@ class Ledger:
             # Whoever holds a part is at the place of its whole, too.
             owners = {**owners, **self._by_place.get(place, {})}
         return [hold for owner in owners if owner not in replaced for hold in self._by_owner[owner]]
+
+    def has_claims(self, places: Iterable[str]) -> bool:
+        """Whether an owner that holds one of these devices, or a part of one, has any hold through the DRA door."""
+        owners = (owner for place in places for owner in self._by_place.get(place, ()))
+        return any(hold.door is Door.DRA for owner in owners for hold in self._by_owner[owner])
 
     def of(self, owner: str) -> tuple[Hold, ...]:
         """All holds of an owner."""
