@@ -110,7 +110,8 @@ def _add_kubelet(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until ``quit``, the end of the script or input, or a signal."""
-    script = _script(arguments.file)
+    # Started without a standard input there is nobody to type, and nothing to run.
+    script = "" if arguments.file is None and sys.stdin is None else _script(arguments.file)
     person = script is None and sys.stdin.isatty()
     try:
         settings = _settings(arguments)

@@ -13,7 +13,7 @@ from sandbox.cluster.views import claim_view, slice_lines, slice_view
 from sandbox.kubelet.events import KubeletEvent
 from sandbox.kubelet.plugin_process import PluginExit
 from sandbox.standalone.node import StandaloneError, StandaloneNode
-from sandbox.standalone.pods import FAILURES, Key, PodRefused, documents_of, name_of
+from sandbox.standalone.pods import FAILURES, Key, ManifestUnusable, PodRefused, documents_of, name_of
 from sandbox.standalone.views import (
     Answer,
     Json,
@@ -77,11 +77,13 @@ class Commands:
         self._node.faults()
         command = self.by_name.get(words[0])
         if command is None:
-            return Answer(problem=f"no command {words[0]!r}; 'help' lists them")
+            return Answer(problem=f"no command {words[0]!r}; 'help' lists them", is_mistyped=True)
         try:
             answer = await command(words[1:])
         except UsageError:
-            return Answer(problem=f"usage: {usage(words[0])}")
+            return Answer(problem=f"usage: {usage(words[0])}", is_mistyped=True)
+        except ManifestUnusable as error:
+            return Answer(problem=str(error), is_mistyped=True)
         except (*FAILURES, StandaloneError) as error:
             answer = Answer(problem=str(error))
         faults = self._node.faults()

@@ -24,7 +24,7 @@ from sandbox.apiserver.server import ApiServer
 from sandbox.cluster.client import ClusterClient, KubeletApi
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster
 from sandbox.kubelet.dra.settings import DraManagerSettings
-from sandbox.kubelet.events import KubeletEvent, PluginCallFailed, RegistrationFailed
+from sandbox.kubelet.events import KubeletEvent, PluginCallFailed, PluginDeregistered, RegistrationFailed
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.plugin_process import BUILT_IN, FOLDERS, GRACE_SECONDS, PluginExit, PluginProcess
@@ -320,7 +320,7 @@ class StandaloneNode:
     def _happened(self, event: KubeletEvent) -> None:
         if isinstance(event, PluginCallFailed):
             self._faults.append(self.events.short(str(event.fault)))
-        if isinstance(event, RegistrationFailed):
+        if isinstance(event, RegistrationFailed | PluginDeregistered):
             self._refusal = self.events.short(event_line(event))
         self.registrations.note(event)
         self.events.show(event)

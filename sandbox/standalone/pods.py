@@ -38,24 +38,28 @@ class PodRefused(ValueError):
     """A command about pods cannot be done; the text says why and what to do."""
 
 
+class ManifestUnusable(PodRefused):
+    """A manifest file cannot be read, or has no objects."""
+
+
 def documents_of(path: Path) -> list[Object]:
-    """The objects of a manifest file; those of a List stand for themselves. Raises ``PodRefused``."""
+    """The objects of a manifest file; those of a List stand for themselves. Raises ``ManifestUnusable``."""
     try:
         documents = parse_yaml_all(read_given(path, MAX_MANIFEST, fifo=True))
     except OSError as error:
-        raise PodRefused(f"{path}: {error.strerror or error}") from error
+        raise ManifestUnusable(f"{path}: {error.strerror or error}") from error
     except DocumentRefused as error:
-        raise PodRefused(f"{path}: {error}") from error
+        raise ManifestUnusable(f"{path}: {error}") from error
     found: list[Object] = []
     for number, document in enumerate(filter(None, documents), 1):
         if not isinstance(document, dict):
-            raise PodRefused(f"{path}: document {number} must be a Kubernetes object, is {str(document)[:60]!r}")
+            raise ManifestUnusable(f"{path}: document {number} must be a Kubernetes object, is {str(document)[:60]!r}")
         items = document.get("items") if document.get("kind") == "List" else [document]
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise PodRefused(f"{path}: document {number}: items must be a list of objects")
+            raise ManifestUnusable(f"{path}: document {number}: items must be a list of objects")
         found += items
     if not found:
-        raise PodRefused(f"{path}: no object in it; write a Pod manifest")
+        raise ManifestUnusable(f"{path}: no object in it; write a Pod manifest")
     return found
 
 

@@ -84,10 +84,13 @@ class StreamLines:
             # A file or /dev/null cannot be waited on (epoll refuses them), and need not be.
             reader.feed_data(await asyncio.to_thread(sys.stdin.buffer.read))
             reader.feed_eof()
-        number = 0
-        while line := await reader.readline():
-            number += 1
-            yield number, line.decode(errors="replace")
+        number = 1
+        try:
+            while line := await reader.readline():
+                yield number, line.decode(errors="replace")
+                number += 1
+        except ValueError as error:
+            raise ScriptFailed(f"line {number} has more than {_LONGEST_LINE} bytes; write shorter commands") from error
 
 
 class TerminalLines:
@@ -245,6 +248,8 @@ class Session:
             return Answer(problem=f"usage: {usage('!')}")
         answer = await self._commands.run(words[1:])
         self._remember(answer)
+        if answer.is_mistyped:
+            return answer
         if not answer.problem:
             return Answer(answer.document, answer.lines, "the command succeeded, and '!' wants it to fail")
         return Answer({**answer.document, "failed": answer.problem}, [*answer.lines, f"failed: {answer.problem}"])

@@ -23,11 +23,15 @@ _EDITS: Final = {"env": "CDI env", "deviceNodes": "CDI node", "mounts": "CDI mou
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a command; ``problem`` is why it failed, empty if it did not."""
+    """The answer to a command; ``problem`` is why it failed, empty if it did not.
+
+    ``is_mistyped``: the command itself is wrong, or its file cannot be read, so that nothing was tried.
+    """
 
     document: Json = field(default_factory=dict)
     lines: Sequence[str] = ()
     problem: str = ""
+    is_mistyped: bool = False
 
 
 def plain(text: str) -> str:

@@ -204,7 +204,7 @@ def test_script_prints_tables_with_its_steps(script: Script) -> None:
 def test_ends_and_restarts_of_both_sides(script: Script, door: str) -> None:
     answers = script.answers(
         "admit {}/two.yaml", "restart", "pods two", "kill plugin", "resources", "plugins", "restart plugin",
-        "resources", "kill", "! pods-nothing", "! admit {}/three.yaml", "plugins", "restart kubelet",
+        "resources", "kill", "! resources", "! admit {}/three.yaml", "plugins", "restart kubelet",
         "wait plain.example/thing 4", "watch 0", "delete two", "admit {}/three.yaml",
         command=(*PLAIN, "--door", door),
     )  # fmt: skip
@@ -286,6 +286,18 @@ def test_every_generation_serves_pods_and_restarts(script: Script, generation: s
     assert admitted["pods"][0]["phase"] == "Running"
     assert restarted["registered"] == [THING]
     assert kept["pods"] == admitted["pods"]
+
+
+def test_line_that_is_too_long_is_told() -> None:
+    command = [sys.executable, "-m", "ostler", "kubelet"]
+    done = subprocess.run(command, input=f"help\n{'x' * 70_000}\n", capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.endswith("ostler: line 2 has more than 65536 bytes; write shorter commands\n")
+
+
+def test_no_standard_input_is_an_empty_script() -> None:
+    done = subprocess.run(["sh", "-c", f"{sys.executable} -m ostler kubelet <&-"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
 
 
 # Our own plugin and driver.
@@ -447,6 +459,9 @@ PROBLEMS: Sequence[tuple[str, str]] = (
     ("!", "usage: ! COMMAND"),
     ("expect", "usage: expect TEXT"),
     ("expect nothing", "the answer before does not have the text 'nothing'"),
+    ("! nonsense", "no command 'nonsense'; 'help' lists them"),
+    ("! pods a b", "usage: pods [POD]"),
+    ("! admit /nonexistent", "/nonexistent: No such file or directory"),
     ("! pods", "the command succeeded, and '!' wants it to fail"),
     ("admit 'x", "No closing quotation; close the quotes"),
     ("admit /nonexistent", "/nonexistent: No such file or directory"),
