@@ -10,12 +10,15 @@ import pytest
 
 from deploy.generate import KUBERNETES
 from scheduling.explain.cluster import FOLLOWED
+from tests.cluster.components.__main__ import main
 from tests.cluster.components.build import SOURCES, kubernetes
 from tests.cluster.components.versions import (
     CLUSTERS,
     JUDGE,
     RECORDED,
     UnknownVersion,
+    evicts_by_name,
+    has_dra_gates,
     minor_release,
     newest,
     pinned,
@@ -106,6 +109,19 @@ def test_a_version_is_chosen_by_its_number_or_by_its_minor_release() -> None:
     assert [pinned(version) for version in CLUSTERS] == list(CLUSTERS)
     assert [pinned(minor_release(version)) for version in CLUSTERS] == list(CLUSTERS)
     assert pinned("") == newest() == CLUSTERS[-1]
+
+
+def test_the_older_versions_are_those_that_the_long_run_adds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["older"]) == 0
+    assert capsys.readouterr().out.split() == list(reversed(CLUSTERS))[1:]
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "by_name"),
+    [("1.34.0", False, False), ("1.36.0", True, False), ("1.37.0", True, True), ("1.40.0", True, True)],
+)
+def test_what_a_version_does_follows_from_its_minor_release(version: str, gates: bool, by_name: bool) -> None:
+    assert (has_dra_gates(version), evicts_by_name(version)) == (gates, by_name)
 
 
 @pytest.mark.parametrize("wanted", ["1.30.0", "1.3", "1"])
