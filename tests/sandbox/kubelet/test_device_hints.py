@@ -93,6 +93,21 @@ def test_a_hint_never_excludes_a_set_that_fits(numa: dict[str, tuple[int, ...] |
     assert mask in [hint.nodes for hint in generate_hints(devices, free, (), len(chosen), nodes)]
 
 
+@given(_NUMA, st.data())
+def test_a_hint_excludes_no_set_that_fits_around_reusable_devices(
+    numa: dict[str, tuple[int, ...] | None], data: st.DataObject
+) -> None:
+    devices = _devices(numa)
+    nodes = device_nodes(devices, _MACHINE)
+    placed = sorted(name for name in numa if nodes.intersection(numa[name] or ()))
+    assume(placed)
+    chosen = data.draw(st.sets(st.sampled_from(placed), min_size=1))
+    reusable = data.draw(st.sets(st.sampled_from(sorted(chosen))))
+    mask = frozenset(data.draw(st.sampled_from(sorted(nodes.intersection(numa[name] or ())))) for name in chosen)
+    hints = generate_hints(devices, set(placed) - reusable, reusable, len(chosen), nodes)
+    assert mask in [hint.nodes for hint in hints]
+
+
 @given(_NUMA, st.integers(1, 4), st.data())
 def test_every_hint_can_be_kept(numa: dict[str, tuple[int, ...] | None], required: int, data: st.DataObject) -> None:
     devices = _devices(numa)

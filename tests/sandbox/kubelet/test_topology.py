@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -171,10 +172,9 @@ def test_the_result_lies_within_a_hint_of_every_list_or_is_the_whole_machine(
         assert any(hint.nodes is None or merged.nodes <= hint.nodes for hint in hints)
 
 
-@given(st.sampled_from(_POLICIES[:2]), st.integers(1, _NODES), _PROVIDERS)
-def test_merging_equals_trying_every_combination(policy: str, nodes: int, providers: list[ProviderHints]) -> None:
-    manager = TopologyManager(policy, numa_nodes=range(nodes))
-    assert manager.merge(providers) == _tried(providers, frozenset(range(nodes)))
+@given(_machines(), _PROVIDERS)
+def test_merging_equals_trying_every_combination(manager: TopologyManager, providers: list[ProviderHints]) -> None:
+    assert manager.merge(providers) == _tried(manager, providers)
 
 
 def _lists(providers: Sequence[ProviderHints]) -> list[Sequence[TopologyHint]]:
@@ -186,9 +186,14 @@ def _lists(providers: Sequence[ProviderHints]) -> list[Sequence[TopologyHint]]:
     ]
 
 
-def _tried(providers: Sequence[ProviderHints], machine: frozenset[int]) -> TopologyHint:
+def _tried(manager: TopologyManager, providers: Sequence[ProviderHints]) -> TopologyHint:
     """The best of the whole product, candidate by candidate, as a kubelet compares them."""
+    machine = manager.numa_nodes
     lists = _lists(providers)
+    is_single = manager.policy == "single-numa-node"
+    if is_single:
+        lists = [[hint for hint in hints if hint.preferred and len(hint.nodes or {0}) == 1] for hints in lists]
+        lists = [[hint for hint in hints if hint.nodes is None or hint.nodes] for hints in lists]
     sizes = [[len(hint.nodes) for hint in hints if hint.nodes is not None] for hints in lists]
     aim = max((min(found) for found in sizes if found), default=0)
     best: TopologyHint | None = None
@@ -196,20 +201,29 @@ def _tried(providers: Sequence[ProviderHints], machine: frozenset[int]) -> Topol
         masks = [hint.nodes for hint in members if hint.nodes is not None]
         nodes = machine.intersection(*masks)
         candidate = TopologyHint(nodes, all(hint.preferred for hint in members) and len(set(masks)) <= 1)
-        if nodes and (best is None or _is_better(candidate, best, aim)):
+        if nodes and (best is None or _is_better(candidate, best, aim, manager._distances)):
             best = candidate
-    return best or TopologyHint(machine, preferred=False)
+    best = best or TopologyHint(machine, preferred=False)
+    return TopologyHint(None, best.preferred) if is_single and best.nodes == machine else best
 
 
-def _is_better(candidate: TopologyHint, current: TopologyHint, aim: int) -> bool:
+def _is_better(
+    candidate: TopologyHint, current: TopologyHint, aim: int, distances: Mapping[int, Sequence[int]] | None
+) -> bool:
     assert candidate.nodes is not None
     assert current.nodes is not None
     if candidate.preferred != current.preferred:
         return candidate.preferred
     new, old = len(candidate.nodes), len(current.nodes)
-    is_fitter = (new, sum(1 << node for node in candidate.nodes)) < (old, sum(1 << node for node in current.nodes))
+    is_fitter = _fitness(candidate.nodes, distances) < _fitness(current.nodes, distances)
     if candidate.preferred or new == old or old > aim:
         return is_fitter
     if old == aim:
         return False
     return old < new <= aim
+
+
+def _fitness(nodes: frozenset[int], distances: Mapping[int, Sequence[int]] | None) -> tuple[int, Fraction, int]:
+    pairs = [(one, other) for one in nodes for other in nodes]
+    mean = Fraction(0) if distances is None else Fraction(sum(distances[a][b] for a, b in pairs), len(pairs))
+    return len(nodes), mean, sum(1 << node for node in nodes)
