@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TextIO
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit, print_document, print_table
@@ -44,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rule", action="append", default=[], metavar="NAME", help="judge only this rule (repeatable)")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML to this file, too")
     parser.add_argument("--log", type=Path, metavar="FILE", help="write what the command writes to this file")
+    parser.add_argument(
+        "--change", default="", metavar="COMMAND", help="a shell command that changes a device of the plugin, once"
+    )
     parser.add_argument(
         "--patience",
         type=_seconds,
@@ -82,6 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"or ostler conformance {kind} --socket PATH",
             Exit.USAGE,
         )
+    if arguments.change and (kind != PLUGIN or not arguments.words):
+        raise CommandFailed("--change is for a plugin whose command is given", Exit.USAGE)
     subject = shlex.join(arguments.words) if arguments.words else str(arguments.socket)
     try:
         verdicts = asyncio.run(_until_signalled(arguments))
@@ -125,13 +131,18 @@ async def _until_signalled(arguments: argparse.Namespace) -> list[RuleVerdict]:
 async def _judge(arguments: argparse.Namespace) -> list[RuleVerdict]:
     pace = ConformancePace(patience=arguments.patience, grace=arguments.grace)
     with ExitStack() as files:
-        subject = JudgedSubject(arguments.words, arguments.socket)
+        file: TextIO | None = None
         if arguments.log is not None:
             try:
-                log = files.enter_context(arguments.log.open("w", encoding="utf-8", buffering=1))
+                file = files.enter_context(arguments.log.open("w", encoding="utf-8", buffering=1))
             except OSError as error:
                 raise CommandFailed(f"--log {arguments.log}: {error.strerror or error}", Exit.USAGE) from error
-            subject = JudgedSubject(arguments.words, arguments.socket, lambda line: print(line, file=log))
+
+        def log(line: str) -> None:
+            if file is not None:
+                file.write(f"{line}\n")
+
+        subject = JudgedSubject(arguments.words, arguments.socket, arguments.change, log)
         judge = judge_plugin if arguments.kind == PLUGIN else judge_driver
         return await judge(subject, arguments.rule, pace, _tell)
 

@@ -20,7 +20,7 @@ _STREAMS = 4
 
 async def registers_after_kubelet(bed: DriverTestbed) -> str | None:
     """A kubelet that starts registers what it finds in plugins_registry; the driver must still be there."""
-    last = await bed.restart_kubelet()
+    last = await bed.kubelet.restart()
     missing = await bed.registered_after(last)
     if missing:
         raise RuleBroken(f"after a restart of the kubelet, which looks into plugins_registry: {missing}")

@@ -1,8 +1,8 @@
 """The testbed of DRA drivers: an API server, claims that are allocated as a scheduler does it, and CDI folders.
 
 The driver finds the API server by a kubeconfig and publishes its slices there. A claim is made with its pod, allocated
-a device of these slices by the structured allocator, and given back at the end of the rule. As a kubelet, the one here
-deletes the node's slices whenever it starts.
+a device of these slices by the structured allocator, and given back at the end of the rule. Unlike a kubelet, the one
+here deletes no slices when it starts: a driver may take half a minute to publish them again, and one rule asks for it.
 """
 
 from __future__ import annotations
@@ -76,10 +76,9 @@ class DriverTestbed(ProgramTestbed):
         state: Path,
         socket: Path | None = None,
     ) -> None:
-        super().__init__(root, program, pace, "DRAPlugin")
+        super().__init__(root, program, pace, "DRAPlugin", folders=(state, *cdi))
         self.cdi = tuple(cdi)
         self.server = server
-        self._state = state
         self._socket = socket
         self._drivers: dict[int, JudgedDriver] = {}
         self._numbers = itertools.count(1)
@@ -108,12 +107,6 @@ class DriverTestbed(ProgramTestbed):
             client = self._client(registration.socket, registration.versions)
             self._drivers[registration.number] = JudgedDriver(registration.resource, client, registration)
         return self._drivers[registration.number]
-
-    async def restart_kubelet(self) -> int:
-        """Restart the kubelet, which deletes the node's slices; the number of the last registration before."""
-        last = await self.kubelet.restart()
-        self.delete_slices()
-        return last
 
     def slices(self) -> list[Json]:
         """The specs of the driver's slices, of every pool only those of its newest generation."""
@@ -287,9 +280,6 @@ class DriverTestbed(ProgramTestbed):
         for driver in self._drivers.values():
             await driver.client.close()
         self._drivers.clear()
-
-    def _own_folders(self) -> tuple[Path, ...]:
-        return (*super()._own_folders(), self._state, *self.cdi)
 
     def _client(self, socket: str, services: Sequence[str]) -> DriverClient:
         return DriverClient(socket, services, self.pace.call)

@@ -7,10 +7,11 @@ from collections import Counter
 from typing import Final
 
 from protos.deviceplugin.v1beta1 import api_pb2
+from sandbox.conformance.observing_kubelet import ObservedRegistration
 from sandbox.conformance.plugin_client import JudgedCallFailed
 from sandbox.conformance.plugin_registration import each_plugin
 from sandbox.conformance.plugin_testbed import HEALTHY, JudgedPlugin, PluginTestbed
-from sandbox.conformance.rule import RuleBroken
+from sandbox.conformance.rule import RuleBroken, RuleNotApplicable
 from sandbox.kubelet.dialling import MAX_MESSAGE
 
 UNHEALTHY = "Unhealthy"
@@ -27,10 +28,13 @@ def named(ids: list[str]) -> str:
 async def list_stays_open(bed: PluginTestbed) -> str | None:
     """A kubelet takes the end of the stream for the end of the plugin."""
 
+    if bed.has_program:
+        current = bed.kubelet.current().values()
+        await bed.kubelet.until(lambda: any(each.stream_problem for each in current), bed.pace.quiet)
+
     async def judge(plugin: JudgedPlugin) -> None:
         registration = plugin.registration
         if registration is not None:
-            await bed.kubelet.until(lambda: registration.stream_problem, bed.pace.quiet)
             if registration.stream_problem:
                 raise RuleBroken(f"{plugin.name}: ListAndWatch did not stay open: {registration.stream_problem}")
             return
@@ -69,6 +73,34 @@ async def full_lists(bed: PluginTestbed) -> str | None:
         return None
 
     return await each_plugin(bed, judge)
+
+
+async def reports_changes(bed: PluginTestbed) -> str | None:
+    """The kubelet asks for nothing: what it is not sent it does not know."""
+    if bed.change is None:
+        raise RuleNotApplicable("nothing is known that changes a device; give --change COMMAND")
+    if all(each.stream_problem for each in bed.kubelet.current().values()):
+        raise RuleNotApplicable("it ended its streams itself; the rule list-stays-open judges that")
+    before = {name: each.messages for name, each in bed.kubelet.current().items()}
+    await bed.change()
+
+    def changed() -> list[ObservedRegistration]:
+        return [each for name, each in bed.kubelet.current().items() if each.messages > before.get(name, 0)]
+
+    await bed.kubelet.until(changed, bed.pace.patience)
+    if not changed():
+        raise RuleBroken(f"a device was changed, and no new list came within {bed.pace.patience:g} s")
+    for each in changed():
+        if _states(each.last_message) == _states(each.first_message):
+            raise RuleBroken(f"{each.resource}: a device was changed; a new list came and is the same as before")
+    seen = ", ".join(f"{each.resource}" for each in changed())
+    # The changed device must not change what other rules see.
+    await bed.discard()
+    return f"a new list of {seen} came"
+
+
+def _states(message: api_pb2.ListAndWatchResponse) -> dict[str, bytes]:
+    return {device.ID: device.SerializeToString(deterministic=True) for device in message.devices}
 
 
 def _check_same(name: str, what: str, devices: list[api_pb2.Device], other: str, others: list[api_pb2.Device]) -> None:

@@ -110,6 +110,12 @@ PLUGIN_RULES: Final[tuple[PluginRule, ...]] = (
         life.serves_after_lost_stream,
     ),
     PluginRule(
+        "reports-changes",
+        "Sends a new list when a device changes",
+        sources.PLUGIN_IMPLEMENTATION,
+        lists.reports_changes,
+    ),
+    PluginRule(
         "registry-after-kubelet",
         "Is still in plugins_registry for a new kubelet",
         sources.PLUGIN_MANAGER,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,12 +50,23 @@ class JudgedPlugin:
 
 
 class PluginTestbed(ProgramTestbed):
-    """``program`` on a node in ``root``, or what serves ``socket``; one of both is None."""
+    """``program`` on a node in ``root``, or what serves ``socket``; one of both is None.
+
+    ``change`` makes a device of the plugin change; it raises ``CannotJudge`` if that fails. None: nobody can.
+    """
 
     def __init__(
-        self, root: Path, program: JudgedProgram | None, pace: ConformancePace, socket: Path | None = None
+        self,
+        root: Path,
+        program: JudgedProgram | None,
+        pace: ConformancePace,
+        *,
+        socket: Path | None = None,
+        change: Callable[[], Awaitable[None]] | None = None,
+        folders: Sequence[Path] = (),
     ) -> None:
-        super().__init__(root, program, pace, "DevicePlugin")
+        super().__init__(root, program, pace, "DevicePlugin", folders=folders)
+        self.change = change
         self._socket = socket
         self._clients: dict[int, JudgedPlugin] = {}
         self._calls_register = True

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from sandbox.conformance.driver_rules import DRIVER_RULES
 from sandbox.conformance.driver_testbed import NODE, DriverTestbed
 from sandbox.conformance.plugin_rules import PLUGIN_RULES
 from sandbox.conformance.plugin_testbed import PluginTestbed
-from sandbox.conformance.rule import RuleVerdict, chosen, judge
+from sandbox.conformance.rule import CannotJudge, RuleVerdict, chosen, judge
 from sandbox.conformance.subject import CommandProgram
 from sandbox.conformance.testbed import ConformancePace
 
@@ -28,10 +29,14 @@ _CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 @dataclass(frozen=True, slots=True)
 class JudgedSubject:
-    """What is judged: a command, or what serves ``socket``. ``log`` gets the lines that the command writes."""
+    """What is judged: a command, or what serves ``socket``. ``log`` gets the lines that the command writes.
+
+    ``change``: a command line of the shell that makes a device of a plugin change; empty for none.
+    """
 
     command: Sequence[str] = ()
     socket: Path | None = None
+    change: str = ""
     log: Callable[[str], None] = lambda _: None
 
 
@@ -43,7 +48,7 @@ async def judge_plugin(
     with _folder() as root:
         kubelet, state = _made(root / "kubelet"), _made(root / "state")
         program = _program(subject, kubelet, pace, words={"{state}": str(state)}, environment={}, folders={})
-        bed = PluginTestbed(kubelet, program, pace, subject.socket)
+        bed = PluginTestbed(kubelet, program, pace, socket=subject.socket, change=_change(subject), folders=[state])
         try:
             return await judge(rules, bed, on_verdict)
         finally:
@@ -88,6 +93,20 @@ def _program(
     for placeholder, text in words.items():
         command = [word.replace(placeholder, text) for word in command]
     return CommandProgram(command, root, grace=pace.grace, environment=environment, folders=folders, log=subject.log)
+
+
+def _change(subject: JudgedSubject) -> Callable[[], Awaitable[None]] | None:
+    """What runs the subject's command that changes a device."""
+
+    async def change() -> None:
+        pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
+        process = await asyncio.create_subprocess_shell(subject.change, stdout=pipe, stderr=both)
+        output, _ = await process.communicate()
+        if process.returncode:
+            said = output.decode(errors="replace").strip() or "(no text)"
+            raise CannotJudge(f"--change: {subject.change!r} ended with exit code {process.returncode}: {said}")
+
+    return change if subject.change else None
 
 
 @contextmanager

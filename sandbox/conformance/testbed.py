@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -41,12 +41,24 @@ class ConformancePace:
 
 
 class ProgramTestbed:
-    """``program`` on a node whose kubelet has its folder in ``root``; None: only its socket is known."""
+    """``program`` on a node whose kubelet has its folder in ``root``; None: only its socket is known.
 
-    def __init__(self, root: Path, program: JudgedProgram | None, pace: ConformancePace, expects: PluginType) -> None:
+    ``folders``: further ones that are empty whenever the program starts anew.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        program: JudgedProgram | None,
+        pace: ConformancePace,
+        expects: PluginType,
+        *,
+        folders: Sequence[Path] = (),
+    ) -> None:
         self.pace = pace
         self.root = root
         self._name = _NAMES[expects]
+        self._folders = tuple(folders)
         self._program = program
         self._kubelet = ObservingKubelet(root, expects, call_seconds=pace.call, away_seconds=pace.away)
         self._known: frozenset[str] = frozenset()
@@ -188,7 +200,7 @@ class ProgramTestbed:
     def _own_folders(self) -> tuple[Path, ...]:
         """Folders that are empty when the program starts anew."""
         kubelet = self._kubelet
-        return (kubelet.device_plugins, kubelet.registry, kubelet.root / "plugins")
+        return (kubelet.device_plugins, kubelet.registry, kubelet.root / "plugins", *self._folders)
 
     async def _registered_again(self) -> bool:
         """Whether all that is known is registered, or is so in time."""

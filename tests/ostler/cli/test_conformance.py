@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -56,7 +57,9 @@ def own(run_dir: Path) -> Mapping[str, Any]:
 def _own() -> dict[str, object]:
     """Most of its time is the plugin's own patience with a kubelet that does not ask, and starts of agents."""
     folder = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
-    words: dict[str, list[str]] = {"plugin": ["-o", "json"], "driver": []}
+    ill = shlex.join([*OSTLER, "health", "set", "gpu-0000-df-00-0", "unhealthy", "--reason", "a test", "--for", "1h"])
+    change = f"{ill} --socket {folder}/plugin/a.sock"
+    words: dict[str, list[str]] = {"plugin": ["-o", "json", "--change", change], "driver": []}
     flags = {"plugin": (), "driver": ("--kubeconfig", "{kubeconfig}", "--node-name", "{node}")}
     running = {}
     for kind, options in words.items():
@@ -75,7 +78,7 @@ def _own() -> dict[str, object]:
 
 def test_our_own_plugin_keeps_every_rule(own: Mapping[str, Any]) -> None:
     ran = own["plugin"]
-    assert (ran["code"], ran["err"]) == (0, "")
+    assert (ran["code"], ran["err"]) == (0, ""), ran["out"]
     report = json.loads(ran["out"])
     assert [rule["rule"] for rule in report["rules"]] == [rule.name for rule in PLUGIN_RULES]
     others = {rule["rule"]: rule["seen"] for rule in report["rules"] if rule["outcome"] != "passed"}
@@ -90,7 +93,7 @@ def test_our_own_plugin_keeps_every_rule(own: Mapping[str, Any]) -> None:
 
 def test_our_own_driver_keeps_every_rule(own: Mapping[str, Any]) -> None:
     ran = own["driver"]
-    assert (ran["code"], ran["err"]) == (0, "")
+    assert (ran["code"], ran["err"]) == (0, ""), ran["out"]
     header, *rows, summary = ran["out"].splitlines()
     assert header.split() == ["RULE", "SOURCE", "RESULT"]
     assert [row.split()[0] for row in rows] == [rule.name for rule in DRIVER_RULES]
@@ -148,6 +151,7 @@ def test_a_program_that_does_nothing_does_not_register(capsys: pytest.CaptureFix
         (["driver", "--socket", "/x", "--", "y"], "give either the command after '--' or its socket: "),
         (["plugin", "--rule", "none", "--", "true"], "--rule: there is no rule 'none'; must be one of registers, "),
         (["plugin", "--", "/no/such/plugin"], "plugin '/no/such/plugin' cannot be started: "),
+        (["driver", "--change", "true", "--", "true"], "--change is for a plugin whose command is given"),
         (["plugin", "--log", "/no/such/log", "--", "true"], "--log /no/such/log: No such file or directory"),
         (
             ["plugin", "--rule", "registers", "--junit", "/no/such/file", "--", "true"],

@@ -34,6 +34,8 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
         if "resource-name" in self.flaws:
             self.resources = ["gpu"]
         self.kubelet = root / "device-plugins" / "kubelet.sock"
+        self.changed = root / "changed"
+        """Once this file is there a device is unhealthy."""
         self.watched = watched
         self.started = started
         self.path = root / ("plugins_registry" if watched else "device-plugins") / "a.example-gpu.sock"
@@ -160,6 +162,10 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
                 return
             if "full-lists" in self.flaws:
                 yield api_pb2.ListAndWatchResponse(devices=devices[:1])
+            while "reports-changes" in self.flaws or not self.changed.exists():
+                await asyncio.sleep(LOOK)
+            devices[0].health = "Unhealthy"
+            yield api_pb2.ListAndWatchResponse(devices=devices)
             await asyncio.Event().wait()
         finally:
             self._streams -= 1

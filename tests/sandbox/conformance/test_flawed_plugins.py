@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ SEEN = {
     "allocates": f"{GPU}: for 'gpu-2', which the plugin lists as healthy: Allocate failed with FAILED_PRECONDITION: "
     "not this one",
     "answers-each-container": f"{GPU}: Allocate for 2 containers has 1 container responses",
-    "keeps-order": f"{GPU}: Allocate for the containers ('gpu-0') and ('gpu-1') does not answer in this order",
+    "keeps-order": f"{GPU}: Allocate for the containers ('gpu-0') and ('gpu-3') does not answer in this order",
     "repeats-allocate": f"{GPU}: a further Allocate for 'gpu-0': Allocate failed with FAILED_PRECONDITION: in use",
     "refuses-unknown": f"{GPU}: Allocate for 'conformance-no-such-device' succeeds, though one id is unknown",
     "empty-requests": f"{GPU}: Allocate for no container: Allocate failed with UNAVAILABLE: as after a crash",
@@ -58,6 +59,7 @@ SEEN = {
     "keeps-ids": f"{GPU}: after a restart of the plugin, the devices ",
     "ends-in-grace": "it still ran 1 s after SIGTERM, and was killed",
     "removes-sockets": "device-plugins/a.example-gpu.sock",
+    "reports-changes": "a device was changed, and no new list came within 2.5 s",
     "registry-calls": f"{GPU}: NotifyRegistrationStatus failed with UNIMPLEMENTED: (no text); kubelets from 1.36 on",
     "registry-after-kubelet": "after a restart of the kubelet, which looks into plugins_registry: a.example/gpu did",
 }
@@ -71,11 +73,15 @@ WATCHED = ("registry-calls", "registry-after-kubelet")
 async def judged(root: Path, name: str) -> list[RuleVerdict]:
     flaws = () if name in (NONE, NONE_WATCHED) else (name,)
     program = PluginInProcess(root, *flaws, watched=name in (*WATCHED, NONE_WATCHED))
-    bed = PluginTestbed(root, program, PACE)
+    bed = PluginTestbed(root, program, PACE, change=partial(_change, root))
     try:
         return await judge(PLUGIN_RULES, bed)
     finally:
         await bed.discard()
+
+
+async def _change(root: Path) -> None:
+    (root / "changed").write_text("")
 
 
 @pytest.fixture
