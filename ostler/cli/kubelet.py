@@ -100,6 +100,12 @@ def _add_kubelet(parser: argparse.ArgumentParser) -> None:
         help="prefer-closest-numa-nodes or max-allowable-numa-nodes; can be repeated",
     )
     kubelet.add_argument(
+        "--seed",
+        type=int,
+        metavar="NUMBER",
+        help="choose devices at random, as real kubelets do, but the same at every run (default: in order of their ids)",
+    )
+    kubelet.add_argument(
         "--call-timeout",
         type=_seconds,
         default=CALL_SECONDS,
@@ -219,6 +225,7 @@ def _settings(arguments: argparse.Namespace) -> StandaloneSettings:
         call_timeout=arguments.call_timeout or None,
         wait=arguments.wait,
         grace=GRACE_SECONDS,
+        seed=arguments.seed,
     )
 
 

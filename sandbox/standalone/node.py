@@ -65,7 +65,7 @@ class StandaloneSettings:
     """How the node is set up. ``root`` None: a temporary folder; ``command`` empty: plugins are started elsewhere.
 
     ``environment`` is added to the command's. ``call_timeout``: seconds, None for ever, as in real kubelets.
-    ``wait``: seconds that a plugin may take to register.
+    ``wait``: seconds that a plugin may take to register. ``seed``: devices are chosen at random by it, None: in order.
     """
 
     root: Path | None = None
@@ -79,6 +79,7 @@ class StandaloneSettings:
     wait: float = WAIT_SECONDS
     grace: float = GRACE_SECONDS
     reconcile_interval: float = 0.2
+    seed: int | None = None
 
 
 class StandaloneNode:
@@ -106,6 +107,7 @@ class StandaloneNode:
             topology=settings.topology,
             call_timeout=settings.call_timeout,
             seen_as=BUILT_IN,
+            seed=settings.seed,
         )
         # A plugin that is started elsewhere writes where it always does.
         specs = [Path("/etc/cdi"), self.cdi if settings.command else CDI]

@@ -288,6 +288,17 @@ def test_every_generation_serves_pods_and_restarts(script: Script, generation: s
     assert kept["pods"] == admitted["pods"]
 
 
+@needs_namespaces
+def test_seed_chooses_devices_at_random_and_the_same_again(script: Script) -> None:
+    command = (*PLAIN, "--devices", "40")
+    chosen = []
+    for _ in range(2):
+        (answer,) = script.answers("admit {}/five.yaml", options=("--seed", "7"), command=command)
+        chosen.append([each["id"] for each in answer["pods"][0]["containers"][0]["devices"][THING]])
+    assert chosen[0] == chosen[1]
+    assert chosen[0] != [f"dev-{number}" for number in range(5)]
+
+
 def test_line_that_is_too_long_is_told() -> None:
     command = [sys.executable, "-m", "ostler", "kubelet"]
     done = subprocess.run(command, input=f"help\n{'x' * 70_000}\n", capture_output=True, text=True, check=False)
