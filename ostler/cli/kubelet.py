@@ -103,7 +103,7 @@ def _add_kubelet(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=int,
         metavar="NUMBER",
-        help="choose devices at random, as real kubelets do, but the same at every run (default: in order of their ids)",
+        help="choose devices at random, as real kubelets do, but the same at every run (default: by their ids)",
     )
     kubelet.add_argument(
         "--call-timeout",

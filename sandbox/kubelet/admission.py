@@ -1,8 +1,8 @@
 """Admission of pods: the topology manager decides on a NUMA affinity, then the device manager allocates by it.
 
 Containers are admitted one after the other, init containers and sidecars first, so with scope ``container`` the hints
-of one see the devices of those before. The first error refuses the pod. What was allocated before the error stays
-recorded until the pod is seen to be gone, as in kubelets.
+of one see the devices of those before. Last comes the check against the Node's status. The first error refuses the
+pod. What was allocated before the error stays recorded until the pod is seen to be gone, as in kubelets.
 """
 
 from __future__ import annotations
@@ -11,16 +11,28 @@ from collections.abc import Mapping
 
 from sandbox.kubelet.devicemanager import Manager
 from sandbox.kubelet.errors import KubeletError
-from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
+from sandbox.kubelet.generations import KubeletBehaviour
+from sandbox.kubelet.node_status import NodeStatus, OutOfResourceError, check_fit
+from sandbox.kubelet.pods import ActivePods, Container, Pod, PodAdmitResult
 from sandbox.kubelet.topology import ProviderHints, TopologyAffinityError, TopologyHint, TopologyManager
 
 
 class PodAdmission:
     """Admits pods, and keeps the affinity of every container for allocations that come later."""
 
-    def __init__(self, topology: TopologyManager, manager: Manager) -> None:
+    def __init__(
+        self,
+        topology: TopologyManager,
+        manager: Manager,
+        pods: ActivePods,
+        node: NodeStatus,
+        behaviour: KubeletBehaviour,
+    ) -> None:
         self._topology = topology
         self._manager = manager
+        self._pods = pods
+        self._node = node
+        self._behaviour = behaviour
         self._affinity: dict[str, dict[str, TopologyHint]] = {}
 
     def affinity(self, pod_uid: str, container: str) -> TopologyHint:
@@ -42,14 +54,15 @@ class PodAdmission:
             run.decide_for_pod()
             for container in pod.in_start_order():
                 await self._manager.allocate(pod, container, run.decide_for(container))
+            self._check_fit(pod)
         except KubeletError as error:
-            is_topology = isinstance(error, TopologyAffinityError)
+            reason, message = _refusal(error)
             return PodAdmitResult(
                 admitted=False,
                 devices=self._held(pod),
-                container=run.container,
-                reason="TopologyAffinityError" if is_topology else "UnexpectedAdmissionError",
-                message=str(error) if is_topology else f"Allocate failed due to {error}, which is unexpected",
+                container="" if isinstance(error, OutOfResourceError) else run.container,
+                reason=reason,
+                message=message,
                 error=str(error),
                 affinity=run.affinity,
                 hints=run.hints,
@@ -59,6 +72,11 @@ class PodAdmission:
             admitted=True, devices=self._held(pod), affinity=run.affinity, hints=run.hints, pod_hints=run.pod_hints
         )
 
+    def _check_fit(self, pod: Pod) -> None:
+        allocatable = self._manager.raised_allocatable(pod.uid, self._node.allocatable)
+        others = (other for uid, other in self._pods.by_uid.items() if uid != pod.uid)
+        check_fit(pod, others, allocatable, skip_claimed=self._behaviour.serves_resources_by_claims)
+
     def _held(self, pod: Pod) -> dict[str, dict[str, tuple[str, ...]]]:
         """Container -> resource -> ids, for containers that hold something."""
         devices: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -66,6 +84,15 @@ class PodAdmission:
             for resource, ids in self._manager.devices_of(pod.uid, container.name).items():
                 devices.setdefault(container.name, {})[resource] = tuple(ids)
         return devices
+
+
+def _refusal(error: KubeletError) -> tuple[str, str]:
+    """Reason and message of the refused pod's status."""
+    if isinstance(error, TopologyAffinityError):
+        return "TopologyAffinityError", str(error)
+    if isinstance(error, OutOfResourceError):
+        return error.reason, str(error)
+    return "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected"
 
 
 class _Run:

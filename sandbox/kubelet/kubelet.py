@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -26,6 +27,7 @@ from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
 from sandbox.kubelet.generations import Generation
+from sandbox.kubelet.node_status import NodeStatus
 from sandbox.kubelet.plugin_calls import PENDING_SECONDS
 from sandbox.kubelet.pod_devices import RunOptions
 from sandbox.kubelet.pods import ActivePods, NodeCapacity, Pod, PodAdmitResult
@@ -92,6 +94,7 @@ class Kubelet:
         )
         self._feed = EventFeed()
         self._active = ActivePods()
+        self._node_status = NodeStatus({}, {})
         self._session: KubeletSession | None = None
         self._admitting = asyncio.Lock()
 
@@ -119,7 +122,7 @@ class Kubelet:
         if self._session is not None:
             raise KubeletError("the kubelet is already running; stop it first")
         self._active.by_uid.update((pod.uid, pod) for pod in pods)
-        session = KubeletSession(self.settings, self._active, self._feed)
+        session = KubeletSession(self.settings, self._active, self._feed, self._node_status)
         self._active.reading(done=sources_ready)
         await session.open(running)
         self._session = session
@@ -224,6 +227,15 @@ class Kubelet:
     def capacity(self) -> NodeCapacity:
         """Capacity and allocatable; forgets resources whose plugins have been gone for over 5 minutes."""
         return self._running.manager.capacity()
+
+    def report_node_status(self) -> NodeStatus:
+        """Write capacity and allocatable into the Node's status, as a kubelet does every few seconds.
+
+        Once a resource was reported, pods are refused that ask for it after the kubelet has forgotten it. A Node that
+        nobody reports to names no resource and refuses none.
+        """
+        self._node_status.report(self._running.manager.capacity())
+        return replace(self._node_status)
 
     def allocatable(self) -> Mapping[str, int]:
         """Allocatable per resource, as ``capacity``."""

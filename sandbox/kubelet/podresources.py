@@ -1,4 +1,4 @@
-"""The kubelet's podresources service (v1): what every pod holds, and what the node could give.
+"""The kubelet's podresources services (v1 and v1alpha1): what every pod holds, and what the node could give.
 
 One entry per (device, NUMA node), each with one id: clients have to group. Topology in List and Get is that of the
 allocation's record, not of the plugin's current list. Ordinary init containers are never shown.
@@ -14,6 +14,8 @@ import grpc
 import grpc.aio
 
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
+from protos.podresources.v1alpha1 import api_pb2 as alpha
+from protos.podresources.v1alpha1 import api_pb2_grpc as alpha_grpc
 from sandbox.kubelet.devicemanager import Manager
 from sandbox.kubelet.dra.claims import ClaimCache, dynamic_resources
 from sandbox.kubelet.pods import ActivePods, Container, Pod
@@ -53,11 +55,14 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         claims: ClaimCache,
         pods: ActivePods,
         bucket: TokenBucket,
+        *,
+        has_get: bool = True,
     ) -> None:
         self._manager = manager
         self._claims = claims
         self._pods = pods
         self._bucket = bucket
+        self._has_get = has_get
 
     async def List(  # noqa: N802 - the name is the protocol's
         self,
@@ -74,7 +79,9 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         request: api_pb2.GetPodResourcesRequest,
         context: grpc.aio.ServicerContext[api_pb2.GetPodResourcesRequest, api_pb2.GetPodResourcesResponse],
     ) -> api_pb2.GetPodResourcesResponse:
-        """One active pod by namespace and name; UNKNOWN if there is none."""
+        """One active pod by namespace and name; UNKNOWN if there is none. Kubelets up to 1.26 do not have it."""
+        if not self._has_get:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method Get for service v1.PodResourcesLister")
         await self._limit(context)
         name, namespace = request.pod_name, request.pod_namespace
         found = [pod for pod in self._pods.by_uid.values() if (pod.name, pod.namespace) == (name, namespace)]
@@ -94,6 +101,27 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
             for device_id, nodes in ids.items():
                 devices += _entries(resource, device_id, nodes)
         return api_pb2.AllocatableResourcesResponse(devices=devices)
+
+    async def list_alpha(self, context: grpc.aio.ServicerContext[Request, Response]) -> alpha.ListPodResourcesResponse:
+        """List of v1alpha1: app containers only, without topology; it shares the limit of the others."""
+        await self._limit(context)
+        self._manager.collect_garbage()
+        pods = [self._alpha_pod(pod) for pod in self._pods.by_uid.values()]
+        return alpha.ListPodResourcesResponse(pod_resources=pods)
+
+    def _alpha_pod(self, pod: Pod) -> alpha.PodResources:
+        containers = [
+            alpha.ContainerResources(
+                name=container.name,
+                devices=[
+                    alpha.ContainerDevices(resource_name=entry.resource_name, device_ids=entry.device_ids)
+                    for entry in self._container(pod, container).devices
+                ],
+            )
+            for container in pod.containers
+            if container.kind == "app"
+        ]
+        return alpha.PodResources(name=pod.name, namespace=pod.namespace, containers=containers)
 
     def _pod(self, pod: Pod) -> api_pb2.PodResources:
         shown = [container for container in pod.containers if container.kind == "sidecar"]
@@ -115,10 +143,26 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
 
 
+class AlphaPodResourcesService(alpha_grpc.PodResourcesListerServicer):
+    """v1alpha1, which has one method."""
+
+    def __init__(self, service: PodResourcesService) -> None:
+        self._service = service
+
+    async def List(  # noqa: N802 - the name is the protocol's
+        self,
+        request: alpha.ListPodResourcesRequest,
+        context: grpc.aio.ServicerContext[alpha.ListPodResourcesRequest, alpha.ListPodResourcesResponse],
+    ) -> alpha.ListPodResourcesResponse:
+        """See ``PodResourcesService.list_alpha``."""
+        return await self._service.list_alpha(context)
+
+
 async def pod_resources_server(socket: Path, service: PodResourcesService) -> grpc.aio.Server:
     """Serve podresources at ``socket``; raises OSError or RuntimeError."""
     server = grpc.aio.server()
     api_pb2_grpc.add_PodResourcesListerServicer_to_server(service, server)
+    alpha_grpc.add_PodResourcesListerServicer_to_server(AlphaPodResourcesService(service), server)
     server.add_insecure_port(f"unix:{socket}")
     await server.start()
     return server

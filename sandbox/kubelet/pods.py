@@ -118,7 +118,7 @@ class PodAdmitResult:
 
     ``devices`` is container -> resource -> ids, for the containers allocated so far. When refused, ``reason`` and
     ``message`` are those of the pod's status, ``error`` is the bare cause and ``container`` where it happened (empty if
-    the topology manager refused the pod as a whole). ``affinity`` is what each container was allocated by; ``hints``
+    the pod was refused as a whole). ``affinity`` is what each container was allocated by; ``hints``
     by container and ``pod_hints`` are what the device manager offered to the topology manager.
     """
 
@@ -131,6 +131,11 @@ class PodAdmitResult:
     affinity: Mapping[str, TopologyHint] = field(default_factory=dict)
     hints: Mapping[str, ProviderHints] = field(default_factory=dict)
     pod_hints: ProviderHints | None = None
+
+    @property
+    def status_message(self) -> str:
+        """The message of the refused pod's status; its warning event has ``message``. Empty for an admitted pod."""
+        return "" if self.admitted else f"Pod was rejected: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)

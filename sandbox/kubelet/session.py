@@ -21,6 +21,7 @@ from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import EventFeed
 from sandbox.kubelet.generations import Generation, behaviour_of
+from sandbox.kubelet.node_status import NodeStatus
 from sandbox.kubelet.plugin_calls import PENDING_SECONDS
 from sandbox.kubelet.plugin_watcher import PluginHandler, PluginWatcher
 from sandbox.kubelet.podresources import PodResourcesService, TokenBucket, pod_resources_server
@@ -75,6 +76,7 @@ class KubeletSession:
         settings: EmbeddedKubeletSettings,
         pods: ActivePods,
         feed: EventFeed,
+        node: NodeStatus,
     ) -> None:
         settings.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._settings = settings
@@ -96,7 +98,8 @@ class KubeletSession:
             pods,
             feed,
         )
-        self.admission = PodAdmission(settings.topology, self.manager)
+        self._behaviour = behaviour_of(settings.generation)
+        self.admission = PodAdmission(settings.topology, self.manager, pods, node, self._behaviour)
         self.dra = DraManager(
             settings.root,
             settings.dra,
@@ -104,7 +107,6 @@ class KubeletSession:
             pods=pods,
             feed=feed,
         )
-        self._behaviour = behaviour_of(settings.generation)
         self._lister: grpc.aio.Server | None = None
         self._watcher: asyncio.Task[None] | None = None
 
@@ -116,7 +118,13 @@ class KubeletSession:
             settings.pod_resources_socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             self._lister = await pod_resources_server(
                 settings.pod_resources_socket,
-                PodResourcesService(self.manager, self.dra.claims, self._pods, TokenBucket(settings.clock)),
+                PodResourcesService(
+                    self.manager,
+                    self.dra.claims,
+                    self._pods,
+                    TokenBucket(settings.clock),
+                    has_get=self._behaviour.gets_pod_resources,
+                ),
             )
             if self._behaviour.has_dra:
                 self.dra.start()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.kubelet.generations import Generation
+from protos.pluginregistration.v1 import api_pb2
+from sandbox.kubelet.errors import KubeletError
+from sandbox.kubelet.generations import GENERATIONS, Generation, behaviour_of
 from tests.sandbox.kubelet.conftest import GPU, Node, pod
 from tests.sandbox.kubelet.scripted_plugin import Script, devices, register
 from tests.waiting import eventually
@@ -36,6 +38,26 @@ async def test_until_1_36_a_failed_second_registration_hides_the_end_of_the_firs
     await first.stop()
     await eventually(lambda: kubelet.open_streams(GPU) == 0, "the end of the first stream")
     assert kubelet.allocatable() == {GPU: 2}
+
+
+def test_unknown_generation_is_refused_with_those_there_are() -> None:
+    with pytest.raises(
+        KubeletError, match=r"kubelet generation must be one of 1\.24, 1\.35, 1\.36, 1\.37, not '1\.30'"
+    ):
+        behaviour_of("1.30")
+
+
+def test_every_generation_has_its_behaviour() -> None:
+    assert [behaviour_of(generation).generation for generation in GENERATIONS] == list(GENERATIONS)
+
+
+async def test_kubelets_of_1_24_know_no_drivers(node: Node) -> None:
+    kubelet = await node.kubelet(generation="1.24")
+    info = api_pb2.PluginInfo(type="DRAPlugin", name="gpu.example.com", supported_versions=["v1.DRAPlugin"])
+    plugin = await node.plugin(devices("d", 1), door="watcher", script=Script(info=info))
+    await eventually(lambda: plugin.notified, "the refusal")
+    assert "no handler registered for plugin type: DRAPlugin" in plugin.notified[0].error
+    assert kubelet.dra.drivers.names() == ()
 
 
 async def test_from_1_37_a_surviving_instance_takes_over(node: Node) -> None:

@@ -14,8 +14,11 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
+from protos.podresources.v1alpha1 import api_pb2 as alpha
+from protos.podresources.v1alpha1 import api_pb2_grpc as alpha_grpc
 from sandbox.kubelet.podresources import TokenBucket
 from sandbox.kubelet.pods import Container, Pod
+from tests.making.clock import ManualClock
 from tests.sandbox.kubelet.conftest import GPU, Node, pod
 from tests.sandbox.kubelet.scripted_plugin import device, devices
 
@@ -187,6 +190,50 @@ async def test_of_forty_calls_at_once_about_ten_pass(node: Node, client: api_pb2
     assert {(item.code(), item.details()) for item in refused} == {
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
     }
+
+
+@pytest.fixture
+async def alpha_client(node: Node) -> AsyncIterator[alpha_grpc.PodResourcesListerStub]:
+    address = f"unix:{node.root}/pod-resources/kubelet.sock"
+    async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        yield alpha_grpc.PodResourcesListerStub(channel)
+
+
+async def test_v1alpha1_lists_app_containers_without_topology(
+    node: Node, alpha_client: alpha_grpc.PodResourcesListerStub
+) -> None:
+    kubelet = await node.kubelet()
+    await node.plugin([device("d0", nodes=[0, 1]), device("d1"), device("d2")])
+    await kubelet.wait_for(GPU, healthy=3)
+    containers = (Container("s", "sidecar", {GPU: 1}), Container("c", limits={GPU: 2}))
+    assert (await kubelet.admit(Pod("p1", "p1", containers=containers))).admitted
+    answer = await alpha_client.List(alpha.ListPodResourcesRequest())
+    assert [(item.name, item.namespace) for item in answer.pod_resources] == [("p1", "default")]
+    (shown,) = answer.pod_resources[0].containers
+    assert (shown.name, [tuple(entry.device_ids) for entry in shown.devices]) == ("c", [("d1",), ("d2",)])
+
+
+async def test_all_versions_and_methods_share_one_bucket(
+    node: Node, client: api_pb2_grpc.PodResourcesListerStub, alpha_client: alpha_grpc.PodResourcesListerStub
+) -> None:
+    clock = ManualClock(0.0)
+    await node.kubelet(clock=clock)
+    for _ in range(5):
+        await client.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), wait_for_ready=True)
+        await alpha_client.List(alpha.ListPodResourcesRequest(), wait_for_ready=True)
+    for call in (alpha_client.List(alpha.ListPodResourcesRequest()), client.List(api_pb2.ListPodResourcesRequest())):
+        with pytest.raises(grpc.aio.AioRpcError, match="rejected by rate limit"):
+            await call
+    clock.now += 0.01
+    await client.List(api_pb2.ListPodResourcesRequest())
+
+
+async def test_kubelets_of_1_24_have_no_get(node: Node, client: api_pb2_grpc.PodResourcesListerStub) -> None:
+    await node.kubelet(generation="1.24")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.Get(api_pb2.GetPodResourcesRequest(pod_name="p"), wait_for_ready=True)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert caught.value.details() == "unknown method Get for service v1.PodResourcesLister"
 
 
 def test_bucket_lets_ten_pass_at_once_and_a_hundred_a_second() -> None:
