@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.generate import NAMESPACE
-from tests.cluster.rig.api import MERGE, Api, Object, Refused
+from tests.cluster.rig.api import MERGE, STRATEGIC, Api, Object, Refused
 from tests.deploy.chart.rights import Right
 
 ALLOWED = "allowed"
@@ -41,6 +41,7 @@ class Call:
     answer: str
     body: Object | None = field(default=None, hash=False)
     about: str = ""
+    patch: str = MERGE
 
     def __str__(self) -> str:
         return " ".join(word for word in (self.method, self.path, self.about) if word)
@@ -52,7 +53,7 @@ class Call:
     def outcome(self, api: Api) -> str:
         """What the API server says."""
         write = self.method != "GET"
-        kind = MERGE if self.method == "PATCH" else "application/json"
+        kind = self.patch if self.method == "PATCH" else "application/json"
         path = self.path + ("?dryRun=All" if write and "?" not in self.path else "")
         try:
             api.request(self.method, path, self.body, kind)
@@ -302,8 +303,10 @@ PODS = f"{CORE}/namespaces/default/pods"
 
 def pod(name: str, node: str, *, by_name: bool) -> Object:
     """A pod on a node, and whether the scheduler made a claim for its extended resources."""
-    made: Object = {**POD, "metadata": {"name": name}, "spec": {**POD["spec"], "nodeName": node}}
-    mapping = {"containerName": "tried", "resourceName": GPU, "requestName": "one"}
+    asks = {"limits": {UNSERVED: "1"}, "requests": {UNSERVED: "1"}}
+    containers = [{**POD["spec"]["containers"][0], "resources": asks}]
+    made: Object = {**POD, "metadata": {"name": name}, "spec": {"containers": containers, "nodeName": node}}
+    mapping = {"containerName": "tried", "resourceName": UNSERVED, "requestName": "one"}
     made_for = {"resourceClaimName": "made", "requestMappings": [mapping]}
     status = {"extendedResourceClaimStatus": made_for} if by_name else {}
     return {**made, "status": {"phase": "Pending", **status}}
@@ -318,8 +321,9 @@ EVICT_CALLS: list[Call] = [
     Call("DELETE", f"{PODS}/by-name", ALLOWED, None, "that asks by name"),
     Call("DELETE", f"{PODS}/by-claim", BY_POLICY, None, "that names its claim"),
     Call("DELETE", f"{PODS}/elsewhere", BY_POLICY, None, "of another node"),
-    Call("PATCH", f"{PODS}/by-name/status", ALLOWED, condition("DisruptionTarget"), "that says it is evicted"),
-    Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("Ready"), "that says it is ready"),
+    Call("PATCH", f"{PODS}/by-name/status", ALLOWED, condition("DisruptionTarget"), "that it is evicted", STRATEGIC),
+    Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("Resized"), "that it is otherwise", STRATEGIC),
+    Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("DisruptionTarget"), "that nothing else is so"),
     Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("DisruptionTarget", phase="Failed"), "of its phase"),
     Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, LABEL, "of its labels"),
     Call("PATCH", f"{PODS}/by-claim/status", BY_POLICY, condition("DisruptionTarget"), "that names its claim"),

@@ -23,6 +23,7 @@ Object = dict[str, Any]
 """An object of the API as JSON has it."""
 
 MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class Refused(Exception):

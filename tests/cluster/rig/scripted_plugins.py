@@ -31,8 +31,11 @@ SCRIPTS: Final = {
     "nothing": Script(allocate="empty"),
 }
 """By the name of the resource, without its domain, what its plugin answers."""
-CHOSEN: Final = frozenset({"lowest", "highest", "two", "bare", "long"})
-"""Those whose plugin decides alone which devices a container gets; of the others the kubelet takes any."""
+CHOSEN: Final = frozenset({"lowest", "highest", "two", "bare"})
+"""Those whose plugin decides alone which devices a container gets; of the others the kubelet takes any.
+
+So it does of a preference that is too long.
+"""
 
 
 def resource(kind: str) -> str:
