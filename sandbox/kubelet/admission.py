@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from sandbox.kubelet.devicemanager import Manager
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.generations import KubeletBehaviour
-from sandbox.kubelet.node_status import NodeStatus, OutOfResourceError, check_fit
 from sandbox.kubelet.pods import ActivePods, Container, Pod, PodAdmitResult
+from sandbox.kubelet.reported_resources import OutOfResourceError, ReportedResources, check_fit
 from sandbox.kubelet.topology import ProviderHints, TopologyAffinityError, TopologyHint, TopologyManager
 
 
@@ -25,7 +25,7 @@ class PodAdmission:
         topology: TopologyManager,
         manager: Manager,
         pods: ActivePods,
-        node: NodeStatus,
+        node: ReportedResources,
         behaviour: KubeletBehaviour,
     ) -> None:
         self._topology = topology
@@ -73,7 +73,8 @@ class PodAdmission:
         )
 
     def _check_fit(self, pod: Pod) -> None:
-        allocatable = self._manager.raised_allocatable(pod.uid, self._node.allocatable)
+        raised = self._manager.raised_allocatable(pod.uid, self._node.allocatable)
+        allocatable = {resource: raised[resource] for resource in self._node.allocatable}
         others = (other for uid, other in self._pods.by_uid.items() if uid != pod.uid)
         check_fit(pod, others, allocatable, skip_claimed=self._behaviour.serves_resources_by_claims)
 

@@ -27,10 +27,10 @@ from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
 from sandbox.kubelet.generations import Generation
-from sandbox.kubelet.node_status import NodeStatus
 from sandbox.kubelet.plugin_calls import PENDING_SECONDS
 from sandbox.kubelet.pod_devices import RunOptions
 from sandbox.kubelet.pods import ActivePods, NodeCapacity, Pod, PodAdmitResult
+from sandbox.kubelet.reported_resources import ReportedResources
 from sandbox.kubelet.session import EmbeddedKubeletSettings, KubeletSession
 from sandbox.kubelet.topology import ProviderHints, TopologyHint, TopologyManager
 
@@ -94,7 +94,7 @@ class Kubelet:
         )
         self._feed = EventFeed()
         self._active = ActivePods()
-        self._node_status = NodeStatus({}, {})
+        self._reported = ReportedResources({}, {})
         self._session: KubeletSession | None = None
         self._admitting = asyncio.Lock()
 
@@ -122,7 +122,7 @@ class Kubelet:
         if self._session is not None:
             raise KubeletError("the kubelet is already running; stop it first")
         self._active.by_uid.update((pod.uid, pod) for pod in pods)
-        session = KubeletSession(self.settings, self._active, self._feed, self._node_status)
+        session = KubeletSession(self.settings, self._active, self._feed, self._reported)
         self._active.reading(done=sources_ready)
         await session.open(running)
         self._session = session
@@ -228,14 +228,14 @@ class Kubelet:
         """Capacity and allocatable; forgets resources whose plugins have been gone for over 5 minutes."""
         return self._running.manager.capacity()
 
-    def report_node_status(self) -> NodeStatus:
+    def report_node_status(self) -> ReportedResources:
         """Write capacity and allocatable into the Node's status, as a kubelet does every few seconds.
 
         Once a resource was reported, pods are refused that ask for it after the kubelet has forgotten it. A Node that
         nobody reports to names no resource and refuses none.
         """
-        self._node_status.report(self._running.manager.capacity())
-        return replace(self._node_status)
+        self._reported.report(self._running.manager.capacity())
+        return replace(self._reported)
 
     def allocatable(self) -> Mapping[str, int]:
         """Allocatable per resource, as ``capacity``."""

@@ -21,12 +21,12 @@ from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import EventFeed
 from sandbox.kubelet.generations import Generation, behaviour_of
-from sandbox.kubelet.node_status import NodeStatus
 from sandbox.kubelet.plugin_calls import PENDING_SECONDS
 from sandbox.kubelet.plugin_watcher import PluginHandler, PluginWatcher
 from sandbox.kubelet.podresources import PodResourcesService, TokenBucket, pod_resources_server
 from sandbox.kubelet.pods import ActivePods
 from sandbox.kubelet.registration import SOCKET_NAME
+from sandbox.kubelet.reported_resources import ReportedResources
 from sandbox.kubelet.topology import TopologyManager
 
 
@@ -76,7 +76,7 @@ class KubeletSession:
         settings: EmbeddedKubeletSettings,
         pods: ActivePods,
         feed: EventFeed,
-        node: NodeStatus,
+        node: ReportedResources,
     ) -> None:
         settings.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._settings = settings

@@ -9,8 +9,8 @@ import pytest
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.events import RunOptionsConflict
 from sandbox.kubelet.kubelet import Kubelet
-from sandbox.kubelet.node_status import NodeStatus, OutOfResourceError, check_fit
 from sandbox.kubelet.pods import Container, NodeCapacity, Pod
+from sandbox.kubelet.reported_resources import OutOfResourceError, ReportedResources, check_fit
 from sandbox.kubelet.stubs.plugin import PluginStub, listed
 from tests.making.clock import ManualClock
 from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
@@ -24,12 +24,12 @@ async def _forgotten(node: Node, *, report: bool) -> Kubelet:
     plugin = await node.plugin(devices("d", 2))
     await kubelet.wait_for(GPU, healthy=2)
     if report:
-        assert kubelet.report_node_status() == NodeStatus({GPU: 2}, {GPU: 2})
+        assert kubelet.report_node_status() == ReportedResources({GPU: 2}, {GPU: 2})
     await plugin.stop()
     await kubelet.wait_for(GPU, healthy=0)
     clock.now += 301
     if report:
-        assert kubelet.report_node_status() == NodeStatus({GPU: 0}, {GPU: 0})
+        assert kubelet.report_node_status() == ReportedResources({GPU: 0}, {GPU: 0})
     else:
         assert kubelet.capacity().deleted == (GPU,)
     return kubelet
@@ -64,7 +64,7 @@ async def test_device_manager_refuses_before_the_nodes_status_does(node: Node) -
 
 
 def test_node_keeps_the_names_of_forgotten_resources() -> None:
-    status = NodeStatus({}, {})
+    status = ReportedResources({}, {})
     status.report(NodeCapacity({GPU: 2, NIC: 3}, {GPU: 1, NIC: 3}))
     status.report(NodeCapacity({NIC: 2}, {NIC: 2}, (GPU,)))
     assert (status.capacity, status.allocatable) == ({GPU: 0, NIC: 2}, {GPU: 0, NIC: 2})

@@ -25,7 +25,7 @@ class OutOfResourceError(KubeletError):
 
 
 @dataclass(slots=True)
-class NodeStatus:
+class ReportedResources:
     """What the kubelet last reported. The Node outlives the kubelet, so this outlives a restart."""
 
     capacity: Mapping[str, int]
