@@ -9,7 +9,6 @@ import asyncio
 import itertools
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from protos.agent.v1alpha1 import agent_pb2
 from sandbox.apiserver.server import ApiServer
 from sandbox.cluster.client import ClusterClient, KubeletApi
 from sandbox.cluster.cluster import SandboxCluster
+from sandbox.cluster.explaining import explained
 from sandbox.hardware import RecordedHardware
 from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.dra.settings import DraManagerSettings
@@ -326,22 +326,7 @@ class SandboxNode:
 
     async def explained(self, pod: str, namespace: str) -> str:
         """The output of ``ostler explain`` for a pod."""
-        command = [
-            sys.executable,
-            "-m",
-            "ostler",
-            "explain",
-            f"pod/{pod}",
-            "--namespace",
-            namespace,
-            "--color",
-            "never",
-        ]
-        command += ["--kubeconfig", str(self.root / "kubeconfig")]
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
-        out, err = await process.communicate()
-        return (out or err).decode(errors="replace")
+        return await explained(self.root / "kubeconfig", pod, namespace)
 
 
 def _missing(slices: agent_pb2.ListSlicesResponse, newest: int) -> str:

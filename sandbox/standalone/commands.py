@@ -9,6 +9,7 @@ from typing import Final
 
 from node.kubelet.checkpoint import FILE_NAME, CheckpointError, decode
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster
+from sandbox.cluster.explaining import explained
 from sandbox.cluster.views import claim_view, slice_lines, slice_view
 from sandbox.kubelet.events import KubeletEvent
 from sandbox.kubelet.plugin_process import PluginExit
@@ -67,6 +68,7 @@ class Commands:
             "kill": self._kill,
             "watch": self._watch,
             "log": self._log,
+            "explain": self._explain,
             "claims": self._claims,
             "slices": self._slices,
             "help": self._help,
@@ -138,7 +140,8 @@ class Commands:
         documents.append(document)
         lines += pod_lines(document)
         if outcome.phase != "Running":
-            problems.append(f"pod {name_of(key)} is {outcome.phase}: {outcome.reason or outcome.message}")
+            hint = f" ('explain {name_of(key)}' says why)" if self._waits_for_claims(outcome) else ""
+            problems.append(f"pod {name_of(key)} is {outcome.phase}: {outcome.reason or outcome.message}{hint}")
         if missing:
             known = ", ".join(self._node.kubelet.resources()) or "none"
             problems.append(
@@ -146,6 +149,9 @@ class Commands:
                 f"pod without it; resources: {known} ('wait RESOURCE COUNT' waits for a plugin)"
             )
             document["missing"] = list(missing)
+
+    def _waits_for_claims(self, outcome: PodOutcome) -> bool:
+        return self._node.cluster is not None and outcome.phase == "Pending" and not outcome.claims
 
     async def _delete(self, words: Sequence[str]) -> Answer:
         if not words:
@@ -305,6 +311,13 @@ class Commands:
         return Answer({"log": lines}, lines or ["the plugin has written nothing"])
 
     # The stand-in of the API server.
+
+    async def _explain(self, words: Sequence[str]) -> Answer:
+        (name,) = _exactly(words, 1)
+        self._cluster()
+        namespace, pod = self._node.pods.find(name)
+        lines = (await explained(self._node.folder / "kubeconfig", pod, namespace)).splitlines()
+        return Answer({"explained": lines}, lines)
 
     async def _claims(self, words: Sequence[str]) -> Answer:
         _exactly(words, 0)

@@ -22,6 +22,7 @@ HELP: Final = """\
   kill [kubelet | plugin]           end the kubelet, or kill -9 the plugin; 'restart' starts it again
   watch [SECONDS]                   show what happens, for some seconds or until Enter
   log [LINES]                       the end of the plugin's log
+  explain POD                       why a pod waits for its claims (with --with-apiserver)
   claims                            claims, their devices, and who has them (with --with-apiserver)
   slices                            what DRA drivers publish (with --with-apiserver)
   expect TEXT                       fail unless the answer before has this text
@@ -54,7 +55,7 @@ def completions(node: StandaloneNode, before: Sequence[str], text: str) -> list[
             for entry in entries
             if entry.name.startswith(begin) and not entry.name.startswith(".")
         ]
-    elif before[0] in ("delete", "retry", "pods"):
+    elif before[0] in ("delete", "retry", "pods", "explain"):
         found = [name_of(key) for key in node.pods.outcomes]
     elif before[0] in ("resources", "wait"):
         found = node.registrations.names()

@@ -345,6 +345,26 @@ _CLAIM = {
 }
 
 
+def test_pod_without_devices_for_its_claims_waits_and_is_explained(script: Script, manifests: Path) -> None:
+    pod = manifest("waiting", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "gpu"}])
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    (manifests / "waiting.yaml").write_text("\n---\n".join(json.dumps(each) for each in (_CLAIM, pod)))
+    admitted, explained, _, left = script.answers(
+        "! admit {}/waiting.yaml",
+        "explain waiting",
+        "delete waiting",
+        "pods",
+        options=("--with-apiserver",),
+        command=(),
+    )
+    assert admitted["failed"] == (
+        "pod waiting is Pending: 0/1 nodes are available: 1 cannot allocate all claims ('explain waiting' says why)"
+    )
+    assert "waiting" in "".join(explained["explained"])
+    assert "  no ResourceSlice offers devices here" in explained["explained"]
+    assert left["pods"] == []
+
+
 @needs_namespaces
 def test_own_driver_prepares_claims_with_the_api_server(script: Script, short_dir: Path, manifests: Path) -> None:
     config = short_dir / "ostler.yaml"
@@ -511,6 +531,8 @@ PROBLEMS: Sequence[tuple[str, str]] = (
     ("wait a.example/b 1 0.01", "a.example/b is not registered after 0.01 s, not 1; resources: none"),
     ("restart plugin", "no plugin was started here; write its command after '--': ostler kubelet -- COMMAND"),
     ("log", "no plugin was started here, so there is no log of it"),
+    ("explain a b", "usage: explain POD"),
+    ("explain a", "there is no API server; start 'ostler kubelet --with-apiserver'"),
     ("claims", "there is no API server; start 'ostler kubelet --with-apiserver'"),
 )
 
