@@ -7,11 +7,13 @@ pod. What was allocated before the error stays recorded until the pod is seen to
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from sandbox.kubelet.devicemanager import Manager
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.generations import KubeletBehaviour
+from sandbox.kubelet.metrics import KubeletMetrics
 from sandbox.kubelet.pods import ActivePods, Container, Pod, PodAdmitResult
 from sandbox.kubelet.reported_resources import OutOfResourceError, ReportedResources, check_fit
 from sandbox.kubelet.topology import ProviderHints, TopologyAffinityError, TopologyHint, TopologyManager
@@ -26,13 +28,16 @@ class PodAdmission:
         manager: Manager,
         pods: ActivePods,
         node: ReportedResources,
+        *,
         behaviour: KubeletBehaviour,
+        metrics: KubeletMetrics,
     ) -> None:
         self._topology = topology
         self._manager = manager
         self._pods = pods
         self._node = node
         self._behaviour = behaviour
+        self._metrics = metrics
         self._affinity: dict[str, dict[str, TopologyHint]] = {}
 
     def affinity(self, pod_uid: str, container: str) -> TopologyHint:
@@ -48,12 +53,20 @@ class PodAdmission:
 
         ``given``, the affinity by container name, takes the place of the topology manager.
         """
+        began = time.monotonic()
+        self._metrics.admissions.add()
         run = _Run(self._topology, self._manager, pod, given)
         self._affinity[pod.uid] = run.affinity
         try:
-            run.decide_for_pod()
-            for container in pod.in_start_order():
-                await self._manager.allocate(pod, container, run.decide_for(container))
+            try:
+                run.decide_for_pod()
+                for container in pod.in_start_order():
+                    await self._manager.allocate(pod, container, run.decide_for(container))
+            except KubeletError:
+                self._metrics.admission_errors.add()
+                raise
+            finally:
+                self._metrics.admission_time.observe((time.monotonic() - began) * 1000)
             self._check_fit(pod)
         except KubeletError as error:
             reason, message = _refusal(error)

@@ -25,6 +25,7 @@ from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.errors import ContainerStartError, KubeletError
 from sandbox.kubelet.events import Door, EventFeed, PluginRegistered, RunOptionsConflict
 from sandbox.kubelet.generations import Generation, behaviour_of
+from sandbox.kubelet.metrics import KubeletMetrics
 from sandbox.kubelet.plugin_calls import PENDING_SECONDS, PluginCalls
 from sandbox.kubelet.plugin_clients import Connections
 from sandbox.kubelet.plugin_resources import PluginResources
@@ -120,12 +121,19 @@ class DeviceManager:
     ``settings.directory`` is the device plugin folder; raises ``KubeletError`` unless it is absolute.
     """
 
-    def __init__(self, settings: DeviceManagerSettings, pods: ActivePods, feed: EventFeed) -> None:
+    def __init__(
+        self,
+        settings: DeviceManagerSettings,
+        pods: ActivePods,
+        feed: EventFeed,
+        metrics: KubeletMetrics | None = None,
+    ) -> None:
         self.socket = settings.directory / SOCKET_NAME
         if not self.socket.is_absolute():
             raise KubeletError(f"bad socketPath, must be an absolute path: {self.socket}")
         settings.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._settings = settings
+        self.metrics = metrics or KubeletMetrics()
         self._behaviour = behaviour_of(settings.generation)
         self._pods = pods
         self._feed = feed
@@ -143,6 +151,7 @@ class DeviceManager:
             order=settings.order if settings.seed is None else ids,
             ids=ids,
             skip_claimed=self._behaviour.serves_resources_by_claims,
+            durations=self.metrics.allocations,
         )
         self.hints = DeviceHints(
             self.state,
@@ -152,7 +161,7 @@ class DeviceManager:
             all_nodes=self._behaviour.masks_span_machine,
         )
         self.registration = RegistrationService(
-            settings.directory, self, feed, in_background=self._behaviour.registers_in_background
+            settings.directory, self, feed, self.metrics, in_background=self._behaviour.registers_in_background
         )
         self.registrations: Counter[str] = Counter()
         self._server: grpc.aio.Server | None = None

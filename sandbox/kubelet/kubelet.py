@@ -237,6 +237,10 @@ class Kubelet:
         self._reported.report(self._running.manager.capacity())
         return replace(self._reported)
 
+    def metrics(self) -> str:
+        """The metrics of a kubelet that concern plugins, since the start, in Prometheus' text format."""
+        return self._running.metrics.text()
+
     def allocatable(self) -> Mapping[str, int]:
         """Allocatable per resource, as ``capacity``."""
         return self.capacity().allocatable

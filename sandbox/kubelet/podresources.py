@@ -18,6 +18,7 @@ from protos.podresources.v1alpha1 import api_pb2 as alpha
 from protos.podresources.v1alpha1 import api_pb2_grpc as alpha_grpc
 from sandbox.kubelet.devicemanager import Manager
 from sandbox.kubelet.dra.claims import ClaimCache, dynamic_resources
+from sandbox.kubelet.metrics import KubeletMetrics
 from sandbox.kubelet.pods import ActivePods, Container, Pod
 
 Request = TypeVar("Request")
@@ -55,6 +56,7 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         claims: ClaimCache,
         pods: ActivePods,
         bucket: TokenBucket,
+        metrics: KubeletMetrics,
         *,
         has_get: bool = True,
     ) -> None:
@@ -62,6 +64,7 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         self._claims = claims
         self._pods = pods
         self._bucket = bucket
+        self._metrics = metrics
         self._has_get = has_get
 
     async def List(  # noqa: N802 - the name is the protocol's
@@ -71,6 +74,7 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
     ) -> api_pb2.ListPodResourcesResponse:
         """All active pods; records of pods that are gone are dropped first, as in the kubelet."""
         await self._limit(context)
+        self._metrics.requested("list")
         self._manager.collect_garbage()
         return api_pb2.ListPodResourcesResponse(pod_resources=[self._pod(pod) for pod in self._pods.by_uid.values()])
 
@@ -83,9 +87,11 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         if not self._has_get:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method Get for service v1.PodResourcesLister")
         await self._limit(context)
+        self._metrics.requested("get")
         name, namespace = request.pod_name, request.pod_namespace
         found = [pod for pod in self._pods.by_uid.values() if (pod.name, pod.namespace) == (name, namespace)]
         if not found:
+            self._metrics.errors_get.add("v1")
             await context.abort(grpc.StatusCode.UNKNOWN, f"pod {name} in namespace {namespace} not found")
         return api_pb2.GetPodResourcesResponse(pod_resources=self._pod(found[0]))
 
@@ -96,6 +102,7 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
     ) -> api_pb2.AllocatableResourcesResponse:
         """All healthy devices, in use or not; one with a topology message without nodes is missing, as in kubelets."""
         await self._limit(context)
+        self._metrics.requested("get_allocatable")
         devices: list[api_pb2.ContainerDevices] = []
         for resource, ids in self._manager.allocatable_devices().items():
             for device_id, nodes in ids.items():
@@ -105,6 +112,7 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
     async def list_alpha(self, context: grpc.aio.ServicerContext[Request, Response]) -> alpha.ListPodResourcesResponse:
         """List of v1alpha1: app containers only, without topology; it shares the limit of the others."""
         await self._limit(context)
+        self._metrics.requested("list", "v1alpha1")
         self._manager.collect_garbage()
         pods = [self._alpha_pod(pod) for pod in self._pods.by_uid.values()]
         return alpha.ListPodResourcesResponse(pod_resources=pods)

@@ -26,6 +26,7 @@ from node.rules import is_extended_resource_name
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.errors import KubeletError, RegistrationError, shortened
 from sandbox.kubelet.events import Door, EventFeed, RegistrationFailed
+from sandbox.kubelet.metrics import KubeletMetrics
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 
@@ -114,8 +115,17 @@ class RegistrationService(api_pb2_grpc.RegistrationServicer):
     ``in_background``: answer before the dial-back, as kubelets up to 1.24.
     """
 
-    def __init__(self, directory: Path, connector: Connector, feed: EventFeed, *, in_background: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        connector: Connector,
+        feed: EventFeed,
+        metrics: KubeletMetrics,
+        *,
+        in_background: bool = False,
+    ) -> None:
         self.calls: Counter[str] = Counter()
+        self._metrics = metrics
         self._directory = directory
         self._connector = connector
         self._feed = feed
@@ -129,7 +139,9 @@ class RegistrationService(api_pb2_grpc.RegistrationServicer):
     ) -> api_pb2.Empty:
         """Connect the plugin at the endpoint; from 1.25 on the options of the request are not looked at."""
         name = shortened(request.resource_name)
-        self.calls[name if name in self.calls or len(self.calls) < _COUNTED_NAMES else OTHER_NAMES] += 1
+        counted = name if name in self.calls or len(self.calls) < _COUNTED_NAMES else OTHER_NAMES
+        self.calls[counted] += 1
+        self._metrics.registrations.add(counted)
         socket = joined(self._directory, request.endpoint)
         try:
             check_registration(request.version, request.resource_name)

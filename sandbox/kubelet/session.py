@@ -21,6 +21,7 @@ from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import EventFeed
 from sandbox.kubelet.generations import Generation, behaviour_of
+from sandbox.kubelet.metrics import KubeletMetrics
 from sandbox.kubelet.plugin_calls import PENDING_SECONDS
 from sandbox.kubelet.plugin_watcher import PluginHandler, PluginWatcher
 from sandbox.kubelet.podresources import PodResourcesService, TokenBucket, pod_resources_server
@@ -82,6 +83,7 @@ class KubeletSession:
         self._settings = settings
         self._pods = pods
         self._feed = feed
+        self.metrics = KubeletMetrics()
         self.manager: Manager = settings.device_manager or DeviceManager(
             DeviceManagerSettings(
                 settings.device_plugin_dir,
@@ -97,9 +99,12 @@ class KubeletSession:
             ),
             pods,
             feed,
+            self.metrics,
         )
         self._behaviour = behaviour_of(settings.generation)
-        self.admission = PodAdmission(settings.topology, self.manager, pods, node, self._behaviour)
+        self.admission = PodAdmission(
+            settings.topology, self.manager, pods, node, behaviour=self._behaviour, metrics=self.metrics
+        )
         self.dra = DraManager(
             settings.root,
             settings.dra,
@@ -123,6 +128,7 @@ class KubeletSession:
                     self.dra.claims,
                     self._pods,
                     TokenBucket(settings.clock),
+                    self.metrics,
                     has_get=self._behaviour.gets_pod_resources,
                 ),
             )
