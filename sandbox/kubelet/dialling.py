@@ -26,6 +26,9 @@ DIAL_SECONDS = 10.0
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of one message from a plugin that a kubelet takes."""
 
+UNREADABLE = "grpc: failed to unmarshal the received message"
+"""The error of bytes that are no message of the expected type."""
+
 
 def plugin_channel(socket: str, user_agent: str = "") -> grpc.aio.Channel:
     """A channel to a plugin's own service: the kubelet sends ``localhost`` as authority there.
@@ -66,7 +69,7 @@ async def answer(call: Awaitable[Message]) -> Message:
             raise
         raise PluginError(grpc.StatusCode.CANCELLED, "grpc: the client connection is closing") from None
     if response is None:  # gRPC's result for bytes that are not such a message.
-        raise PluginError(grpc.StatusCode.INTERNAL, "grpc: failed to unmarshal the received message")
+        raise PluginError(grpc.StatusCode.INTERNAL, UNREADABLE)
     return response
 
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import grpc
 
-from sandbox.kubelet.dialling import answer
+from sandbox.kubelet.dialling import UNREADABLE, answer
 from sandbox.kubelet.errors import CallFault, PluginError
 from sandbox.kubelet.events import EventFeed, PluginCallFailed, PluginCallPending
 
@@ -26,7 +26,8 @@ Message = TypeVar("Message")
 PENDING_SECONDS = 10.0
 """How long a call may wait before it is reported as pending."""
 
-_UNBOUNDED = "no kubelet sets a deadline for it, so it holds up the admission of every pod"
+UNBOUNDED = "no kubelet sets a deadline for it, so it holds up the admission of every pod"
+"""What waits for a call of a device plugin."""
 _ADVICE = {
     grpc.StatusCode.DEADLINE_EXCEEDED: "the plugin took the call and did not answer; see what {process} waits for",
     grpc.StatusCode.UNAVAILABLE: "the plugin ended or closed its socket; see the end of its log and its exit status",
@@ -45,10 +46,16 @@ _DIAL = (
 )
 
 
-def advice(call: str, path: str, code: grpc.StatusCode | None) -> str:
-    """What to look at after ``call`` to the plugin at ``path`` failed with ``code`` (None: no connection)."""
+def advice(call: str, path: str, code: grpc.StatusCode | None, details: str = "") -> str:
+    """What to look at after ``call`` to the plugin at ``path`` failed with ``code`` (None: no connection).
+
+    ``details`` are the words of the status.
+    """
     if code is None:
         return _DIAL
+    if code is grpc.StatusCode.INTERNAL and UNREADABLE not in details:
+        # Many plugins use this code for errors of their own.
+        return _REFUSED.format(process=_process_at(path))
     return _ADVICE.get(code, _REFUSED).format(call=call, process=_process_at(path))
 
 
@@ -58,6 +65,8 @@ class PluginCalls:
 
     feed: EventFeed
     pending_seconds: float = PENDING_SECONDS
+    waiting: str = UNBOUNDED
+    """Who waits for a call that is pending."""
 
     async def run(self, resource: str, path: str, call: str, response: Awaitable[Message]) -> Message:
         """The answer; raises ``PluginError``, with its ``fault`` set."""
@@ -66,14 +75,15 @@ class PluginCalls:
 
         def report_pending() -> None:
             seconds = loop.time() - began
-            look = f"see what {_process_at(path)} waits for; {_UNBOUNDED}"
+            look = f"see what {_process_at(path)} waits for; {self.waiting}"
             self.feed.emit(PluginCallPending(CallFault(resource, path, call, seconds, look)))
 
         timer = loop.call_later(self.pending_seconds, report_pending)
         try:
             return await answer(response)
         except PluginError as error:
-            error.fault = CallFault(resource, path, call, loop.time() - began, advice(call, path, error.code))
+            look = advice(call, path, error.code, error.details)
+            error.fault = CallFault(resource, path, call, loop.time() - began, look)
             raise
         finally:
             timer.cancel()

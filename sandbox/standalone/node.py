@@ -23,7 +23,7 @@ from node.sockets import is_answered
 from sandbox.apiserver.server import ApiServer
 from sandbox.cluster.client import ClusterClient, KubeletApi
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster
-from sandbox.kubelet.dra.settings import DraManagerSettings
+from sandbox.kubelet.dra.settings import CALL_SECONDS, DraManagerSettings
 from sandbox.kubelet.events import KubeletEvent, PluginCallFailed, PluginDeregistered, RegistrationFailed
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
@@ -98,7 +98,10 @@ class StandaloneNode:
         self.cdi = self.folder / "cdi"
         self._server = ApiServer() if settings.api_server else None
         client = ClusterClient(self._server.url) if self._server is not None else None
-        dra = DraManagerSettings(KubeletApi(client, settings.node_name) if client is not None else None)
+        dra = DraManagerSettings(
+            KubeletApi(client, settings.node_name) if client is not None else None,
+            call_seconds=min(CALL_SECONDS, settings.call_timeout or CALL_SECONDS),
+        )
         self.kubelet = Kubelet(
             self.folder,
             generation=settings.generation,

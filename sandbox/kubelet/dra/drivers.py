@@ -19,6 +19,7 @@ from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings
 from sandbox.kubelet.errors import KubeletError, RegistrationError
 from sandbox.kubelet.events import DriverConnection, EventFeed, PluginDeregistered, PluginRegistered
 from sandbox.kubelet.generations import Generation
+from sandbox.kubelet.plugin_calls import PluginCalls
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 
@@ -45,6 +46,9 @@ class Drivers:
         self._generation = generation
         self._listener = listener
         self._feed = feed
+        self._calls = PluginCalls(
+            feed, settings.pending_seconds, f"its pod waits, for up to {settings.call_seconds:g} s"
+        )
         self._instances: dict[str, list[Instance]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -63,6 +67,7 @@ class Drivers:
             service,
             health_service(self._generation, versions),
             call_seconds=self._settings.call_seconds,
+            calls=self._calls,
             connections=self,
         )
         self._instances.setdefault(name, []).append(instance)

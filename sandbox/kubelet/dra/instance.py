@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -23,12 +23,14 @@ from protos.drahealth.v1 import api_pb2 as health_v1
 from protos.drahealth.v1 import api_pb2_grpc as health_v1_grpc
 from protos.drahealth.v1alpha1 import api_pb2 as health_v1alpha1
 from protos.drahealth.v1alpha1 import api_pb2_grpc as health_v1alpha1_grpc
-from sandbox.kubelet.dialling import answer, plugin_channel
+from sandbox.kubelet.dialling import plugin_channel
 from sandbox.kubelet.errors import PluginError, RegistrationError
 from sandbox.kubelet.generations import Generation
+from sandbox.kubelet.plugin_calls import PluginCalls
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 
+Message = TypeVar("Message")
 HealthReport = health_v1.NodeWatchResourcesResponse | health_v1alpha1.NodeWatchResourcesResponse
 V1 = "v1.DRAPlugin"
 V1BETA1 = "v1beta1.DRAPlugin"
@@ -65,6 +67,7 @@ class Instance:
         health: str | None,
         *,
         call_seconds: float,
+        calls: PluginCalls,
         connections: ConnectionListener,
     ) -> None:
         self.driver = driver
@@ -73,6 +76,7 @@ class Instance:
         self.health = health
         self.connected = False
         self._call_seconds = call_seconds
+        self._calls = calls
         self._connections = connections
         self._channel = plugin_channel(endpoint)
         self._tasks: list[asyncio.Task[None]] = []
@@ -98,22 +102,25 @@ class Instance:
         if self.service == V1BETA1:
             old = beta.NodePrepareResourcesRequest(claims=[_beta(claim) for claim in claims])
             call = beta_grpc.DRAPluginStub(self._channel).NodePrepareResources(old, timeout=self._call_seconds)
-            return api_pb2.NodePrepareResourcesResponse.FromString((await answer(call)).SerializeToString())
+            response = await self._run("NodePrepareResources", call)
+            return api_pb2.NodePrepareResourcesResponse.FromString(response.SerializeToString())
         request = api_pb2.NodePrepareResourcesRequest(claims=claims)
-        return await answer(
-            api_pb2_grpc.DRAPluginStub(self._channel).NodePrepareResources(request, timeout=self._call_seconds)
-        )
+        newer = api_pb2_grpc.DRAPluginStub(self._channel).NodePrepareResources(request, timeout=self._call_seconds)
+        return await self._run("NodePrepareResources", newer)
 
     async def unprepare(self, claims: Sequence[api_pb2.Claim]) -> api_pb2.NodeUnprepareResourcesResponse:
         """NodeUnprepareResources; raises ``PluginError``."""
         if self.service == V1BETA1:
             old = beta.NodeUnprepareResourcesRequest(claims=[_beta(claim) for claim in claims])
             call = beta_grpc.DRAPluginStub(self._channel).NodeUnprepareResources(old, timeout=self._call_seconds)
-            return api_pb2.NodeUnprepareResourcesResponse.FromString((await answer(call)).SerializeToString())
+            response = await self._run("NodeUnprepareResources", call)
+            return api_pb2.NodeUnprepareResourcesResponse.FromString(response.SerializeToString())
         request = api_pb2.NodeUnprepareResourcesRequest(claims=claims)
-        return await answer(
-            api_pb2_grpc.DRAPluginStub(self._channel).NodeUnprepareResources(request, timeout=self._call_seconds)
-        )
+        newer = api_pb2_grpc.DRAPluginStub(self._channel).NodeUnprepareResources(request, timeout=self._call_seconds)
+        return await self._run("NodeUnprepareResources", newer)
+
+    async def _run(self, name: str, call: Awaitable[Message]) -> Message:
+        return await self._calls.run_reported(self.driver, self.endpoint, name, call)
 
     async def _follow(self) -> None:
         """Keep ``connected`` true to the connection, and have gRPC connect again whenever it is lost."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sandbox.kubelet.errors import KubeletError
+from sandbox.kubelet.plugin_calls import PENDING_SECONDS
 
 Object = Mapping[str, Any]
 """A Kubernetes object as plain data."""
@@ -45,7 +46,8 @@ class Api(Protocol):
 class DraManagerSettings:
     """How the DRA manager is set up. Without ``api`` no claim can be prepared and no slice is deleted.
 
-    ``now``: seconds since the epoch, for the ages of health reports.
+    ``now``: seconds since the epoch, for the ages of health reports. ``pending_seconds``: until a call without an
+    answer is reported.
     """
 
     api: Api | None = None
@@ -55,3 +57,4 @@ class DraManagerSettings:
     reconcile_seconds: float = RECONCILE_SECONDS
     wipe_retries: tuple[float, ...] = WIPE_RETRIES
     now: Callable[[], float] = time.time
+    pending_seconds: float = PENDING_SECONDS

@@ -404,7 +404,12 @@ def test_failed_call_names_plugin_call_time_and_what_to_look_at(script: Script) 
         "two: Failed: UnexpectedAdmissionError: Allocate failed due to rpc error: code = Internal desc = "
         f"{plain_plugin.REFUSED}, which is unexpected\n"
     ) in out
-    assert re.search(rf"^Allocate of the plugin of {THING} at \S+/plain\.sock, 0\.\d s: ", out, re.MULTILINE)
+    assert re.search(
+        rf"^Allocate of the plugin of {THING} at \S+/plain\.sock, 0\.\d s: the plugin refused the call; see "
+        r"the log of process \d+ \(\w+\) at this time$",
+        out,
+        re.MULTILINE,
+    )
     (answer,) = script.answers("! admit {}/two.yaml", command=(*PLAIN, "--hang"), options=("--call-timeout", "0.2"))
     assert "code = DeadlineExceeded" in answer["pods"][0]["message"]
     assert re.match(

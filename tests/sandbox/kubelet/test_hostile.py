@@ -19,6 +19,7 @@ import grpc
 import pytest
 
 from protos.deviceplugin.v1beta1 import api_pb2
+from sandbox.kubelet.dialling import UNREADABLE
 from sandbox.kubelet.errors import CallFault, ContainerStartError
 from sandbox.kubelet.events import (
     CheckpointFailed,
@@ -193,17 +194,22 @@ async def test_slow_get_info_names_the_call_and_the_process(node: Node, monkeypa
 @pytest.mark.parametrize(
     ("code", "words"),
     [
+        (grpc.StatusCode.INTERNAL, "the plugin refused the call; see the log of the plugin at this time"),
         (grpc.StatusCode.UNAVAILABLE, "the plugin ended or closed its socket; see the end of its log"),
         (grpc.StatusCode.UNIMPLEMENTED, "the plugin does not serve Allocate; see which options it announces"),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "exceeds the kubelet's limit of 4 MiB; send fewer or shorter device ids"),
-        (grpc.StatusCode.INTERNAL, "the plugin's bytes are no valid response; see which .proto file it is built from"),
         (grpc.StatusCode.CANCELLED, "see whether the kubelet stopped or the plugin registered again"),
         (grpc.StatusCode.UNKNOWN, "the plugin refused the call; see the log of the plugin at this time"),
         (grpc.StatusCode.DEADLINE_EXCEEDED, "did not answer; see what the plugin waits for"),
     ],
 )
 def test_every_kind_of_failure_says_what_to_look_at(code: grpc.StatusCode, words: str) -> None:
-    assert words in advice("Allocate", "/no/such.sock", code)
+    assert words in advice("Allocate", "/no/such.sock", code, "its own words")
+
+
+def test_bytes_that_are_no_response_are_told_from_an_internal_error_of_the_plugin() -> None:
+    found = advice("Allocate", "/no/such.sock", grpc.StatusCode.INTERNAL, UNREADABLE)
+    assert found == "the plugin's bytes are no valid response; see which .proto file it is built from"
 
 
 def test_fault_is_one_sentence() -> None:

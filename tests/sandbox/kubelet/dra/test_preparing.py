@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.kubelet.dra.manager import PrepareError, UnprepareError
 from sandbox.kubelet.errors import ContainerStartError
-from sandbox.kubelet.events import PodWarning
+from sandbox.kubelet.events import PluginCallFailed, PluginCallPending, PodWarning
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Pod, PodClaim
@@ -58,6 +58,29 @@ async def test_all_claims_of_a_pod_are_one_call(node: Node) -> None:
     )
     assert kubelet.claim_devices(running, "b") == (f"{NAME}/fake=uid-two-dev-2",)
     assert kubelet.claim_devices(running, "d") == kubelet.claim_devices(running, "e") == ()
+
+
+async def test_failed_call_of_a_driver_says_which_and_what_to_look_at(node: Node) -> None:
+    kubelet, _ = await started(node, Script(fail="on fire"))
+    node.api.add(claim("one"))
+    failed: list[PluginCallFailed] = []
+    kubelet.on_event(lambda event: failed.append(event) if isinstance(event, PluginCallFailed) else None)
+    await refusal(kubelet, pod("p", "one"))
+    (event,) = failed
+    assert event.error == "rpc error: code = Internal desc = on fire"
+    assert (event.fault.resource, event.fault.call) == (NAME, "NodePrepareResources")
+    assert event.fault.advice.startswith("the plugin refused the call; see the log of process ")
+
+
+async def test_hanging_driver_is_reported_while_its_pod_waits(node: Node) -> None:
+    kubelet, _ = await started(node, Script(hang=True), call_seconds=0.5, pending_seconds=0.05)
+    node.api.add(claim("one"))
+    waiting: list[PluginCallPending] = []
+    kubelet.on_event(lambda event: waiting.append(event) if isinstance(event, PluginCallPending) else None)
+    await refusal(kubelet, pod("p", "one"))
+    (event,) = waiting
+    assert event.fault.call == "NodePrepareResources"
+    assert event.fault.advice.endswith(" waits for; its pod waits, for up to 0.5 s")
 
 
 async def test_prepared_claims_are_not_prepared_again_until_a_restart(node: Node) -> None:
