@@ -67,6 +67,8 @@ class ObservedRegistration:
     pending_problem: str = ""
     notify_problem: str = ""
     problem: str = ""
+    hangs: bool = False
+    """Whether the plugin took the call for its options and did not answer in time."""
     client: PluginClient | None = None
     first_message: api_pb2.ListAndWatchResponse = field(default_factory=api_pb2.ListAndWatchResponse)
     last_message: api_pb2.ListAndWatchResponse = field(default_factory=api_pb2.ListAndWatchResponse)
@@ -132,15 +134,20 @@ class ObservingKubelet:
         registration, lister = grpc.aio.server(options=_UNLIMITED), grpc.aio.server(options=_UNLIMITED)
         api_pb2_grpc.add_RegistrationServicer_to_server(_Registration(self), registration)
         resources_grpc.add_PodResourcesListerServicer_to_server(_PodResources(self), lister)
-        for server, path in ((lister, pod_resources), (registration, self.device_plugins / SOCKET_NAME)):
+        # Bound under another name: gRPC would remove kubelet.sock at its end, which a kubelet that is killed does not.
+        bound = self.device_plugins / ".kubelet"
+        for server, path in ((lister, pod_resources), (registration, bound)):
             server.add_insecure_port(f"unix:{path}")
             self._servers.append(server)
             await server.start()
+        bound.rename(self.device_plugins / SOCKET_NAME)
         if self.watches:
             self._begin(self._watch())
 
-    async def stop(self) -> None:
-        """End: connections break and ``kubelet.sock`` is gone. What was observed stays."""
+    async def stop(self, *, killed: bool = False) -> None:
+        """End: connections break, and ``kubelet.sock`` is gone, or dead if ``killed``. What was observed stays."""
+        if not killed:
+            (self.device_plugins / SOCKET_NAME).unlink(missing_ok=True)
         servers, self._servers = self._servers, []
         for server in servers:
             await server.stop(None)
@@ -155,9 +162,9 @@ class ObservingKubelet:
         self.sockets.clear()
         self._notify()
 
-    async def restart(self, *, watches: bool = True) -> int:
-        """Stop and start; the number of the last registration before."""
-        await self.stop()
+    async def restart(self, *, watches: bool = True, killed: bool = True) -> int:
+        """Stop, or be ``killed``, and start; the number of the last registration before."""
+        await self.stop(killed=killed)
         await asyncio.sleep(self._away_seconds)
         self.watches = watches
         last = self._numbers
@@ -207,7 +214,8 @@ class ObservingKubelet:
         registration.pending_problem = self._blocks
         try:
             if not self._blocks:
-                self._blocks = registration.pending_problem = await self._connect(registration)
+                registration.pending_problem = await self._connect(registration)
+                self._blocks = registration.pending_problem if registration.hangs else ""
         except asyncio.CancelledError:
             registration.pending_problem = "the plugin gave its Register call up before it answered"
             raise
@@ -236,6 +244,7 @@ class ObservingKubelet:
             registration.options = await client.options()
         except JudgedCallFailed as error:
             await client.close()
+            registration.hangs = error.late
             return str(error)
         except BaseException:  # The caller gets it; the connection is closed first.
             await client.close()

@@ -25,17 +25,14 @@ _DEAD = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.St
 
 
 async def registers_after_kubelet(bed: PluginTestbed) -> str | None:
-    """``kubelet.sock`` is gone, the plugin's socket too, and a new kubelet listens."""
+    """A new kubelet listens, the plugin's socket is gone; until then ``kubelet.sock`` is dead, or is not there."""
     registrations = await bed.through_register()
     resources = {each.resource for each in registrations}
-    watches = bed.kubelet.watches
-    last = await bed.kubelet.restart(watches=False)
-    missing = await bed.registered_after(last, resources)
-    if not missing and watches:
-        # A plugin that prefers the registry is free to go back to it.
-        bed.kubelet.watches = True
-    if missing:
-        raise RuleBroken(f"after a restart of the kubelet, which made a new kubelet.sock: {missing}")
+    for killed, how in ((True, "was killed and"), (False, "removed its kubelet.sock and")):
+        last = await bed.kubelet.restart(watches=False, killed=killed)
+        missing = await bed.registered_after(last, resources)
+        if missing:
+            raise RuleBroken(f"the kubelet {how} made a new kubelet.sock at its start: {missing}")
     return None
 
 

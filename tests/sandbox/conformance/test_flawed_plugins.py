@@ -54,7 +54,7 @@ SEEN = {
     "does-not-grow": "memory grew in every round of calls, streams and a restart of the kubelet: by ",
     "answers-while-registering": f"{GPU}: while its Register call was pending: GetDevicePluginOptions failed with "
     "DEADLINE_EXCEEDED: no answer within 2 s; serve the socket before the call, and do not block what answers",
-    "registers-after-kubelet": "after a restart of the kubelet, which made a new kubelet.sock: a.example/gpu did not",
+    "registers-after-kubelet": "the kubelet was killed and made a new kubelet.sock at its start: a.example/gpu did",
     "starts-before-kubelet": "started before the kubelet, the plugin ended with exit code 1; the end of its log: no ",
     "keeps-ids": f"{GPU}: after a restart of the plugin, the devices ",
     "ends-in-grace": "it still ran 1 s after SIGTERM, and was killed",
