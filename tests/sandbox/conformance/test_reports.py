@@ -1,0 +1,191 @@
+"""Verdicts in their reports, and the judgements that need no program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from sandbox.conformance.cdi import cdi_file_fault, cdi_name_fault
+from sandbox.conformance.driver_rules import DRIVER_RULES
+from sandbox.conformance.growth import growth
+from sandbox.conformance.plugin_rules import PLUGIN_RULES
+from sandbox.conformance.report import document, junit, row, summary
+from sandbox.conformance.rule import (
+    ConformanceRule,
+    NotReady,
+    RuleBroken,
+    RuleNotApplicable,
+    RuleOutcome,
+    RuleSource,
+    RuleVerdict,
+    UnknownRule,
+    chosen,
+    judge,
+)
+from sandbox.conformance.subject import ProcessSize, size_of
+from tests.waiting import until
+
+SOURCE = RuleSource("somewhere", "https://example.com")
+
+
+class Bed:
+    """A testbed that notes what is asked of it."""
+
+    def __init__(self, ready: bool = True) -> None:
+        self.ready = ready
+        self.discarded = 0
+
+    async def prepare(self) -> None:
+        if not self.ready:
+            raise NotReady("it is asleep")
+
+    async def discard(self) -> None:
+        self.discarded += 1
+
+
+async def _passes(bed: Bed) -> str | None:
+    return "a remark"
+
+
+async def _fails(bed: Bed) -> str | None:
+    raise RuleBroken("seen: \x1b[31m<&>")
+
+
+async def _concerns_nobody(bed: Bed) -> str | None:
+    raise RuleNotApplicable("no reason")
+
+
+RULES: tuple[ConformanceRule[Bed], ...] = (
+    ConformanceRule("one", "Is one", SOURCE, _passes),
+    ConformanceRule("two", "Is two", SOURCE, _fails),
+    ConformanceRule("three", "Is three", SOURCE, _concerns_nobody),
+)
+
+
+async def test_every_outcome_is_in_every_report() -> None:
+    bed = Bed()
+    verdicts = await judge(RULES, bed)
+    assert bed.discarded == 1, "after the rule that failed"
+    assert [row(verdict)[2] for verdict in verdicts] == [
+        "passed: a remark",
+        "FAILED: seen: \x1b[31m<&>",
+        "not applicable: no reason",
+    ]
+    assert summary(verdicts).endswith("1 passed, 1 failed, 1 not applicable")
+    report = json.loads(json.dumps(document("plugin", "my-plugin", verdicts)))
+    assert report["summary"] == {"passed": 1, "failed": 1, "not applicable": 1, "not judged": 0}
+    assert report["rules"][1]["seen"] == "seen: \x1b[31m<&>"
+    suite = ET.fromstring(junit("plugin", "my-plugin", verdicts))[0]
+    assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["3", "1", "0", "1"]
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert failure.get("message") == "seen: \N{REPLACEMENT CHARACTER}[31m<&>"
+
+
+async def test_a_program_that_is_not_ready_is_an_error_and_no_failure() -> None:
+    bed = Bed(ready=False)
+    told: list[RuleVerdict] = []
+    verdicts = await judge(RULES[:1], bed, told.append)
+    assert told == verdicts
+    assert (verdicts[0].outcome, verdicts[0].seen) == (RuleOutcome.NOT_JUDGED, "it is asleep")
+    suite = ET.fromstring(junit("plugin", "my-plugin", verdicts))[0]
+    assert (suite.get("errors"), suite.get("failures")) == ("1", "0")
+
+
+def test_rules_are_chosen_by_name_in_their_own_order() -> None:
+    assert [rule.name for rule in chosen(RULES, ["three", "one"])] == ["one", "three"]
+    assert chosen(RULES, []) == RULES
+    with pytest.raises(UnknownRule, match="there is no rule 'four'; must be one of one, two, three"):
+        chosen(RULES, ["one", "four"])
+
+
+def test_no_two_rules_have_one_name() -> None:
+    plugin, driver = [rule.name for rule in PLUGIN_RULES], [rule.name for rule in DRIVER_RULES]
+    assert len(set(plugin)) == len(plugin)
+    assert len(set(driver)) == len(driver)
+
+
+@pytest.mark.parametrize(
+    ("memory", "descriptors", "problem"),
+    [
+        ((100, 9000, 9500, 9000), (10, 10, 10, 10), ""),
+        ((100, 5000, 5100, 5200), (10, 10, 10, 10), ""),
+        (
+            (100, 2000, 4000, 6000),
+            (10, 10, 10, 10),
+            "memory grew in every round of work: by 1900 KiB, 2000 KiB, 2000 KiB",
+        ),
+        ((100, 100, 100, 100), (10, 20, 30, 40), "descriptors grew in every round of work: by 10, 10, 10"),
+        ((100, 100, 100, 100), (10, 20, 10, 20), ""),
+    ],
+)
+def test_growth_is_what_comes_in_every_round(memory: Sequence[int], descriptors: Sequence[int], problem: str) -> None:
+    sizes = [ProcessSize(*each) for each in zip(memory, descriptors, strict=True)]
+    assert growth(sizes, "work") == problem
+
+
+def test_the_size_of_a_process_counts_its_children() -> None:
+    code = "import subprocess; subprocess.run(['sleep', '60'])"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        try:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            (child,) = map(int, until(lambda: children.read_text().split(), "the child"))
+            until(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n", "the child's program")
+            whole, part = size_of(process.pid), size_of(child)
+            assert whole is not None
+            assert part is not None
+            assert whole.memory > part.memory > 0
+            assert whole.descriptors >= part.descriptors + 3
+            os.kill(child, 9)
+        finally:
+            process.kill()
+    assert size_of(process.pid) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("example.com/gpu=0", ""),
+        ("example.com/gpu=a:1.b-c_d", ""),
+        ("example.com=0", "the CDI device 'example.com=0' is not of the form vendor/class=name"),
+        ("example.com/gpu", "the CDI device 'example.com/gpu' is not of the form vendor/class=name"),
+        ("1example/gpu=0", "the CDI device '1example/gpu=0' has the vendor '1example', which no runtime takes"),
+        ("example.com/=0", "the CDI device 'example.com/=0' has the class '', which no runtime takes"),
+        ("example.com/gpu=", "the CDI device 'example.com/gpu=' has the name '', which no runtime takes"),
+        ("example.com/gpu=a/b", "the CDI device 'example.com/gpu=a/b' has the name 'a/b', which no runtime takes"),
+    ],
+)
+def test_a_cdi_name_is_judged(name: str, fault: str) -> None:
+    assert cdi_name_fault(name) == fault
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "fault"),
+    [
+        ("a.json", '{"cdiVersion": "0.5.0", "kind": "a.b/c", "devices": [{"name": "d"}]}', ""),
+        ("a.yaml", 'cdiVersion: "0.5.0"\nkind: a.b/c\ndevices: [{name: d}]\n', ""),
+        ("a.txt", "anything", ""),
+        ("a.json", "{", "cannot be read: "),
+        ("a.json", "[]", "is not an object"),
+        ("a.json", '{"kind": "a.b/c"}', "has no cdiVersion"),
+        ("a.json", '{"cdiVersion": "0.5.0"}', "has no kind"),
+        ("a.json", '{"cdiVersion": "0.5.0", "kind": "a.b/c", "devices": []}', "has no devices"),
+        ("a.json", '{"cdiVersion": "0.5.0", "kind": "a.b/c", "devices": [{}]}', "has a device without a name"),
+        (
+            "a.json",
+            '{"cdiVersion": "0.5.0", "kind": "a", "devices": [{"name": "d"}]}',
+            "is refused by runtimes: the CDI device 'a=d' is not of the form vendor/class=name",
+        ),
+    ],
+)
+def test_a_cdi_file_is_judged(file: str, text: str, fault: str) -> None:
+    found = cdi_file_fault(Path(file), text.encode())
+    assert found.startswith(fault)
+    assert bool(found) == bool(fault)
