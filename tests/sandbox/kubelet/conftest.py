@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from protos.deviceplugin.v1beta1 import api_pb2
+from sandbox.kubelet.events import EventStream, KubeletEvent
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Kind, Pod
 from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, register
@@ -63,6 +64,11 @@ async def node(short_dir: Path) -> AsyncIterator[Node]:
     node = Node(short_dir)
     yield node
     await node.close()
+
+
+async def next_event(stream: EventStream, *kinds: type[KubeletEvent]) -> Any:
+    """The next event of these kinds."""
+    return await anext(event async for event in stream if isinstance(event, kinds))
 
 
 def pod(uid: str, count: int = 1, *, resource: str = GPU, kind: Kind = "app") -> Pod:

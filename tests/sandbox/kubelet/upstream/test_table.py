@@ -29,6 +29,8 @@ test_devices_to_allocate_conflict_with_update_allocated_devices
   TestFeatureGateResourceHealthStatus                       test_feature_gate_resource_health_status
   TestAdmitPodWithDRAResources                              test_admit_pod_with_dra_resources
   TestEndpointSyncOnDisconnect                              test_endpoint_sync_on_disconnect
+
+test_connections.py
   TestPluginConnected_SameResourceSameSocketRejected        test_plugin_connected_same_resource_same_socket_rejected
   TestPluginConnected_DifferentSocketsCoexist               test_plugin_connected_different_sockets_coexist
   TestPluginDisconnected_WrongSocketIsNoop                  test_plugin_disconnected_wrong_socket_is_noop
@@ -121,7 +123,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 THEMES = {
-    "test_manager.py": 32,
+    "test_manager.py": 24,
+    "test_connections.py": 8,
     "test_records_and_endpoints.py": 14,
     "test_topology.py": 14,
     "test_plugin_manager.py": 26,
