@@ -2,8 +2,9 @@
 
 It has the kubelet's doors: Register on ``kubelet.sock``, the plugin watcher on ``plugins_registry`` and podresources.
 As a kubelet it dials back inside Register, asks for the options, then opens ListAndWatch and keeps it open; at a start
-it removes every socket from ``device-plugins``. Unlike a kubelet it refuses nothing: a wrong version, name or options
-are facts for the rules. It decides nothing about devices and pods; that is what the embedded kubelet is for.
+it removes every socket from ``device-plugins``. Unlike a kubelet it refuses nothing that it sees for the first time: a
+wrong version, name or options are facts for the rules, and so is a plugin that does not serve while it registers. It
+decides nothing about devices and pods; that is what the embedded kubelet is for.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from protos.podresources.v1 import api_pb2 as resources_pb2
 from protos.podresources.v1 import api_pb2_grpc as resources_grpc
 from sandbox.conformance.plugin_client import JudgedCallFailed, PluginClient, answered
 from sandbox.kubelet.dialling import registry_channel
+from sandbox.kubelet.errors import RegistrationError
 from sandbox.kubelet.plugin_process import BUILT_IN
 from sandbox.kubelet.plugin_watcher import GET_INFO_SECONDS, NOTIFY_SECONDS, RegistryFolder, Stamp
 from sandbox.kubelet.registration import SOCKET_NAME, joined, remove_sockets
@@ -35,7 +37,6 @@ RETRY: float = 0.5
 """Seconds after which a registration socket that did not answer is asked again."""
 TYPES = ("DevicePlugin", "DRAPlugin", "CSIPlugin")
 """Types of plugins that kubelets know; one of another type is taken for what is expected."""
-"""Seconds for which a kubelet that restarts is away."""
 _UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 ObservedDoor = Literal["register", "watcher"]
@@ -117,6 +118,10 @@ class ObservingKubelet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._blocks = ""
         """Why the plugin could not be reached while its Register call was pending, once that was seen."""
+        self._answering: set[str] = set()
+        """Resources whose plugin was reached while its Register call was pending."""
+        self.refused = 0
+        """Register calls that were refused because the plugin could not be reached."""
         self._changed = asyncio.Event()
         self._numbers = 0
 
@@ -206,19 +211,31 @@ class ObservingKubelet:
         self._notify()
 
     async def registered(self, request: api_pb2.RegisterRequest) -> None:
-        """Handle a Register call before it is answered."""
+        """Handle a Register call before it is answered.
+
+        Raises ``RegistrationError``, as a kubelet refuses it, if the plugin of this resource cannot be reached and has
+        been reached before: it may try again, or end itself to be started again.
+        """
         socket = _found(joined(self.device_plugins, request.endpoint), self._seen(request.endpoint))
         registration = self._add(request.resource_name, "register", (request.version,), request.endpoint, socket)
         registration.announced = request.options if request.HasField("options") else None
         # A plugin that was found to block is not waited for again at each of its registrations.
-        registration.pending_problem = self._blocks
+        blocks = self._blocks
         try:
-            if not self._blocks:
-                registration.pending_problem = await self._connect(registration)
-                self._blocks = registration.pending_problem if registration.hangs else ""
+            problem = blocks or await self._connect(registration)
         except asyncio.CancelledError:
             registration.pending_problem = "the plugin gave its Register call up before it answered"
             raise
+        if not problem:
+            self._answering.add(registration.resource)
+        elif registration.resource in self._answering:
+            registration.problem = f"its Register call was refused: {problem}"
+            self.refused += 1
+            self._notify()
+            raise RegistrationError(f"failed to dial device plugin: context deadline exceeded ({problem})")
+        else:
+            registration.pending_problem = problem
+            self._blocks = blocks or (problem if registration.hangs else "")
         # Once it is answered, in case the plugin does not serve before.
         self._begin(self._read(registration))
 
@@ -364,7 +381,10 @@ class _Registration(api_pb2_grpc.RegistrationServicer):
         self._kubelet = kubelet
 
     async def Register(self, request: api_pb2.RegisterRequest, context: Context) -> api_pb2.Empty:  # noqa: N802
-        await self._kubelet.registered(request)
+        try:
+            await self._kubelet.registered(request)
+        except RegistrationError as error:
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return api_pb2.Empty()
 
 

@@ -19,6 +19,10 @@ from sandbox.conformance.rule import NotReady, RuleNotApplicable
 from sandbox.conformance.subject import JudgedProgram, ProgramEnd
 
 Result = TypeVar("Result")
+_MOST_OWN_ENDS: Final = 2
+"""How often in one wait a program that ended itself is started again."""
+_MOST_WAITS: Final = 5
+"""How often its patience begins anew in one wait."""
 _NAMES: Final = {"DevicePlugin": "plugin", "DRAPlugin": "driver"}
 
 
@@ -65,6 +69,7 @@ class ProgramTestbed:
         self._running = False
         self._lost = False
         self._hopeless = False
+        self._own_ends: list[str] = []
 
     @property
     def has_program(self) -> bool:
@@ -89,6 +94,7 @@ class ProgramTestbed:
 
     async def prepare(self) -> None:
         """Have the program registered with all that it registers; raises ``NotReady``."""
+        self._own_ends.clear()
         if self._program is None:
             await self._check_socket()
             return
@@ -135,16 +141,35 @@ class ProgramTestbed:
             await self._program.stop()
         await self._kubelet.forget()
 
-    async def registered_after(self, number: int, resources: Iterable[str] | None = None) -> str:
-        """Wait until the resources (None: all) are registered after this one; what is missing, empty for nothing."""
+    async def registered_after(
+        self, number: int, resources: Iterable[str] | None = None, *, restarts: bool = True
+    ) -> str:
+        """Wait until the resources (None: all) are registered after this one; what is missing, empty for nothing.
+
+        ``restarts``: a program that ends itself is started again, as Kubernetes does with a container of a DaemonSet;
+        ``own_end`` says so. It has its whole patience again then, and after a Register call that the kubelet refused.
+        """
         wanted = set(self._known if resources is None else resources)
+        own_ends: list[str] = []
 
         def missing() -> set[str]:
             return wanted - self.kubelet.current(after=number).keys()
 
-        await self.kubelet.until(lambda: not missing() or self.program.ended(), self.pace.patience)
-        if not missing():
-            return ""
+        refused = -1
+        for _ in range(_MOST_WAITS):
+            if refused == self.kubelet.refused:
+                break
+            refused = self.kubelet.refused
+            await self.kubelet.until(lambda: not missing() or self.program.ended(), self.pace.patience)
+            if not missing():
+                self._own_ends += own_ends
+                return ""
+            if self.program.ended():
+                if not restarts or len(own_ends) == _MOST_OWN_ENDS:
+                    break
+                own_ends.append(self.program.ended())
+                await self.program.start()
+                refused = -1
         self._lost = True
         if self.program.ended():
             return f"the {self._name} {self.program.ended()}"
@@ -153,6 +178,13 @@ class ProgramTestbed:
         tried = [each for each in self.kubelet.registrations if each.number > number]
         problem = next((found for each in reversed(tried) if (found := each.problem or each.pending_problem)), "")
         return f"{silent}; it tried: {problem}" if problem else silent
+
+    @property
+    def own_end(self) -> str:
+        """How the program ended itself since the rule's begin and came back when it was started again; mostly empty."""
+        if not self._own_ends:
+            return ""
+        return f"it registered when it was started again, as a DaemonSet does: the {self._name} {self._own_ends[0]}"
 
     async def rest(self) -> None:
         """Give the program time to go on, where nothing shows that it has."""
@@ -169,7 +201,7 @@ class ProgramTestbed:
         last = self.kubelet.last_number
         await (self.program.kill() if killed else self.program.stop())
         await self.program.start()
-        return await self.registered_after(last)
+        return await self.registered_after(last, restarts=False)
 
     @property
     def resources(self) -> frozenset[str]:

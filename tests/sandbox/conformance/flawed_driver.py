@@ -29,6 +29,9 @@ DEVICES = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")
 LOOK = 0.01
 """Seconds between two looks at the slices."""
 
+ENDS_ITSELF = "ends-itself"
+"""The habit of drivers that leave it to Kubernetes to start them again when there is no kubelet."""
+
 
 class FlawedDriver(
     api_pb2_grpc.DRAPluginServicer, registration_grpc.RegistrationServicer, health_grpc.DRAResourceHealthServicer
@@ -55,7 +58,12 @@ class FlawedDriver(
         self._servers: list[grpc.aio.Server] = []
 
     async def run(self) -> None:
-        """Serve and publish until cancelled."""
+        """Serve and publish until cancelled; a driver with the habit ends itself without a kubelet."""
+        if not self.kubelet.exists():
+            if "starts-before-kubelet" in self.flaws:
+                await asyncio.Event().wait()
+            if ENDS_ITSELF in self.flaws:
+                return
         await self._serve()
         published = False
         kubelet: FileId | None = None
@@ -253,17 +261,12 @@ class DriverInProcess:
         self._flaws = flaws
         self._driver: FlawedDriver | None = None
         self._prepared = 0
-        self._ended = ""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        driver = FlawedDriver(*self._place, self._flaws)
-        self._ended = ""
-        if "starts-before-kubelet" in self._flaws and not driver.kubelet.exists():
-            self._ended = "ended with exit code 1; the end of its log: no kubelet"
-            return
-        self._driver = driver
-        self._task = asyncio.create_task(driver.run())
+        await self.stop()
+        self._driver = FlawedDriver(*self._place, self._flaws)
+        self._task = asyncio.create_task(self._driver.run())
 
     async def terminate(self) -> ProgramEnd:
         left = self._driver.registration if self._driver is not None else None
@@ -293,7 +296,7 @@ class DriverInProcess:
             await driver.close(clean=clean)
 
     def ended(self) -> str:
-        return self._ended
+        return "ended with exit code 1 and wrote no log" if self._task is not None and self._task.done() else ""
 
     def size(self) -> ProcessSize | None:
         calls = self._driver.prepared if self._driver is not None else 0

@@ -21,12 +21,16 @@ Context = grpc.aio.ServicerContext[Any, Any]
 RESOURCE = "a.example/gpu"
 LOOK = 0.01
 """Seconds between two looks at the kubelet's socket and its own."""
+ENDS_ITSELF = "ends-itself"
+"""The habit of plugins that leave it to Kubernetes to start them again when there is no kubelet, or a new one."""
+REGISTERS_ONCE = "registers-once"
+"""The habit of plugins that serve before there is a kubelet, and end themselves when it refuses them."""
 CAPACITY = 8
 """Calls and streams at once with the flaw that bounds them."""
 
 
 class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.RegistrationServicer):
-    """One serving of one plugin; ``flaws``: the rules to break, ``watched``: its socket is in plugins_registry."""
+    """One serving of one plugin with ``flaws``, rules to break, or habits; ``watched``: it is in plugins_registry."""
 
     def __init__(self, root: Path, flaws: Collection[str], *, watched: bool, started: int) -> None:
         self.flaws = frozenset(flaws)
@@ -50,7 +54,19 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
         self._registering = asyncio.Lock()
 
     async def run(self) -> None:
-        """Serve and stay registered until cancelled."""
+        """Serve and stay registered until cancelled; a plugin with a habit ends itself."""
+        if not self.kubelet.exists():
+            if "starts-before-kubelet" in self.flaws:
+                await asyncio.Event().wait()
+            if ENDS_ITSELF in self.flaws:
+                return
+            if REGISTERS_ONCE in self.flaws:
+                await self._serve()
+                while not self.kubelet.exists():
+                    await asyncio.sleep(LOOK)
+                # The kubelet has removed the socket meanwhile, so that it refuses this.
+                if not await self._register():
+                    return
         known: FileId | None = None
         own: FileId | None = None
         first: FileId | None = None
@@ -63,6 +79,8 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
                 # A new kubelet has removed it.
                 await self._serve()
                 own, known = FileId.of(self.path), None
+            if ENDS_ITSELF in self.flaws and (kubelet != known or own != FileId.of(self.path)) and first is not None:
+                return
             lost = self._had_stream and not self._streams and "registers-after-lost-stream" not in self.flaws
             if lost and self.watched and kubelet is not None and kubelet == known:
                 await self._serve()
@@ -265,16 +283,12 @@ class PluginInProcess:
         self._flaws = flaws
         self._watched = watched
         self._started = 0
-        self._ended = ""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        await self.stop()
         self._started += 1
         plugin = FlawedPlugin(self._root, self._flaws, watched=self._watched, started=self._started)
-        self._ended = ""
-        if "starts-before-kubelet" in self._flaws and not plugin.kubelet.exists():
-            self._ended = "ended with exit code 1; the end of its log: no kubelet"
-            return
         self.plugin = plugin
         work = asyncio.sleep(3600) if "registers" in self._flaws else plugin.run()
         self._task = asyncio.create_task(work)
@@ -305,7 +319,7 @@ class PluginInProcess:
         await self.stop()
 
     def ended(self) -> str:
-        return self._ended
+        return "ended with exit code 1 and wrote no log" if self._task is not None and self._task.done() else ""
 
     def size(self) -> ProcessSize | None:
         calls = self.plugin.calls if self.plugin is not None else 0

@@ -12,7 +12,7 @@ from sandbox.conformance.plugin_rules import PLUGIN_RULES
 from sandbox.conformance.plugin_testbed import PluginTestbed
 from sandbox.conformance.rule import RuleVerdict, judge
 from sandbox.conformance.testbed import ConformancePace
-from tests.sandbox.conformance.flawed_plugin import PluginInProcess
+from tests.sandbox.conformance.flawed_plugin import ENDS_ITSELF, REGISTERS_ONCE, PluginInProcess
 from tests.sandbox.conformance.judging import Seen, judged_once
 
 PACE = ConformancePace(patience=2.5, call=2.0, quiet=0.05, grace=1.0, away=0.05, calls=40)
@@ -55,7 +55,7 @@ SEEN = {
     "answers-while-registering": f"{GPU}: while its Register call was pending: GetDevicePluginOptions failed with "
     "DEADLINE_EXCEEDED: no answer within 2 s; serve the socket before the call, and do not block what answers",
     "registers-after-kubelet": "the kubelet was killed and made a new kubelet.sock at its start: a.example/gpu did",
-    "starts-before-kubelet": "started before the kubelet, the plugin ended with exit code 1; the end of its log: no ",
+    "starts-before-kubelet": f"the kubelet started after the plugin: {GPU} did not register within 2.5 s",
     "keeps-ids": f"{GPU}: after a restart of the plugin, the devices ",
     "ends-in-grace": "it still ran 1 s after SIGTERM, and was killed",
     "removes-sockets": "device-plugins/a.example-gpu.sock",
@@ -66,6 +66,11 @@ SEEN = {
 """What is seen of each flaw. A flaw has the name of its rule, but for those of which one rule sees several."""
 RULE = dict.fromkeys(("preferred-size", "preferred-required", "preferred-foreign"), "preferred-legal")
 NONE, NONE_WATCHED = "none", "none-watched"
+HABITS = {
+    ENDS_ITSELF: {"starts-before-kubelet", "registers-after-kubelet", "registers-after-lost-socket"},
+    REGISTERS_ONCE: {"starts-before-kubelet"},
+}
+"""What plugins do that break no rule, and the rules in which it is seen."""
 WATCHED = ("registry-calls", "registry-after-kubelet")
 """Flaws of plugins that have their socket in plugins_registry."""
 
@@ -86,7 +91,7 @@ async def _change(root: Path) -> None:
 
 @pytest.fixture
 def seen(run_dir: Path) -> Mapping[str, Seen]:
-    return judged_once(run_dir / "flawed-plugins.json", (*SEEN, NONE, NONE_WATCHED), judged)
+    return judged_once(run_dir / "flawed-plugins.json", (*SEEN, *HABITS, NONE, NONE_WATCHED), judged)
 
 
 @pytest.mark.parametrize("name", [NONE, NONE_WATCHED])
@@ -94,6 +99,14 @@ def test_a_plugin_without_flaws_keeps_every_rule(seen: Mapping[str, Seen], name:
     assert seen[name]["failed"] == {}
     assert seen[name]["not judged"] == {}
     assert len(seen[name]["passed"]) >= len(PLUGIN_RULES) - 4
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_a_plugin_may_leave_it_to_kubernetes_to_start_it_again(seen: Mapping[str, Seen], habit: str) -> None:
+    assert seen[habit]["failed"] == {}
+    assert seen[habit]["not judged"] == {}
+    again = "it registered when it was started again, as a DaemonSet does: the plugin ended with exit code 1"
+    assert {rule for rule, text in seen[habit]["passed"].items() if again in text} == HABITS[habit]
 
 
 @pytest.mark.parametrize("flaw", SEEN)
