@@ -1,0 +1,85 @@
+"""Documents of pools, classes and claims, written as short as their subject allows, and the recorded ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scheduling.pools.documents import API_VERSION, DeviceClaim, DevicePool, PoolDeviceClass
+from scheduling.pools.reading import decode, read
+from tests.making.recorded_cases import cases_in
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "devmgmt"
+DRIVER = "gpu.example.com"
+Json = dict[str, Any]
+
+
+def recorded(name: str) -> list[Json]:
+    """The lines of one file of recorded answers."""
+    return cases_in(VECTORS / f"{name}.jsonl")
+
+
+def decoded(case: Json) -> tuple[list[DevicePool], list[PoolDeviceClass], list[DeviceClaim]]:
+    """The documents of a recorded case, by their shape alone: some break rules on purpose."""
+    return (
+        [decode("DevicePool", each) for each in case["pools"]],
+        [decode("DeviceClass", each) for each in case["classes"]],
+        [decode("DeviceClaim", each) for each in case["claims"]],
+    )
+
+
+def document(kind: str, name: str, spec: Any, **more: Any) -> Json:
+    """A document as data."""
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec, **more}
+
+
+def attributes(given: Mapping[str, str | int]) -> list[Json]:
+    """Attributes with texts and whole numbers."""
+    return [
+        {"name": name, ("intValue" if isinstance(value, int) else "stringValue"): value}
+        for name, value in given.items()
+    ]
+
+
+def device(name: str, requests: Mapping[str, Any] | None = None, resources: Any = (), **facts: str | int) -> Json:
+    """A device of a pool; `resources` are (name, capacity) or (name, capacity, block size)."""
+    return {
+        "name": name,
+        "attributes": attributes(facts),
+        "requests": dict(requests or {}),
+        "resources": [dict(zip(("name", "capacity", "blockSize"), each, strict=False)) for each in resources],
+    }
+
+
+def pool(
+    name: str, *devices: Json, node: str | None = "node-1", driver: str = DRIVER, resources: Any = ()
+) -> DevicePool:
+    """A pool that keeps all rules."""
+    spec = {
+        "driver": driver,
+        "devices": list(devices),
+        "resources": [dict(zip(("name", "capacity", "blockSize"), each, strict=False)) for each in resources],
+    }
+    found = read(document("DevicePool", name, spec | ({"nodeName": node} if node else {})))
+    assert isinstance(found, DevicePool)
+    return found
+
+
+def class_(name: str = "gpu", driver: str = DRIVER, **spec: Any) -> PoolDeviceClass:
+    """A class that keeps all rules."""
+    found = read(document("DeviceClass", name, {"driver": driver, "deviceType": "gpu", **spec}))
+    assert isinstance(found, PoolDeviceClass)
+    return found
+
+
+def claim(*needs: Json, name: str = "claim", allocations: Any = (), **spec: Any) -> DeviceClaim:
+    """A claim that keeps all rules; a need without class or type is one of class `gpu`."""
+    claims = [
+        each if {"deviceClass", "deviceType", "oneOf", "allOf"} & set(each) else {"deviceClass": "gpu", **each}
+        for each in needs
+    ]
+    status = {"allocations": list(allocations)}
+    found = read(document("DeviceClaim", name, {"claims": claims, **spec}, status=status))
+    assert isinstance(found, DeviceClaim)
+    return found
