@@ -1,9 +1,9 @@
 """The embedded kubelet: real sockets, real protocols, no cluster. Any device plugin can be run against it.
 
 It is the node's side of the device plugin and DRA contracts: both registration doors, the device manager and the DRA
-manager with their state files, and podresources, as kubelet 1.36 behaves (``generation`` chooses 1.35 or 1.37). Pods
-are values handed to ``admit`` and ``prepare``; nothing runs their containers. Device plugins are the only
-hint provider of its topology manager, because it manages neither CPUs nor memory.
+manager with their state files, and podresources, as kubelet 1.36 behaves (``generation`` chooses 1.24, 1.35 or 1.37).
+Pods are values handed to ``admit`` and ``prepare``; nothing runs their containers. Device plugins are the only hint
+provider of its topology manager, because it manages neither CPUs nor memory.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ people goes with it as a ``CallFault``.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
 from collections.abc import Awaitable
@@ -23,11 +24,18 @@ from sandbox.kubelet.events import EventFeed, PluginCallFailed, PluginCallPendin
 
 Message = TypeVar("Message")
 
+log = logging.getLogger("ostler.sandbox.kubelet")
+
 PENDING_SECONDS = 10.0
 """How long a call may wait before it is reported as pending."""
 
-UNBOUNDED = "no kubelet sets a deadline for it, so it holds up the admission of every pod"
-"""What waits for a call of a device plugin."""
+_EVERY_POD = "no kubelet sets a deadline for it, so it holds up the admission of every pod"
+_WAITING = {
+    "Allocate": _EVERY_POD,
+    "GetPreferredAllocation": _EVERY_POD,
+    "PreStartContainer": "the start of the container waits for it, for at most 30 s",
+}
+"""Who waits for a call of a device plugin; for the others it is its registration."""
 _ADVICE = {
     grpc.StatusCode.DEADLINE_EXCEEDED: "the plugin took the call and did not answer; see what {process} waits for",
     grpc.StatusCode.UNAVAILABLE: "the plugin ended or closed its socket; see the end of its log and its exit status",
@@ -65,8 +73,8 @@ class PluginCalls:
 
     feed: EventFeed
     pending_seconds: float = PENDING_SECONDS
-    waiting: str = UNBOUNDED
-    """Who waits for a call that is pending."""
+    waiting: str = ""
+    """Who waits for a call that is pending; empty: as for the calls of device plugins."""
 
     async def run(self, resource: str, path: str, call: str, response: Awaitable[Message]) -> Message:
         """The answer; raises ``PluginError``, with its ``fault`` set."""
@@ -75,8 +83,11 @@ class PluginCalls:
 
         def report_pending() -> None:
             seconds = loop.time() - began
-            look = f"see what {_process_at(path)} waits for; {self.waiting}"
-            self.feed.emit(PluginCallPending(CallFault(resource, path, call, seconds, look)))
+            waiting = self.waiting or _WAITING.get(call, "its registration waits for it")
+            look = f"see what {_process_at(path)} waits for; {waiting}"
+            event = PluginCallPending(CallFault(resource, path, call, seconds, look))
+            log.warning("a plugin does not answer", extra={"call": str(event)})
+            self.feed.emit(event)
 
         timer = loop.call_later(self.pending_seconds, report_pending)
         try:
@@ -94,7 +105,9 @@ class PluginCalls:
             return await self.run(resource, path, call, response)
         except PluginError as error:
             if error.fault is not None:
-                self.feed.emit(PluginCallFailed(error.fault, str(error)))
+                event = PluginCallFailed(error.fault, str(error))
+                log.warning("a call to a plugin failed", extra={"call": str(event)})
+                self.feed.emit(event)
             raise
 
 

@@ -6,9 +6,11 @@ import importlib
 import re
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
+from sandbox.kubelet.generations import GENERATIONS, KubeletBehaviour, behaviour_of
 from tests.docs.markdown import ROOT, Block, blocks, text_of
 
 PAGE = "docs/kubelet-library.md"
@@ -56,6 +58,17 @@ def test_every_name_on_the_page_exists(path: str) -> None:
     found: object = importlib.import_module(".".join(parts[:end]))
     for part in parts[end:]:
         found = getattr(found, part)
+
+
+def test_the_table_of_generations_is_what_the_kubelet_does() -> None:
+    section = text_of(PAGE).partition("| Behaviour |")[2].partition("\n\n")[0]
+    header, _, *rows = (line.strip("| ").split(" | ") for line in section.splitlines())
+    assert tuple(header) == GENERATIONS
+    words = {True: "yes", False: "no"}
+    shown = {row[0].rpartition(": `")[2].rstrip("`"): row[1:] for row in rows}
+    own = [field.name for field in fields(KubeletBehaviour) if field.name not in ("generation", "user_agent")]
+    values = {name: [getattr(behaviour_of(each), name) for each in GENERATIONS] for name in own}
+    assert shown == {name: [words.get(value, value) for value in each] for name, each in values.items()}
 
 
 @pytest.mark.parametrize("block", [block for block in blocks(PAGE) if block.language == "python"], ids=str)

@@ -90,7 +90,8 @@ async def test_hanging_call_is_reported_while_it_hangs_and_when_it_is_given_up(n
             assert f"process {os.getpid()} (" in fault.advice
         assert 0.04 < pending.fault.seconds < failed.fault.seconds
         assert str(pending).startswith(f"no answer yet: {call} of the plugin of {GPU} at {stub.socket}, ")
-        assert str(pending).endswith("no kubelet sets a deadline for it, so it holds up the admission of every pod")
+        every_pod = "no kubelet sets a deadline for it, so it holds up the admission of every pod"
+        assert str(pending).endswith("the container waits for it, for at most 30 s" if is_start else every_pod)
         assert "the plugin took the call and did not answer; see what process" in str(failed)
     if not is_start:
         assert kubelet.manager.records.taken(GPU) == frozenset()
