@@ -144,6 +144,9 @@ class PluginProcess:
         """Start the command, again after its end; raises ``PluginStartError``."""
         if self.running:
             raise PluginStartError(f"{self} is already running as process {self.pid}; end it first")
+        # What an earlier run left behind would answer beside the new one.
+        self._kill_stragglers()
+        self._leave_namespace()
         for name, mode in FOLDERS.items():
             (self.root / name).mkdir(mode=mode, parents=True, exist_ok=True)
         if self._stage is None:
@@ -246,7 +249,6 @@ class PluginProcess:
             writer.write(self._settings().encode() + b"\n")
             first = await reader.readline()
             if first == b"{}\n":
-                self._leave_namespace()
                 self._namespace = os.open(f"/proc/{self.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
                 writer.write(b"\n")
                 first = await reader.readline()

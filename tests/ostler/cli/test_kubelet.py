@@ -657,6 +657,35 @@ def test_two_kubelets_do_not_share_a_folder(script: Script, short_dir: Path) -> 
     )
 
 
+@needs_namespaces
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signal_ends_a_script_and_everything_with_it(short_dir: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "ostler", "kubelet", "-o", "json", "--", *PLAIN]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(short_dir)},
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write("plugins\nwatch\n")
+        process.stdin.flush()
+        plugins = json.loads(process.stdout.readline())
+        process.send_signal(number)
+        assert process.wait(60) == 1
+        assert process.stderr.read().endswith("ostler: ended by a signal before the script was complete\n")
+    root = Path(plugins["registered"][0]["socket"]).parents[2]
+    assert root.parent == Path("/tmp")
+    assert not root.exists()
+    assert list(short_dir.iterdir()) == []
+    assert not Path(f"/proc/{plugins['process']['pid']}").exists()
+
+
 # At a terminal.
 
 

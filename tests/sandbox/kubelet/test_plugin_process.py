@@ -132,6 +132,17 @@ async def test_end_reaches_children_that_left_the_process_group(short_dir: Path)
     await eventually(lambda: not any(_runs(child) for child in children), "the end of the children", within=10)
 
 
+@needs_namespaces
+async def test_start_after_a_crash_ends_what_the_crash_left(short_dir: Path) -> None:
+    lines: list[str] = []
+    async with PluginProcess(_shell("sleep 600 & echo $!; exit 1"), short_dir, log=lines.append) as plugin:
+        await plugin.ended
+        (left,) = map(int, lines)
+        assert _runs(left)
+        await plugin.start()
+        await eventually(lambda: not _runs(left), "the end of the child", within=10)
+
+
 def _runs(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
