@@ -169,10 +169,12 @@ class DeviceManager:
         self._health_error = ""
 
     async def start(self, running: Collection[tuple[str, str]] = ()) -> None:
-        """Read the checkpoint, clear the folder of sockets, listen; raises OSError or RuntimeError.
+        """Read the checkpoint, clear the folder of sockets, listen; raises OSError, RuntimeError or ``KubeletError``.
 
         Containers in ``running`` keep their devices unchecked until all pods are read.
         """
+        if self._server is not None:
+            raise KubeletError("the device manager is already running; stop it first")
         self.state.recover(running)
         remove_sockets(self._settings.directory)
         if self._behaviour.marks_deprecation:

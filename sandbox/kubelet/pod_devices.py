@@ -12,6 +12,7 @@ conflict is reported as a value.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -22,6 +23,8 @@ from node.kubelet.checkpoint import NO_NUMA, Checkpoint, CheckpointEntry
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.devices import DeviceSet, in_order
 from sandbox.kubelet.errors import DeviceAllocationError
+
+log = logging.getLogger("ostler.sandbox.kubelet")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -153,7 +156,11 @@ class PodDevices:
         for (pod_uid, container, resource), entry in checkpoint.held().items():
             try:
                 answer = api_pb2.ContainerAllocateResponse.FromString(entry.response or b"")
-            except DecodeError:
+            except DecodeError as error:
+                log.warning(
+                    "an entry of the checkpoint is left out, because its Allocate response cannot be read",
+                    extra={"pod": pod_uid, "container": container, "resource": resource, "error": str(error)},
+                )
                 continue
             buckets = {node: ids or () for node, ids in (entry.devices or {}).items()}
             self._committed[ContainerResource(pod_uid, container, resource)] = AllocationRecord(buckets, answer)

@@ -29,7 +29,7 @@ from sandbox.kubelet.registration import DEPRECATION_MARKER, VERSION
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 
-KEPT_CALLS: Final = 10_000
+KEPT_CALLS: Final = 1_000
 """Calls that a stub remembers; the oldest go first."""
 
 MAX_REQUEST: Final = 16 * 1024 * 1024

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from node.kubelet.checkpoint import Checkpoint, CheckpointEntry, encode
 from sandbox.kubelet.events import PluginRegistered
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
@@ -77,6 +78,21 @@ async def test_restart_with_a_damaged_checkpoint_starts_without_state(
     verdict = (await kubelet.restart())["p1"]
     assert (verdict.admitted, verdict.devices) == (True, {})
     assert "Continue after failing to read checkpoint file" in caplog.text
+
+
+async def test_entry_whose_answer_cannot_be_read_is_left_out_and_logged(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    entries = tuple(
+        CheckpointEntry(uid, "c", GPU, {-1: (device_id,)}, answer)
+        for uid, device_id, answer in (("p1", "d0", b"\xff\xff"), ("p2", "d1", b""))
+    )
+    (node.root / "device-plugins").mkdir()
+    path = node.root / "device-plugins" / "kubelet_internal_checkpoint"
+    path.write_bytes(encode(Checkpoint(entries, {GPU: ("d0", "d1")})))
+    kubelet = await node.kubelet(pods=[pod("p1"), pod("p2")])
+    assert (kubelet.allocated("p1", "c"), kubelet.allocated("p2", "c")) == ({}, {GPU: {"d1": None}})
+    assert "an entry of the checkpoint is left out, because its Allocate response cannot be read" in caplog.text
 
 
 async def test_event_streams_go_on_over_a_restart(node: Node) -> None:

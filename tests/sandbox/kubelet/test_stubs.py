@@ -291,6 +291,8 @@ async def test_device_manager_alone_needs_an_absolute_folder_and_stops_without_a
     manager = DeviceManager(DeviceManagerSettings(short_dir), ActivePods(), EventFeed())
     await manager.stop()
     await manager.start()
+    with pytest.raises(KubeletError, match="the device manager is already running; stop it first"):
+        await manager.start()
     assert manager.health_error() == ""
     await asyncio.gather(manager.stop(), manager.stop())
     assert manager.health_error() == ""
