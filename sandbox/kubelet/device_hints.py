@@ -9,6 +9,7 @@ lists makes released kubelets panic; here it counts for nothing.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterable
 from itertools import combinations
@@ -18,6 +19,8 @@ from sandbox.kubelet.devices import DeviceSet
 from sandbox.kubelet.pod_devices import ContainerResource, PodDevices
 from sandbox.kubelet.pods import Container, Pod
 from sandbox.kubelet.topology import ProviderHints, TopologyHint
+
+log = logging.getLogger("ostler.sandbox.kubelet")
 
 
 class DeviceHints:
@@ -82,6 +85,12 @@ class DeviceHints:
         self, devices: DeviceSet, available: Collection[str], reusable: Collection[str], required: int
     ) -> tuple[TopologyHint, ...]:
         nodes = self._machine if self._all_nodes else device_nodes(devices, self._machine)
+        unknown = frozenset(node for device in devices.known.values() for node in device.numa or ()) - self._machine
+        if unknown:
+            log.info(
+                "Ignoring NUMA node IDs reported by device plugin that are unknown to cadvisor",
+                extra={"nodes": sorted(unknown)},
+            )
         return generate_hints(devices, available, reusable, required, nodes)
 
 

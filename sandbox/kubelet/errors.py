@@ -47,7 +47,9 @@ class DeviceAllocationError(KubeletError):
 
 
 class ContainerStartError(KubeletError):
-    """PreStartContainer failed or could not be called; the container stays waiting."""
+    """PreStartContainer failed or could not be called; the container stays waiting for ``reason``."""
+
+    reason: Final = "CreateContainerConfigError"
 
 
 class RegistrationError(KubeletError):

@@ -24,7 +24,7 @@ from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.dra.claims import ResourceHealth, allocated_resources, cdi_devices
 from sandbox.kubelet.dra.manager import DraManager, PrepareError
 from sandbox.kubelet.dra.settings import DraManagerSettings
-from sandbox.kubelet.errors import KubeletError
+from sandbox.kubelet.errors import ContainerStartError, KubeletError
 from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.plugin_calls import PENDING_SECONDS
@@ -176,11 +176,16 @@ class Kubelet:
     async def run_options(self, pod: Pod, container: str) -> RunOptions | None:
         """Start ``container`` of ``pod`` (again): PreStartContainer, then what it runs with; None without devices.
 
-        Raises ``ContainerStartError`` or ``DeviceAllocationError``.
+        Raises ``ContainerStartError``, which a real kubelet tells as a warning event and tries again, or
+        ``DeviceAllocationError``.
         """
         session = self._running
         affinity = session.admission.affinity(pod.uid, container)
-        return await session.manager.run_options(pod, pod.container(container), affinity)
+        try:
+            return await session.manager.run_options(pod, pod.container(container), affinity)
+        except ContainerStartError as error:
+            self._feed.emit(PodWarning(pod.uid, "Failed", f"Error: {error}"))
+            raise
 
     async def prepare(self, pod: Pod) -> None:
         """Have the drivers prepare the claims of an active pod; idempotent.

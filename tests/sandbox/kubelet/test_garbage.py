@@ -13,10 +13,11 @@ import pytest
 
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.errors import ContainerStartError, DeviceAllocationError
+from sandbox.kubelet.events import PodWarning
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pod_devices import ContainerResource, PodDevices
 from sandbox.kubelet.pods import Container, Pod
-from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
+from tests.sandbox.kubelet.conftest import GPU, NIC, Node, next_event, pod
 from tests.sandbox.kubelet.scripted_plugin import Script, device, devices, register
 from tests.waiting import eventually
 
@@ -223,11 +224,14 @@ async def test_failing_pre_start_keeps_the_container_waiting(node: Node) -> None
     plugin = await node.plugin(devices("d", 1), script=script)
     await kubelet.wait_for(GPU, healthy=1)
     assert (await kubelet.admit(pod("p1"))).admitted
+    stream = kubelet.events()
     with pytest.raises(ContainerStartError) as caught:
         await kubelet.run_options(pod("p1"), "c")
     assert str(caught.value) == (
         "device plugin PreStartContainer rpc failed with err: rpc error: code = Unknown desc = not ready"
     )
+    assert caught.value.reason == "CreateContainerConfigError"
+    assert await next_event(stream, PodWarning) == PodWarning("p1", "Failed", f"Error: {caught.value}")
     plugin.script.pre_start = "ok"
     options = await kubelet.run_options(pod("p1"), "c")
     assert options is not None

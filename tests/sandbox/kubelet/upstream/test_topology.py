@@ -86,6 +86,16 @@ def test_get_topology_hints_before_1_36(short_dir: Path) -> None:
     assert _plain(hints) == [({1}, True), ({0, 1}, False)]
 
 
+def test_numa_ids_that_the_machine_does_not_have_are_ignored_with_a_line_in_the_log(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    manager = _manager(short_dir, {GPU: {"d0": [0, 7], "d1": [-1]}})
+    hints = manager.container_hints(pod("p"), Container("c", limits={GPU: 1}))[GPU]
+    assert _plain(hints) == [({0}, True)]
+    assert "Ignoring NUMA node IDs reported by device plugin that are unknown to cadvisor" in caplog.text
+
+
 def test_get_topology_hints_two_resource_types_mixed(short_dir: Path) -> None:
     manager = _manager(short_dir, {GPU: ONE_EACH, NIC: TWO_EACH})
     hints = manager.container_hints(pod("p"), Container("c", limits={GPU: 1, NIC: 2, "x.example/unknown": 1}))
