@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from node.sockets import FileId
+from node.sockets import FileId, is_answered
 from protos.dra.v1 import api_pb2, api_pb2_grpc
 from protos.drahealth.v1 import api_pb2 as health_pb2
 from protos.drahealth.v1 import api_pb2_grpc as health_grpc
@@ -69,7 +69,7 @@ class FlawedDriver(
         kubelet: FileId | None = None
         while True:
             found = FileId.of(self.kubelet)
-            if "registry-after-kubelet" in self.flaws and kubelet is not None and found != kubelet:
+            if "registry-after-kubelet" in self.flaws and kubelet is not None and not is_answered(self.kubelet):
                 self.registration.unlink(missing_ok=True)
             kubelet = kubelet or found
             if "publishes" not in self.flaws and not (published and "restores-slices" in self.flaws):

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from node.sockets import FileId
+from node.sockets import FileId, is_answered
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from protos.pluginregistration.v1 import api_pb2_grpc as registration_grpc
@@ -85,7 +85,7 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
             if lost and self.watched and kubelet is not None and kubelet == known:
                 await self._serve()
                 own = FileId.of(self.path)
-            if self.watched and "registry-after-kubelet" in self.flaws and known is not None and kubelet != known:
+            if self.watched and "registry-after-kubelet" in self.flaws and known and not is_answered(self.kubelet):
                 await self.close()
                 await asyncio.Event().wait()
             wanted = kubelet is not None and (kubelet != known or lost)

@@ -16,7 +16,7 @@ from tests.sandbox.conformance.flawed_driver import ENDS_ITSELF, DriverInProcess
 from tests.sandbox.conformance.judging import Seen, judged_once
 
 NONE = "none"
-PACE = ConformancePace(patience=2.5, call=2.0, quiet=0.05, grace=1.0, away=0.05, slices=1.0, calls=100)
+PACE = ConformancePace(patience=2.5, call=2.0, quiet=0.05, grace=1.0, away=0.2, slices=1.0, calls=100)
 SEEN = {
     "driver-name": "GetInfo.name is 'GPU.example.com'; it must be a DNS subdomain of at most 63 characters, such as",
     "endpoint": "it must be the socket's absolute path, without a scheme such as unix://",

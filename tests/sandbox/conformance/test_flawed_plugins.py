@@ -15,7 +15,7 @@ from sandbox.conformance.testbed import ConformancePace
 from tests.sandbox.conformance.flawed_plugin import ENDS_ITSELF, REGISTERS_ONCE, PluginInProcess
 from tests.sandbox.conformance.judging import Seen, judged_once
 
-PACE = ConformancePace(patience=2.5, call=2.0, quiet=0.05, grace=1.0, away=0.05, calls=40)
+PACE = ConformancePace(patience=2.5, call=2.0, quiet=0.05, grace=1.0, away=0.2, calls=40)
 
 GPU = "a.example/gpu"
 SEEN = {
