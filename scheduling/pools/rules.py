@@ -12,6 +12,7 @@ from functools import singledispatch
 from typing import Any, Final
 
 from scheduling.api.quantities import Quantity
+from scheduling.pools.constraints import ConstraintError, constraint
 from scheduling.pools.documents import (
     COUNT,
     ClassSelector,
@@ -75,6 +76,7 @@ def _of_class(class_: PoolDeviceClass) -> Iterator[str]:
         if spec.driver or spec.device_type or spec.constraints or spec.configs or spec.admin_access is not None:
             yield "spec.selector stands for other classes; remove every other field of spec, or remove selector"
         yield from _selector(spec.selector)
+    yield from _constraint("spec.constraints", spec.constraints)
     yield from _references("spec.configs", spec.configs)
 
 
@@ -105,6 +107,7 @@ def _of_claim(claim: DeviceClaim) -> Iterator[str]:
 def _detail(at: str, detail: DeviceClaimDetail) -> Iterator[str]:
     if not detail.device_class and not detail.device_type:
         yield f"{at}.deviceClass is missing; name a DeviceClass, or set deviceType"
+    yield from _constraint(f"{at}.constraints", detail.constraints)
     yield from _amounts(f"{at}.requests", detail.requests)
     yield from _amounts(f"{at}.limits", detail.limits)
     counts: dict[str, int] = {}
@@ -122,6 +125,14 @@ def _detail(at: str, detail: DeviceClaimDetail) -> Iterator[str]:
         yield f"{at}.limits.count is {counts['limits']}, below requests.count {least}; raise it or remove it"
     yield from _names(f"{at}.matchAttributes", detail.match_attributes)
     yield from _references(f"{at}.configs", detail.configs)
+
+
+def _constraint(at: str, text: str | None) -> Iterator[str]:
+    if text:
+        try:
+            constraint(text)
+        except ConstraintError as error:
+            yield f"{at}: {error}"
 
 
 def _attributes(at: str, attributes: tuple[PoolAttribute, ...]) -> Iterator[str]:
