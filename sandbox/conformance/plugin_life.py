@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 from typing import Final
 
 import grpc
@@ -50,9 +51,11 @@ async def registry_after_kubelet(bed: PluginTestbed) -> str | None:
 
 
 async def serves_after_lost_stream(bed: PluginTestbed) -> str | None:
-    """The plugin serves whoever comes next."""
+    """The plugin serves whoever comes next, and be it by a new start."""
 
-    async def judge(plugin: JudgedPlugin) -> None:
+    async def judge(plugin: JudgedPlugin) -> str:
+        if bed.own_end:
+            return bed.own_end  # It is another process now, and has shown what it does.
         client = bed.client(plugin.client.socket)
         lists = client.lists()
         try:
@@ -67,7 +70,13 @@ async def serves_after_lost_stream(bed: PluginTestbed) -> str | None:
             await plugin.client.first_list()
             await plugin.client.options()
         except JudgedCallFailed as error:
-            raise RuleBroken(f"{plugin.name}: after the end of a ListAndWatch stream: {error}") from error
+            broken = f"{plugin.name}: after the end of a ListAndWatch stream: {error}"
+            if not await bed.own_end_now():
+                raise RuleBroken(broken) from error
+            missing = await bed.registered_after(bed.kubelet.last_number)
+            if missing:
+                raise RuleBroken(f"{broken}; {missing}") from error
+        return bed.own_end
 
     # The stream of a rule before may be the one that it lost.
     return await each_plugin_anew(bed, judge)
@@ -89,13 +98,15 @@ async def registers_after_lost_stream(bed: PluginTestbed) -> str | None:
 
 
 async def registers_after_lost_socket(bed: PluginTestbed) -> str | None:
-    """A kubelet that starts removes all sockets in device-plugins, and people tidy up."""
+    """A kubelet that starts removes all sockets in device-plugins, and none in plugins_registry."""
     current = bed.kubelet.current()
     last = max(each.number for each in current.values())
-    for registration in current.values():
-        for path in {registration.socket, registration.path} - {""}:
-            bed.remove_socket(path)
-    missing = await bed.registered_after(last)
+    lost = {name: each for name, each in current.items() if bed.kubelet.device_plugins in Path(each.socket).parents}
+    if not lost:
+        raise RuleNotApplicable("its sockets are in plugins_registry, where kubelets remove none")
+    for registration in lost.values():
+        bed.remove_socket(registration.socket)
+    missing = await bed.registered_after(last, lost)
     if missing:
         raise RuleBroken(f"after its sockets were deleted: {missing}")
     return bed.own_end
@@ -220,7 +231,9 @@ async def does_not_grow(bed: PluginTestbed) -> str | None:
     problem = growth(sizes, "calls, streams and a restart of the kubelet")
     if problem:
         raise RuleBroken(problem)
-    return f"{sizes[-1].memory / 1024:.1f} MiB, {sizes[-1].descriptors} descriptors"
+    return "; ".join(
+        filter(None, (f"{sizes[-1].memory / 1024:.1f} MiB, {sizes[-1].descriptors} descriptors", bed.own_end))
+    )
 
 
 async def _round(bed: PluginTestbed, plugin: JudgedPlugin) -> None:

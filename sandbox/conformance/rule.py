@@ -61,6 +61,9 @@ class Testbed(Protocol):
     async def discard(self) -> None:
         """End the program: the next rule gets a new one."""
 
+    async def own_end_now(self) -> str:
+        """How the program ended itself and is not running now, empty while it runs; one that is ending is awaited."""
+
 
 Bed = TypeVar("Bed", bound=Testbed)
 
@@ -110,11 +113,20 @@ def chosen(rules: Sequence[ConformanceRule[Bed]], names: Sequence[str]) -> tuple
 async def judge(
     rules: Iterable[ConformanceRule[Bed]], bed: Bed, on_verdict: Callable[[RuleVerdict], None] = lambda _: None
 ) -> list[RuleVerdict]:
-    """Judge the rules one after the other; ``on_verdict`` is called after each. Raises ``CannotJudge``."""
+    """Judge the rules one after the other; ``on_verdict`` is called after each. Raises ``CannotJudge``.
+
+    A rule in which the program ended itself is judged again on a new start, so that only the rule that ends it fails.
+    """
     verdicts = []
     for rule in rules:
         began = time.monotonic()
         outcome, seen = await _judge(rule, bed)
+        if outcome is RuleOutcome.FAILED and rule.prepared and await bed.own_end_now():
+            # It may have ended because of what an earlier rule did.
+            await bed.discard()
+            outcome, seen = await _judge(rule, bed)
+            if outcome is RuleOutcome.FAILED and (ended := await bed.own_end_now()) and ended not in seen:
+                seen = f"{seen}; {ended}"
         if outcome in (RuleOutcome.FAILED, RuleOutcome.NOT_JUDGED):
             await bed.discard()
         seconds = time.monotonic() - began

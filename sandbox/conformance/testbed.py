@@ -141,6 +141,13 @@ class ProgramTestbed:
             await self._program.stop()
         await self._kubelet.forget()
 
+    async def own_end_now(self) -> str:
+        """See ``Testbed``."""
+        program = self._program
+        if program is None or not self._running or not await self._kubelet.until(program.ended, self.pace.quiet):
+            return ""
+        return f"the {self._name} {program.ended()}"
+
     async def registered_after(
         self, number: int, resources: Iterable[str] | None = None, *, restarts: bool = True
     ) -> str:

@@ -23,6 +23,10 @@ LOOK = 0.01
 """Seconds between two looks at the kubelet's socket and its own."""
 ENDS_ITSELF = "ends-itself"
 """The habit of plugins that leave it to Kubernetes to start them again when there is no kubelet, or a new one."""
+ENDS_WITH_STREAM = "ends-with-stream"
+"""The habit of plugins that end themselves with any of their streams, to be started again and registered."""
+CRASHES = "crashes"
+"""The flaw of plugins that die of a request for nothing."""
 REGISTERS_ONCE = "registers-once"
 """The habit of plugins that serve before there is a kubelet, and end themselves when it refuses them."""
 CAPACITY = 8
@@ -44,6 +48,7 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
         self.started = started
         self.path = root / ("plugins_registry" if watched else "device-plugins") / "a.example-gpu.sock"
         self.calls = 0
+        self.over = asyncio.Event()
         self._server: grpc.aio.Server | None = None
         self._streams = 0
         self._had_stream = False
@@ -52,6 +57,18 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
         self._given: set[str] = set()
         self._pre_started: set[str] = set()
         self._registering = asyncio.Lock()
+
+    async def run_until_over(self) -> None:
+        """Run until it is cancelled, ends itself or dies; its connections end with it."""
+        running = asyncio.create_task(self.run())
+        over = asyncio.create_task(self.over.wait())
+        try:
+            await asyncio.wait((running, over), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            running.cancel()
+            over.cancel()
+            await asyncio.gather(running, over, return_exceptions=True)
+            await self.close()
 
     async def run(self) -> None:
         """Serve and stay registered until cancelled; a plugin with a habit ends itself."""
@@ -188,6 +205,8 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
         finally:
             self._streams -= 1
             self._lost_stream = True
+            if ENDS_WITH_STREAM in self.flaws:
+                self.over.set()
 
     async def GetPreferredAllocation(
         self, request: api_pb2.PreferredAllocationRequest, context: Context
@@ -219,6 +238,9 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
 
     async def _allocate(self, request: api_pb2.AllocateRequest, context: Context) -> api_pb2.AllocateResponse:
         known = {device.ID for device in self.devices()}
+        if CRASHES in self.flaws and not request.container_requests:
+            self.over.set()
+            await asyncio.Event().wait()
         if "empty-requests" in self.flaws and not request.container_requests:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "as after a crash")
         responses = []
@@ -290,7 +312,7 @@ class PluginInProcess:
         self._started += 1
         plugin = FlawedPlugin(self._root, self._flaws, watched=self._watched, started=self._started)
         self.plugin = plugin
-        work = asyncio.sleep(3600) if "registers" in self._flaws else plugin.run()
+        work = asyncio.sleep(3600) if "registers" in self._flaws else plugin.run_until_over()
         self._task = asyncio.create_task(work)
 
     async def terminate(self) -> ProgramEnd:
