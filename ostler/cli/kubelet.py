@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Run an embedded kubelet without a cluster: device plugins and DRA drivers register with it, pods of ordinary\n"
         "manifests are admitted, and it shows what each container gets. COMMAND is started with the kubelet's folder\n"
         "at /var/lib/kubelet, in a mount namespace of its own; without COMMAND, start plugins yourself with the\n"
-        "folders below --root. Commands come from the terminal, from -f, or from standard input ('help' lists them)."
+        "folders below --root. {node}, {cdi}, {state} and {kubeconfig} in COMMAND stand for name and files.\n"
+        "What to do comes from the terminal, from -f, or from standard input ('help' lists the commands)."
     )
     parser.add_argument("plugin", nargs="*", metavar="-- COMMAND", help="the plugin's command and its arguments")
     parser.add_argument("-f", "--file", type=Path, metavar="SCRIPT", help="commands to run, one a line")

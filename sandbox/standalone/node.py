@@ -134,13 +134,25 @@ class StandaloneNode:
         if self._server is not None:
             environment = {"KUBECONFIG": str(self.folder / "kubeconfig"), **environment}
         return PluginProcess(
-            self.settings.command,
+            self._filled_in(self.settings.command),
             self.folder,
             log=self._log.line,
             environment=environment,
             grace=self.settings.grace,
             folders={CDI: self.cdi},
         )
+
+    def _filled_in(self, command: Sequence[str]) -> list[str]:
+        """The command with what stands for the node's facts, as for ``ostler conformance``."""
+        words = {"{node}": self.settings.node_name, "{cdi}": str(self.cdi), "{state}": str(self.folder / "state")}
+        if self._server is not None:
+            words["{kubeconfig}"] = str(self.folder / "kubeconfig")
+        elif any("{kubeconfig}" in word for word in command):
+            raise StandaloneError("COMMAND has {kubeconfig}, which needs an API server; add --with-apiserver")
+        filled = list(command)
+        for placeholder, text in words.items():
+            filled = [word.replace(placeholder, text) for word in filled]
+        return filled
 
     async def __aenter__(self) -> Self:
         try:
@@ -160,6 +172,7 @@ class StandaloneNode:
             for name, mode in FOLDERS.items():
                 (self.folder / name).mkdir(mode=mode, parents=True, exist_ok=True)
             self.cdi.mkdir(exist_ok=True)
+            (self.folder / "state").mkdir(exist_ok=True)
         except OSError as error:
             raise StandaloneError(
                 f"--root: {error.filename} cannot be made: {error.strerror}; name a folder that this user may write"

@@ -376,8 +376,8 @@ def test_own_driver_prepares_claims_with_the_api_server(script: Script, short_di
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
     (manifests / "claims.yaml").write_text("\n---\n".join(json.dumps(each) for each in (_CLAIM, pod)))
     command = (
-        *OWN, "--config", str(config), "--state-dir", str(short_dir / "state"), "--socket", str(short_dir / "a.sock"),
-        "--kubeconfig", "/var/lib/kubelet/kubeconfig", "--node-name", "node",
+        *OWN, "--config", str(config), "--state-dir", "{state}", "--socket", "{state}/a.sock",
+        "--kubeconfig", "{kubeconfig}", "--node-name", "{node}",
     )  # fmt: skip
     admitted, claims, slices, deleted, left = script.answers(
         "admit {}/claims.yaml", "claims", "slices", "delete claiming", "claims",
@@ -435,15 +435,6 @@ def test_failed_call_names_plugin_call_time_and_what_to_look_at(script: Script) 
             ),
         ),
         (
-            f"{' '.join(PLAIN)} --resource Bad/name --door watcher",
-            (
-                r"plugin '.*' \(process \d+\) has not registered and listed devices within 1 s: registration of "
-                r"plugins_registry/plain\.sock by plugins_registry failed: RegisterPlugin error -- plugin validation "
-                r'failed with err: invalid name of device plugin socket: the ResourceName "Bad/name" is invalid\. A '
-                r"plugin calls .*"
-            ),
-        ),
-        (
             "sleep 600",
             (
                 r"plugin '.*' \(process \d+\) has not registered and listed devices within 0\.3 s: it has made no "
@@ -452,20 +443,10 @@ def test_failed_call_names_plugin_call_time_and_what_to_look_at(script: Script) 
                 r"plugins_registry; it has written nothing"
             ),
         ),
-        (
-            (
-                f"{sys.executable} -c 'import socket, time; s = socket.socket(socket.AF_UNIX); "
-                's.bind("/var/lib/kubelet/device-plugins/mute.sock"); print("bound", flush=True); time.sleep(600)\''
-            ),
-            (
-                r"plugin '.*' \(process \d+\) has not registered and listed devices within [\d.]+ s: it serves "
-                r"device-plugins/mute\.sock\. A plugin calls .*; the end of its log:\n  bound"
-            ),
-        ),
     ],
 )
 def test_plugin_that_does_not_register_says_what_it_does_instead(script: Script, command: str, problem: str) -> None:
-    wait = "2" if "mute" in command else "1" if "watcher" in command else "0.3" if "sleep" in command else "30"
+    wait = "0.3" if "sleep" in command else "30"
     said = script.problem(options=("--wait", wait), command=("sh", "-c", command))
     assert re.fullmatch(problem, said, re.DOTALL), said
 
@@ -593,6 +574,11 @@ def test_damaged_checkpoint_is_told(script: Script, short_dir: Path) -> None:
         ),
         (("--topology-policy", "restricted", "--numa", "9"), 2, "unsupported on machines with more than 8 NUMA Nodes"),
         (("--topology-option", "x"), 2, "--topology-option: 'x' must be NAME=VALUE"),
+        (
+            ("--", "driver", "--kubeconfig={kubeconfig}"),
+            1,
+            r"COMMAND has \{kubeconfig\}, which needs an API server; add --with-apiserver",
+        ),
         (("--env", "=x"), 2, "--env: '=x' must be NAME=VALUE"),
         (
             ("--node-name", "A"),
