@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -107,6 +107,8 @@ class ClaimSharing:
         self._done: dict[str, tuple[str, SharingWork]] = {}
         """By UID the claim's name and what was done, or is about to be."""
         self._writing = asyncio.Lock()
+        self._gpus: dict[str, asyncio.Lock] = {}
+        """By UUID of a GPU, held while its time slice and the record of that change."""
         self._daemons: ClaimDaemons | None = None
         self._needed = asyncio.Event()
 
@@ -158,9 +160,10 @@ class ClaimSharing:
         missing = self._missing(own)
         if missing:
             raise SharingNotDone(f"claim {claim}: {missing}: {_NO_DRIVER}; leave sharing out of its parameters")
-        self._take_over(own)
-        await self._note(claim.uid, (str(claim), own))
-        failed = await self._set(dict(own.time_slices))
+        async with self._changing(own.time_slices):
+            self._take_over(own)
+            await self._note(claim.uid, (str(claim), own))
+            failed = await self._set(dict(own.time_slices))
         problems = [str(error) for error in failed.values()]
         if not problems and own.daemon is not None:
             problems = await self._start(own.daemon)
@@ -176,22 +179,32 @@ class ClaimSharing:
         uid, own = claim.uid, self.of(claim.uid)
         if uid not in self._done:
             return ()
+        name = self._done[uid][0]
         if own.daemon is not None:
-            name = self._done[uid][0]
             self._done[uid] = name, replace(own, daemon=None)
             self._serve()
             if self._daemons is not None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_STOP):
                         await self._daemons.stopped(own.daemon.name)
-        failed = await self._set({uuid: TimeSlice.DEFAULT for uuid, _ in own.time_slices})
-        problems = [str(error) for error in failed.values()]
-        left = tuple(each for each in own.time_slices if each[0] in failed)
-        try:
-            await self._note(uid, (self._done[uid][0], SharingWork(left)) if left else None)
-        except Unavailable as error:
-            problems.append(str(error))
+        async with self._changing(own.time_slices):
+            slices = self.of(uid).time_slices  # Without those of GPUs that another claim has taken over meanwhile.
+            failed = await self._set({uuid: TimeSlice.DEFAULT for uuid, _ in slices})
+            problems = [str(error) for error in failed.values()]
+            left = tuple(each for each in slices if each[0] in failed)
+            try:
+                await self._note(uid, (name, SharingWork(left)) if left else None)
+            except Unavailable as error:
+                problems.append(str(error))
         return tuple(problems)
+
+    @contextlib.asynccontextmanager
+    async def _changing(self, slices: Iterable[tuple[str, TimeSlice]]) -> AsyncIterator[None]:
+        """Wait for the turn of these GPUs, and have it: who has one decides, not whose call ends last."""
+        async with contextlib.AsyncExitStack() as stack:
+            for uuid in sorted({uuid for uuid, _ in slices}):
+                await stack.enter_async_context(self._gpus.setdefault(uuid, asyncio.Lock()))
+            yield
 
     def _missing(self, work: SharingWork) -> str:
         """What cannot be done on this node, in words."""

@@ -36,7 +36,7 @@ _LONGEST = 1 << 16
 """Bytes of an answer; a pod that takes the daemon's place at its pipe can write without end."""
 _PID = re.compile(r"[0-9]{1,10}")
 _MOST_SERVERS = 64
-"""Servers that are asked for their clients; a pod that takes the daemon's place at its pipe can name thousands."""
+"""Servers that get commands of their own; a pod that takes the daemon's place at its pipe can name thousands."""
 _START = 15.0
 """Seconds from the start of the process to its first answer."""
 _STOP = 5.0
@@ -213,7 +213,7 @@ class MpsDaemon:
 
         A default is of the next server alone, so servers that run are told, too.
         """
-        running = sorted(await self.servers())
+        running = sorted(await self.servers())[:_MOST_SERVERS]
         for device in self.resource.devices:
             if device.memory_limit is not None:
                 limit = f"{device.uuid} {device.memory_limit // _MIB}M"
@@ -248,9 +248,7 @@ class MpsDaemon:
 
     async def ask(self, command: str) -> str:
         """The answer to a command; raises ``MpsError``."""
-        program = find_program(self._home.driver_root)
-        if program is None:
-            raise MpsError(f"the driver in {self._home.driver_root} no longer has {PROGRAM}")
+        program = self._program()
         try:
             asking = await asyncio.create_subprocess_exec(
                 program,
@@ -364,8 +362,7 @@ class MpsDaemon:
 
     def _prepare(self) -> tuple[Path, str]:
         """Make the folders; the program to run, and what stays of older folders. Raises ``MpsError``."""
-        program = find_program(self._home.driver_root)
-        assert program is not None
+        program = self._program()
         try:
             left = self.storage.make(self.resource.name)
             if self._home.driver_root != Path("/"):
@@ -374,6 +371,16 @@ class MpsDaemon:
             path = error.filename or self._home.root
             raise MpsError(f"{path} cannot be made: {error.strerror or error}; check nvidia.mpsRoot") from error
         return program, left
+
+    def _program(self) -> Path:
+        """The control program; raises ``MpsError`` where an update of the driver has just removed it."""
+        program = find_program(self._home.driver_root)
+        if program is None:
+            raise MpsError(
+                f"the driver in {self._home.driver_root} no longer has {PROGRAM}; ostler tries again, so finish the "
+                "driver's update"
+            )
+        return program
 
     @property
     def _libraries(self) -> Path:

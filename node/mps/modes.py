@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
@@ -40,6 +41,8 @@ class MpsRecord:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._writing = threading.Lock()
+        """Held from the look at what is known to its being on the disk: resources write in threads of their own."""
         self.modes: dict[str, int] = {}
         self.daemons: dict[str, MpsProcess] = {}
 
@@ -63,14 +66,16 @@ class MpsRecord:
 
     def write(self) -> None:
         """Put it on the disk; raises ``MpsError``."""
-        daemons: JsonValue = {name: [one.pid, one.started] for name, one in self.daemons.items()}
-        try:
-            if not self.modes and not self.daemons:
-                self._path.unlink(missing_ok=True)
-            else:
-                write_record(self._path, SCHEMA, {"modes": dict(self.modes), "daemons": daemons})
-        except (FileError, OSError) as error:
-            raise MpsError(f"the compute mode of the GPUs cannot be recorded: {error}") from error
+        with self._writing:
+            modes, daemons = self.modes.copy(), self.daemons.copy()
+            try:
+                if not modes and not daemons:
+                    self._path.unlink(missing_ok=True)
+                else:
+                    processes: JsonValue = {name: [one.pid, one.started] for name, one in daemons.items()}
+                    write_record(self._path, SCHEMA, {"modes": {**modes}, "daemons": processes})
+            except (FileError, OSError) as error:
+                raise MpsError(f"the compute mode of the GPUs cannot be recorded: {error}") from error
 
 
 class ExclusiveModes:

@@ -297,6 +297,41 @@ async def test_a_time_slice_that_cannot_be_set_back_keeps_nobody_waiting_and_is_
         sharer.check_clean()
 
 
+async def test_a_gpu_is_not_set_back_while_the_next_claim_sets_its_time_slice(sharer: Sharer) -> None:
+    setting, together = threading.Event(), threading.Event()
+
+    class Slow(TimeSlicer):
+        is_late = False
+
+        def set(self, uuid: str, length: TimeSlice) -> None:
+            if length is not TimeSlice.DEFAULT:
+                if setting.is_set():
+                    together.set()
+                super().set(uuid, length)
+                return
+            if self.is_late:
+                setting.set()
+                together.wait(0.3)
+                setting.clear()
+            raise TimeSliceError(uuid, length, "Not Supported")
+
+    slicer = Slow(sharer.smi.root)
+    sharer.tools = replace(sharer.tools, slicer=slicer)
+    sharer.put(1, GPU0)
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        await service.unprepare(reference())
+        slicer.is_late = True
+        looking = asyncio.create_task(service.collect())
+        await asyncio.to_thread(setting.wait, 20)
+        sharer.put(2, GPU0)
+        await service.prepare(reference(2))
+        await looking
+        assert not together.is_set()
+        assert sharer.sharing.of("uid-1").time_slices == ()
+        assert sharer.sharing.of("uid-2").time_slices == (("GPU-0", TimeSlice.LONG),)
+
+
 async def _prepared_and_released(service: ClaimService) -> None:
     await service.prepare(reference())
     await service.unprepare(reference())

@@ -18,6 +18,7 @@ import pytest
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsResource
 from node.mps.folders import REMOVED
 from node.mps.processes import PROGRAM, find_daemons
+from node.values import replace
 from tests.making.mps import MpsStandIn
 
 NAME = "nvidia.com/gpu.shared"
@@ -118,6 +119,20 @@ async def test_an_answer_without_end_is_refused(driver: MpsStandIn) -> None:
     async with daemon_of(driver) as daemon, impostor(driver, b"4001\n" * 100_000):
         with pytest.raises(MpsError, match="answers 'get_server_list' with more than 65536 bytes"):
             await daemon.servers()
+
+
+async def test_of_servers_that_a_pod_names_few_are_told_new_limits(
+    driver: MpsStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def ask(_: MpsDaemon, command: str) -> str:
+        asked.append(command)
+        return " ".join(map(str, range(1, 10_000))) if command == "get_server_list" else ""
+
+    monkeypatch.setattr(MpsDaemon, "ask", ask)
+    await MpsDaemon(replace(RESOURCE, thread_percentage=50), driver.home).limit()
+    assert len([each for each in asked if each.startswith("set_active_thread_percentage")]) == 64
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,10 +15,13 @@ import pytest
 
 from node.clocks import SYSTEM
 from node.events import EventBus, EventType
+from node.files import JsonValue, write_record
 from node.health.signal import HealthEvent, Trouble
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
+from node.mps import daemon, modes
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsResource
 from node.mps.modes import MpsRecord
+from node.mps.processes import PROGRAM
 from node.mps.reports import CRASHED, FAILED, STORAGE_BUSY, STORAGE_FULL, MpsMetrics
 from node.mps.service import MpsHolders, MpsPace
 from node.mps.storage import MpsStorage, StorageUsage
@@ -457,6 +461,37 @@ async def test_a_damaged_record_is_set_aside(node: Node) -> None:
     async with node.agent(RESOURCE) as supervisor:
         await supervisor.ready(NAME)
     assert (node.path.parent / "mps.json.damaged-1").exists()
+
+
+def test_what_is_written_last_is_what_was_known_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two resources write their common record at the same time, in threads."""
+    record, slow, written = MpsRecord(tmp_path / "mps.json"), threading.Event(), threading.Event()
+
+    def write(path: Path, schema: str, data: JsonValue) -> None:
+        if not slow.is_set():
+            slow.set()
+            written.wait(0.3)  # Until the other one has been written, if it may be.
+        write_record(path, schema, data)
+
+    monkeypatch.setattr(modes, "write_record", write)
+    record.modes["GPU-0"] = DEFAULT
+    first = threading.Thread(target=record.write)
+    first.start()
+    assert slow.wait(20)
+    record.modes["GPU-1"] = DEFAULT
+    record.write()
+    written.set()
+    first.join()
+    found = MpsRecord(tmp_path / "mps.json")
+    found.read()
+    assert found.modes == {"GPU-0": DEFAULT, "GPU-1": DEFAULT}
+
+
+async def test_a_program_that_goes_as_the_daemon_starts_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "hindrance", lambda _: "")
+    (node.driver.binaries / PROGRAM).unlink()
+    with pytest.raises(MpsError, match=f"/driver no longer has {PROGRAM}; ostler tries again, so finish"):
+        await MpsDaemon(RESOURCE, node.driver.home).start()
 
 
 async def test_a_new_gpu_waits_until_no_share_is_in_use(node: Node) -> None:
