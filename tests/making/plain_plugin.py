@@ -102,7 +102,6 @@ async def main() -> None:
     parser.add_argument("--hang", action="store_true")
     parser.add_argument("--flap", action="store_true")
     parser.add_argument("--end", action="store_true")
-    parser.add_argument("--deaf", action="store_true", help="never notice that the socket was removed")
     arguments = parser.parse_args()
     folder = ROOT / ("device-plugins" if arguments.door == "register" else "plugins_registry")
     socket = folder / "plain.sock"
@@ -132,7 +131,7 @@ async def _serve(plugin: PlainPlugin, arguments: argparse.Namespace, socket: Pat
     await server.start()
     if arguments.door == "register":
         await _register(arguments.resource, socket)
-    while (socket.exists() or arguments.deaf) and not ended.is_set():
+    while socket.exists() and not ended.is_set():
         await asyncio.sleep(0.02)
     plugin.ending.set()
     await server.stop(1.0)

@@ -9,7 +9,7 @@ import pytest
 from protos.pluginregistration.v1 import api_pb2 as registration
 from sandbox.standalone.node import StandaloneError, StandaloneNode, StandaloneSettings
 from tests.making.namespaces import needs_namespaces
-from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, devices
+from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, devices, register
 from tests.waiting import eventually
 
 pytestmark = needs_namespaces
@@ -55,6 +55,23 @@ async def test_plugin_that_serves_without_a_registration_is_told_where(node: Sta
         assert await _problem(node) == "it serves device-plugins/mute.sock"
     finally:
         await plugin.stop()
+
+
+async def test_plugin_that_misses_the_kubelets_restart_is_told_what_it_missed(node: StandaloneNode) -> None:
+    folder = node.folder / "device-plugins"
+    plugin = ScriptedPlugin("a.example/b", folder / "deaf.sock", devices("d", 1))
+    await plugin.start()
+    try:
+        assert await register(folder, "a.example/b", "deaf.sock") == ""
+        await node.kubelet.wait_for("a.example/b", healthy=1)
+        with pytest.raises(StandaloneError) as error:
+            await node.restart_kubelet()
+    finally:
+        await plugin.stop()
+    assert str(error.value) == (
+        "a.example/b did not register again within 0.05 s of the kubelet's restart, which removes all sockets in "
+        "device-plugins and makes kubelet.sock anew: a plugin there has to notice and to call Register again"
+    )
 
 
 async def test_refused_registration_is_what_the_problem_names(node: StandaloneNode, lines: _Lines) -> None:
