@@ -7,6 +7,7 @@ people and tests; the kubelet itself decides nothing by them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from typing import Literal
 
 from sandbox.kubelet.errors import CallFault
 from sandbox.kubelet.pod_devices import OptionConflict
+
+log = logging.getLogger("ostler.sandbox.kubelet")
 
 KEPT = 10_000
 
@@ -212,9 +215,12 @@ class EventFeed:
         self._streams: list[EventStream] = []
 
     def emit(self, event: KubeletEvent) -> None:
-        """Pass an event to all of them."""
+        """Pass an event to all of them; a callback that fails is logged, and the others and the kubelet go on."""
         for callback in tuple(self._callbacks):
-            callback(event)
+            try:
+                callback(event)
+            except Exception:
+                log.exception("a callback for the kubelet's events failed")
         for stream in self._streams:
             stream.put(event)
 

@@ -86,7 +86,7 @@ class PluginCalls:
             waiting = self.waiting or _WAITING.get(call, "its registration waits for it")
             look = f"see what {_process_at(path)} waits for; {waiting}"
             event = PluginCallPending(CallFault(resource, path, call, seconds, look))
-            log.warning("a plugin does not answer", extra={"call": str(event)})
+            log.info("a plugin does not answer", extra={"call": str(event)})
             self.feed.emit(event)
 
         timer = loop.call_later(self.pending_seconds, report_pending)
@@ -106,7 +106,7 @@ class PluginCalls:
         except PluginError as error:
             if error.fault is not None:
                 event = PluginCallFailed(error.fault, str(error))
-                log.warning("a call to a plugin failed", extra={"call": str(event)})
+                log.info("a call to a plugin failed", extra={"call": str(event)})
                 self.feed.emit(event)
             raise
 

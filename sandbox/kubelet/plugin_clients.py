@@ -277,7 +277,12 @@ class Connections:
             async for message in lists:
                 if endpoint not in self._streams:
                     return  # Disconnected meanwhile; what was still on its way no longer counts.
-                self._listener.received(endpoint.resource, message)
+                try:
+                    self._listener.received(endpoint.resource, message)
+                except Exception as error:  # A list that the kubelet fails on ends its plugin and nothing else.
+                    log.exception("the kubelet failed on a list", extra={"resource": endpoint.resource})
+                    endpoint.end_reason = f"the kubelet failed on the plugin's list: {error!r}"
+                    break
         if self._streams.pop(endpoint, None) is None:
             return
         # By slot and not by instance: this is where kubelets from 1.25 to 1.36 hit the wrong one.

@@ -20,6 +20,7 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.dialling import UNREADABLE
 from sandbox.kubelet.errors import CallFault, ContainerStartError
 from sandbox.kubelet.events import (
+    KubeletEvent,
     PluginCallFailed,
     PluginCallPending,
     PluginDeregistered,
@@ -300,6 +301,40 @@ async def test_instances_that_come_and_go_leave_nothing_behind(node: Node) -> No
                 await kubelet.wait_for(GPU, healthy=1)
             await kubelet.wait_for(GPU, healthy=0)
         await eventually(lambda: kubelet.open_streams(GPU) == 0, "the last end")
+
+
+async def test_list_that_the_kubelet_fails_on_ends_its_plugin_only(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubelet = await node.kubelet()
+    stream = kubelet.events()
+    await node.plugin(devices("n", 1), resource=NIC, name="n.sock")
+    await kubelet.wait_for(NIC, healthy=1)
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr("sandbox.kubelet.plugin_resources.DeviceSet.listed", fail)
+    await node.plugin(devices("d", 1))
+    event = await next_event(stream, PluginDeregistered)
+    assert event.reason == "the kubelet failed on the plugin's list: ZeroDivisionError('a mistake')"
+    assert "the kubelet failed on a list" in caplog.text
+    assert kubelet.allocatable() == {NIC: 1}
+
+
+async def test_callback_that_fails_harms_nobody(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    kubelet = await node.kubelet()
+    seen: list[object] = []
+
+    def fail(event: KubeletEvent) -> None:
+        raise ZeroDivisionError(event)
+
+    kubelet.on_event(fail)
+    kubelet.on_event(seen.append)
+    await node.plugin(devices("d", 1))
+    await kubelet.wait_for(GPU, healthy=1)
+    assert seen
+    assert "a callback for the kubelet's events failed" in caplog.text
 
 
 Act = Callable[[Kubelet, Path], Awaitable[None]]
