@@ -23,6 +23,8 @@ from sandbox.conformance.testbed import ConformancePace
 OnVerdict = Callable[[RuleVerdict], None]
 PLACEHOLDERS: Final = ("{kubeconfig}", "{node}", "{cdi}", "{state}")
 """What a driver's command may contain; each stands for itself in any word."""
+KUBELET: Final = "k"
+"""The name of the kubelet's folder."""
 _CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where runtimes look for CDI files, in rising priority."""
 
@@ -46,7 +48,7 @@ async def judge_plugin(
     """Judge a device plugin by the rules of these names, all without names; raises ``UnknownRule``."""
     rules = chosen(PLUGIN_RULES, names)
     with _folder() as root:
-        kubelet, state = _made(root / "kubelet"), _made(root / "state")
+        kubelet, state = _made(root / KUBELET), _made(root / "state")
         program = _program(subject, kubelet, pace, words={"{state}": str(state)}, environment={}, folders={})
         bed = PluginTestbed(kubelet, program, pace, socket=subject.socket, change=_change(subject), folders=[state])
         try:
@@ -63,7 +65,7 @@ async def judge_driver(
     """Judge a DRA driver by the rules of these names, all without names; raises ``UnknownRule``."""
     rules = chosen(DRIVER_RULES, names)
     with _folder() as root, ApiServer() as server:
-        kubelet, state = _made(root / "kubelet"), _made(root / "state")
+        kubelet, state = _made(root / KUBELET), _made(root / "state")
         cdi = {seen: _made(root / f"cdi-{number}") for number, seen in enumerate(_CDI_FOLDERS)}
         kubeconfig = str(server.kubeconfig(root / "kubeconfig"))
         words = {"{kubeconfig}": kubeconfig, "{node}": NODE, "{cdi}": str(cdi[_CDI_FOLDERS[-1]]), "{state}": str(state)}
@@ -111,8 +113,12 @@ def _change(subject: JudgedSubject) -> Callable[[], Awaitable[None]] | None:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder that is removed in the end. Its path is short, because sockets' paths may have 107 bytes only."""
-    root = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
+    """A folder that is removed in the end.
+
+    Sockets' paths may have 107 bytes only. So the kubelet's folder in it has a path that is no longer than the one by
+    which the program knows it: what the program can serve can be dialled.
+    """
+    root = Path(tempfile.mkdtemp(prefix="o", dir="/tmp"))
     try:
         yield root
     finally:

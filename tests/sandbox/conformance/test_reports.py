@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from sandbox.conformance import session
 from sandbox.conformance.cdi import cdi_file_fault, cdi_name_fault
 from sandbox.conformance.driver_rules import DRIVER_RULES
 from sandbox.conformance.growth import growth
@@ -30,6 +31,7 @@ from sandbox.conformance.rule import (
     judge,
 )
 from sandbox.conformance.subject import ProcessSize, size_of
+from sandbox.kubelet.plugin_process import BUILT_IN
 from tests.waiting import until
 
 SOURCE = RuleSource("somewhere", "https://example.com")
@@ -132,6 +134,12 @@ def test_no_two_rules_have_one_name() -> None:
 def test_growth_is_what_comes_in_every_round(memory: Sequence[int], descriptors: Sequence[int], problem: str) -> None:
     sizes = [ProcessSize(*each) for each in zip(memory, descriptors, strict=True)]
     assert growth(sizes, "work") == problem
+
+
+def test_every_socket_that_a_program_can_serve_can_be_dialled() -> None:
+    with session._folder() as root:
+        assert len(str(root / session.KUBELET)) <= len(str(BUILT_IN))
+    assert not root.exists()
 
 
 def test_the_size_of_a_process_counts_its_children() -> None:
