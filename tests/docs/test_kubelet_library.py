@@ -10,7 +10,11 @@ from dataclasses import fields
 
 import pytest
 
+from sandbox.kubelet import events
 from sandbox.kubelet.generations import GENERATIONS, KubeletBehaviour, behaviour_of
+from sandbox.kubelet.kubelet import Kubelet
+from sandbox.kubelet.stubs.manager import ManagerStub
+from sandbox.kubelet.stubs.plugin import PluginStub
 from tests.docs.markdown import ROOT, Block, blocks, text_of
 
 PAGE = "docs/kubelet-library.md"
@@ -58,6 +62,25 @@ def test_every_name_on_the_page_exists(path: str) -> None:
     found: object = importlib.import_module(".".join(parts[:end]))
     for part in parts[end:]:
         found = getattr(found, part)
+
+
+@pytest.mark.parametrize(
+    ("heading", "owner"),
+    [
+        ("## Test a plugin\n", Kubelet),
+        ("### What a failed call says", events),
+        ("## Test with a plugin of your own answers", PluginStub),
+        ("## Test a kubelet without plugins", ManagerStub),
+    ],
+    ids=["kubelet", "events", "plugin stub", "manager stub"],
+)
+def test_every_call_and_event_of_the_tables_exists(heading: str, owner: object) -> None:
+    section = text_of(PAGE).partition(heading)[2].partition("\n#")[0]
+    cells = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
+    names = [name for cell in cells for name in re.findall(r"`(\w+)", cell)]
+    assert names
+    known = owner.__doc__ or ""
+    assert [name for name in names if not hasattr(owner, name) and f"``{name}``" not in known] == []
 
 
 def test_the_table_of_generations_is_what_the_kubelet_does() -> None:
