@@ -123,6 +123,8 @@ class Kubelet:
             raise KubeletError("the kubelet is already running; stop it first")
         self._active.by_uid.update((pod.uid, pod) for pod in pods)
         session = KubeletSession(self.settings, self._active, self._feed, self._reported)
+        if session.manager.should_reset_capacity():
+            self._reported.reset()
         self._active.reading(done=sources_ready)
         await session.open(running)
         self._session = session

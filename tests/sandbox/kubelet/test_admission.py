@@ -72,6 +72,24 @@ def test_node_keeps_the_names_of_forgotten_resources() -> None:
     assert status.allocatable == {GPU: 0, NIC: 0}
 
 
+async def test_node_that_comes_back_with_an_empty_folder_has_nothing_of_what_it_reported(node: Node) -> None:
+    kubelet = await node.kubelet()
+    await node.plugin(devices("d", 2))
+    await kubelet.wait_for(GPU, healthy=2)
+    kubelet.report_node_status()
+    await kubelet.restart()
+    assert kubelet.report_node_status().allocatable == {GPU: 0}, "the resource is known, its plugin is not there"
+    await node.plugin(devices("d", 2))
+    await kubelet.wait_for(GPU, healthy=2)
+    assert kubelet.report_node_status().allocatable == {GPU: 2}
+    await kubelet.stop()
+    for path in kubelet.settings.device_plugin_dir.iterdir():
+        path.unlink()
+    await kubelet.start()
+    assert kubelet.report_node_status() == ReportedResources({GPU: 0}, {GPU: 0})
+    assert (await kubelet.admit(pod("p1"))).reason == f"OutOf{GPU}"
+
+
 @pytest.mark.parametrize(("skip_claimed", "fits"), [(True, True), (False, False)])
 def test_claimed_resources_need_nothing_of_the_node_where_claims_serve_them(skip_claimed: bool, fits: bool) -> None:
     claimed = Pod("p", "p", containers=pod("p").containers, claim_backed=frozenset({("c", GPU)}))
