@@ -20,6 +20,8 @@ log = logging.getLogger("ostler.mps")
 CRASHED = "MpsServerCrashed"
 """Reason of the event that pods have lost their MPS server."""
 FAILED = "MpsFailed"
+ENDED = "MpsDaemonEnded"
+"""Reason of the event that an agent has ended the daemon of a resource that its rules do not share."""
 STORAGE_FULL = "MpsFileSystemFull"
 """Reason of the event that a daemon's file system is full."""
 STORAGE_BUSY = "MpsFileSystemBusy"
@@ -119,6 +121,13 @@ class MpsReports:
         """A daemon cannot be started, or what it changed not be set back."""
         log.warning("MPS does not work", extra={"resource": name, "reason": reason})
         self._events.emit(EventType.WARNING, FAILED, f"{name}: {reason}")
+
+    def unneeded(self, name: str) -> None:
+        """A daemon of an earlier agent is ended: no rule, or no claim, needs it any more."""
+        log.info("a daemon of an earlier agent is not needed any more", extra={"resource": name})
+        if "/" in name:
+            text = "no rule shares it by MPS any more, so its control daemon was ended"
+            self._events.emit(EventType.WARNING, ENDED, f"{name}: {text}; restart pods that still have shares")
 
     def left(self, name: str, what: str) -> None:
         """Something of an ended daemon stays for now; nothing is told if ``what`` is empty."""

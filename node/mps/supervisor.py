@@ -156,14 +156,16 @@ class MpsSupervisor:
                 await self._end(name, process)
         await self._remove_left()
         served = {device.uuid for service in self._services.values() for device in service.resource.devices}
-        with contextlib.suppress(MpsError):
+        try:
             await self._modes.give_back(uuid for uuid in tuple(self._record.modes) if uuid not in served)
+        except MpsError as error:
+            self._reports.failed("MPS of an earlier agent", str(error))
 
     async def _end(self, name: str, process: MpsProcess) -> None:
         """End a daemon of an earlier agent that nobody needs, and remove its folders."""
         daemon = MpsDaemon(MpsResource(name, ()), self._home)
         if await daemon.adopt(process):
-            log.info("a daemon of an earlier agent is not needed any more", extra={"resource": name})
+            self._reports.unneeded(name)
         self._reports.left(name, await daemon.stop())
 
     async def _remove_left(self) -> None:

@@ -19,7 +19,7 @@ from node.partitions import PartitionsRemoved
 from node.rules import rule_for
 from node.sharing import SharingStrategy
 from node.values import Value, value
-from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders
+from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders, mps_left
 from ostler.agent.edges import STUCK, Edges
 from ostler.agent.eventlog import EventLog
 from ostler.agent.health_watch import HealthWatch
@@ -260,12 +260,12 @@ class BothDoors:
         await self.load_for(self._settings)
 
     async def _load_mps(self, settings: Settings) -> None:
-        if self._mps is None and _shares_by_mps(settings):
+        if self._mps is None and _needs_mps(settings):
             await load("ostler.agent.mps")
 
     def _open_mps(self) -> None:
-        """Make what runs MPS if a rule needs it; it is kept with the process."""
-        if self._mps is not None or not _shares_by_mps(self._settings):
+        """Make what runs MPS if it is needed; it is kept with the process."""
+        if self._mps is not None or not _needs_mps(self._settings):
             return
         # Here and not above: a node without MPS does not pay for it.
         from node.inventory.nvidia.compute_modes import NvmlComputeModes
@@ -352,8 +352,10 @@ class BothDoors:
         self._group.create_task(self._layouts.run(), name="MIG layouts")
 
 
-def _shares_by_mps(settings: Settings) -> bool:
-    return any(rule.sharing is not None and rule.sharing.strategy is SharingStrategy.MPS for rule in settings.rules)
+def _needs_mps(settings: Settings) -> bool:
+    """Whether a rule shares devices by MPS, or something is left of rules that did."""
+    shares = (rule.sharing for rule in settings.rules if rule.sharing is not None)
+    return any(each.strategy is SharingStrategy.MPS for each in shares) or mps_left(settings)
 
 
 async def _one_after_the_other(first: Awaitable[None], second: Coroutine[Any, Any, None]) -> None:

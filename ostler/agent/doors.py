@@ -14,6 +14,9 @@ from plugin.kubelet import KubeletFolders, RegistrationPath
 _LEFT = ("dra-door.json", "claim-sharing.json", "mps-claims.json")
 """Names of driver.publishing.shown and driver.claims.sharing; not imported, because most nodes have no second door."""
 
+_MPS_LEFT = "mps.json"
+"""The name of node.mps.modes; not imported, because most nodes have no MPS."""
+
 
 class Streams(Protocol):
     """What is left to the kubelet when a process hands over: a door."""
@@ -34,6 +37,11 @@ def claims_to_serve(settings: Settings) -> bool:
     if settings.kubernetes.door_by_node or any(rule.door.has(Door.DRA) for rule in settings.rules):
         return True
     return any(os.path.lexists(settings.state_dir / name) for name in _LEFT) or claims_left(settings)
+
+
+def mps_left(settings: Settings) -> bool:
+    """Whether an earlier process left MPS control daemons of resources, or compute modes that must be set back."""
+    return os.path.lexists(settings.state_dir / _MPS_LEFT)
 
 
 def claims_left(settings: Settings) -> bool:

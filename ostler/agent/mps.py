@@ -1,7 +1,7 @@
 """MPS in the process: which resources need a daemon by rules and devices, who holds shares, and what waits for it.
 
-Made where a rule shares devices by MPS, and never on other nodes. A recorded node has no driver, so that its devices
-cannot be shared in this way.
+Made where a rule shares devices by MPS, or where something is left of an earlier agent's rules that did. A recorded
+node has no driver, so that its devices cannot be shared in this way.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from node.mps import daemon, modes
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsResource
 from node.mps.modes import MpsRecord
 from node.mps.processes import PROGRAM
-from node.mps.reports import CRASHED, FAILED, STORAGE_BUSY, STORAGE_FULL, MpsMetrics
+from node.mps.reports import CRASHED, ENDED, FAILED, STORAGE_BUSY, STORAGE_FULL, MpsMetrics
 from node.mps.service import MpsHolders, MpsPace
 from node.mps.storage import MpsStorage, StorageUsage
 from node.mps.supervisor import MpsSupervisor
@@ -454,6 +454,20 @@ async def test_a_daemon_of_a_resource_that_no_rule_has_any_more_is_ended(node: N
     async with node.agent(MpsResource(OTHER, GPUS[:1])):
         await until(lambda: not (node.driver.home.root / NAME).exists())
         await until(lambda: node.modes.modes["GPU-1"] == DEFAULT)
+    text = "no rule shares it by MPS any more, so its control daemon was ended; restart pods that still have shares"
+    assert node.events == [(ENDED, f"{NAME}: {text}")]
+
+
+async def test_a_mode_of_before_that_cannot_be_set_back_is_told_at_the_start(node: Node) -> None:
+    record = MpsRecord(node.path)
+    record.modes = {"GPU-2": DEFAULT}
+    record.write()
+    node.modes.modes["GPU-2"] = EXCLUSIVE_PROCESS
+    node.modes.fault = "the agent lacks the right"
+    async with node.agent(RESOURCE):
+        await until(lambda: bool(node.events))
+    text = "GPU-2 stays in compute mode EXCLUSIVE_PROCESS, not DEFAULT: the agent lacks the right"
+    assert node.events == [(FAILED, f"MPS of an earlier agent: {text}")]
 
 
 async def test_a_damaged_record_is_set_aside(node: Node) -> None:

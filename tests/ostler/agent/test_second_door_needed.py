@@ -8,7 +8,8 @@ import pytest
 
 from driver.claims import sharing
 from driver.publishing import shown
-from ostler.agent.doors import claims_left, claims_to_serve
+from node.mps.modes import RECORD
+from ostler.agent.doors import claims_left, claims_to_serve, mps_left
 from ostler.config.settings import InventorySettings, KubeletSettings, Settings
 
 
@@ -51,3 +52,11 @@ def test_a_withdrawal_or_a_change_of_gpus_that_was_not_finished_is_gone_on_with(
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / name).write_text("{}")
     assert (claims_left(made), claims_to_serve(made)) == (False, True)
+
+
+def test_what_mps_left_is_found_whatever_the_rules_say(tmp_path: Path) -> None:
+    made = settings(tmp_path)
+    assert not mps_left(made)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / RECORD).write_text("{}")
+    assert (mps_left(made), claims_to_serve(made)) == (True, False)
