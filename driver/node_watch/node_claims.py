@@ -33,6 +33,7 @@ from node.clocks import SYSTEM, Clocks
 from node.events import EventBus
 from node.inventory.model import Device
 from node.ledger.holds import Hold
+from node.rules import Rule
 from node.values import Value, value
 
 if TYPE_CHECKING:
@@ -116,9 +117,9 @@ class NodeClaims:
         """By UID the claims of this node's pods, with their devices; a claim stays among them when it is prepared."""
         return self._reservations.holds()
 
-    def place(self, devices: Iterable[Device]) -> bool:
-        """Know the node's devices, and with that which are parts of others; whether reservations change by it."""
-        return self._reservations.place(devices)
+    def place(self, devices: Iterable[Device], rules: Collection[Rule] = ()) -> bool:
+        """See ``Reservations.place``."""
+        return self._reservations.place(devices, rules)
 
     async def claims_naming(self, devices: Collection[str]) -> tuple[NamedDevice, ...]:
         """Every allocation of the cluster that names one of these devices; raises ``Unavailable``."""

@@ -17,11 +17,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from driver.claims.allocation import allocated_devices
 from driver.claims.model import AllocatedDevice, ClaimError, Unavailable
+from driver.devices.shares import is_shared, with_defaults
 from driver.node_watch.pods import NodePod
 from driver.node_watch.reading import Key, ReadingOrder, ReadPace, ReadResult, ReadTurn
 from kube.bodies import JsonObject, object_at, one_line, text_at
@@ -30,7 +31,7 @@ from node.clocks import SYSTEM, Clocks
 from node.events import EventBus
 from node.inventory.model import NIC_KINDS, Device, DeviceKind
 from node.ledger.holds import Hold, HoldState, slices_of, wholes_of
-from node.rules import Door
+from node.rules import Door, Rule, rule_for
 from node.sharing import Amounts, whole_amounts
 from node.values import Value, value
 
@@ -86,6 +87,8 @@ class Reservations:
         """By name of a MIG device: the memory slices that it takes of its GPU."""
         self._sizes: dict[str, Amounts] = {}
         """By name of a device that can be shared: what there is of it."""
+        self._defaults: dict[str, Amounts] = {}
+        """By name of a device that its rule shares: what a share takes of it unless its claim says otherwise."""
         self._bus = bus
         self._clock = clocks.clock
         self._monotonic = clocks.monotonic
@@ -114,14 +117,18 @@ class Reservations:
             *_few(tuple(self._problems.values()), "claims cannot be read"),
         )
 
-    def place(self, devices: Iterable[Device]) -> bool:
-        """Know the node's devices, and with that which are parts of others; whether ``holds`` may change by it."""
+    def place(self, devices: Iterable[Device], rules: Collection[Rule] = ()) -> bool:
+        """Know the node's devices, which are parts of others, and how rules share them.
+
+        Returns whether ``holds`` may change by it.
+        """
         devices = tuple(devices)
-        before = self._wholes, self._slices, self._sizes
+        before = self._wholes, self._slices, self._sizes, self._defaults
         self._wholes = {each.name: wholes for each in devices if (wholes := wholes_of(each))}
         self._slices = {each.name: slices_of(each) for each in devices if each.kind is DeviceKind.MIG}
         self._sizes = {each.name: whole_amounts(each) for each in devices if each.kind not in NIC_KINDS}
-        return bool(self._found) and (self._wholes, self._slices, self._sizes) != before
+        self._defaults = _default_shares(devices, rules)
+        return bool(self._found) and (self._wholes, self._slices, self._sizes, self._defaults) != before
 
     def apply(self, pods: Iterable[NodePod]) -> None:
         """These are the pods of the node that are not over."""
@@ -242,12 +249,29 @@ class Reservations:
                 within=self._wholes.get(device.device, ()),
                 slices=self._slices.get(device.device),
                 state=HoldState.RESERVED,
-                amounts=device.amounts,
+                amounts=self._amounts(device),
                 whole=self._sizes.get(device.device, ()) if device.share_id is not None else (),
                 pods=tuple(sorted(self._order.users(key))),
             )
             for device in found.reservation.devices
         )
+
+    def _amounts(self, device: AllocatedDevice) -> Amounts:
+        """What a share takes of its device, as it will be counted when the claim is prepared."""
+        if device.share_id is None:
+            return device.amounts
+        return tuple(sorted({**dict(self._defaults.get(device.device, ())), **dict(device.amounts)}.items()))
+
+
+def _default_shares(devices: Iterable[Device], rules: Collection[Rule]) -> dict[str, Amounts]:
+    if all(rule.sharing is None for rule in rules):
+        return {}
+    ruled = ((each, rule_for(each, rules)) for each in devices if each.kind not in NIC_KINDS)
+    return {
+        each.name: with_defaults((), each, rule.sharing)
+        for each, rule in ruled
+        if rule is not None and rule.sharing is not None and is_shared(each, rule.sharing)
+    }
 
 
 def _few(problems: tuple[str, ...], more: str) -> tuple[str, ...]:

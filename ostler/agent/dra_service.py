@@ -70,6 +70,8 @@ class DraService:
         self._devices: tuple[Device, ...] = ()
         self._placed: tuple[Device, ...] = ()
         """The same with the partitions of GPUs."""
+        self._placed_rules: tuple[Rule, ...] = ()
+        """The rules by which they are shared."""
         self._named: frozenset[str] = frozenset()
         """UIDs of the claims that pods of this node name."""
         self._contested: frozenset[str] = frozenset()
@@ -121,10 +123,10 @@ class DraService:
         self._devices = snapshot.devices
         acting = self.acting(rules)
         parted = partitioned(snapshot, acting.rules, self._parts.partitions.names())
-        if parted.snapshot.devices is not self._placed:
-            self._placed = parted.snapshot.devices
+        if parted.snapshot.devices is not self._placed or acting.rules != self._placed_rules:
+            self._placed, self._placed_rules = parted.snapshot.devices, acting.rules
             # Claims may have been reserved before their devices were seen.
-            if self._parts.node_claims.place(self._placed):
+            if self._parts.node_claims.place(self._placed, acting.rules):
                 self._books.keeper.reserve(self._parts.node_claims.reservations())
         self._count_evicted(context)
         self._parts.doors.announce(acting)

@@ -14,12 +14,18 @@ from driver.resource_api.client import ResourceApi
 from kube.backoff import BackoffPolicy
 from node.clocks import SystemClocks
 from node.events import EventBus
+from node.inventory.model import Capacity
+from node.rules import Rule
+from node.sharing import MILLION, Sharing
+from node.values import replace
 from sandbox.apiserver.server import ApiServer
+from tests.making.devices import gpu
 from tests.making.resource_api import async_api_of, client_of
 from tests.making.watched_node import DRIVER, NODE, TEAM, World
 from tests.waiting import background, eventually
 
 T = TypeVar("T")
+GIB = 2**30
 
 
 class Slow(AsyncResourceApi):
@@ -82,4 +88,22 @@ async def test_a_pod_that_comes_to_name_a_reserved_claim_is_told_at_once(server:
         assert told[-1] == ["uid-2"]
         found.apply(())
         assert told[-1] == []
+        api.close()
+
+
+async def test_a_reserved_share_without_amounts_counts_as_the_default_share(server: ApiServer, world: World) -> None:
+    world.claim("c", "gpu-0", users=("uid-1",), shareID="00000000-0000-4000-8000-000000000001")
+    api, bus = async_api_of(server), EventBus()
+    found = Reservations(api, DRIVER, NODE, clocks=SystemClocks(random=lambda: 0.0), bus=bus)
+    device = replace(gpu(0), name="gpu-0", capacity=(Capacity("memory", 80 * GIB),))
+    quarter = (("compute", MILLION // 4), ("memory", 20 * GIB))
+    async with background(found.run()):
+        found.apply((NodePod("uid-1", TEAM, "p1", claims=("c",)),))
+        await eventually(lambda: bool(found.holds()))
+        assert found.place((device,), (Rule("nvidia.com/gpu", sharing=Sharing(replicas=4)),))
+        [(hold,)] = found.holds().values()
+        assert hold.amounts == quarter
+        assert found.place((device,), (Rule("nvidia.com/gpu", sharing=Sharing(replicas=8)),)), "the rule is another"
+        [(hold,)] = found.holds().values()
+        assert hold.amounts == (("compute", MILLION // 100 * 12), ("memory", 10 * GIB))
         api.close()

@@ -136,6 +136,7 @@ async def test_what_mps_left_is_set_back_by_an_agent_whose_rules_have_none(node:
         await box.give(GPU, 1)
         assert (len(node.daemons), node.modes) == (1, {"3"})
         plain = node.box(sharing=None).configuration
+        assert plain is not None
         (box.root / "ostler.yaml").write_text(plain)
         await box.restart_agent()
         await eventually(lambda: node.daemons == [] and node.modes == {"0"}, "the daemon is stopped", within=60)
