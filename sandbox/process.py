@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import IO, Protocol
 
 import grpc
 import grpc.aio
@@ -34,16 +36,53 @@ class AgentCommandFailed(Exception):
         super().__init__(f"'ostler {command}' failed: {problem}")
 
 
+class OstlerProcess(Protocol):
+    """A process that runs ``ostler WORDS``."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, below 0 for a signal; None while it runs."""
+
+    def send_signal(self, signal: int, /) -> None:
+        """Send it a signal; raises ProcessLookupError when it has ended."""
+
+    async def wait(self) -> int:
+        """Wait for its end; the exit code."""
+
+
+async def execute_ostler(words: Sequence[str], out: IO[bytes], err: IO[bytes]) -> OstlerProcess:
+    """Start ``ostler WORDS`` with an interpreter of its own."""
+    return await asyncio.create_subprocess_exec(sys.executable, "-m", "ostler", *words, stdout=out, stderr=err)
+
+
+start_ostler = execute_ostler
+"""How the node in a box starts processes; the tests fork them from one that has imported ostler."""
+
+
+async def ostler_output(*words: str) -> tuple[int, str, str]:
+    """Run ``ostler WORDS``; its exit code and what it wrote to standard output and standard error."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        code = await (await start_ostler(words, out, err)).wait()
+        written = []
+        for each in (out, err):
+            each.seek(0)
+            written.append(each.read().decode(errors="replace"))
+    return code, written[0], written[1]
+
+
 class AgentProcess:
     """``python -m ostler run`` with ``flags`` (by name); use it with ``async with``."""
 
     def __init__(self, flags: Mapping[str, str], *, arguments: Sequence[str] = (), log: Path) -> None:
         self.flags = dict(flags)
-        self._command = [sys.executable, "-m", "ostler", "run", *arguments]
-        self._command += [word for flag, value in flags.items() for word in (flag, value)]
+        self._words = ["run", *arguments, *(word for item in flags.items() for word in item)]
         self._socket = Path(flags["--socket"])
         self._log = log
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: OstlerProcess | None = None
         self._channel: grpc.aio.Channel | None = None
 
     @property
@@ -60,7 +99,7 @@ class AgentProcess:
     async def spawn(self) -> None:
         """Start it and do not wait: a standby answers only when it has become active."""
         with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(*self._command, stdout=log, stderr=log)
+            self._process = await start_ostler(self._words, log, log)
 
     async def answered(self) -> None:
         """Wait until it answers on its socket; raises ``AgentFailed``."""
@@ -115,13 +154,10 @@ class AgentProcess:
 
     async def command(self, *words: str) -> str:
         """The output of ``ostler WORDS``; raises ``AgentCommandFailed``."""
-        command = [sys.executable, "-m", "ostler", *words, "--socket", str(self._socket)]
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
-        out, err = await process.communicate()
-        if process.returncode:
-            raise AgentCommandFailed(" ".join(words), err.decode(errors="replace").strip())
-        return out.decode()
+        code, out, err = await ostler_output(*words, "--socket", str(self._socket))
+        if code:
+            raise AgentCommandFailed(" ".join(words), err.strip())
+        return out
 
     async def slices(self) -> agent_pb2.ListSlicesResponse | None:
         """The slices it publishes, None where no device is offered to claims."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
+from sandbox import process
+from tests.making.forked_ostler import ForkedOstler
 
 # jsonschema would compile the grammars of IRIs, for a second of every worker. No schema that a test judges by has them.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
@@ -40,6 +44,14 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory that all workers of this test run share."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_ostler() -> Iterator[None]:
+    """Nodes in boxes fork their agents: see ``tests.making.forked_ostler``."""
+    with contextlib.closing(ForkedOstler()) as forked, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "start_ostler", forked.start)
+        yield
 
 
 @pytest.fixture

@@ -1,0 +1,188 @@
+"""``ostler WORDS`` in processes of their own, forked from one that has imported what an agent runs.
+
+An agent's start is mostly its imports, and a test run starts a thousand agents. A fork has them already; all else is as
+in a new process: its arguments, environment, folder, output and signals are its own. Tours (``tests.making.tours``) and
+tests of the command line start interpreters, so that the imports of a new process are proved as well.
+
+``python -m tests.making.forked_ostler DESCRIPTOR`` is the parent. It has no threads, so that it can fork, and receives
+orders on that socket: one JSON object a packet, with the descriptors of output, errors and the status pipe. The status
+pipe tells the child's process id, and its exit code when it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from sandbox.process import OstlerProcess, execute_ostler
+
+PRELOADED = ("ostler.cli.main", "ostler.cli.run", "ostler.agent.dra_parts", "ostler.agent.dra_service")
+"""Modules of ``ostler run`` and of the DRA driver."""
+
+LONGEST = 1 << 18
+"""Bytes of an order."""
+
+
+class ForkedOstler:
+    """Starts processes as ``sandbox.process.execute_ostler`` does; the parent starts with the first one."""
+
+    def __init__(self) -> None:
+        self._parent: subprocess.Popen[bytes] | None = None
+        self._orders: socket.socket | None = None
+        self._loader: Mapping[str, str] = {}
+
+    async def start(self, words: Sequence[str], out: IO[bytes], err: IO[bytes]) -> OstlerProcess:
+        """Start ``ostler WORDS``."""
+        if self._orders is None:
+            self._orders = self._begin()
+        if _loader() != self._loader:
+            # A fork cannot load its libraries anew.
+            return await execute_ostler(words, out, err)
+        order = {"words": list(words), "environment": dict(os.environ), "folder": str(Path.cwd())}
+        status, told = os.pipe()
+        try:
+            socket.send_fds(self._orders, [json.dumps(order).encode()], [out.fileno(), err.fileno(), told])
+        finally:
+            os.close(told)
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(status, "rb", buffering=0)
+        )
+        return ForkedProcess(int(await reader.readline()), reader)
+
+    def _begin(self) -> socket.socket:
+        self._loader = _loader()
+        orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        orders.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST)
+        with theirs:
+            self._parent = subprocess.Popen(
+                [sys.executable, "-m", "tests.making.forked_ostler", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                cwd=Path(__file__).parents[2],
+            )
+        return orders
+
+    def close(self) -> None:
+        """End the parent."""
+        if self._orders is not None and self._parent is not None:
+            self._orders.close()
+            self._parent.wait()
+
+
+class ForkedProcess:
+    """One child of the parent."""
+
+    def __init__(self, pid: int, status: asyncio.StreamReader) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._end = asyncio.create_task(self._ended(status), name=f"end of process {pid}")
+
+    async def _ended(self, status: asyncio.StreamReader) -> int:
+        self.returncode = int(await status.readline() or -signal.SIGKILL)
+        return self.returncode
+
+    def send_signal(self, number: int, /) -> None:
+        """Send it a signal; raises ProcessLookupError when it has ended."""
+        if self.returncode is not None:
+            raise ProcessLookupError
+        os.kill(self.pid, number)
+
+    async def wait(self) -> int:
+        """Wait for its end; the exit code, below 0 for a signal."""
+        return await asyncio.shield(self._end)
+
+
+def _loader() -> dict[str, str]:
+    """Variables that the loader and the interpreter read at their start."""
+    return {name: value for name, value in os.environ.items() if name.startswith(("LD_", "PYTHON"))}
+
+
+def _become(order: Mapping[str, Any], out: int, err: int) -> int:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, descriptor in enumerate((nothing, out, err)):
+        os.dup2(descriptor, number)
+    os.closerange(3, 64)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.argv = ["ostler", *order["words"]]
+    main = importlib.import_module("ostler.cli.main").main
+    try:
+        return int(main())
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+
+
+def _fork(order: Mapping[str, Any], out: int, err: int) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        code = _become(order, out, err)
+    except BaseException:  # noqa: BLE001 - whatever it is, the log shows it
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def serve(orders: socket.socket) -> None:
+    """Carry out orders until the socket is closed, and say how their processes end."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    # A collection in a child would copy all pages.
+    gc.collect()
+    gc.freeze()
+    woken, wake = os.pipe2(os.O_NONBLOCK)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    # Control-C ends the tests, which end their processes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    running: dict[int, int] = {}
+    while True:
+        readable, _, _ = select.select([orders.fileno(), woken], [], [])
+        if woken in readable:
+            os.read(woken, 4096)
+            while running and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                told = running.pop(ended[0])
+                _tell(told, os.waitstatus_to_exitcode(ended[1]))
+                os.close(told)
+        if orders.fileno() in readable:
+            packet, descriptors, _, _ = socket.recv_fds(orders, LONGEST, 3)
+            if not packet:
+                return
+            out, err, told = descriptors
+            pid = _fork(json.loads(packet), out, err)
+            running[pid] = told
+            os.close(out)
+            os.close(err)
+            _tell(told, pid)
+
+
+def _tell(pipe: int, number: int) -> None:
+    try:
+        os.write(pipe, b"%d\n" % number)
+    except BrokenPipeError:
+        # The test is over.
+        return
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
