@@ -28,8 +28,34 @@ from typing import IO, Any
 
 from sandbox.process import OstlerProcess, execute_ostler
 
-PRELOADED = ("ostler.cli.main", "ostler.cli.run", "ostler.agent.dra_parts", "ostler.agent.dra_service")
-"""Modules of ``ostler run`` and of the DRA driver."""
+PRELOADED = (
+    "driver.publishing.node_slices",
+    "driver.resource_api.client",
+    "kube.kubeconfig",
+    "kubernetes.utils.keepalive",
+    "node.cdi.spec",
+    "node.health.kernel.links",
+    "node.health.tracker",
+    "node.inventory.live.kernel_health",
+    "node.inventory.live.polls",
+    "node.inventory.live.udev",
+    "node.inventory.nvidia.nvml_session",
+    "node.inventory.nvidia.signals.polls",
+    "node.inventory.recordings.source",
+    "node.kubelet.dra_state",
+    "node.kubelet.godump",
+    "ostler.admin.health",
+    "ostler.admin.holds",
+    "ostler.agent.dra_parts",
+    "ostler.agent.dra_service",
+    "ostler.cli.main",
+    "ostler.cli.run",
+    "ostler.metrics.figures",
+    "protos.podresources.v1.api_pb2",
+    "urllib.request",
+    "urllib3",
+)
+"""What ``ostler run`` imports by the time that it has published its devices, and some of it only then."""
 
 LONGEST = 1 << 18
 """Bytes of an order."""
