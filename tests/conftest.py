@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from sandbox import process
+from tests.making.dying import DyingProcesses
 from tests.making.forked_ostler import ForkedOstler
 
 # jsonschema would compile the grammars of IRIs, for a second of every worker. No schema that a test judges by has them.
@@ -52,6 +53,13 @@ def forked_ostler() -> Iterator[None]:
     with contextlib.closing(ForkedOstler()) as forked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "start_ostler", forked.start)
         yield
+
+
+@pytest.fixture(scope="session")
+def dying() -> Iterator[DyingProcesses]:
+    """Processes that die: see ``tests.making.dying``."""
+    with contextlib.closing(DyingProcesses()) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""An API server for each test of the second door, clients for it, and processes that die."""
+"""An API server for each test of the second door, and clients for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from driver.resource_api.client import ResourceApi
 from sandbox.apiserver.server import ApiServer
-from tests.making.dying import DyingProcesses
 from tests.making.resource_api import api_of
 
 
@@ -21,12 +20,5 @@ def server() -> Iterator[ApiServer]:
 @pytest.fixture
 def api(server: ApiServer) -> Iterator[ResourceApi]:
     made = api_of(server)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="session")
-def dying() -> Iterator[DyingProcesses]:
-    made = DyingProcesses()
     yield made
     made.close()

@@ -148,5 +148,10 @@ def main(folder: Path, number: int, *, kernel: bool = False) -> None:
     asyncio.run(serve(folder, replace(home, size=1 << 20, mounts=mounts)))
 
 
+def die(folder: str, number: str) -> None:
+    """``main`` in a process of ``tests.making.dying``."""
+    main(Path(folder), int(number))
+
+
 if __name__ == "__main__":
     main(Path(sys.argv[1]), int(sys.argv[2]), kernel=sys.argv[3:] == ["kernel"])

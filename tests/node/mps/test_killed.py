@@ -5,24 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from node.mps.processes import find_daemons
 from node.mps.service import MpsHolders
+from tests.making.dying import DyingProcesses
 from tests.making.mps import MpsStandIn
-from tests.node.mps.killed import NAME, RESOURCE, supervisor
+from tests.node.mps.killed import NAME, RESOURCE, die, supervisor
 
 MOST = 60
 """More steps than there are."""
-
-
-def run(folder: Path, number: int) -> int:
-    command = [sys.executable, "-m", "tests.node.mps.killed", str(folder), str(number)]
-    return subprocess.run(command, check=False, timeout=120).returncode
 
 
 async def recovered(folder: Path, driver: MpsStandIn) -> None:
@@ -51,17 +45,17 @@ def is_clean(folder: Path, driver: MpsStandIn) -> bool:
 
 
 @pytest.mark.timeout(600)
-async def test_a_kill_at_any_step_leaves_nothing_for_ever(tmp_path: Path) -> None:
+async def test_a_kill_at_any_step_leaves_nothing_for_ever(tmp_path: Path, dying: DyingProcesses) -> None:
     killed = 0
     for number in range(1, MOST):
         folder = tmp_path / str(number)
         driver = MpsStandIn(folder)
         (folder / "modes.json").write_text(json.dumps({"GPU-0": 0, "GPU-1": 0}))
-        code = await asyncio.to_thread(run, folder, number)
-        if code == 0:
+        ended = await asyncio.to_thread(dying.run, die, str(folder), str(number))
+        if ended.code == 0:
             assert is_clean(folder, driver)
             break
-        assert code == -signal.SIGKILL
+        assert ended.code == -signal.SIGKILL, ended.written
         killed += 1
         await recovered(folder, driver)
     assert killed >= 20
