@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,22 +11,22 @@ from node.inventory.recordings.source import read
 from sandbox.configuration import configuration
 from sandbox.nodes import names, path
 from sandbox.steps import MOST, WIDTH, TourStep, brief
+from tests.making.commands import command
 from tests.making.tours import tour_of
 from tests.sandbox.sessions import session
 
 
 @pytest.mark.parametrize("name", names())
-def test_agent_takes_the_configuration_of_every_node_and_offers_its_devices_at_both_doors(
+async def test_agent_takes_the_configuration_of_every_node_and_offers_its_devices_at_both_doors(
     name: str, tmp_path: Path
 ) -> None:
     assert read(path(name)).facts is not None
     written = tmp_path / "ostler.yaml"
     written.write_text(configuration(mig=True, both=True))
-    arguments = [sys.executable, "-m", "ostler", "devices", "--scan", "--config", str(written), "-o", "json"]
-    arguments += ["--node-name", name, "--recorded", str(path(name))]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stderr
-    devices = json.loads(done.stdout)["devices"]
+    arguments = ["--config", str(written), "--node-name", name, "--recorded", str(path(name))]
+    done = await command("devices", "--scan", "-o", "json", *arguments)
+    assert done.code == 0, done.err
+    devices = json.loads(done.out)["devices"]
     assert any(device.get("door") == "both" for device in devices), devices[0]
     reasons = [str(device.get("offer_reason")) for device in devices]
     wide = [str(device["host_use"]) for device in devices if device.get("host_use")]
