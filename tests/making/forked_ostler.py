@@ -83,10 +83,16 @@ class ForkedOstler:
         finally:
             os.close(told)
         reader = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(status, "rb", buffering=0)
         )
-        return ForkedProcess(int(await reader.readline()), reader)
+        try:
+            pid = int(await reader.readline())
+        except asyncio.CancelledError:
+            # The parent kills a child that nobody waits for.
+            transport.close()
+            raise
+        return ForkedProcess(pid, reader, transport)
 
     def _begin(self) -> socket.socket:
         self._loader = _loader()
@@ -111,13 +117,16 @@ class ForkedOstler:
 class ForkedProcess:
     """One child of the parent."""
 
-    def __init__(self, pid: int, status: asyncio.StreamReader) -> None:
+    def __init__(self, pid: int, status: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._end = asyncio.create_task(self._ended(status), name=f"end of process {pid}")
+        self._end = asyncio.create_task(self._ended(status, transport), name=f"end of process {pid}")
 
-    async def _ended(self, status: asyncio.StreamReader) -> int:
-        self.returncode = int(await status.readline() or -signal.SIGKILL)
+    async def _ended(self, status: asyncio.StreamReader, transport: asyncio.ReadTransport) -> int:
+        try:
+            self.returncode = int(await status.readline())
+        finally:
+            transport.close()
         return self.returncode
 
     def send_signal(self, number: int, /) -> None:
@@ -140,7 +149,7 @@ def _become(order: Mapping[str, Any], out: int, err: int) -> int:
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, descriptor in enumerate((nothing, out, err)):
         os.dup2(descriptor, number)
-    os.closerange(3, 64)
+    os.closerange(3, 4096)
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -193,21 +202,25 @@ def serve(orders: socket.socket) -> None:
         if orders.fileno() in readable:
             packet, descriptors, _, _ = socket.recv_fds(orders, LONGEST, 3)
             if not packet:
-                return
+                break
             out, err, told = descriptors
             pid = _fork(json.loads(packet), out, err)
             running[pid] = told
             os.close(out)
             os.close(err)
-            _tell(told, pid)
+            if not _tell(told, pid):
+                os.kill(pid, signal.SIGKILL)
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
 
 
-def _tell(pipe: int, number: int) -> None:
+def _tell(pipe: int, number: int) -> bool:
+    """Whether somebody reads it."""
     try:
         os.write(pipe, b"%d\n" % number)
     except BrokenPipeError:
-        # The test is over.
-        return
+        return False
+    return True
 
 
 if __name__ == "__main__":
