@@ -48,6 +48,7 @@ PRELOADED = (
     "ostler.admin.holds",
     "ostler.agent.dra_parts",
     "ostler.agent.dra_service",
+    "ostler.cli.doctor",
     "ostler.cli.main",
     "ostler.cli.run",
     "ostler.metrics.figures",
@@ -55,7 +56,7 @@ PRELOADED = (
     "urllib.request",
     "urllib3",
 )
-"""What ``ostler run`` imports by the time that it has published its devices, and some of it only then."""
+"""What ``ostler run`` imports by the time that it has published its devices, some of it only then; and doctor."""
 
 LONGEST = 1 << 18
 """Bytes of an order."""

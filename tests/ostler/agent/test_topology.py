@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
-import sys
 from pathlib import Path
 
 from sandbox.configuration import configuration
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
+from sandbox.process import ostler_output
 from tests.waiting import eventually
 
 KEPT = "the configuration is not usable, the old one stays in force"
@@ -24,12 +23,8 @@ def shipped() -> str:
     return path("vm-flat-8").with_suffix(".topology.xml").read_text()
 
 
-async def reload(box: SandboxNode) -> tuple[int | None, str, str]:
-    command = [sys.executable, "-m", "ostler", "reload", "--socket", str(box.root / "ostler.sock")]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode, out.decode(), err.decode()
+async def reload(box: SandboxNode) -> tuple[int, str, str]:
+    return await ostler_output("reload", "--socket", str(box.root / "ostler.sock"))
 
 
 async def paths(box: SandboxNode) -> dict[str, tuple[str, ...]]:

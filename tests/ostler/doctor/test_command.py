@@ -18,6 +18,7 @@ from ostler.cli.main import main
 from ostler.doctor.examination import NAMES
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
+from sandbox.process import ostler_output
 from tests.ostler.doctor.nodes import write
 from tests.ostler.doctor.test_report import SCHEMA
 
@@ -43,9 +44,9 @@ async def box() -> AsyncIterator[SandboxNode]:
 
 async def doctor(box: SandboxNode, *words: str, before: str = "") -> tuple[int, str, str]:
     flags = [word for flag, value in box.agent.flags.items() for word in (flag, value)]
-    command = [sys.executable, "-m", "ostler"]
-    if before:
-        command = [sys.executable, "-c", before]
+    if not before:
+        return await ostler_output("doctor", *words, *flags)
+    command = [sys.executable, "-c", before]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, "doctor", *words, *flags, stdout=pipe, stderr=pipe)
     out, err = await asyncio.wait_for(process.communicate(), 50)
