@@ -55,6 +55,12 @@ def forked_ostler() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def executed_ostler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes in boxes start an interpreter for each agent: for tests of what is loaded and of the command line."""
+    monkeypatch.setattr(process, "start_ostler", process.execute_ostler)
+
+
 @pytest.fixture(scope="session")
 def dying() -> Iterator[DyingProcesses]:
     """Processes that die: see ``tests.making.dying``."""

@@ -10,17 +10,13 @@ from pathlib import Path
 import pytest
 
 from node.inventory.recordings.source import RecordingError
-from sandbox import process
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from sandbox.terminal import Prompt
 from tests.waiting import eventually
 
-
-@pytest.fixture(autouse=True)
-def executed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent with an interpreter of its own, whose command line names the folder."""
-    monkeypatch.setattr(process, "start_ostler", process.execute_ostler)
+# Processes are found by their command lines.
+pytestmark = pytest.mark.usefixtures("executed_ostler")
 
 
 def processes(root: Path) -> list[str]:

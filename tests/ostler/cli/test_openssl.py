@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 
@@ -53,6 +55,7 @@ def test_what_is_loaded_already_stays_and_an_error_changes_nothing() -> None:
     ran(LOADED)
 
 
+@pytest.mark.usefixtures("executed_ostler")
 async def test_an_agent_with_one_door_has_no_openssl() -> None:
     async with SandboxNode(path("h100-sxm-8"), flags={"--http": "off"}) as box:
         await box.registered()
