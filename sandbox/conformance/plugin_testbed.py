@@ -75,14 +75,14 @@ class PluginTestbed(ProgramTestbed):
         """The resources in order of their names, with a client each; ``after``: registered after that number."""
         if self._socket is not None:
             if 0 not in self._clients:
-                self._clients[0] = JudgedPlugin(str(self._socket), self._client(str(self._socket)), None)
+                self._clients[0] = JudgedPlugin(str(self._socket), self.client(str(self._socket)), None)
             return (self._clients[0],)
         current = self.kubelet.current(after=after)
         return tuple(self._judged(current[name]) for name in sorted(current))
 
     def client(self, socket: str) -> PluginClient:
         """A further client of a socket; whoever asks closes it."""
-        return self._client(socket)
+        return PluginClient(socket, self.pace.call)
 
     async def through_register(self) -> list[ObservedRegistration]:
         """The plugin's registrations by Register, if need be with a kubelet that does not watch its registry.
@@ -112,12 +112,9 @@ class PluginTestbed(ProgramTestbed):
 
     def _judged(self, registration: ObservedRegistration) -> JudgedPlugin:
         if registration.number not in self._clients:
-            client = self._client(registration.socket)
+            client = self.client(registration.socket)
             self._clients[registration.number] = JudgedPlugin(registration.resource, client, registration)
         return self._clients[registration.number]
-
-    def _client(self, socket: str) -> PluginClient:
-        return PluginClient(socket, self.pace.call)
 
 
 def _devices(count: int) -> str:

@@ -215,10 +215,6 @@ class ProgramTestbed:
         """What has registered since the first start, by name; empty before the first rule."""
         return self._known
 
-    def remove_socket(self, path: str) -> None:
-        """Remove a socket of the program."""
-        Path(path).unlink(missing_ok=True)
-
     async def end(self) -> tuple[ProgramEnd, list[Path]]:
         """End the program by SIGTERM; how it ended, and its sockets that are left."""
         # One that has just started may not listen to signals yet.
