@@ -93,7 +93,10 @@ async def registers_after_lost_stream(bed: PluginTestbed) -> str | None:
         await bed.kubelet.drop(registration)
     missing = await bed.registered_after(last, followed)
     if missing:
-        raise RuleBroken(f"after the kubelet lost its ListAndWatch streams: {missing}")
+        raise RuleBroken(
+            f"after the kubelet lost its ListAndWatch streams: {missing}; a kubelet does not connect again by itself, "
+            "so that the devices stay unhealthy until it or the plugin is restarted"
+        )
     return bed.own_end
 
 
@@ -108,7 +111,10 @@ async def registers_after_lost_socket(bed: PluginTestbed) -> str | None:
         Path(registration.socket).unlink(missing_ok=True)
     missing = await bed.registered_after(last, lost)
     if missing:
-        raise RuleBroken(f"after its sockets were deleted: {missing}")
+        raise RuleBroken(
+            f"after its sockets were deleted: {missing}; it may notice a new kubelet.sock, which "
+            "registers-after-kubelet judges"
+        )
     return bed.own_end
 
 

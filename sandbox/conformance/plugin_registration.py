@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import grpc
 
@@ -19,17 +19,33 @@ _FLAGS = ("pre_start_required", "get_preferred_allocation_available")
 
 async def each_plugin(bed: PluginTestbed, judge: Callable[[JudgedPlugin], Awaitable[str | None]]) -> str | None:
     """Judge every resource; not applicable only if it is so for all of them."""
-    notes: list[str] = []
-    reasons: list[str] = []
+    notes: list[tuple[str, str]] = []
+    reasons: list[tuple[str, str]] = []
     plugins = await bed.plugins()
     for plugin in plugins:
         try:
-            notes.append(await judge(plugin) or "")
+            notes.append((plugin.name, await judge(plugin) or ""))
         except RuleNotApplicable as reason:
-            reasons.append(str(reason))
+            reasons.append((plugin.name, str(reason)))
     if len(reasons) == len(plugins):
-        raise RuleNotApplicable("; ".join(dict.fromkeys(reasons)))
-    return "; ".join(dict.fromkeys(note for note in (*notes, *reasons) if note))
+        raise RuleNotApplicable(_said_once(reasons))
+    return _said_once(notes + reasons)
+
+
+def _said_once(texts: Sequence[tuple[str, str]]) -> str:
+    """Texts about resources of these names; one that is true of several is said of the first, with their number."""
+    alike: dict[str, list[str]] = {}
+    for name, text in texts:
+        if text:
+            alike.setdefault(text.replace(name, "\0"), []).append(text)
+    return "; ".join(
+        said[0] if len(said) == 1 or "\0" not in pattern else f"{said[0]} ({_more(len(said) - 1)})"
+        for pattern, said in alike.items()
+    )
+
+
+def _more(count: int) -> str:
+    return "the same of one more resource" if count == 1 else f"the same of {count} more resources"
 
 
 async def each_plugin_anew(bed: PluginTestbed, judge: Callable[[JudgedPlugin], Awaitable[str | None]]) -> str | None:

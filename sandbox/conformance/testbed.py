@@ -8,6 +8,7 @@ With only a socket there is neither kubelet nor process, and the rules that need
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Final, TypeVar
 from sandbox.conformance.observing_kubelet import ObservingKubelet, PluginType
 from sandbox.conformance.rule import NotReady, RuleNotApplicable
 from sandbox.conformance.subject import JudgedProgram, ProgramEnd
+from sandbox.kubelet.plugin_process import BUILT_IN
 
 Result = TypeVar("Result")
 _MOST_OWN_ENDS: Final = 2
@@ -124,7 +126,11 @@ class ProgramTestbed:
         await self._kubelet.until(lambda: self._kubelet.current() or self.program.ended(), self.pace.patience)
         if not self._kubelet.current():
             ended = self.program.ended()
-            problem = f"the {self._name} {ended}" if ended else f"the {self._name} does not register: {self._why_not()}"
+            problem = (
+                f"the {self._name} {ended}{_advice(ended)}"
+                if ended
+                else f"the {self._name} does not register: {self._why_not()}"
+            )
             self._hopeless = not self._known
             raise NotReady(problem)
         if not self._known:
@@ -216,13 +222,14 @@ class ProgramTestbed:
         return self._known
 
     async def end(self) -> tuple[ProgramEnd, list[Path]]:
-        """End the program by SIGTERM; how it ended, and its sockets that are left."""
+        """End the program by SIGTERM; how it ended, and its sockets that are left, at the paths where it knows them."""
         # One that has just started may not listen to signals yet.
         await self.rest()
         before = set(_sockets(self.kubelet))
         ended = await self.program.terminate()
         self._running = False
-        return ended, [path for path in _sockets(self.kubelet) if path in before]
+        left = [path for path in _sockets(self.kubelet) if path in before]
+        return ended, [BUILT_IN / path.relative_to(self.root) for path in left]
 
     async def _check_socket(self) -> None:
         """Raise ``CannotJudge`` unless somebody answers at the socket, which is all that is known."""
@@ -257,6 +264,17 @@ class ProgramTestbed:
             return f"it registered, but sent no list within {self.pace.patience:g} s"
         silent = f"within {self.pace.patience:g} s it put no socket into plugins_registry"
         return silent if self._name == "driver" else f"{silent} and did not call Register on kubelet.sock"
+
+
+def _advice(ended: str) -> str:
+    """What to do about a folder that a DaemonSet makes and nobody has made here; empty if none is missing."""
+    missing = re.search(rf"({BUILT_IN}/plugins/[^/\s]+)/\S*: .*no such file or directory", ended, re.IGNORECASE)
+    if missing is None:
+        return ""
+    return (
+        "; if a DaemonSet makes its folder (a hostPath of type DirectoryOrCreate), let the command make it: "
+        f"sh -c 'mkdir -p {missing[1]}; exec COMMAND'"
+    )
 
 
 def _sockets(kubelet: ObservingKubelet) -> list[Path]:

@@ -126,6 +126,8 @@ class StandaloneNode:
         self.plugin = self._process() if settings.command else None
         self._following: asyncio.Task[None] | None = None
         self._expected: list[str] = []
+        self._served: frozenset[str] = frozenset()
+        """What was registered when the command ended last."""
         self._faults: list[str] = []
         self._refusal = ""
 
@@ -229,6 +231,8 @@ class StandaloneNode:
         """End the command and wait a moment until the kubelet has noticed."""
         plugin = self._command()
         before = set(self.registrations.sockets())
+        if plugin.running and before:
+            self._served = frozenset(self.registrations.names())
         ended = await (plugin.kill() if kill else plugin.terminate())
         if before and self.is_up:
             with contextlib.suppress(TimeoutError):
@@ -251,15 +255,27 @@ class StandaloneNode:
     async def registered(self, earlier: Mapping[str, int] | None = None) -> list[str]:
         """Wait until the command has registered something and listed its devices; the names that are registered.
 
-        ``earlier``: registrations before, of which there must be more. Raises ``StandaloneError``.
+        ``earlier``: registrations before, of which there must be more. All that was registered when the command ended
+        is waited for then. Raises ``StandaloneError``.
         """
         plugin = self._command()
+        registrations, expected = self.registrations, self._served if earlier is not None else frozenset()
         try:
-            await self.registrations.until(
-                lambda: not plugin.running or self.registrations.is_newer(earlier or {}), self.settings.wait
+            await registrations.until(
+                lambda: (
+                    not plugin.running
+                    or (registrations.is_newer(earlier or {}) and not registrations.missing(expected))
+                ),
+                self.settings.wait,
             )
         except TimeoutError:
-            raise StandaloneError(self._silent(plugin)) from None
+            if not registrations.is_newer(earlier or {}):
+                raise StandaloneError(self._silent(plugin)) from None
+            missing = ", ".join(registrations.missing(expected))
+            raise StandaloneError(
+                f"{missing} did not register again within {self.settings.wait:g} s of the plugin's restart; "
+                f"{_log_end(plugin)}"
+            ) from None
         if not plugin.running:
             refused = f" ({self._refusal})" if self._refusal else ""
             raise StandaloneError(f"{plugin} {plugin.exit} before it registered{refused}; {_log_end(plugin)}")
@@ -302,7 +318,8 @@ class StandaloneNode:
     async def restart_kubelet(self) -> list[PodOutcome]:
         """Restart the kubelet while the containers run on; the pods that it refuses then.
 
-        Waits until everything that was registered is so again. Raises ``StandaloneError`` with what is missing.
+        Waits until everything that was registered is so again. A plugin that has ended itself meanwhile is started
+        again, as Kubernetes does with a container of a DaemonSet. Raises ``StandaloneError`` with what is missing.
         """
         expected = self.registrations.names() if self.is_up else self._expected
         pods = self.kubelet.pods()
@@ -311,7 +328,13 @@ class StandaloneNode:
         self.is_up = True
         refused = self.pods.judged(verdicts, pods)
         try:
-            await self.registrations.until(lambda: not self.registrations.missing(expected), self.settings.wait)
+            await self.registrations.until(
+                lambda: not self.registrations.missing(expected) or self._has_ended_itself(), self.settings.wait
+            )
+            if self.registrations.missing(expected):
+                self.events.say(f"{self.plugin} is started again, as Kubernetes does with a container of a DaemonSet")
+                await self.start_plugin()
+                await self.registrations.until(lambda: not self.registrations.missing(expected), self.settings.wait)
         except TimeoutError:
             missing = ", ".join(self.registrations.missing(expected))
             raise StandaloneError(
@@ -321,6 +344,10 @@ class StandaloneNode:
             ) from None
         await self._published()
         return refused
+
+    def _has_ended_itself(self) -> bool:
+        ended = self.plugin.exit if self.plugin is not None else None
+        return ended is not None and not ended.asked
 
     async def kill_kubelet(self) -> None:
         """End the kubelet; containers and plugins run on."""

@@ -28,11 +28,21 @@ REFUSED = "the driver has lost this device"
 class PlainPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.RegistrationServicer):
     """Answers for ``resource``; it fails every Allocate (``refuse``), or never answers it (``hang``).
 
-    ``flap``: the health of its first device changes all the time. ``end``: it ends soon after its first list.
+    ``flap``: the health of its first device changes all the time. ``end``: it ends soon after its first list,
+    ``end_with_stream``: when the kubelet ends the stream of lists, to be started again by its DaemonSet.
     """
 
     def __init__(
-        self, resource: str, count: int, socket: Path, *, refuse: bool, hang: bool, flap: bool, end: bool
+        self,
+        resource: str,
+        count: int,
+        socket: Path,
+        *,
+        refuse: bool,
+        hang: bool,
+        flap: bool,
+        end: bool,
+        end_with_stream: bool,
     ) -> None:
         self._resource = resource
         self._socket = socket
@@ -40,6 +50,7 @@ class PlainPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registrat
         self._hang = hang
         self._flap = flap
         self._ends = end
+        self._ends_with_stream = end_with_stream
         self.ending = asyncio.Event()
         self._devices = [
             api_pb2.Device(
@@ -71,7 +82,11 @@ class PlainPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registrat
             device = self._devices[0]
             device.health = "Unhealthy" if device.health == "Healthy" else "Healthy"
             yield api_pb2.ListAndWatchResponse(devices=self._devices)
-        await self.ending.wait()
+        try:
+            await self.ending.wait()
+        finally:
+            if self._ends_with_stream and not self.ending.is_set():
+                os._exit(1)
 
     async def Allocate(self, request: Any, context: Any) -> api_pb2.AllocateResponse:
         if self._hang:
@@ -102,9 +117,11 @@ async def main() -> None:
     parser.add_argument("--hang", action="store_true")
     parser.add_argument("--flap", action="store_true")
     parser.add_argument("--end", action="store_true")
+    parser.add_argument("--end-with-stream", action="store_true")
+    parser.add_argument("--socket", default="plain.sock")
     arguments = parser.parse_args()
     folder = ROOT / ("device-plugins" if arguments.door == "register" else "plugins_registry")
-    socket = folder / "plain.sock"
+    socket = folder / arguments.socket
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     print(f"node {os.environ.get('NODE_NAME', '-')}", flush=True)
@@ -116,6 +133,7 @@ async def main() -> None:
         hang=arguments.hang,
         flap=arguments.flap,
         end=arguments.end,
+        end_with_stream=arguments.end_with_stream,
     )
     while not ended.is_set():
         await _serve(plugin, arguments, socket, ended)

@@ -141,6 +141,17 @@ def test_a_program_that_does_nothing_does_not_register(capsys: pytest.CaptureFix
     assert f"FAILED: the driver does not register: {why}\n" in capsys.readouterr().out
 
 
+def test_a_driver_is_told_of_the_folder_that_its_daemonset_makes(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = "listen unix /var/lib/kubelet/plugins/a.example/dra.sock: bind: no such file or directory"
+    words = ["--rule", "registers", "--", "sh", "-c", f"echo '{problem}'; exit 1"]
+    assert main(["conformance", "driver", *words]) == 1
+    advice = (
+        "if a DaemonSet makes its folder (a hostPath of type DirectoryOrCreate), let the command make it: "
+        "sh -c 'mkdir -p /var/lib/kubelet/plugins/a.example; exec COMMAND'"
+    )
+    assert f"{problem}; {advice}\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

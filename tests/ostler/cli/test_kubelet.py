@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -226,6 +227,28 @@ def test_ends_and_restarts_of_both_sides(script: Script, door: str) -> None:
     assert down["failed"] == "the kubelet is not running; 'restart' starts it"
     assert ended["registered"] == []
     assert again["registered"] == [THING]
+
+
+@needs_namespaces
+@pytest.mark.parametrize("end", ["restart", "kill"])
+def test_plugin_that_ends_with_the_kubelet_is_started_again(script: Script, end: str) -> None:
+    steps = ("admit {}/two.yaml", *(("kill",) if end == "kill" else ()), "restart", "pods two")
+    admitted, *_, restarted, kept = script.answers(*steps, command=(*PLAIN, "--end-with-stream"))
+    assert restarted["registered"] == [THING]
+    assert kept["pods"] == admitted["pods"]
+    again = r"^kubelet \| plugin '.*' is started again, as Kubernetes does with a container of a DaemonSet$"
+    assert re.search(again, script.err, re.MULTILINE)
+
+
+@needs_namespaces
+def test_restart_of_the_plugin_waits_for_every_resource(script: Script) -> None:
+    plain = shlex.join(PLAIN)
+    other = f"{plain} --resource plain.example/other --socket other.sock"
+    answers = script.answers(
+        "wait plain.example/other 4", f"wait {THING} 4", "kill plugin", "restart plugin",
+        command=("sh", "-c", f"{other} & exec {plain}"),
+    )  # fmt: skip
+    assert answers[-1]["registered"] == ["plain.example/other", THING]
 
 
 @needs_namespaces

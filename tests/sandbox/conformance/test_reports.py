@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -16,6 +17,7 @@ from sandbox.conformance import session
 from sandbox.conformance.cdi import cdi_file_fault, cdi_name_fault
 from sandbox.conformance.driver_rules import DRIVER_RULES
 from sandbox.conformance.growth import growth
+from sandbox.conformance.plugin_registration import each_plugin
 from sandbox.conformance.plugin_rules import PLUGIN_RULES
 from sandbox.conformance.report import document, junit, row, summary
 from sandbox.conformance.rule import (
@@ -200,3 +202,19 @@ def test_a_cdi_file_is_judged(file: str, text: str, fault: str) -> None:
     found = cdi_file_fault(Path(file), text.encode())
     assert found.startswith(fault)
     assert bool(found) == bool(fault)
+
+
+async def test_what_is_true_of_several_resources_is_said_once() -> None:
+    plugins = [SimpleNamespace(name=f"a.example/{name}") for name in ("gpu", "nic", "disk")]
+
+    class Plugins:
+        async def plugins(self) -> list[SimpleNamespace]:
+            return plugins
+
+    async def judge(plugin: SimpleNamespace) -> str:
+        if plugin.name == "a.example/disk":
+            raise RuleNotApplicable(f"{plugin.name} has no device")
+        return f"{plugin.name} lists one device"
+
+    said = await each_plugin(Plugins(), judge)  # type: ignore[arg-type]
+    assert said == "a.example/gpu lists one device (the same of one more resource); a.example/disk has no device"
