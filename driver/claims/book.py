@@ -161,14 +161,15 @@ class ClaimBook:
             async with asyncio.timeout(seconds):
                 await self._freed.wait()
 
-    async def prepare(self, record: ClaimRecord) -> None:
+    async def prepare(self, record: ClaimRecord, *, has_begun: bool = False) -> None:
         """Have a claim whose devices are taken on disk, up to ``completed``; raises Unavailable.
 
-        A claim that was entered before keeps what it had then; of a new one nothing stays.
+        A claim that was entered before keeps what it had then; of a new one nothing stays. ``has_begun``: ``begin`` has
+        written that it is started.
         """
         uid = record.claim.uid
         try:
-            await self.in_thread(self._write_all, record)
+            await self.in_thread(self._write_all, record, has_begun)
         except FileError as error:
             raise Unavailable(f"{error}; check the state folder and its disk") from error
         self.records[uid] = record
@@ -253,10 +254,11 @@ class ClaimBook:
         log.warning(message, extra={"reason": reason})
         self.events.emit(EventType.WARNING, reason, message)
 
-    def _write_all(self, record: ClaimRecord) -> None:
+    def _write_all(self, record: ClaimRecord, has_begun: bool) -> None:
         uid = record.claim.uid
-        self.store.write(replace(record, state=RecordState.STARTED))
-        self.steps.reached(ClaimStep.STARTED, uid)
+        if not has_begun:
+            self.store.write(replace(record, state=RecordState.STARTED))
+            self.steps.reached(ClaimStep.STARTED, uid)
         self.specs.ensure(uid, record.spec)
         self.steps.reached(ClaimStep.DESCRIBED, uid)
         self.store.write(record)

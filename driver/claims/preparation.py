@@ -130,13 +130,14 @@ class Preparation:
         while plan.work or not self._stands(record, wanted):
             refusal = take(self._book, replace(wanted, state=RecordState.STARTED), known=self._is_known())
             if refusal is None:
+                self._book.steps.reached(ClaimStep.TAKEN, allocation.claim.uid)
                 if not plan.work:
                     await self._write(wanted, plan.sharing, record)
                     break
                 self.making += 1
                 try:
                     wanted, plan = await self._made(allocation, body, wanted, plan.work, record)
-                    await self._write(wanted, plan.sharing, record)
+                    await self._write(wanted, plan.sharing, record, has_begun=True)
                 finally:
                     self.making -= 1
                 break
@@ -245,7 +246,6 @@ class Preparation:
         On failure it is as before.
         """
         claim = allocation.claim
-        self._book.steps.reached(ClaimStep.TAKEN, claim.uid)
         try:
             await self._book.begin(wanted)
             await self._book.partitions.make(claim, work)
@@ -292,13 +292,14 @@ class Preparation:
         elif not await self._book.erase(claim.uid):
             self._book.give_up(claim.uid)
 
-    async def _write(self, wanted: ClaimRecord, sharing: SharingWork, before: ClaimRecord | None) -> None:
+    async def _write(
+        self, wanted: ClaimRecord, sharing: SharingWork, before: ClaimRecord | None, *, has_begun: bool = False
+    ) -> None:
         """Have a claim on the disk whose devices are taken; on failure it is as before."""
         claim = wanted.claim
-        self._book.steps.reached(ClaimStep.TAKEN, claim.uid)
         try:
             await self._book.share(claim, sharing)
-            await self._book.prepare(wanted)
+            await self._book.prepare(wanted, has_begun=has_begun)
         except Exception:
             await self._undo(claim, before)
             raise

@@ -176,7 +176,7 @@ class Bookkeeping:
         self._loop.allocating()
         if self.grants.is_refused(devices):
             return None
-        known = self.plugin.known(self._monotonic()) and self.plugin.read_since(self.keeper.relieved)
+        known = self.plugin.known(self._monotonic()) and self.plugin.read_since(self.keeper.answered_until)
         asked: dict[tuple[str, str], OfferedDevice] = {}
         suspected = self.plugin.unattributed
         for each in devices:
@@ -368,6 +368,6 @@ class Bookkeeping:
 
     def _look_again(self) -> None:
         """Have the kubelet read as soon as no other instance can have answered it."""
-        until = self.keeper.relieved
+        until = self.keeper.answered_until
         if self._running and not self.plugin.read_since(until):
             self._loop.look_at(until)

@@ -87,7 +87,7 @@ class HoldKeeper:
         """Whether the plugin door's holds were ever fully known."""
         self._settling = False
         self._unsettled = False
-        self.relieved = 0.0
+        self.answered_until = 0.0
         """Monotonic time until which an instance before this one may have answered the kubelet."""
         self._publish = ledger.bus.publish
         ledger.bus.subscribe(HoldsTaken, self._taken)
@@ -189,13 +189,13 @@ class HoldKeeper:
     def begin(self, answered_until: float) -> None:
         """Start to serve the kubelet; the previous instance may have answered it until ``answered_until``."""
         self.plugin.barrier(self._monotonic())
-        self.relieved = answered_until
-        self._grants.answered(self.relieved)
+        self.answered_until = answered_until
+        self._grants.answered(self.answered_until)
 
     def changed_over(self, answered_until: float) -> None:
         """The kubelet calls this instance alone; the previous one answered until ``answered_until`` at the latest."""
-        self.relieved = min(self.relieved, answered_until)
-        self._grants.answered(self.relieved)
+        self.answered_until = min(self.answered_until, answered_until)
+        self._grants.answered(self.answered_until)
 
     @property
     def known(self) -> bool:
@@ -204,7 +204,7 @@ class HoldKeeper:
             return False
         # Without a rule for the plugin door, no instance gives a device out there that the kubelet does not count.
         shared = any(rule.door.has(Door.PLUGIN) for _, rule in self._devices) or self.plugin.at_kubelet
-        return not shared or self.plugin.read_since(self.relieved)
+        return not shared or self.plugin.read_since(self.answered_until)
 
     def context(
         self,

@@ -250,6 +250,8 @@ def _missing_limits(mount: KernelMount) -> list[str]:
 
 def folders_below(root: Path) -> list[str]:
     """Resources, and daemons of claims, that have a folder of pipes below MPS's root; raises OSError."""
-    pipes = (pipe for depth in ("*/*", "*") for pipe in root.glob(f"{depth}/pipe"))
-    names = (str(pipe.parent.relative_to(root)) for pipe in pipes)
+    # A daemon's own folders are not looked into: pods can put anything there.
+    found = {pipe.parent for pipe in root.glob("*/pipe")}
+    found |= {pipe.parent for pipe in root.glob("*/*/pipe") if pipe.parent.parent not in found}
+    names = (str(folder.relative_to(root)) for folder in found)
     return sorted(name for name in names if not name.startswith(REMOVED))

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from driver.claims.disk import RecordStore
 from driver.claims.interfaces import ClaimObserver, ClaimStep
 from driver.claims.model import ClaimError, PartitionNotMade, PartitionPending, RecordState, SharingNotDone
 from driver.claims.partitions import ClaimPartitions
+from driver.claims.record import ClaimRecord
 from driver.claims.service import ClaimService
 from driver.claims.sharing import ClaimSharing
 from driver.devices.partitions import partitioned
@@ -452,6 +454,21 @@ async def test_killed_between_any_two_steps_no_partition_is_lost_or_left(
     parts.put(2, BIG)
     await service.prepare(reference(2))
     parts.check_whole(BIG)
+
+
+async def test_a_claims_record_is_written_once_for_each_state(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[RecordState] = []
+    write = RecordStore.write
+
+    def noted(store: RecordStore, record: ClaimRecord) -> None:
+        written.append(record.state)
+        write(store, record)
+
+    monkeypatch.setattr(RecordStore, "write", noted)
+    parts.put(1, PART)
+    service = await parts.started()
+    await service.prepare(reference())
+    assert written == [RecordState.STARTED, RecordState.COMPLETED]
 
 
 @pytest.mark.parametrize("step", [ClaimStep.STARTED, ClaimStep.MADE, ClaimStep.REMOVED, *MAKING, *REMOVING])

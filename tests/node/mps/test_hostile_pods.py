@@ -18,6 +18,7 @@ import pytest
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsResource
 from node.mps.folders import REMOVED
 from node.mps.processes import PROGRAM, find_daemons
+from node.mps.storage import folders_below
 from node.values import replace
 from tests.making.mps import MpsStandIn
 
@@ -195,3 +196,13 @@ def test_a_process_of_a_pod_is_no_daemon(driver: MpsStandIn, forged: list[subpro
     assert [name for name, _ in find_daemons(driver.home.root, driver.home.proc)] == [NAME]
     forged.append(forge(driver, "nvidia.com/gpu.other", "unshare", "--pid", "--fork", "--kill-child"))
     assert [name for name, _ in find_daemons(driver.home.root, driver.home.proc)] == [NAME]
+
+
+def test_no_folder_of_a_pod_is_taken_for_a_daemons(tmp_path: Path) -> None:
+    for folder in ("claim-1/pipe", "claim-1/shm", f"{NAME}/pipe"):
+        (tmp_path / folder).mkdir(parents=True)
+    assert folders_below(tmp_path) == ["claim-1", NAME]
+    (tmp_path / "claim-1/pipe/pipe").mkdir()
+    (tmp_path / "claim-1/shm/pipe").symlink_to("/")
+    (tmp_path / NAME / "pipe/pipe").mkdir()
+    assert folders_below(tmp_path) == ["claim-1", NAME]

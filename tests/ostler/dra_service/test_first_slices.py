@@ -33,7 +33,7 @@ def use(both: Both, doors: Doors) -> None:
 async def test_what_claims_alone_can_have_does_not_wait_for_an_instance_that_may_still_answer(both: Both) -> None:
     use(both, Doors.DRA)
     async with both.running():
-        both.books.keeper.relieved = time.monotonic() + NEVER
+        both.books.keeper.answered_until = time.monotonic() + NEVER
         await eventually(lambda: both.in_slices() == {CLAIMED})
         assert not both.books.keeper.known
 
@@ -41,9 +41,9 @@ async def test_what_claims_alone_can_have_does_not_wait_for_an_instance_that_may
 async def test_what_both_doors_have_waits_for_it(both: Both) -> None:
     use(both, Doors.BOTH)
     async with both.running():
-        both.books.keeper.relieved = time.monotonic() + NEVER
+        both.books.keeper.answered_until = time.monotonic() + NEVER
         await eventually(lambda: both.publisher.context.known)
         assert both.in_slices(free=False) == set()
-        both.books.keeper.relieved = 0.0
+        both.books.keeper.answered_until = 0.0
         both.books.kubelet_changed()
         await eventually(lambda: both.in_slices() == {CLAIMED})
