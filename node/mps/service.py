@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
@@ -86,6 +87,8 @@ class MpsKeeper:
         self._runs = asyncio.Event()
         self._waiting = 0
         """Callers of ``ready`` that wait."""
+        self._asked = -math.inf
+        """When a share was last given out (monotonic)."""
         self._servers: frozenset[int] = frozenset()
         self._failures = 0
         """Attempts that have failed since the daemon last ran."""
@@ -132,6 +135,10 @@ class MpsKeeper:
     def is_ready(self) -> bool:
         """Whether shares of the resource can be given out at once."""
         return self._runs.is_set() and not self.fault
+
+    def give(self) -> None:
+        """A share is given out now; who has it is noted a moment later, and the daemon must run until then."""
+        self._asked = self._clocks.monotonic()
 
     async def ready(self) -> None:
         """Return when the daemon runs; raises ``MpsError`` if it fails to start."""
@@ -270,7 +277,7 @@ class MpsKeeper:
                     if daemon.resource != self.resource:
                         await self._adapt(daemon)
                 else:
-                    released = now if released is None else released
+                    released = max(now if released is None else released, self._asked)
                     if now - released >= self._pace.linger:
                         return ""
                 rest = self._pace.look if released is None else released + self._pace.linger - now

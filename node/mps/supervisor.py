@@ -97,6 +97,12 @@ class MpsSupervisor:
         service = self._services.get(name)
         return service is None or service.is_ready
 
+    def give(self, name: str) -> None:
+        """A share of the resource is given out now; see ``MpsKeeper.give``."""
+        service = self._services.get(name)
+        if service is not None:
+            service.give()
+
     async def ready(self, name: str) -> None:
         """Return when the daemon of the resource runs; raises ``MpsError`` if it fails to start."""
         service = self._services.get(name)

@@ -7,8 +7,8 @@ shown its list; the second door, which brings an API client, only where a rule o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
 
 from node.events import EventBus, EventSink
 from node.inventory.loop import Inventory
@@ -210,10 +210,16 @@ class BothDoors:
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
         """See ``plugin.servicer.Admission``."""
         doubt = self._opened_books().doubted(resource, devices)
+        if self._mps is None:
+            return doubt
+        return self._mps.starting(resource, devices) if doubt is None else self._cleared(doubt, resource, devices)
+
+    async def _cleared(self, doubt: Awaitable[None], resource: str, devices: Sequence[OfferedDevice]) -> None:
+        await doubt
+        # Not asked before: a daemon that ran then may have been stopped meanwhile.
         starting = None if self._mps is None else self._mps.starting(resource, devices)
-        if doubt is None or starting is None:
-            return starting if doubt is None else doubt
-        return _one_after_the_other(doubt, starting)
+        if starting is not None:
+            await starting
 
     async def shares_ready(self, resource: str) -> None:
         """See ``driver.claims.sharing.ShareDaemons``."""
@@ -356,15 +362,6 @@ def _needs_mps(settings: Settings) -> bool:
     """Whether a rule shares devices by MPS, or something is left of rules that did."""
     shares = (rule.sharing for rule in settings.rules if rule.sharing is not None)
     return any(each.strategy is SharingStrategy.MPS for each in shares) or mps_left(settings)
-
-
-async def _one_after_the_other(first: Awaitable[None], second: Coroutine[Any, Any, None]) -> None:
-    try:
-        await first
-    except BaseException:
-        second.close()
-        raise
-    await second
 
 
 def open_books(

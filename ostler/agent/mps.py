@@ -152,6 +152,7 @@ class MpsService:
         """What has to be awaited before shares are given out, which raises ``MpsUnavailable``; None for nothing."""
         if self._supervisor is None or not any(device.share for device in devices):
             return None
+        self._supervisor.give(resource)
         if self._supervisor.is_ready(resource):
             return None
         return self._started(self._supervisor, resource)

@@ -147,6 +147,22 @@ async def test_a_daemon_runs_from_the_first_need_to_the_last_share(node: Node) -
     assert node.events == []
 
 
+async def test_a_daemon_is_not_stopped_while_a_share_is_given_out(node: Node) -> None:
+    """Who has a share is noted after it was given out: the last release may be nearly ``linger`` seconds ago then."""
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(HELD)
+        pid = node.pid
+        supervisor.hold(NOBODY)
+        until_noted = asyncio.get_running_loop().time() + 2 * PACE.linger
+        while asyncio.get_running_loop().time() < until_noted:
+            supervisor.give(NAME)
+            assert supervisor.is_ready(NAME)
+            await asyncio.sleep(0.01)
+        supervisor.hold(HELD)
+        assert (node.pid, supervisor.is_ready(NAME)) == (pid, True)
+
+
 async def test_several_callers_wait_for_one_start(node: Node) -> None:
     async with node.agent(RESOURCE) as supervisor:
         await asyncio.gather(*(supervisor.ready(NAME) for _ in range(5)))
