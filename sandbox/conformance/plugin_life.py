@@ -102,11 +102,12 @@ async def registers_after_lost_stream(bed: PluginTestbed) -> str | None:
 
 async def registers_after_lost_socket(bed: PluginTestbed) -> str | None:
     """A kubelet that starts removes all sockets in device-plugins, and none in plugins_registry."""
+    await bed.through_register()
     current = bed.kubelet.current()
     last = max(each.number for each in current.values())
     lost = {name: each for name, each in current.items() if bed.kubelet.device_plugins in Path(each.socket).parents}
     if not lost:
-        raise RuleNotApplicable("its sockets are in plugins_registry, where kubelets remove none")
+        raise RuleNotApplicable("its sockets are not in device-plugins, the only folder where kubelets remove any")
     for registration in lost.values():
         Path(registration.socket).unlink(missing_ok=True)
     missing = await bed.registered_after(last, lost)

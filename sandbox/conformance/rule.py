@@ -121,11 +121,13 @@ async def judge(
     for rule in rules:
         began = time.monotonic()
         outcome, seen = await _judge(rule, bed)
-        if outcome is RuleOutcome.FAILED and rule.prepared and await bed.own_end_now():
-            # It may have ended because of what an earlier rule did.
-            await bed.discard()
-            outcome, seen = await _judge(rule, bed)
-            if outcome is RuleOutcome.FAILED and (ended := await bed.own_end_now()) and ended not in seen:
+        if outcome is RuleOutcome.FAILED and (ended := await bed.own_end_now()):
+            if rule.prepared:
+                # It may have ended because of what an earlier rule did.
+                await bed.discard()
+                outcome, seen = await _judge(rule, bed)
+                ended = await bed.own_end_now() if outcome is RuleOutcome.FAILED else ""
+            if ended and ended not in seen:
                 seen = f"{seen}; {ended}"
         if outcome in (RuleOutcome.FAILED, RuleOutcome.NOT_JUDGED):
             await bed.discard()

@@ -42,9 +42,10 @@ SOURCE = RuleSource("somewhere", "https://example.com")
 class Bed:
     """A testbed that notes what is asked of it."""
 
-    def __init__(self, ready: bool = True) -> None:
+    def __init__(self, ready: bool = True, own_ends: Sequence[str] = ()) -> None:
         self.ready = ready
         self.discarded = 0
+        self._own_ends = list(own_ends)
 
     async def prepare(self) -> None:
         if not self.ready:
@@ -54,7 +55,7 @@ class Bed:
         self.discarded += 1
 
     async def own_end_now(self) -> str:
-        return ""
+        return self._own_ends.pop(0) if self._own_ends else ""
 
 
 async def _passes(bed: Bed) -> str | None:
@@ -104,6 +105,24 @@ async def test_a_program_that_is_not_ready_is_an_error_and_no_failure() -> None:
     assert (verdicts[0].outcome, verdicts[0].seen) == (RuleOutcome.NOT_JUDGED, "it is asleep")
     suite = ET.fromstring(junit("plugin", "my-plugin", verdicts))[0]
     assert (suite.get("errors"), suite.get("failures")) == ("1", "0")
+
+
+@pytest.mark.parametrize(
+    ("own_ends", "prepared", "seen", "discarded"),
+    [
+        # It ended because of a rule before, and not again.
+        (["the plugin ended with exit code 1"], True, "seen: \x1b[31m<&>", 2),
+        (["the plugin ended"] * 2, True, "seen: \x1b[31m<&>; the plugin ended", 2),
+        # Such a rule starts the program itself, so that nothing was before.
+        (["the plugin ended"], False, "seen: \x1b[31m<&>; the plugin ended", 1),
+    ],
+)
+async def test_a_program_that_ended_in_a_rule_is_judged_once_more(
+    own_ends: list[str], prepared: bool, seen: str, discarded: int
+) -> None:
+    bed = Bed(own_ends=own_ends)
+    (verdict,) = await judge([ConformanceRule("two", "Is two", SOURCE, _fails, prepared=prepared)], bed)
+    assert (verdict.outcome, verdict.seen, bed.discarded) == (RuleOutcome.FAILED, seen, discarded)
 
 
 def test_rules_are_chosen_by_name_in_their_own_order() -> None:
