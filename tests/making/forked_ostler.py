@@ -26,6 +26,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from node.inventory.recordings.source import read
+from sandbox.nodes import path
 from sandbox.process import OstlerProcess, execute_ostler
 
 PRELOADED = (
@@ -41,7 +43,6 @@ PRELOADED = (
     "node.inventory.live.udev",
     "node.inventory.nvidia.nvml_session",
     "node.inventory.nvidia.signals.polls",
-    "node.inventory.recordings.source",
     "node.kubelet.dra_state",
     "node.kubelet.godump",
     "ostler.admin.health",
@@ -183,6 +184,8 @@ def serve(orders: socket.socket) -> None:
     """Carry out orders until the socket is closed, and say how their processes end."""
     for name in PRELOADED:
         importlib.import_module(name)
+    # The decoders of recorded nodes are built at the first one.
+    read(path("l4-2"))
     # A collection in a child would copy all pages.
     gc.collect()
     gc.freeze()
