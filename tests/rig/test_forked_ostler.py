@@ -1,0 +1,53 @@
+"""A forked ``ostler`` is what a new process would be: words, folder, environment, output, exit code, and signals."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from sandbox import process
+from sandbox.nodes import path
+from sandbox.process import ostler_output
+from tests.waiting import eventually
+
+
+async def test_it_has_the_folder_and_the_environment_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(path("l4-2"), "node.yaml")
+    code, out, err = await ostler_output("devices", "--scan", "--recorded", "node.yaml")
+    assert (code, err) == (0, "")
+    assert "gpu-" in out
+    monkeypatch.setenv("OSTLER_HTTP", "nonsense")
+    code, out, err = await ostler_output("devices", "--scan", "--recorded", "node.yaml")
+    assert (code, out) == (3, "")
+    assert "OSTLER_HTTP" in err
+
+
+async def test_its_exit_code_and_its_errors_are_those_of_the_command() -> None:
+    code, out, err = await ostler_output("fly")
+    assert (code, out) == (2, "")
+    assert "invalid choice: 'fly'" in err
+
+
+async def test_a_signal_that_ends_it_is_its_exit_code(tmp_path: Path) -> None:
+    with tempfile.TemporaryFile() as output:
+        started = await process.start_ostler(("kubelet", "--root", str(tmp_path / "kubelet")), output, output)
+        command = Path(f"/proc/{started.pid}/cmdline").read_bytes()
+        assert b"tests.making.forked_ostler" in command
+        started.send_signal(signal.SIGKILL)
+        assert await started.wait() == -signal.SIGKILL
+        assert started.returncode == -signal.SIGKILL
+        with pytest.raises(ProcessLookupError):
+            started.send_signal(signal.SIGKILL)
+    await eventually(lambda: not Path(f"/proc/{started.pid}").exists())
+
+
+async def test_another_loader_s_environment_means_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    await ostler_output("--version")
+    monkeypatch.setenv("LD_DEBUG", "files")
+    _, _, err = await ostler_output("--version")
+    assert "calling init" in err
