@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -136,7 +137,8 @@ class PodEvictions:
         """Evict who is due; seconds until somebody is due, or is tried again, None for nobody."""
         left = [pod for uid, pod in self._wanted.items() if uid not in self._ended]
         now = self._monotonic()
-        ended = [await self._has_ended(pod) for pod in left if self._due.get(pod.uid, now) <= now]
+        # Looked up before each one: while another is evicted, the taint of a pod's device may end.
+        ended = [await self._has_ended(pod) for pod in left if self._due.get(pod.uid, math.inf) <= now]
         if not all(ended):
             return self._backoff.delay()
         self._backoff.reset()
