@@ -1,0 +1,280 @@
+"""One depth-first search over needs and devices, within a number of pools and of devices for each claim.
+
+Needs are met in their order, each by devices in ascending order. Every step can be taken back, and every need is
+followed by the rest before it gets one device more than it must have. Amounts are not fixed while searching: after each
+need it is checked that those of all needs so far can be spread over their devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scheduling.pools.capacity import AmountDemand, AmountSupply, DeviceName, PoolLedger, block_of, round_down, spread
+from scheduling.pools.documents import DeviceClaimDetail
+from scheduling.pools.matching import PooledDevice
+
+
+class SearchGaveUp(Exception):
+    """The search took too many steps: whether the claims can be met is not known."""
+
+
+class SearchSteps:
+    """Counts the steps of one search."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def spend(self) -> None:
+        """Counts one device tried. Raises SearchGaveUp."""
+        self._left -= 1
+        if self._left < 0:
+            raise SearchGaveUp(
+                f"no answer after trying {self._most} devices; search for fewer claims at once, or add constraints"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class NeedAccess:
+    """Devices by number, with the class through which a need can have them: all with admin access, or none."""
+
+    admin: bool
+    classes: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchNeed:
+    """One need, ready to be searched for. `amounts`: all but the count, in billionths."""
+
+    claim: int
+    instance: int
+    alternative: int | None
+    detail: DeviceClaimDetail
+    least: int
+    most: int
+    amounts: Mapping[str, int]
+    accesses: tuple[NeedAccess, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProblem:
+    """What does not change during a search.
+
+    kinds: equal for devices that cannot be told apart. matched: the attributes that match across each claim.
+    """
+
+    ledger: PoolLedger
+    devices: Sequence[PooledDevice]
+    kinds: Sequence[int]
+    matched: Sequence[tuple[str, ...]]
+    steps: SearchSteps
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimLimit:
+    """How many pools and devices a claim may have."""
+
+    pools: int
+    devices: int
+
+
+@dataclass(slots=True)
+class TakenDevices:
+    """The devices chosen for a need so far."""
+
+    need: SearchNeed
+    access: NeedAccess
+    devices: list[int] = field(default_factory=list)
+
+
+class DeviceWay:
+    """A way to meet all needs, if `search` finds one."""
+
+    def __init__(self, problem: SearchProblem, needs: Sequence[SearchNeed], limits: Sequence[ClaimLimit]) -> None:
+        self._problem = problem
+        self._needs = needs
+        self._limits = tuple(limits)
+        self._later = [
+            sum(other.least for other in needs[number + 1 :] if other.claim == need.claim)
+            for number, need in enumerate(needs)
+        ]
+        self._taken: list[TakenDevices] = []
+        self._users: list[list[int]] = [[] for _ in problem.devices]
+        self._pools: list[dict[str, int]] = [{} for _ in limits]
+        self._counts = [0] * len(limits)
+        self._values: dict[Hashable, Hashable] = {}
+        self._whole: set[int] = set()
+
+    @property
+    def used(self) -> list[ClaimLimit]:
+        """The pools and devices that each claim has."""
+        return [ClaimLimit(len(pools), count) for pools, count in zip(self._pools, self._counts, strict=True)]
+
+    def search(self) -> bool:
+        """True if there is a way; the way is then kept. The ledger is as before in either case."""
+        if not self._next():
+            return False
+        for number, users in enumerate(self._users):
+            if users and not self._problem.ledger.uses[self._problem.devices[number].name].users:
+                self._problem.ledger.draw_from_pool(self._problem.devices[number], -1)
+        return True
+
+    def found(self) -> list[tuple[TakenDevices, Mapping[int, Mapping[str, int]]]]:
+        """For each need its devices, and by device the amounts that it gives."""
+        numbers = {each.name: number for number, each in enumerate(self._problem.devices)}
+        amounts: list[dict[int, dict[str, int]]] = [{} for _ in self._taken]
+        names = sorted({name for each in self._taken for name in each.need.amounts})
+        for resource, shares in (self._spreads(names) or {}).items():
+            for position, given in shares:
+                for name, amount in given.items():
+                    amounts[position].setdefault(numbers[name], {})[resource] = amount
+        return list(zip(self._taken, amounts, strict=True))
+
+    def _next(self) -> bool:
+        position = len(self._taken)
+        if position == len(self._needs):
+            return True
+        need = self._needs[position]
+        for access in need.accesses:
+            taken = TakenDevices(need, access)
+            self._taken.append(taken)
+            if len(access.classes) >= need.least and self._extend(taken, sorted(access.classes), 0):
+                return True
+            self._taken.pop()
+        return False
+
+    def _extend(self, taken: TakenDevices, candidates: Sequence[int], start: int) -> bool:
+        need, have = taken.need, len(taken.devices)
+        if have >= need.least and self._is_met(taken) and self._spreads(need.amounts) is not None and self._next():
+            return True
+        used = self._counts[need.claim] + self._later[len(self._taken) - 1]
+        room = self._limits[need.claim].devices - used
+        if have >= need.most or room < max(1, need.least - have):
+            return False
+        tried: set[Hashable] = set()
+        for position in range(start, len(candidates) - max(0, need.least - have - 1)):
+            device = candidates[position]
+            same = (self._problem.kinds[device], tuple(self._users[device]))
+            if same in tried:
+                continue
+            tried.add(same)
+            self._problem.steps.spend()
+            fixed = self._take(taken, device)
+            if fixed is None:
+                continue
+            if self._extend(taken, candidates, position + 1):
+                return True
+            self._give_back(taken, device, fixed)
+        return False
+
+    def _take(self, taken: TakenDevices, number: int) -> list[Hashable] | None:
+        """Takes a device for a need, and gives the attributes that it fixes; None if the need cannot have it."""
+        device = self._problem.devices[number]
+        pool = device.pool.metadata.name
+        pools = self._pools[taken.need.claim]
+        if pool not in pools and len(pools) >= self._limits[taken.need.claim].pools:
+            return None
+        if not taken.access.admin and not self._can_use(taken.need, number):
+            return None
+        fixed = self._matched(taken.need, device)
+        if fixed is None:
+            return None
+        if not taken.access.admin:
+            if self._is_unused(number):
+                self._problem.ledger.draw_from_pool(device)
+            if not self._shared(taken.need, number):
+                self._whole.add(number)
+            self._users[number].append(len(self._taken))
+        taken.devices.append(number)
+        pools[pool] = pools.get(pool, 0) + 1
+        self._counts[taken.need.claim] += 1
+        return fixed
+
+    def _give_back(self, taken: TakenDevices, number: int, fixed: Sequence[Hashable]) -> None:
+        device = self._problem.devices[number]
+        pool = device.pool.metadata.name
+        for each in fixed:
+            del self._values[each]
+        if not taken.access.admin:
+            self._users[number].pop()
+            self._whole.discard(number)
+            if self._is_unused(number):
+                self._problem.ledger.draw_from_pool(device, -1)
+        taken.devices.pop()
+        pools = self._pools[taken.need.claim]
+        pools[pool] -= 1
+        if not pools[pool]:
+            del pools[pool]
+        self._counts[taken.need.claim] -= 1
+
+    def _is_unused(self, number: int) -> bool:
+        return not self._users[number] and not self._problem.ledger.uses[self._problem.devices[number].name].users
+
+    def _can_use(self, need: SearchNeed, number: int) -> bool:
+        device = self._problem.devices[number]
+        shared = self._shared(need, number)
+        if self._is_unused(number):
+            if not self._problem.ledger.fits_pool(device):
+                return False
+        elif not shared or number in self._whole or self._problem.ledger.uses[device.name].whole:
+            return False
+        for name in shared:
+            supply = self._supply(number, name)
+            if need.amounts[name] and round_down(supply.left, supply.block) <= 0:
+                return False
+        return True
+
+    def _matched(self, need: SearchNeed, device: PooledDevice) -> list[Hashable] | None:
+        """The attributes whose values this device fixes; None if it differs from one that is fixed."""
+        scopes = [(need.claim, -1, name) for name in self._problem.matched[need.claim]]
+        scopes += [(need.claim, len(self._taken), name) for name in need.detail.match_attributes]
+        fixed: list[Hashable] = []
+        for scope in scopes:
+            value = device.attribute(scope[2])
+            if value is None or self._values.get(scope, value) != value:
+                for each in fixed:
+                    del self._values[each]
+                return None
+            if scope not in self._values:
+                self._values[scope] = value
+                fixed.append(scope)
+        return fixed
+
+    def _shared(self, need: SearchNeed, number: int) -> list[str]:
+        """The amounts that a need draws from a device; none: it takes the device whole."""
+        return [each.name for each in self._problem.devices[number].device.resources if each.name in need.amounts]
+
+    def _supply(self, number: int, name: str) -> AmountSupply:
+        device = self._problem.devices[number]
+        for each in device.device.resources:
+            if each.name == name:
+                return AmountSupply(self._problem.ledger.left_of_device(device.name, each).nanos, block_of(each))
+        return AmountSupply(0, 0)
+
+    def _is_met(self, taken: TakenDevices) -> bool:
+        """True if the devices of a need could give its amounts if nobody else drew from them."""
+        for name, amount in taken.need.amounts.items():
+            supplies = [self._supply(each, name) for each in taken.devices]
+            if not taken.access.admin and sum(round_down(each.left, each.block) for each in supplies) < amount:
+                return False
+        return True
+
+    def _spreads(self, names: Iterable[str]) -> dict[str, list[tuple[int, dict[DeviceName, int]]]] | None:
+        """How these amounts spread over the devices of all needs so far, with the need's position; None: not at all."""
+        found: dict[str, list[tuple[int, dict[DeviceName, int]]]] = {}
+        for name in names:
+            positions, demands = [], []
+            supplies: dict[DeviceName, AmountSupply] = {}
+            for position, taken in enumerate(self._taken):
+                if taken.access.admin or name not in taken.need.amounts:
+                    continue
+                numbers = [each for each in taken.devices if name in self._shared(taken.need, each)]
+                devices = [self._problem.devices[each].name for each in numbers]
+                supplies |= {each: self._supply(number, name) for number, each in zip(numbers, devices, strict=True)}
+                positions.append(position)
+                demands.append(AmountDemand(taken.need.amounts[name], tuple(devices)))
+            shares = spread(demands, supplies)
+            if shares is None:
+                return None
+            found[name] = list(zip(positions, shares, strict=True))
+        return found
