@@ -88,7 +88,10 @@ class ExclusiveModes:
         """Held while compute modes and their record change."""
 
     async def take(self, uuids: Iterable[str]) -> None:
-        """Give the GPUs to one process alone; what they had is on disk before. Raises ``MpsError``."""
+        """Give the GPUs to one process alone; what they had is on disk before.
+
+        Raises ``MpsError`` if that cannot be written, and ``ComputeModeError``.
+        """
         async with self._lock:
             for uuid in uuids:
                 if uuid.startswith(_MIG):

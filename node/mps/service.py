@@ -213,8 +213,10 @@ class MpsKeeper:
             reason = f"{_ENDED} with the agent, or while it was away"
             self._reports.crashed(resource, reason, self._held)
         if not self.is_needed:
-            with contextlib.suppress(MpsError):
+            try:
                 await self._modes.give_back(device.uuid for device in resource.devices)
+            except MpsError as error:
+                self._reports.failed(resource.name, str(error))
             self._reports.left(resource.name, await daemon.stop())
 
     async def _changed(self) -> None:

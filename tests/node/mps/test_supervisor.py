@@ -474,16 +474,18 @@ async def test_a_daemon_of_a_resource_that_no_rule_has_any_more_is_ended(node: N
     assert node.events == [(ENDED, f"{NAME}: {text}")]
 
 
-async def test_a_mode_of_before_that_cannot_be_set_back_is_told_at_the_start(node: Node) -> None:
+@pytest.mark.parametrize(("uuid", "whose"), [("GPU-2", "MPS of an earlier agent"), ("GPU-0", NAME)])
+async def test_a_mode_of_before_that_cannot_be_set_back_is_told_at_the_start(node: Node, uuid: str, whose: str) -> None:
     record = MpsRecord(node.path)
-    record.modes = {"GPU-2": DEFAULT}
+    record.modes = {uuid: DEFAULT}
     record.write()
-    node.modes.modes["GPU-2"] = EXCLUSIVE_PROCESS
+    node.modes.modes[uuid] = EXCLUSIVE_PROCESS
     node.modes.fault = "the agent lacks the right"
-    async with node.agent(RESOURCE):
+    async with node.agent(RESOURCE) as supervisor:
+        supervisor.hold(NOBODY)
         await until(lambda: bool(node.events))
-    text = "GPU-2 stays in compute mode EXCLUSIVE_PROCESS, not DEFAULT: the agent lacks the right"
-    assert node.events == [(FAILED, f"MPS of an earlier agent: {text}")]
+    text = f"{uuid} stays in compute mode EXCLUSIVE_PROCESS, not DEFAULT: the agent lacks the right"
+    assert node.events == [(FAILED, f"{whose}: {text}")]
 
 
 async def test_a_damaged_record_is_set_aside(node: Node) -> None:
