@@ -15,6 +15,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -40,6 +41,8 @@ LONGEST_ROOT = 60
 NOTICE_SECONDS = 2.0
 """How long the kubelet may take to notice the plugin's end."""
 
+QUIET_SECONDS = 0.15
+"""A plugin registers its resources one after the other; without a further one for so long, all are there."""
 PUBLISH_SECONDS = 5.0
 """How long a driver that has registered may take to publish its devices before a pod is admitted all the same."""
 
@@ -279,8 +282,21 @@ class StandaloneNode:
         if not plugin.running:
             refused = f" ({self._refusal})" if self._refusal else ""
             raise StandaloneError(f"{plugin} {plugin.exit} before it registered{refused}; {_log_end(plugin)}")
+        if earlier is None:
+            await self._until_quiet()
         await self._published()
         return self.registrations.names()
+
+    async def _until_quiet(self) -> None:
+        """Wait until nothing more registers, within the time for all of it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.wait):
+                while True:
+                    counts = self.registrations.counts()
+                    try:
+                        await self.registrations.until(partial(self.registrations.is_newer, counts), QUIET_SECONDS)
+                    except TimeoutError:
+                        return
 
     async def _published(self) -> None:
         """Give the connected drivers a moment to publish whole pools; one without devices publishes none."""

@@ -119,6 +119,7 @@ async def main() -> None:
     parser.add_argument("--end", action="store_true")
     parser.add_argument("--end-with-stream", action="store_true")
     parser.add_argument("--socket", default="plain.sock")
+    parser.add_argument("--more", action="append", default=[], help="further resources, one after the other")
     arguments = parser.parse_args()
     folder = ROOT / ("device-plugins" if arguments.door == "register" else "plugins_registry")
     socket = folder / arguments.socket
@@ -148,7 +149,8 @@ async def _serve(plugin: PlainPlugin, arguments: argparse.Namespace, socket: Pat
     server.add_insecure_port(f"unix:{socket}")
     await server.start()
     if arguments.door == "register":
-        await _register(arguments.resource, socket)
+        for resource in (arguments.resource, *arguments.more):
+            await _register(resource, socket)
     while socket.exists() and not ended.is_set():
         await asyncio.sleep(0.02)
     plugin.ending.set()

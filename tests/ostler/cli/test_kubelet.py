@@ -252,6 +252,13 @@ def test_restart_of_the_plugin_waits_for_every_resource(script: Script) -> None:
 
 
 @needs_namespaces
+def test_start_waits_for_every_resource_of_a_plugin(script: Script) -> None:
+    more = ("--more", "plain.example/a", "--more", "plain.example/b")
+    (answer,) = script.answers("plugins", command=(*PLAIN, *more))
+    assert [each["name"] for each in answer["registered"]] == ["plain.example/a", "plain.example/b", THING]
+
+
+@needs_namespaces
 def test_restarted_kubelet_refuses_a_pod_whose_init_container_has_ended(script: Script) -> None:
     out = script.run("admit {}/early.yaml", "! restart")
     assert (
