@@ -292,6 +292,18 @@ class DeviceClaimDetail:
     )
     admin_access: bool | None = entry(None, FLAG, later="adminAccess")
 
+    @classmethod
+    def read_object(cls, value: Mapping[str, Json], place: ReadingPlace) -> DeviceClaimDetail:
+        """Below `claims` the reference spelling holds, with one field more: `adminAccess`."""
+        if place.spelling is not Spelling.EITHER:
+            return read_fields(cls, value, place)  # type: ignore[no-any-return]
+        place = replace(place, spelling=Spelling.REFERENCE)
+        admin = value.get("adminAccess")
+        found: DeviceClaimDetail = read_fields(
+            cls, {key: each for key, each in value.items() if key != "adminAccess"}, place
+        )
+        return found if admin is None else replace(found, admin_access=FLAG.read(admin, place.below("adminAccess")))
+
 
 _DETAILS: Final = ListField(ObjectField(DeviceClaimDetail))
 
@@ -300,7 +312,7 @@ _DETAILS: Final = ListField(ObjectField(DeviceClaimDetail))
 class DeviceClaimInstance:
     """Needs that must all be met (`all_of`), and some of which the first possible one is met (`one_of`).
 
-    In the reference spelling an instance has one detail or `one_of`, and no name.
+    On the reference page an instance has one detail or `one_of`, and no name.
     """
 
     name: str = entry(None, TEXT, later="name", default="")
@@ -310,7 +322,7 @@ class DeviceClaimInstance:
     @classmethod
     def read_object(cls, value: Mapping[str, Json], place: ReadingPlace) -> DeviceClaimInstance:
         """Keys of a detail in place stand for one detail, unless there are others in `oneOf` or `allOf`."""
-        names = ("oneof", "name", "allof") if place.spelling is Spelling.LATER else ("oneof",)
+        names = ("oneof",) if place.spelling is Spelling.REFERENCE else ("oneof", "name", "allof")
         own = {key: each for key, each in value.items() if key.lower() in names}
         in_place = {key: each for key, each in value.items() if key not in own}
         found: DeviceClaimInstance = read_fields(cls, own, place)
@@ -339,12 +351,10 @@ class DeviceClaimSpec:
 
     @classmethod
     def read_object(cls, value: Mapping[str, Json], place: ReadingPlace) -> DeviceClaimSpec:
-        """`claims` or `devices` decide the spelling of everything below."""
+        """`devices` instead of `claims` means the later spelling for everything below."""
         keys = {str(key).lower() for key in value}
         if place.spelling is Spelling.EITHER and "claims" not in keys and "devices" in keys:
             place = replace(place, spelling=Spelling.LATER)
-        elif place.spelling is Spelling.EITHER and "devices" not in keys:
-            place = replace(place, spelling=Spelling.REFERENCE)
         return read_fields(cls, value, place)  # type: ignore[no-any-return]
 
 

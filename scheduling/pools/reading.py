@@ -66,7 +66,7 @@ def decode(
 
 
 def encode(document: Document) -> Json:
-    """The document as JSON data in the reference spelling.
+    """The document as JSON data in the reference spelling; `read` gives the same document again.
 
     What only the later spelling has (names of claims, several details in one, selectors) is written by its names.
     """

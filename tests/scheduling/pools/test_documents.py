@@ -101,8 +101,7 @@ def test_later_spelling_gives_the_same_values() -> None:
     assert (second.name, second.all_of[0].device_class) == ("clock", "clock")
 
 
-def test_later_spelling_of_pools_and_classes() -> None:
-    pool, one, many = read_text("""
+LATER_POOL = """
 apiVersion: devmgmtproto.k8s.io/v1alpha1
 kind: DevicePool
 metadata: {name: nics}
@@ -130,7 +129,11 @@ spec:
   selector:
     matchLabels: {type: nic}
     matchExpressions: [{key: vendor, operator: In, values: [a, b]}]
-""")
+"""
+
+
+def test_later_spelling_of_pools_and_classes() -> None:
+    pool, one, many = read_text(LATER_POOL)
     assert isinstance(pool, DevicePool)
     assert [(each.name, each.capacity) for each in pool.spec.resources] == [("vfs", parse("2"))]
     assert pool.spec.devices[0].requests == {"vfs": parse("2")}
@@ -216,7 +219,8 @@ BROKEN: list[tuple[Any, str]] = [
     ),
     (claim_of({"oneOf": [{"constraints": "true"}]}), "spec.claims[0].oneOf[0].deviceClass is missing"),
     (claim_of({"class": "a"}), "the other spelling of the document calls this field class; write deviceClass"),
-    (claim_of({"deviceClass": "a", "adminAccess": True}), "this spelling of the document has no field adminAccess"),
+    (claim_of({"deviceClass": "a", "adminAccess": 1}), "adminAccess must be true or false, without quotes, not 1"),
+    (claim_of({"name": "n", "class": "a"}), "the other spelling of the document calls this field class"),
     (claim_of({"deviceClass": "a", "allowShared": True}), "remove it: a claim that requests an amount"),
     (claim_of({"deviceClass": "a"}, devices=[]), "spec.devices: claims and devices name the same field"),
     (claim_of({"deviceClass": "a", "requests": []}), "spec.claims[0].requests must be a map, not a list"),
@@ -298,6 +302,16 @@ def test_aliases_that_multiply_end_the_reading() -> None:
         parse_documents("\n".join(lines))
 
 
+@pytest.mark.parametrize(
+    "need",
+    [{"deviceClass": "a", "adminAccess": True}, {"allOf": [{"deviceClass": "a"}]}, {"name": "n", "deviceClass": "a"}],
+)
+def test_reference_page_knows_no_field_of_the_later_spelling(need: Json) -> None:
+    with pytest.raises(DocumentError, match=r"this spelling of the document has no field|unknown field"):
+        decode("DeviceClaim", claim_of(need), spelling=Spelling.REFERENCE)
+    assert isinstance(read(claim_of(need)), DeviceClaim)
+
+
 NAMES = st.sampled_from(["a", "b", "memory"])
 AMOUNTS = st.dictionaries(NAMES, st.sampled_from(["1", "2Gi", "500m"]), max_size=2)
 DETAILS = st.fixed_dictionaries(
@@ -307,12 +321,23 @@ DETAILS = st.fixed_dictionaries(
         "requests": AMOUNTS,
         "limits": st.just({"count": "4"}),
         "matchAttributes": st.lists(NAMES, min_size=1, max_size=2),
+        "adminAccess": st.booleans(),
     },
 )
-NEEDS = st.one_of(DETAILS, st.fixed_dictionaries({"oneOf": st.lists(DETAILS, min_size=1, max_size=2)}))
+SEVERAL = st.lists(DETAILS, min_size=1, max_size=2)
+NEEDS = st.one_of(
+    DETAILS,
+    st.fixed_dictionaries({"oneOf": SEVERAL}),
+    st.fixed_dictionaries({"name": NAMES, "allOf": SEVERAL}, optional={"oneOf": SEVERAL}),
+)
 
 
 @given(st.lists(NEEDS, min_size=1, max_size=3))
 def test_document_that_is_written_reads_as_the_same(needs: list[Json]) -> None:
     found = read(document("DeviceClaim", "k", {"claims": needs}))
     assert read(encode(found)) == found
+
+
+def test_documents_of_the_later_spelling_are_written_and_read_as_the_same() -> None:
+    for found in [*read_text(LATER_CLAIM), *read_text(LATER_POOL)]:
+        assert read(encode(found)) == found
