@@ -235,6 +235,7 @@ async def test_on_without_a_cluster_says_what_is_missing(cluster: Cluster) -> No
     task.cancel()
 
 
+@pytest.mark.usefixtures("executed_ostler")
 async def test_an_agents_events_reach_its_node(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     """The process as it runs on a node; of the client library it loads the transport alone."""
     cluster.node = {"systemUUID": "AA-BB"}
