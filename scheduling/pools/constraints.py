@@ -157,7 +157,7 @@ class Outcome:
     error: ConstraintError | None = None
 
 
-class Constraint:
+class PoolConstraint:
     """One compiled constraint, for all devices."""
 
     def __init__(self, text: str) -> None:
@@ -270,14 +270,14 @@ def _checked(text: str) -> Checked:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _compiled(text: str) -> Constraint | ConstraintError:
+def _compiled(text: str) -> PoolConstraint | ConstraintError:
     try:
-        return Constraint(text)
+        return PoolConstraint(text)
     except ConstraintError as error:
         return error
 
 
-def constraint(text: str) -> Constraint:
+def constraint(text: str) -> PoolConstraint:
     """The compiled constraint. Raises ConstraintError, a new one each time."""
     found = _compiled(text)
     if isinstance(found, ConstraintError):
