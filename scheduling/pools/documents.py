@@ -25,7 +25,6 @@ from scheduling.pools.fields import (
     TEXT,
     TEXTS,
     WHOLE,
-    FieldKind,
     FieldProblem,
     Json,
     ListField,
@@ -430,8 +429,3 @@ TYPES: Final[Mapping[str, type]] = {
     "DeviceClass": PoolDeviceClass,
     "DeviceClaim": DeviceClaim,
 }
-
-
-def kind_of(name: str) -> FieldKind:
-    """The kind of a whole document: `DevicePool`, `DeviceClass` or `DeviceClaim`."""
-    return ObjectField(TYPES[name])

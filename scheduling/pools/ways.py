@@ -7,8 +7,11 @@ need it is checked that those of all needs so far can be spread over their devic
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from heapq import nlargest
+from itertools import chain
 
 from scheduling.pools.capacity import AmountDemand, AmountSupply, DeviceName, PoolLedger, block_of, round_down, spread
 from scheduling.pools.documents import DeviceClaimDetail
@@ -104,6 +107,7 @@ class DeviceWay:
         self._counts = [0] * len(limits)
         self._values: dict[Hashable, Hashable] = {}
         self._whole: set[int] = set()
+        self._supplies: dict[tuple[int, str], AmountSupply] = {}
 
     @property
     def used(self) -> list[ClaimLimit]:
@@ -149,7 +153,7 @@ class DeviceWay:
             return True
         used = self._counts[need.claim] + self._later[len(self._taken) - 1]
         room = self._limits[need.claim].devices - used
-        if have >= need.most or room < max(1, need.least - have):
+        if have >= need.most or room < max(1, need.least - have) or not self._reaches(taken, candidates[start:], room):
             return False
         tried: set[Hashable] = set()
         for position in range(start, len(candidates) - max(0, need.least - have - 1)):
@@ -166,6 +170,33 @@ class DeviceWay:
                 return True
             self._give_back(taken, device, fixed)
         return False
+
+    def _reaches(self, taken: TakenDevices, candidates: Sequence[int], room: int) -> bool:
+        """False if count or amounts cannot be reached with these devices, even if nothing else were in the way."""
+        need = taken.need
+        room = min(room, need.most - len(taken.devices))
+        values: list[tuple[int, Callable[[int], int]]] = [(need.least - len(taken.devices), lambda _: 1)]
+        for name, amount in need.amounts.items() if not taken.access.admin else ():
+            available = partial(self._available, name)
+            values.append((amount - sum(map(available, taken.devices)), available))
+        return all(missing <= 0 or self._most_of(value, need, candidates, room) >= missing for missing, value in values)
+
+    def _most_of(self, value: Callable[[int], int], need: SearchNeed, candidates: Sequence[int], room: int) -> int:
+        """A bound of what some more devices of the allowed number of pools have together."""
+        pools = self._pools[need.claim]
+        by_pool: dict[str, list[int]] = {}
+        for each in candidates:
+            by_pool.setdefault(self._problem.devices[each].pool.metadata.name, []).append(value(each))
+        best = {pool: nlargest(room, values) for pool, values in by_pool.items()}
+        more = self._limits[need.claim].pools - len(pools)
+        ours = [each for pool, values in best.items() if pool in pools for each in values]
+        others = nlargest(more, (values for pool, values in best.items() if pool not in pools), key=sum)
+        within_pools = sum(ours) + sum(map(sum, others))
+        return min(within_pools, sum(nlargest(room, chain.from_iterable(best.values()))))
+
+    def _available(self, name: str, number: int) -> int:
+        supply = self._supply(number, name)
+        return round_down(supply.left, supply.block)
 
     def _take(self, taken: TakenDevices, number: int) -> list[Hashable] | None:
         """Takes a device for a need, and gives the attributes that it fixes; None if the need cannot have it."""
@@ -245,17 +276,22 @@ class DeviceWay:
         return [each.name for each in self._problem.devices[number].device.resources if each.name in need.amounts]
 
     def _supply(self, number: int, name: str) -> AmountSupply:
-        device = self._problem.devices[number]
-        for each in device.device.resources:
-            if each.name == name:
-                return AmountSupply(self._problem.ledger.left_of_device(device.name, each).nanos, block_of(each))
-        return AmountSupply(0, 0)
+        """What a device has of an amount when the search begins; nothing of one that it does not list."""
+        known = self._supplies.get((number, name))
+        if known is None:
+            device = self._problem.devices[number]
+            known = AmountSupply(0, 0)
+            for each in device.device.resources:
+                if each.name == name:
+                    left = self._problem.ledger.left_of_device(device.name, each)
+                    known = AmountSupply(left.nanos, block_of(each))
+            self._supplies[number, name] = known
+        return known
 
     def _is_met(self, taken: TakenDevices) -> bool:
         """True if the devices of a need could give its amounts if nobody else drew from them."""
         for name, amount in taken.need.amounts.items():
-            supplies = [self._supply(each, name) for each in taken.devices]
-            if not taken.access.admin and sum(round_down(each.left, each.block) for each in supplies) < amount:
+            if not taken.access.admin and sum(self._available(name, each) for each in taken.devices) < amount:
                 return False
         return True
 

@@ -326,3 +326,18 @@ def test_devices_that_cannot_be_told_apart_are_tried_once() -> None:
     wanted = claim({"requests": {"count": 20}, "matchAttributes": ["root"]}, {"requests": {"count": 21}})
     searching = PoolSearch(PoolLedger(devices_of(many)), most_steps=2_000)
     assert searching.run([wanted], {"gpu": class_()}) is None
+
+
+def test_count_or_sum_out_of_reach_of_some_pools_ends_at_once() -> None:
+    pools = [pool(f"p{n:02}", device("d", {}, [("memory", 8, 1)], uuid=str(n))) for n in range(64)]
+    ledger = PoolLedger(one for each in pools for one in devices_of(each))
+    for asked_ in ({"requests": {"count": 32}}, {"requests": {"memory": 240}, "limits": {"count": 64}}):
+        found = PoolSearch(ledger, most_steps=10_000).run([claim(asked_)], {"gpu": class_()})
+        assert found is not None
+        assert len(found.needs[0].devices) in (32, 30)
+    assert (
+        PoolSearch(ledger, most_steps=100).run(
+            [claim({"requests": {"memory": 513}, "limits": {"count": 64}})], {"gpu": class_()}
+        )
+        is None
+    )
