@@ -8,7 +8,7 @@ claim, as in Kubernetes, and not a device that does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -130,12 +130,3 @@ def _failure(device: PooledDevice, owner: str, error: ConstraintError) -> str:
 def has_admin_access(detail: DeviceClaimDetail, class_: PoolDeviceClass) -> bool:
     """True if the need ignores every use of its devices, and does not occupy them."""
     return bool(class_.spec.admin_access) if detail.admin_access is None else detail.admin_access
-
-
-def match(devices: Sequence[PooledDevice], names: Iterable[str]) -> str | None:
-    """The first of the attributes that is not there and equal on all devices; None if all are."""
-    for name in names:
-        values = {device.attribute(name) for device in devices}
-        if len(values) > 1 or None in values:
-            return name
-    return None

@@ -15,8 +15,10 @@ from scheduling.pools.fields import DocumentError, FieldProblem, Json, ObjectFie
 from scheduling.pools.rules import problems_of
 from scheduling.pools.text import parse_documents
 
+_UNNAMED = "document"
 
-def read_text(text: str, name: str = "document") -> list[Document]:
+
+def read_text(text: str, name: str = _UNNAMED) -> list[Document]:
     """The documents of a YAML text with any number of them; documents of other API groups are left out.
 
     `name` is the file's name for messages. Raises DocumentError.
@@ -29,7 +31,7 @@ def read_text(text: str, name: str = "document") -> list[Document]:
     return found
 
 
-def read(value: Json, name: str = "document") -> Document:
+def read(value: Json, name: str = _UNNAMED) -> Document:
     """The document of decoded JSON or YAML in either spelling. Raises DocumentError with all broken rules."""
     if not isinstance(value, Mapping):
         raise DocumentError(name, (f"must be a map with apiVersion and kind, not {described(value)}",))
@@ -39,10 +41,10 @@ def read(value: Json, name: str = "document") -> Document:
     if kind not in TYPES:
         raise DocumentError(name, (f"kind must be one of {', '.join(TYPES)}, not {described(kind)}",))
     found: Document = decode(str(kind), value, name=name)
-    title = f"{kind} {title_of(found)}" if found.metadata.name else name
     problems = problems_of(found)
     if problems:
-        raise DocumentError(title, tuple(problems))
+        title = f"{kind} {title_of(found)}" if found.metadata.name else str(kind)
+        raise DocumentError(title if name == _UNNAMED else f"{name}, {title}", tuple(problems))
     return found
 
 
@@ -53,7 +55,7 @@ def title_of(document: Document) -> str:
 
 
 def decode(
-    kind: str, value: Json, *, strict: bool = True, spelling: Spelling = Spelling.EITHER, name: str = "document"
+    kind: str, value: Json, *, strict: bool = True, spelling: Spelling = Spelling.EITHER, name: str = _UNNAMED
 ) -> Any:
     """The values of a document of one kind, whatever it says about its own; no rule but the shape is checked.
 

@@ -278,6 +278,14 @@ def test_error_names_the_document_and_all_its_problems() -> None:
     assert len(refused.value.problems) == 2
 
 
+def test_error_names_the_file_and_the_place_in_it() -> None:
+    text = "---\n---\napiVersion: devmgmtproto.k8s.io/v1alpha1\nkind: DevicePool\nmetadata: {name: p}\n"
+    with pytest.raises(DocumentError, match=r"^pools.yaml, document 2, DevicePool p: spec.driver is missing"):
+        read_text(text, "pools.yaml")
+    with pytest.raises(DocumentError, match=r"^pools.yaml, document 2: spec.devces: unknown field"):
+        read_text(f"{text}spec: {{devces: []}}\n", "pools.yaml")
+
+
 BROKEN_TEXTS = [
     ("a: [1", "f.yaml: line 2: not valid YAML: "),
     ("a: 1\na: 2", "f.yaml: line 2: the map has the key a twice; keep one"),

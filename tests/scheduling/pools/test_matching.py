@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.pools.constraints import DeviceFacts, Outcome, outcome_of
+from scheduling.pools.constraints import Outcome, outcome_of
 from scheduling.pools.documents import DeviceClaimDetail, PoolDeviceClass
 from scheduling.pools.matching import (
     MatchingError,
@@ -15,7 +15,6 @@ from scheduling.pools.matching import (
     has_admin_access,
     is_eligible,
     labels_match,
-    match,
 )
 from scheduling.pools.reading import read
 from tests.making.pool_documents import claim, class_, decoded, device, document, pool, recorded
@@ -143,10 +142,8 @@ def test_need_decides_about_admin_access_before_its_class() -> None:
     assert has_admin_access(DeviceClaimDetail(admin_access=True), class_())
 
 
-def test_attributes_match_only_where_all_devices_have_them() -> None:
-    first, second, third = devices_of(pool("p", device("a", root="r", n=1), device("b", root="r", n="1"), device("c")))
-    assert match([first, second], ["root"]) is None
-    assert match([first, second], ["root", "n"]) == "n"
-    assert match([first, third], ["root"]) == "root"
-    assert match([third], ["root"]) == "root"
-    assert isinstance(first.facts, DeviceFacts)
+def test_attributes_are_compared_by_kind_and_value() -> None:
+    first, second = devices_of(pool("p", device("a", root="r", n=1), device("b", root="r", n="1")))
+    assert first.attribute("root") == second.attribute("root") == ("string", "r")
+    assert first.attribute("n") != second.attribute("n")
+    assert first.attribute("slot") is None

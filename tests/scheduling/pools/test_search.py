@@ -292,6 +292,7 @@ def test_attributes_match_within_a_need_or_across_the_claim() -> None:
     assert asked(pair, pair, matchAttributes=["root"]) is None
     assert names(asked({}, {}, matchAttributes=["root"])) == [["gpu-0"], ["gpu-1"]]
     assert asked({}, matchAttributes=["slot"]) is None
+    assert asked({"matchAttributes": ["slot"]}) is None
 
 
 def test_device_type_takes_devices_of_all_its_classes() -> None:
