@@ -39,8 +39,8 @@ class SharingNode:
 
     dev_root = "/"
 
-    def box(self, *, dra: Mapping[str, object] | None = None, **rule: object) -> SandboxNode:
-        """The node with one rule, which is given as its changes."""
+    def configuration(self, *, dra: Mapping[str, object] | None = None, **rule: object) -> str:
+        """One rule, which is given as its changes."""
         roots = {"driverRootMount": str(self.driver.home.driver_root), "mpsRoot": str(self.root)}
         nvidia = json.dumps({**roots, "devRoot": self.dev_root, "devRootMount": self.dev_root})
         made = {
@@ -52,7 +52,11 @@ class SharingNode:
         }
         text = json.dumps({key: value for key, value in made.items() if value is not None})
         head = f"apiVersion: ostler.dev/v1alpha1\nkind: Config\nnvidia: {nvidia}\ndra: {json.dumps(dra or {})}\n"
-        text = f"{head}resources: [{text}]\n"
+        return f"{head}resources: [{text}]\n"
+
+    def box(self, *, dra: Mapping[str, object] | None = None, **rule: object) -> SandboxNode:
+        """The node with one rule, which is given as its changes."""
+        text = self.configuration(dra=dra, **rule)
         flags = {"--nvidia-library": str(self.hardware.library), **HTTP}
         return SandboxNode(None, flags=flags, configuration=text, reconcile_interval=0.05, cluster=True)
 
@@ -135,7 +139,7 @@ async def test_what_mps_left_is_set_back_by_an_agent_whose_rules_have_none(node:
         await box.kubelet.wait_for(GPU, healthy=32)
         await box.give(GPU, 1)
         assert (len(node.daemons), node.modes) == (1, {"3"})
-        plain = node.box(sharing=None).configuration
+        plain = node.configuration(sharing=None)
         assert plain is not None
         (box.root / "ostler.yaml").write_text(plain)
         await box.restart_agent()
