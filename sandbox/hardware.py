@@ -19,8 +19,9 @@ from node.inventory.facts import GpuFacts, NodeFacts, NvmlFacts, PciFunction, Sy
 from node.inventory.net_facts import RdmaDevice
 from node.inventory.nvidia.vendor import NVIDIA
 from node.inventory.pci import address_label, pci_address
-from node.inventory.recordings.source import dump, read
+from node.inventory.recordings.source import MAX_RECORDING, dump, read
 from node.inventory.vendors import VENDORS
+from node.opening import read_regular
 
 _NETWORK = "0x02"
 _DISPLAY, _ACCELERATOR = "0x03", "0x12"
@@ -67,7 +68,7 @@ class RecordedHardware:
         self.parts = tuple(_parts(self._recording.facts))
         self._damages: dict[str, Damage] = {}
         self._errors: dict[str, str] = {}
-        write_whole(copy, original.read_bytes())
+        write_whole(copy, read_regular(original, MAX_RECORDING, links=True))
 
     @property
     def name(self) -> str:

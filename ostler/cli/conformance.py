@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shlex
 import signal
 import sys
@@ -12,6 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
 
+from node.files import WriteFailed
+from node.given import write_given
+from node.opening import open_regular
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit, print_document, print_table
 from sandbox.conformance.driver_rules import DRIVER_RULES
@@ -134,7 +138,8 @@ async def _judge(arguments: argparse.Namespace) -> list[RuleVerdict]:
         file: TextIO | None = None
         if arguments.log is not None:
             try:
-                file = files.enter_context(arguments.log.open("w", encoding="utf-8", buffering=1))
+                descriptor = open_regular(arguments.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644, links=True)
+                file = files.enter_context(os.fdopen(descriptor, "w", encoding="utf-8", buffering=1))
             except OSError as error:
                 raise CommandFailed(f"--log {arguments.log}: {error.strerror or error}", Exit.USAGE) from error
 
@@ -156,9 +161,9 @@ def _tell(verdict: RuleVerdict) -> None:
 def _report(arguments: argparse.Namespace, subject: str, verdicts: Sequence[RuleVerdict]) -> None:
     if arguments.junit is not None:
         try:
-            arguments.junit.write_bytes(junit(arguments.kind, subject, verdicts))
-        except OSError as error:
-            raise CommandFailed(f"--junit {arguments.junit}: {error.strerror or error}", Exit.USAGE) from error
+            write_given(arguments.junit, junit(arguments.kind, subject, verdicts), 0o644)
+        except WriteFailed as error:
+            raise CommandFailed(f"--junit {arguments.junit}: {error.reason}", Exit.USAGE) from error
     if arguments.output == "json":
         print_document(document(arguments.kind, subject, verdicts), "json")
         return

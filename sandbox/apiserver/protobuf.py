@@ -8,13 +8,13 @@ another kind is refused as one that sends an unknown form.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
+from node.documents import parse_json
 from sandbox.apiserver.kinds import RESOURCE_GROUP, Json
 from sandbox.apiserver.protobuf_fields import FIELDS, FIELDS_OF_V1BETA1
 
@@ -194,7 +194,7 @@ def _quantity(value: int | bytes) -> str:
 
 def _raw(value: int | bytes) -> Any:
     data = _blob(dict(_fields(_blob(value))).get(1, b""))
-    return json.loads(data) if data else None
+    return parse_json(data) if data else None
 
 
 _TYPES: Final[Mapping[str, Callable[[int | bytes], Any]]] = {

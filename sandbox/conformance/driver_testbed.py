@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from node.cdi.spec import LARGEST
+from node.opening import read_regular
 from protos.dra.v1 import api_pb2
 from sandbox.apiserver.refusals import StatusError
 from sandbox.apiserver.server import ApiServer
@@ -217,7 +219,7 @@ class DriverTestbed(ProgramTestbed):
     def cdi_files(self) -> dict[Path, bytes]:
         """The files in the CDI folders, hidden ones apart."""
         return {
-            path: path.read_bytes()
+            path: _content(path)
             for folder in self.cdi
             for path in sorted(folder.glob("*"))
             if path.is_file() and not path.name.startswith(".")
@@ -311,3 +313,11 @@ def _pod(claim: str) -> Json:
         "metadata": {"name": claim},
         "spec": {"nodeName": NODE, "containers": [container], "resourceClaims": claims},
     }
+
+
+def _content(path: Path) -> bytes:
+    """What the file holds; nothing, which is no CDI spec either, of one that is gone or too large for runtimes."""
+    try:
+        return read_regular(path, LARGEST, links=True)
+    except OSError:
+        return b""

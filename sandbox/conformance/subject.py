@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from node.opening import read_kernel_text
 from sandbox.conformance.rule import CannotJudge
 from sandbox.kubelet.plugin_process import PluginProcess, PluginStartError
 
@@ -61,10 +62,10 @@ def size_of(pid: int) -> ProcessSize | None:
     while pids:
         each = Path("/proc") / str(pids.pop())
         try:
-            status = (each / "status").read_text()
+            status = read_kernel_text(each / "status")
             descriptors += sum(1 for _ in (each / "fd").iterdir())
             for task in (each / "task").iterdir():
-                pids += map(int, (task / "children").read_text().split())
+                pids += map(int, read_kernel_text(task / "children").split())
         except OSError:
             continue  # Ended meanwhile.
         memory += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))

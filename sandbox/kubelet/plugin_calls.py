@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import grpc
 
+from node.opening import read_kernel_text
 from sandbox.kubelet.dialling import UNREADABLE, answer
 from sandbox.kubelet.errors import CallFault, PluginError
 from sandbox.kubelet.events import EventFeed, PluginCallFailed, PluginCallPending
@@ -118,7 +119,7 @@ def _process_at(path: str) -> str:
             peer.setblocking(False)
             peer.connect(path)
             pid, _, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        name = read_kernel_text(Path(f"/proc/{pid}/comm")).strip()
     except (OSError, ValueError):
         return "the plugin"
     return f"process {pid} ({name})"

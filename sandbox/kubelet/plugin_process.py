@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from node.opening import read_kernel_text
 from sandbox.kubelet.errors import KubeletError
 
 BUILT_IN: Final = Path("/var/lib/kubelet")
@@ -359,7 +360,7 @@ def _how_to_allow() -> str:
     forbidding = []
     for name, (bad, good) in _SYSCTLS.items():
         try:
-            value = (Path("/proc/sys") / name).read_text(encoding="ascii").strip()
+            value = read_kernel_text(Path("/proc/sys") / name).strip()
         except OSError:
             continue  # This kernel has no such setting.
         if value == bad:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from node.kubelet.checkpoint import FILE_NAME, CheckpointError, decode
+from node.opening import KUBELET_STATE, read_regular
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster
 from sandbox.cluster.explaining import explained
 from sandbox.cluster.views import claim_view, slice_lines, slice_view
@@ -233,10 +234,10 @@ class Commands:
         _exactly(words, 0)
         path = self._node.folder / "device-plugins" / FILE_NAME
         try:
-            checkpoint = decode(path.read_bytes())
+            checkpoint = decode(read_regular(path, KUBELET_STATE))
         except FileNotFoundError:
             return Answer({"checkpoint": None}, [f"{path}: no checkpoint yet; the kubelet writes it at the first list"])
-        except CheckpointError as error:
+        except (CheckpointError, OSError) as error:
             return Answer({"checkpoint": str(path)}, problem=f"{path} is damaged: {error}")
         pods = {pod.uid: name_of((pod.namespace, pod.name)) for pod in self._node.kubelet.pods()}
         document = checkpoint_document(str(path), checkpoint, pods)

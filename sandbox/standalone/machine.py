@@ -15,6 +15,7 @@ from typing import Any, Final
 from node.documents import DocumentRefused
 from node.given import read_given
 from node.inventory.recordings.source import read
+from node.opening import read_kernel_text
 from node.yaml_text import parse_yaml
 
 _LARGEST: Final = 1 << 20
@@ -79,7 +80,9 @@ def own_topology(folder: Path = _SYSFS) -> NumaTopology:
     rows: dict[int, list[int]] = {}
     for node in folder.glob("node[0-9]*"):
         try:
-            rows[int(node.name.removeprefix("node"))] = [int(word) for word in (node / "distance").read_text().split()]
+            rows[int(node.name.removeprefix("node"))] = [
+                int(word) for word in read_kernel_text(node / "distance").split()
+            ]
         except (OSError, ValueError):
             continue
     if not all(len(row) == len(rows) for row in rows.values()):

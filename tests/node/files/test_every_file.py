@@ -28,6 +28,8 @@ OPENERS = {
     "ostler/cli/main.py": "/dev/null, for output that nobody reads any more",
     "ostler/cli/output.py": "/dev/null, for output that nobody reads any more",
     "ostler/config/reference.py": "makes this repository's own pages",
+    "sandbox/kubelet/plugin_namespace.py": "writes what its own process is in its user namespace, with no import of ours",
+    "sandbox/kubelet/plugin_process.py": "keeps the mount namespace of the process that it started",
     "sandbox/process.py": "the log of the agent that the sandbox itself started",
     "sandbox/terminal.py": "the log of the agent that the sandbox itself started",
     "sandbox/node.py": "writes into a folder that it has just made",
@@ -47,6 +49,8 @@ PARSERS = {
     "sandbox/apiserver/connections.py": "the sandbox's own API server; what it cannot decode it refuses",
     "sandbox/configuration.py": "the configuration that it has itself written",
     "sandbox/cluster/client.py": "answers of the sandbox's own API server",
+    "sandbox/kubelet/plugin_namespace.py": "the settings from the process that started it",
+    "sandbox/kubelet/plugin_process.py": "what its own launcher says before it becomes the plugin",
     "systemd/release.py": "this repository's pyproject.toml",
 }
 _WORDS = re.compile(rb"open\(|(read|write)_(text|bytes)|\b(json|tomllib|yaml|expat)\.")
