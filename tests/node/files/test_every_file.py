@@ -28,7 +28,7 @@ OPENERS = {
     "ostler/cli/main.py": "/dev/null, for output that nobody reads any more",
     "ostler/cli/output.py": "/dev/null, for output that nobody reads any more",
     "ostler/config/reference.py": "makes this repository's own pages",
-    "sandbox/kubelet/plugin_namespace.py": "writes what its own process is in its user namespace, with no import of ours",
+    "sandbox/kubelet/plugin_namespace.py": "writes who its process is in its user namespace; imports nothing of ours",
     "sandbox/kubelet/plugin_process.py": "keeps the mount namespace of the process that it started",
     "sandbox/process.py": "the log of the agent that the sandbox itself started",
     "sandbox/terminal.py": "the log of the agent that the sandbox itself started",

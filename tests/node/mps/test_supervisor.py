@@ -86,11 +86,16 @@ class Node:
             await asyncio.gather(running, return_exceptions=True)
 
     @property
-    def pid(self) -> int | None:
-        """Of the daemon on record."""
+    def pids(self) -> dict[str, int]:
+        """Of the daemons on record, by their resource."""
         record = MpsRecord(self.path)
         record.read()
-        return record.daemons[NAME].pid if NAME in record.daemons else None
+        return {name: daemon.pid for name, daemon in record.daemons.items()}
+
+    @property
+    def pid(self) -> int | None:
+        """Of the resource's daemon on record."""
+        return self.pids.get(NAME)
 
     async def tell(self, command: str) -> None:
         daemon = MpsDaemon(RESOURCE, self.driver.home)
@@ -104,9 +109,9 @@ class Node:
 def node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path)
     yield made
-    if made.pid is not None:
+    for pid in made.pids.values():
         with contextlib.suppress(ProcessLookupError):
-            os.kill(made.pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
 
 async def until(condition: Callable[[], bool]) -> None:
