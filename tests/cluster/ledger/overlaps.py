@@ -156,12 +156,14 @@ class Watcher:
 
 
 def main(init: int, cgroup: str, devices: str) -> None:
-    """Look until the input ends, and tell what was seen."""
+    """Look until the input ends and once more then, and tell what was seen."""
     processes, overlaps = Processes(init, cgroup, re.compile(devices)), Overlaps()
     report = Report(overlaps.found, 0, 0.0, 0)
     pods: set[str] = set()
     last = time.time()
-    while not select.select([sys.stdin], [], [], EVERY)[0]:
+    has_ended = False
+    while not has_ended:
+        has_ended = bool(select.select([sys.stdin], [], [], EVERY)[0])
         now = time.time()
         found = processes.look()
         overlaps.look(now, found)
