@@ -170,12 +170,12 @@ def test_where_the_server_drops_taints_a_device_that_moves_away_is_left_out(rig:
     ill = DraDevice(gpu(2), RULE, False, "the link is down", Cause.LINK_DOWN)
     publisher = rig.publish(offered(0), ill)
     until(lambda: rig.controller.given)
-    rig.publish(offered(0), moving(1), ill)
+    rig.publish(offered(0), moving(1), ill, offered(3))
     until(lambda: len(rig.controller.given) == 2)
-    assert rig.controller.given[1:] == [((name(0), name(2)),)], "a sick one before it has shown what taints are worth"
+    assert rig.controller.given[1] == ((name(0), name(2), name(3)),), "a sick one counts until taints have shown"
     rig.controller.dropped = ()
-    rig.publish(moving(0), moving(1), ill)
-    until(lambda: rig.controller.given[-1] == ((name(2),),))
+    rig.publish(moving(0), moving(1), ill, offered(3))
+    until(lambda: rig.controller.given[-1] == ((name(2), name(3)),))
     assert publisher.publication().error == ""
 
 
