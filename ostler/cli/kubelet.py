@@ -18,7 +18,7 @@ from ostler.cli.output import add_format
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.generations import GENERATIONS
 from sandbox.kubelet.plugin_process import GRACE_SECONDS
-from sandbox.kubelet.topology import TopologyConfigError, TopologyManager
+from sandbox.kubelet.topology import POLICIES, SCOPES, TopologyConfigError, TopologyManager
 from sandbox.nodes import UnknownNodeError, path
 from sandbox.standalone.machine import MachineError, NumaTopology, numa_topology, own_topology, recorded_topology
 from sandbox.standalone.node import WAIT_SECONDS, StandaloneError, StandaloneNode, StandaloneSettings
@@ -86,12 +86,17 @@ def _add_kubelet(parser: argparse.ArgumentParser) -> None:
     machine.add_argument("--node", metavar="RECORDED", help="the NUMA nodes of a recorded node, by name or file")
     kubelet.add_argument(
         "--topology-policy",
+        choices=POLICIES,
         default="none",
         metavar="POLICY",
         help="none, best-effort, restricted or single-numa-node (default: %(default)s)",
     )
     kubelet.add_argument(
-        "--topology-scope", default="container", metavar="SCOPE", help="container or pod (default: %(default)s)"
+        "--topology-scope",
+        choices=SCOPES,
+        default="container",
+        metavar="SCOPE",
+        help="container or pod (default: %(default)s)",
     )
     kubelet.add_argument(
         "--topology-option",
@@ -134,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not person:
             raise CommandFailed("ended by a signal before the script was complete") from None
         sys.stdout.write("ended\n")
-    except (MachineError, TopologyConfigError, RecordingError) as error:
+    except (MachineError, RecordingError) as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
     except (StandaloneError, KubeletError, ScriptFailed) as error:
         raise CommandFailed(str(error)) from error
@@ -211,13 +216,7 @@ def _settings(arguments: argparse.Namespace) -> StandaloneSettings:
         )
     return StandaloneSettings(
         root=arguments.root,
-        topology=TopologyManager(
-            arguments.topology_policy,
-            arguments.topology_scope,
-            options=_pairs("--topology-option", arguments.topology_option),
-            numa_nodes=machine.nodes,
-            distances=machine.distances,
-        ),
+        topology=_topology(arguments, machine),
         generation=arguments.generation,
         api_server=arguments.with_apiserver,
         command=arguments.plugin,
@@ -228,6 +227,23 @@ def _settings(arguments: argparse.Namespace) -> StandaloneSettings:
         grace=GRACE_SECONDS,
         seed=arguments.seed,
     )
+
+
+def _topology(arguments: argparse.Namespace, machine: NumaTopology) -> TopologyManager:
+    try:
+        return TopologyManager(
+            arguments.topology_policy,
+            arguments.topology_scope,
+            options=_pairs("--topology-option", arguments.topology_option),
+            numa_nodes=machine.nodes,
+            distances=machine.distances,
+        )
+    except TopologyConfigError as error:
+        raise CommandFailed(
+            f"--topology-option: the kubelet would not start: {error}; use prefer-closest-numa-nodes=true (with "
+            "distances between the NUMA nodes) or max-allowable-numa-nodes=NUMBER (for more than 8 of them)",
+            Exit.USAGE,
+        ) from error
 
 
 def _machine(arguments: argparse.Namespace) -> NumaTopology:

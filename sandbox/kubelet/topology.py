@@ -19,6 +19,8 @@ from typing import Final
 
 from sandbox.kubelet.errors import KubeletError
 
+POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+SCOPES = ("container", "pod")
 _MAX_NODES: Final = 8
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -80,9 +82,9 @@ class TopologyManager:
             raise TopologyConfigError("cannot discover NUMA topology: error getting NUMA distances from cadvisor")
         if len(self.numa_nodes) > limit:
             raise TopologyConfigError(f"unsupported on machines with more than {limit} NUMA Nodes")
-        if policy not in ("best-effort", "restricted", "single-numa-node"):
+        if policy not in POLICIES:
             raise TopologyConfigError(f"unknown policy: {_quoted(policy)}")
-        if scope not in ("container", "pod"):
+        if scope not in SCOPES:
             raise TopologyConfigError(f"unknown scope: {_quoted(scope)}")
         if closest and policy != "single-numa-node":
             self._distances = distances

@@ -585,14 +585,20 @@ def test_damaged_checkpoint_is_told(script: Script, short_dir: Path) -> None:
     [
         (("--numa", "0"), 2, "--numa: must be 1 to 64 nodes, is 0; or name a file"),
         (("--node", "none"), 2, r"--node: no shipped node is called 'none'; known: .*, or the path of a recording"),
-        (("--topology-policy", "best"), 2, 'unknown policy: "best"'),
-        (("--topology-policy", "restricted", "--topology-scope", "node"), 2, 'unknown scope: "node"'),
         (
             ("--topology-policy", "restricted", "--topology-option", "close=1"),
             2,
-            'unknown Topology Manager Policy option: "close"',
+            (
+                '--topology-option: the kubelet would not start: unknown Topology Manager Policy option: "close"; '
+                r"use prefer-closest-numa-nodes=true \(with distances between the NUMA nodes\) or "
+                r"max-allowable-numa-nodes=NUMBER \(for more than 8 of them\)"
+            ),
         ),
-        (("--topology-policy", "restricted", "--numa", "9"), 2, "unsupported on machines with more than 8 NUMA Nodes"),
+        (
+            ("--topology-policy", "restricted", "--numa", "9"),
+            2,
+            "--topology-option: the kubelet would not start: unsupported on machines with more than 8 NUMA Nodes; .*",
+        ),
         (("--topology-option", "x"), 2, "--topology-option: 'x' must be NAME=VALUE"),
         (
             ("--", "driver", "--kubeconfig={kubeconfig}"),
@@ -648,6 +654,21 @@ def test_wrong_option_is_named_with_the_fix(
     assert main(["kubelet", *script, *given]) == code
     said = capsys.readouterr().err.replace(str(short_dir), "REAL")
     assert re.fullmatch(f"ostler: {problem}\n", said), said
+
+
+@pytest.mark.parametrize(
+    ("option", "choices"),
+    [
+        ("--topology-policy", "'none', 'best-effort', 'restricted', 'single-numa-node'"),
+        ("--topology-scope", "'container', 'pod'"),
+    ],
+)
+def test_unknown_policy_or_scope_is_named_with_the_known_ones(
+    capsys: pytest.CaptureFixture[str], option: str, choices: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["kubelet", option, "best"])
+    assert f"argument {option}: invalid choice: 'best' (choose from {choices})" in capsys.readouterr().err
 
 
 def test_two_kubelets_do_not_share_a_folder(script: Script, short_dir: Path) -> None:
