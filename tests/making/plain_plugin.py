@@ -151,7 +151,8 @@ async def _serve(plugin: PlainPlugin, arguments: argparse.Namespace, socket: Pat
     if arguments.door == "register":
         for resource in (arguments.resource, *arguments.more):
             await _register(resource, socket)
-    while socket.exists() and not ended.is_set():
+    # One that ends with its stream does not look at its socket, which the kubelet may remove before.
+    while (arguments.end_with_stream or socket.exists()) and not ended.is_set():
         await asyncio.sleep(0.02)
     plugin.ending.set()
     await server.stop(1.0)
