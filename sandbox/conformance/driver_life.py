@@ -77,24 +77,6 @@ def _check_report(report: HealthReport, published: set[str]) -> None:
             raise RuleBroken(f"the health of device {each.device.device_name!r} is {each.health}; it must be 0, 1 or 2")
 
 
-async def ends_in_grace(bed: DriverTestbed) -> str | None:
-    """Kubernetes ends a pod by SIGTERM, and by SIGKILL when its grace period is over."""
-    end, _ = await bed.end()
-    if not end.in_time:
-        raise RuleBroken(f"it still ran {bed.pace.grace:g} s after SIGTERM, and was killed")
-    return f"it ended {end.seconds:.1f} s after SIGTERM"
-
-
-async def removes_sockets(bed: DriverTestbed) -> str | None:
-    """The registration socket's removal is what tells the kubelet that the driver is gone."""
-    end, left = await bed.end()
-    if not end.in_time:
-        raise RuleNotApplicable("it had to be killed; the rule ends-in-grace judges that")
-    if left:
-        raise RuleBroken(f"it ended and left {', '.join(map(str, left))}")
-    return None
-
-
 async def does_not_grow(bed: DriverTestbed) -> str | None:
     """Claims come and go for as long as the driver runs."""
     if bed.program.size() is None:

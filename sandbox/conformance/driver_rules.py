@@ -8,7 +8,7 @@ from sandbox.conformance import driver_claims as claims
 from sandbox.conformance import driver_life as life
 from sandbox.conformance import driver_registration as registration
 from sandbox.conformance import driver_slices as slices
-from sandbox.conformance import sources
+from sandbox.conformance import ending, sources
 from sandbox.conformance.driver_testbed import DriverTestbed
 from sandbox.conformance.rule import ConformanceRule
 
@@ -79,7 +79,7 @@ DRIVER_RULES: Final[tuple[DriverRule, ...]] = (
     DriverRule(
         "starts-before-kubelet", "Waits for a kubelet that starts later", sources.DRA_DOCS, life.starts_before_kubelet
     ),
-    DriverRule("ends-in-grace", "Ends within its grace period", sources.POD_TERMINATION, life.ends_in_grace),
-    DriverRule("removes-sockets", "Removes its sockets at its end", sources.PLUGIN_MANAGER, life.removes_sockets),
+    DriverRule("ends-in-grace", "Ends within its grace period", sources.POD_TERMINATION, ending.ends_in_grace),
+    DriverRule("removes-sockets", "Removes its sockets at its end", sources.PLUGIN_MANAGER, ending.removes_sockets),
     DriverRule("keeps-slices", "Leaves its slices at its end", sources.DRA_LIBRARY, slices.keeps_at_end),
 )

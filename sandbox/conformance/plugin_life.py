@@ -142,24 +142,6 @@ async def keeps_ids(bed: PluginTestbed) -> str | None:
     return None
 
 
-async def ends_in_grace(bed: PluginTestbed) -> str | None:
-    """Kubernetes ends a pod by SIGTERM, and by SIGKILL when its grace period is over."""
-    end, _ = await bed.end()
-    if not end.in_time:
-        raise RuleBroken(f"it still ran {bed.pace.grace:g} s after SIGTERM, and was killed")
-    return f"it ended {end.seconds:.1f} s after SIGTERM"
-
-
-async def removes_sockets(bed: PluginTestbed) -> str | None:
-    """A socket that nobody serves keeps the kubelet dialling, and its plugin manager trying."""
-    end, left = await bed.end()
-    if not end.in_time:
-        raise RuleNotApplicable("it had to be killed; the rule ends-in-grace judges that")
-    if left:
-        raise RuleBroken(f"it ended and left {', '.join(map(str, left))}")
-    return None
-
-
 async def serves_load(bed: PluginTestbed) -> str | None:
     """As many calls as a node of 1,000 devices gets, side by side."""
 

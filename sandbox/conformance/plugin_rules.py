@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from sandbox.conformance import ending, sources
 from sandbox.conformance import plugin_allocation as allocation
 from sandbox.conformance import plugin_life as life
 from sandbox.conformance import plugin_lists as lists
 from sandbox.conformance import plugin_registration as registration
-from sandbox.conformance import sources
 from sandbox.conformance.plugin_testbed import PluginTestbed
 from sandbox.conformance.rule import ConformanceRule
 
@@ -159,6 +159,6 @@ PLUGIN_RULES: Final[tuple[PluginRule, ...]] = (
         life.starts_before_kubelet,
     ),
     PluginRule("keeps-ids", "Keeps its ids over its own restart", sources.DEVICE_MANAGER, life.keeps_ids),
-    PluginRule("ends-in-grace", "Ends within its grace period", sources.POD_TERMINATION, life.ends_in_grace),
-    PluginRule("removes-sockets", "Removes its sockets at its end", sources.KUBELET_RESTARTS, life.removes_sockets),
+    PluginRule("ends-in-grace", "Ends within its grace period", sources.POD_TERMINATION, ending.ends_in_grace),
+    PluginRule("removes-sockets", "Removes its sockets at its end", sources.KUBELET_RESTARTS, ending.removes_sockets),
 )
