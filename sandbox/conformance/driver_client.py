@@ -16,7 +16,7 @@ from protos.drahealth.v1 import api_pb2 as health_v1
 from protos.drahealth.v1 import api_pb2_grpc as health_v1_grpc
 from protos.drahealth.v1alpha1 import api_pb2 as health_v1alpha1
 from protos.drahealth.v1alpha1 import api_pb2_grpc as health_v1alpha1_grpc
-from sandbox.conformance.plugin_client import JudgedCallFailed, answered, open_channel
+from sandbox.conformance.plugin_client import JudgedCallFailed, answered, is_ready, open_channel
 from sandbox.kubelet.dra.instance import HEALTH_V1, HEALTH_V1ALPHA1, KNOWN, V1, V1BETA1, HealthReport
 
 HEALTH_SERVICES: Final = (HEALTH_V1, HEALTH_V1ALPHA1)
@@ -47,12 +47,7 @@ class DriverClient:
 
     async def ready(self, seconds: float) -> bool:
         """Whether the connection is there within ``seconds``."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._channel.channel_ready()
-        except TimeoutError:
-            return False
-        return True
+        return await is_ready(self._channel, seconds)
 
     async def prepare(
         self, claims: Sequence[api_pb2.Claim], service: str | None = None, seconds: float | None = None

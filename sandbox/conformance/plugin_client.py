@@ -47,6 +47,16 @@ def open_channel(socket: str) -> grpc.aio.Channel:
     )
 
 
+async def is_ready(channel: grpc.aio.Channel, seconds: float) -> bool:
+    """Whether the channel is connected within ``seconds``."""
+    try:
+        async with asyncio.timeout(seconds):
+            await channel.channel_ready()
+    except TimeoutError:
+        return False
+    return True
+
+
 async def answered(method: str, call: Awaitable[Message], seconds: float) -> Message:
     """The answer of a call within ``seconds``; raises ``JudgedCallFailed``."""
     try:
@@ -76,12 +86,7 @@ class PluginClient:
 
     async def ready(self, seconds: float) -> bool:
         """Whether the connection is there within ``seconds``."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._channel.channel_ready()
-        except TimeoutError:
-            return False
-        return True
+        return await is_ready(self._channel, seconds)
 
     async def options(self, seconds: float | None = None) -> api_pb2.DevicePluginOptions:
         """GetDevicePluginOptions."""
