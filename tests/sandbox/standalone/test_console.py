@@ -54,7 +54,7 @@ async def test_flood_of_the_log_is_cut_and_counted() -> None:
 
 async def test_changes_of_one_list_are_a_few_lines() -> None:
     lines = _Lines()
-    display = EventDisplay(lines, "/root/")
+    display = EventDisplay(lines, "/kubelet/")
     for number in range(8):
         display.show(HealthChanged("a/b", f"d{number}", "Healthy", "Unhealthy"))
     await asyncio.sleep(0)
@@ -66,34 +66,34 @@ async def test_changes_of_one_list_are_a_few_lines() -> None:
 
 async def test_who_watches_gets_every_event_and_nothing_is_shown_after_the_end() -> None:
     lines, seen = _Lines(), list[KubeletEvent]()
-    display = EventDisplay(lines, "/root/")
+    display = EventDisplay(lines, "/kubelet/")
     listed = ListReceived("a/b", 1, 2, 0)
     display.show(listed)
     display.watched_by(seen.append)
     display.show(listed)
     display.watched_by(None)
     display.silence()
-    display.show(PluginRegistered("a/b", "/root/s", "watcher"))
+    display.show(PluginRegistered("a/b", "/kubelet/s", "watcher"))
     assert seen == [listed]
     assert lines == []
 
 
-_FAULT = CallFault("a/b", "/root/device-plugins/s", "Allocate", 1.5, "see the plugin")
+_FAULT = CallFault("a/b", "/kubelet/device-plugins/s", "Allocate", 1.5, "see the plugin")
 
 
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (PluginRegistered("a/b", "/root/s", "register"), "a/b is registered by its Register call, socket s"),
+        (PluginRegistered("a/b", "/kubelet/s", "register"), "a/b is registered by its Register call, socket s"),
         (
-            RegistrationFailed("", "/root/s", "watcher", "no answer", _FAULT),
+            RegistrationFailed("", "/kubelet/s", "watcher", "no answer", _FAULT),
             (
                 "registration of s by plugins_registry failed: no answer; Allocate of the plugin of a/b at "
                 "device-plugins/s, 1.5 s: see the plugin"
             ),
         ),
         (
-            PluginDeregistered("a/b", "/root/s", True, "it ended"),
+            PluginDeregistered("a/b", "/kubelet/s", True, "it ended"),
             "a/b is disconnected, socket s: it ended; nothing serves it now",
         ),
         (
@@ -105,20 +105,20 @@ _FAULT = CallFault("a/b", "/root/device-plugins/s", "Allocate", 1.5, "see the pl
             "failed: Allocate of the plugin of a/b at device-plugins/s, 1.5 s: see the plugin; error: rpc error",
         ),
         (
-            CheckpointFailed("/root/device-plugins/c", "no space", "written"),
+            CheckpointFailed("/kubelet/device-plugins/c", "no space", "written"),
             "the checkpoint device-plugins/c cannot be written: no space",
         ),
         (
             RunOptionsConflict("u", "main", OptionConflict("env", "A", "1", "2", "a/b")),
             "container main: env 'A': '1' kept, '2' of a/b dropped",
         ),
-        (DriverConnection("d", "/root/s", False), "driver d at s is disconnected"),
+        (DriverConnection("d", "/kubelet/s", False), "driver d at s is disconnected"),
         (PodWarning("u", "Failed", "why"), "pod u: Failed: why"),
     ],
 )
 async def test_event_is_one_line(event: KubeletEvent, line: str) -> None:
     lines = _Lines()
-    EventDisplay(lines, "/root/").show(event)
+    EventDisplay(lines, "/kubelet/").show(event)
     assert lines == [f"kubelet | {line}"]
 
 
@@ -149,5 +149,5 @@ async def test_warning_of_the_api_server_is_shown_once() -> None:
 
 async def test_details_are_for_who_watches() -> None:
     lines = _Lines()
-    EventDisplay(lines, "/root/").show(DriverHealth("d", 2))
+    EventDisplay(lines, "/kubelet/").show(DriverHealth("d", 2))
     assert lines == []
