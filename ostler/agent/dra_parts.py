@@ -137,7 +137,7 @@ class DraParts:
         sharing: SharingTools = NO_SHARING,
     ) -> None:
         driver, node_name, bus = settings.dra.driver_name, settings.node_name, books.bus
-        loop, check = asyncio.get_running_loop(), node_check(settings)
+        check = node_check(settings)
         self.metrics = DraMetrics(books.observer, edges.clock)
         self.api = AsyncResourceApi(lambda: resource_api(settings, edges.random), threads=CALLS)
         self.shown = _shown_before(settings, events)
@@ -168,15 +168,8 @@ class DraParts:
             is_alive=is_alive,
             reporter=self.status,
         )
-        self.slices = SlicePublisher(
-            node_name,
-            controller_maker(self.api.made, driver, node_name, edges, check=check),
-            events=FromThreads(events, loop),
-            peers=settings.dra.peers,
-            clocks=edges,
-            shown=self.shown,
-            on_dropped=lambda: _on_loop(loop, self.doors.features.doubt),
-            gives_way=lambda: self.claims.is_making,
+        self.slices = _slice_publisher(
+            settings, self.api, self.claims, self.doors, self.shown, clocks=edges, events=events, check=check
         )
         self.withdrawal = Withdrawal(
             self.shown,
@@ -274,6 +267,31 @@ def _doors_of_node(
         by_node=settings.kubernetes.door_by_node,
         check=check,
         bus=books.bus,
+    )
+
+
+def _slice_publisher(
+    settings: Settings,
+    api: AsyncResourceApi,
+    claims: ClaimService,
+    doors: NodeDoorsKeeper,
+    shown: ShownDevices,
+    *,
+    clocks: Clocks,
+    events: EventSink,
+    check: NodeCheck | None,
+) -> SlicePublisher:
+    """Its writer works in a thread of its own; what it finds out comes back to the running loop."""
+    loop, node_name = asyncio.get_running_loop(), settings.node_name
+    return SlicePublisher(
+        node_name,
+        controller_maker(api.made, settings.dra.driver_name, node_name, clocks, check=check),
+        events=FromThreads(events, loop),
+        peers=settings.dra.peers,
+        clocks=clocks,
+        shown=shown,
+        on_dropped=lambda: _on_loop(loop, doors.features.doubt),
+        gives_way=lambda: claims.is_making,
     )
 
 
