@@ -8,7 +8,7 @@ way, it takes its `requests` from its pool once, so a GPU and its partitions exc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -74,10 +74,14 @@ class DeviceUse:
 
 
 class PoolLedger:
-    """What is used of some devices and their pools. Starts empty; `apply` adds allocations that exist."""
+    """What is used of some devices and their pools. Starts empty; `apply` adds allocations that exist.
 
-    def __init__(self, devices: Iterable[PooledDevice]) -> None:
+    `exclusive`: devices that only one claim can have, even if it draws an amount and something is left.
+    """
+
+    def __init__(self, devices: Iterable[PooledDevice], *, exclusive: Collection[DeviceName] = ()) -> None:
         self.devices = {each.name: each for each in devices}
+        self.exclusive = exclusive
         self.uses: dict[DeviceName, DeviceUse] = {name: DeviceUse() for name in self.devices}
         self._of_pools: dict[tuple[str, str], int] = {}
 
@@ -110,6 +114,14 @@ class PoolLedger:
             if request is not None:
                 key = (pool.metadata.name, resource.name)
                 self._of_pools[key] = self._of_pools.get(key, 0) + times * round_up(request.nanos, block_of(resource))
+
+    def is_exclusive(self, name: DeviceName) -> bool:
+        """True if nobody else can use a device that is in use."""
+        return name in self.exclusive or self.uses[name].whole
+
+    def draw_amount(self, pool: str, resource: str, nanos: int) -> None:
+        """Takes an amount from a pool's resource, for devices that are not here."""
+        self._of_pools[pool, resource] = self._of_pools.get((pool, resource), 0) + nanos
 
     def fits_pool(self, device: PooledDevice) -> bool:
         """True if the pool still has what the device requests of it; never for a resource that the pool lacks."""

@@ -15,7 +15,7 @@ answers wrongly. The one approximation: amounts of devices with different block 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -50,6 +50,10 @@ from scheduling.pools.ways import (
 
 MOST_STEPS: Final = 200_000
 """Devices that one search tries before it gives up."""
+
+
+Eligibility = Callable[[PooledDevice, PoolDeviceClass, DeviceClaimDetail], bool]
+"""Whether a device meets a need through a class; raises MatchingError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +139,17 @@ def search(
 class PoolSearch:
     """Searches on the devices of one ledger."""
 
-    def __init__(self, ledger: PoolLedger, *, skip_failing: bool = False, most_steps: int = MOST_STEPS) -> None:
+    def __init__(
+        self,
+        ledger: PoolLedger,
+        *,
+        skip_failing: bool = False,
+        most_steps: int = MOST_STEPS,
+        eligible: Eligibility = is_eligible,
+    ) -> None:
+        """`eligible` says which devices of the ledger meet a need through a class."""
         self._ledger = ledger
+        self._eligible = eligible
         self._devices = list(ledger.devices.values())
         self._skip_failing = skip_failing
         self._most_steps = most_steps
@@ -190,7 +203,7 @@ class PoolSearch:
 
     def _fits(self, device: PooledDevice, class_: PoolDeviceClass, detail: DeviceClaimDetail) -> bool:
         try:
-            return is_eligible(device, class_, detail)
+            return self._eligible(device, class_, detail)
         except MatchingError:
             if self._skip_failing:
                 return False

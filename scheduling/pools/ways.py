@@ -247,7 +247,7 @@ class DeviceWay:
         if self._is_unused(number):
             if not self._problem.ledger.fits_pool(device):
                 return False
-        elif not shared or number in self._whole or self._problem.ledger.uses[device.name].whole:
+        elif not shared or number in self._whole or self._problem.ledger.is_exclusive(device.name):
             return False
         for name in shared:
             supply = self._supply(number, name)

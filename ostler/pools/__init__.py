@@ -1,0 +1,1 @@
+"""Pools for people: where they come from, and how they are shown."""

@@ -1,0 +1,85 @@
+"""Where `ostler pools` reads from: the cluster that kubectl would use, or files, snapshots and recorded nodes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+
+from ostler.cli.exits import CommandFailed, Exit
+from ostler.drawing.text import plain
+from ostler.explain.access import add_access, choice_of
+from scheduling.allocator.pools import Features, SliceIndex
+from scheduling.allocator.reading import AllocationError
+from scheduling.explain.cluster import apply, features_of
+from scheduling.explain.state import ExplainError, State
+from scheduling.pools.documents import PoolDeviceClass
+from scheduling.pools.published import PublishedPool, published_pools
+from scheduling.pools.published_classes import ClusterClasses
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Add ``--from`` and the options of the cluster."""
+    parser.add_argument(
+        "--from",
+        dest="origin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="read this file, folder or snapshot instead of a cluster",
+    )
+    add_access(parser)
+
+
+def read_source(arguments: argparse.Namespace) -> State:
+    """All objects that decide allocations; notes about what was left out go to standard error."""
+    # Here and not above: help and documents need neither.
+    from kube.errors import KubeError
+
+    try:
+        return _read_files(arguments.origin) if arguments.origin else _read_cluster(arguments)
+    except (ExplainError, KubeError) as error:
+        raise CommandFailed(str(error), Exit.USAGE) from error
+
+
+def _read_files(paths: Sequence[str]) -> State:
+    from ostler.explain.files import read_files
+
+    found = read_files(paths)
+    for note in found.notes:
+        sys.stderr.write(f"ostler: {plain(note)}\n")
+    return found.state
+
+
+def _read_cluster(arguments: argparse.Namespace) -> State:
+    from node.clocks import chance
+    from ostler.explain.access import connect, find_access
+    from ostler.explain.live import Wanted, read_cluster
+
+    access = find_access(choice_of(arguments), os.environ)
+    with closing(connect(access, chance)) as client:
+        return read_cluster(client, access.server, Wanted(arguments.namespace or access.namespace or "default"))
+
+
+def features(state: State) -> Features:
+    """The scheduler's features in the cluster that a state is of."""
+    return features_of(state.server_version)
+
+
+def pools_of(state: State) -> tuple[PublishedPool, ...]:
+    """The pools of a state, with the taints of its DeviceTaintRules. Raises ``CommandFailed``."""
+    try:
+        slices = SliceIndex(apply(state.taint_rules, state.slices).slices)
+        return published_pools(slices, state.claims, state.nodes, features(state))
+    except AllocationError as error:
+        raise CommandFailed(str(error), Exit.USAGE) from error
+
+
+def classes_of(state: State, pools: Sequence[PublishedPool], written: Sequence[PoolDeviceClass] = ()) -> ClusterClasses:
+    """The classes that needs can name: those of a state, and those ``written`` as documents."""
+    try:
+        return ClusterClasses(state.classes, pools, features(state), written)
+    except AllocationError as error:
+        raise CommandFailed(str(error), Exit.USAGE) from error

@@ -1,0 +1,94 @@
+"""The DeviceClasses of a cluster, for needs of pools: which published devices belong to them.
+
+A class of the cluster has selectors of Kubernetes, which are asked of the ResourceSlice's own devices; a class that is
+given as a document has constraints of pools. Both can stand beside each other; a document wins over a class of the
+cluster with its name.
+
+Kubernetes has no device types. A class is of the type that its name begins with, so `deviceType: gpu` means
+`gpu.nvidia.com`, `gpu.ostler.dev` and a class `gpu`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from scheduling.allocator.claims import Claim, DeviceClass
+from scheduling.allocator.pools import Features
+from scheduling.allocator.reading import FatalError, Object
+from scheduling.allocator.selectors import Selectors
+from scheduling.allocator.slices import SliceDevice
+from scheduling.pools.capacity import DeviceName
+from scheduling.pools.constraints import outcome_of
+from scheduling.pools.documents import (
+    API_VERSION,
+    DeviceClaimDetail,
+    DeviceClassSpec,
+    DocumentMetadata,
+    PoolDeviceClass,
+)
+from scheduling.pools.matching import MatchingError, PooledDevice, is_eligible
+from scheduling.pools.published import PublishedPool
+
+
+def type_of_class(name: str) -> str:
+    """The device type of a cluster's class."""
+    return name.partition(".")[0]
+
+
+class ClusterClasses:
+    """Classes by name, and which devices of published pools belong to each."""
+
+    def __init__(
+        self,
+        classes: Iterable[Object],
+        pools: Iterable[PublishedPool],
+        features: Features = Features(),  # noqa: B008 - a frozen value
+        written: Iterable[PoolDeviceClass] = (),
+    ) -> None:
+        """`classes` of the cluster (v1), and `written` as documents. Raises `InvalidObject`."""
+        self._cluster = {each.name: each for each in map(DeviceClass, classes)}
+        self._written = {each.metadata.name: each for each in written}
+        self._selectors = Selectors(features)
+        self._devices: dict[DeviceName, SliceDevice] = {
+            (pool.document.metadata.name, each.name): each.source for pool in pools for each in pool.devices
+        }
+        self._known: dict[tuple[str, DeviceName], bool] = {}
+        self.documents: Mapping[str, PoolDeviceClass] = {
+            **{name: _document(name) for name in self._cluster},
+            **self._written,
+        }
+
+    def is_eligible(self, device: PooledDevice, class_: PoolDeviceClass, detail: DeviceClaimDetail) -> bool:
+        """True if a need can be met by this device through this class. Raises MatchingError."""
+        name = class_.metadata.name
+        if name in self._written:
+            return is_eligible(device, class_, detail)
+        if not self.has(name, device.name):
+            return False
+        outcome = outcome_of(detail.constraints, device.facts)
+        if outcome.error is not None:
+            pool, own = device.name
+            raise MatchingError(f"the claim, at device {own} of pool {pool}: {outcome.error}") from outcome.error
+        return outcome.result
+
+    def has(self, name: str, device: DeviceName) -> bool:
+        """True if a class of the cluster has a published device. Raises MatchingError where a selector fails."""
+        known = self._known.get((name, device))
+        if known is None:
+            known = self._known[name, device] = self._select(self._cluster[name], self._devices[device])
+        return known
+
+    def _select(self, class_: DeviceClass, device: SliceDevice) -> bool:
+        try:
+            return self._selectors.select(device, _NOBODY, _NOBODY.requests[0].alternatives[0], class_)
+        except FatalError as error:
+            raise MatchingError(str(error)) from error
+
+
+_NOBODY = Claim({"spec": {"devices": {"requests": [{"name": "any", "exactly": {}}]}}})
+"""A claim that asks for nothing of a device beyond its class."""
+
+
+def _document(name: str) -> PoolDeviceClass:
+    spec = DeviceClassSpec(device_type=type_of_class(name))
+    return PoolDeviceClass(API_VERSION, "DeviceClass", DocumentMetadata(name=name), spec)
