@@ -283,7 +283,7 @@ class SlicePublisher:
         said = (
             [self._device(each) for each in offered],
             [counter_set(each) for each in view.counters],
-            {each.device.name: gpu for each in offered if (gpu := _parted(each))},
+            {each.device.name: gpu for each in offered if (gpu := parted_gpu(each))},
         )
         afresh = self._taints.sends_again()
         if said != self._said or afresh:
@@ -343,7 +343,7 @@ def _is_same(view: DoorView, other: DoorView) -> bool:
     return view.devices == other.devices and view.counters == other.counters
 
 
-def _parted(offered: DraDevice) -> str:
+def parted_gpu(offered: DraDevice) -> str:
     """The GPU that is given in parts of which this is one, or which this is; empty for another device."""
     if offered.part is not None:
         return offered.part.gpu.name

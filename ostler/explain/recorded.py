@@ -1,0 +1,143 @@
+"""A recorded node as a cluster would see it: its Node, the slices that the agent would publish, ostler's DeviceClasses.
+
+The same code decides as in the agent, on a node where nobody holds anything and whose API server keeps device taints.
+Nothing of this machine counts: neither its configuration nor its environment nor its state.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from driver.devices.partitions import partitioned
+from driver.devices.view import door_offer, view_of
+from driver.publishing.offline import slices_of
+from kube.bodies import JsonObject
+from node.door_policy import NodeDoors, Taints, TaintSupport, effective
+from node.eligibility import offer
+from node.inventory.identity import IdentityStore
+from node.inventory.model import Snapshot
+from node.inventory.recordings.source import SCHEMA, RecordedSource, RecordingError
+from node.inventory.scan import Scanner
+from node.ledger.offer_context import NOTHING_HELD
+from node.rules import Door, Doors, Rule
+from node.values import Value, value
+from ostler.config.errors import ConfigErrors
+from ostler.config.load import load, load_bytes
+from ostler.config.settings import Settings
+from sandbox.cluster.samples import device_classes
+from sandbox.configuration import configuration
+from sandbox.nodes import UnknownNodeError, names, path
+from scheduling.explain.state import BadQuestion, State
+
+MAX_PODS = "110"
+"""Pods of a node, as the kubelet has it where nobody configures it."""
+_HEAD = 4096
+"""Bytes of a file in which its schema stands."""
+
+
+@value
+class RecordedNode(Value):
+    """``slices``: with names and without an owner, which only a cluster knows.
+
+    ``node``: a Node whose allocatable has what rules offer through the plugin door alone. A device at both doors is in
+    the slices only, since it can be given once.
+    """
+
+    name: str
+    origin: str
+    node: JsonObject
+    slices: tuple[JsonObject, ...]
+    classes: tuple[JsonObject, ...]
+
+    @property
+    def state(self) -> State:
+        """A cluster of this node alone."""
+        return State(origin=self.origin, slices=self.slices, classes=self.classes, nodes=(self.node,))
+
+
+def is_recorded(source: str) -> bool:
+    """Whether this is the name of a shipped node, or a file that ``ostler record`` wrote."""
+    file = Path(source)
+    try:
+        if file.is_file():
+            with file.open("rb") as opened:
+                return f"schema: {SCHEMA}".encode() in opened.read(_HEAD)
+    except OSError:
+        return False  # Whoever reads it says why it cannot be read.
+    return source in names() and not file.exists()
+
+
+def recorded_node(source: str, config: Path | None = None, node_name: str = "") -> RecordedNode:
+    """The node of a recording, by the name of a shipped one or by its file.
+
+    ``config``: the agent's configuration; None for the sandbox's, which offers every GPU and NIC at both doors.
+    ``node_name``: what the node is called, by default as the file. Raises ``BadQuestion``.
+    """
+    file = _file(source)
+    name = node_name or file.stem
+    settings = _settings(file, config, name)
+    try:
+        snapshot = _scanned(settings, file)
+    except RecordingError as error:
+        raise BadQuestion(str(error)) from error
+    support = TaintSupport(Taints.KEPT, "a server that keeps taints is assumed")
+    rules = effective(settings.rules, NodeDoors(), support).rules
+    parted = partitioned(snapshot, rules)
+    view = view_of(parted, door_offer(parted, rules), NOTHING_HELD, rules)
+    return RecordedNode(
+        name,
+        source,
+        _node(name, _of_plugins(snapshot, rules)),
+        slices_of(view, settings.dra.driver_name, name, settings.dra.peers),
+        tuple(device_classes()),
+    )
+
+
+def _file(source: str) -> Path:
+    if "/" in source or source.endswith((".yaml", ".yml")) or Path(source).exists():
+        return Path(source)
+    try:
+        return path(source)
+    except UnknownNodeError as error:
+        raise BadQuestion(f"{error}; or give the file of a node that 'ostler record' wrote") from error
+
+
+def _settings(file: Path, config: Path | None, name: str) -> Settings:
+    flags = {"--recorded": str(file), "--node-name": name, "--state-dir": "/nonexistent"}
+    try:
+        if config is not None:
+            return load(config, flags, {}).settings
+        overrides = file.with_suffix(".topology.xml")
+        text = configuration(mig=True, topology=overrides if overrides.exists() else None, both=True)
+        return load_bytes("the sandbox's configuration", text.encode(), flags, {}).settings
+    except ConfigErrors as error:
+        raise BadQuestion(f"the configuration is not usable\n{error}") from error
+
+
+def _scanned(settings: Settings, file: Path) -> Snapshot:
+    source = RecordedSource(file)
+    source.read()  # Raises where the scanner would only report a source that failed.
+    scanner = Scanner((source,), IdentityStore(None), time.time)
+    scanner.override(settings.topology_overrides)
+    found = scanner.scan(Snapshot())
+    return Snapshot(1, found.devices, found.sources, found.host, found.topology)
+
+
+def _of_plugins(snapshot: Snapshot, rules: tuple[Rule, ...]) -> dict[str, int]:
+    """How many of each resource the plugin door offers that no claim can get."""
+    found: dict[str, int] = {}
+    for each in offer(snapshot, rules, NOTHING_HELD, Door.PLUGIN).resources:
+        if each.rule.door is Doors.PLUGIN:
+            found[each.resource] = sum(item.healthy for item in each.devices)
+    return found
+
+
+def _node(name: str, resources: dict[str, int]) -> JsonObject:
+    allocatable: JsonObject = {"pods": MAX_PODS, **{resource: str(count) for resource, count in resources.items()}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {"allocatable": allocatable},
+    }
