@@ -16,7 +16,8 @@ from protos.drahealth.v1 import api_pb2 as health_v1
 from protos.drahealth.v1 import api_pb2_grpc as health_v1_grpc
 from protos.drahealth.v1alpha1 import api_pb2 as health_v1alpha1
 from protos.drahealth.v1alpha1 import api_pb2_grpc as health_v1alpha1_grpc
-from sandbox.conformance.plugin_client import JudgedCallFailed, answered, is_ready, open_channel
+from sandbox.conformance.plugin_client import JudgedCallFailed, answered
+from sandbox.kubelet.dialling import UNLIMITED, plugin_channel, ready
 from sandbox.kubelet.dra.instance import HEALTH_V1, HEALTH_V1ALPHA1, KNOWN, V1, V1BETA1, HealthReport
 
 HEALTH_SERVICES: Final = (HEALTH_V1, HEALTH_V1ALPHA1)
@@ -39,7 +40,7 @@ class DriverClient:
         self.service = next((service for service in services if service in KNOWN), V1)
         self.health_service = next((service for service in HEALTH_SERVICES if service in services), None)
         self._seconds = seconds
-        self._channel = open_channel(socket)
+        self._channel = plugin_channel(socket, limit=UNLIMITED)
 
     async def close(self) -> None:
         """End the connection."""
@@ -47,7 +48,7 @@ class DriverClient:
 
     async def ready(self, seconds: float) -> bool:
         """Whether the connection is there within ``seconds``."""
-        return await is_ready(self._channel, seconds)
+        return await ready(self._channel, seconds)
 
     async def prepare(
         self, claims: Sequence[api_pb2.Claim], service: str | None = None, seconds: float | None = None

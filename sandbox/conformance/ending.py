@@ -23,5 +23,5 @@ async def removes_sockets(bed: ProgramTestbed) -> str | None:
     if not end.in_time:
         raise RuleNotApplicable("it had to be killed; the rule ends-in-grace judges that")
     if left:
-        raise RuleBroken(f"it ended and left {', '.join(map(str, left))}")
+        raise RuleBroken(f"it ended and left {', '.join(left)}")
     return None

@@ -256,7 +256,7 @@ class ObservingKubelet:
         try:
             if not await client.ready(self._call_seconds):
                 raise JudgedCallFailed(
-                    "dialling", grpc.StatusCode.UNAVAILABLE, f"nobody answers at {registration.socket}"
+                    "dialling", grpc.StatusCode.UNAVAILABLE, f"nobody answers at {self.as_known(registration.socket)}"
                 )
             registration.options = await client.options()
         except JudgedCallFailed as error:
@@ -359,6 +359,11 @@ class ObservingKubelet:
     def _seen(self, path: str) -> str:
         """A path of the plugin's as it is here: the plugin has the kubelet's folder where it expects it."""
         return str(self.root / Path(path).relative_to(BUILT_IN)) if Path(path).is_relative_to(BUILT_IN) else path
+
+    def as_known(self, path: str | Path) -> str:
+        """A path here as the plugin knows it, which has the kubelet's folder at ``/var/lib/kubelet``."""
+        here = Path(path)
+        return str(BUILT_IN / here.relative_to(self.root) if here.is_relative_to(self.root) else here)
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

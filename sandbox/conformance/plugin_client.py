@@ -14,6 +14,8 @@ import grpc
 import grpc.aio
 
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from sandbox.kubelet.dialling import UNLIMITED, answer, plugin_channel, ready
+from sandbox.kubelet.errors import PluginError
 
 Message = TypeVar("Message")
 
@@ -34,41 +36,15 @@ class JudgedCallFailed(Exception):
         return self.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-def open_channel(socket: str) -> grpc.aio.Channel:
-    """A channel of its own to a socket, with the kubelet's authority ``localhost`` and messages of any size."""
-    return grpc.aio.insecure_channel(
-        f"unix:{socket}",
-        options=[
-            ("grpc.default_authority", "localhost"),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.enable_http_proxy", 0),
-        ],
-    )
-
-
-async def is_ready(channel: grpc.aio.Channel, seconds: float) -> bool:
-    """Whether the channel is connected within ``seconds``."""
-    try:
-        async with asyncio.timeout(seconds):
-            await channel.channel_ready()
-    except TimeoutError:
-        return False
-    return True
-
-
 async def answered(method: str, call: Awaitable[Message], seconds: float) -> Message:
     """The answer of a call within ``seconds``; raises ``JudgedCallFailed``."""
     try:
         async with asyncio.timeout(seconds):
-            response = await call
+            return await answer(call)
     except TimeoutError:
         raise JudgedCallFailed(method, grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {seconds:g} s") from None
-    except grpc.aio.AioRpcError as error:
-        raise JudgedCallFailed(method, error.code(), error.details() or "") from error
-    if response is None:  # gRPC's result for bytes that are not such a message.
-        raise JudgedCallFailed(method, grpc.StatusCode.INTERNAL, "the answer is not such a message")
-    return response
+    except PluginError as error:
+        raise JudgedCallFailed(method, error.code, error.details) from error
 
 
 class PluginClient:
@@ -77,7 +53,7 @@ class PluginClient:
     def __init__(self, socket: str, seconds: float) -> None:
         self.socket = socket
         self._seconds = seconds
-        self._channel = open_channel(socket)
+        self._channel = plugin_channel(socket, limit=UNLIMITED)
         self._stub = api_pb2_grpc.DevicePluginStub(self._channel)
 
     async def close(self) -> None:
@@ -86,7 +62,7 @@ class PluginClient:
 
     async def ready(self, seconds: float) -> bool:
         """Whether the connection is there within ``seconds``."""
-        return await is_ready(self._channel, seconds)
+        return await ready(self._channel, seconds)
 
     async def options(self, seconds: float | None = None) -> api_pb2.DevicePluginOptions:
         """GetDevicePluginOptions."""

@@ -211,8 +211,9 @@ async def does_not_grow(bed: PluginTestbed) -> str | None:
         for plugin in await bed.plugins():
             await _round(bed, plugin)
         last = await bed.kubelet.restart(watches=bed.kubelet.watches)
-        if await bed.registered_after(last):
-            raise RuleNotApplicable("it does not register again after a restart of the kubelet; other rules judge that")
+        missing = await bed.registered_after(last)
+        if missing:
+            raise RuleNotApplicable(f"after a restart of the kubelet: {missing}; other rules judge that")
         size = bed.program.size()
         if size is None:
             raise RuleBroken(f"the plugin {bed.program.ended()}")

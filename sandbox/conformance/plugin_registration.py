@@ -139,7 +139,9 @@ async def own_socket(bed: PluginTestbed) -> str | None:
     for socket, count in counts.items():
         if count > 1:
             names = [plugin.name for plugin in await bed.plugins() if _registration(plugin).socket == socket]
-            raise RuleBroken(f"{', '.join(names)} are served on one socket, {socket}; each needs its own")
+            raise RuleBroken(
+                f"{', '.join(names)} are served on one socket, {bed.kubelet.as_known(socket)}; each needs its own"
+            )
     return None
 
 

@@ -62,7 +62,6 @@ class ProgramTestbed:
         folders: Sequence[Path] = (),
     ) -> None:
         self.pace = pace
-        self.root = root
         self._name = _NAMES[expects]
         self._folders = tuple(folders)
         self._program = program
@@ -221,7 +220,7 @@ class ProgramTestbed:
         """What has registered since the first start, by name; empty before the first rule."""
         return self._known
 
-    async def end(self) -> tuple[ProgramEnd, list[Path]]:
+    async def end(self) -> tuple[ProgramEnd, list[str]]:
         """End the program by SIGTERM; how it ended, and its sockets that are left, at the paths where it knows them."""
         # One that has just started may not listen to signals yet.
         await self.rest()
@@ -229,7 +228,7 @@ class ProgramTestbed:
         ended = await self.program.terminate()
         self._running = False
         left = [path for path in _sockets(self.kubelet) if path in before]
-        return ended, [BUILT_IN / path.relative_to(self.root) for path in left]
+        return ended, [self.kubelet.as_known(path) for path in left]
 
     async def _check_socket(self) -> None:
         """Raise ``CannotJudge`` unless somebody answers at the socket, which is all that is known."""
@@ -256,7 +255,11 @@ class ProgramTestbed:
     def _why_not(self) -> str:
         """Why no registration is usable, as far as it was seen."""
         problems = [each.problem or each.pending_problem or each.stream_problem for each in self._kubelet.registrations]
-        problems += [f"{path}: {known.problem}" for path, known in self._kubelet.sockets.items()]
+        problems += [
+            f"{self._kubelet.as_known(path)}: {known.problem}"
+            for path, known in self._kubelet.sockets.items()
+            if known.problem
+        ]
         found = "; ".join(dict.fromkeys(problem for problem in problems if problem))
         if found:
             return found

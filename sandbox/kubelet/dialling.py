@@ -26,16 +26,19 @@ DIAL_SECONDS = 10.0
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of one message from a plugin that a kubelet takes."""
 
+UNLIMITED = -1
+"""Takes messages of any size."""
+
 UNREADABLE = "grpc: failed to unmarshal the received message"
 """The error of bytes that are no message of the expected type."""
 
 
-def plugin_channel(socket: str, user_agent: str = "") -> grpc.aio.Channel:
+def plugin_channel(socket: str, user_agent: str = "", *, limit: int = MAX_MESSAGE) -> grpc.aio.Channel:
     """A channel to a plugin's own service: the kubelet sends ``localhost`` as authority there.
 
-    ``user_agent``: what the calls' own begins with; empty for this library's alone.
+    ``user_agent``: what the calls' own begins with; empty for this library's alone. ``limit``: bytes of a message.
     """
-    return _channel(socket, "localhost", user_agent)
+    return _channel(socket, "localhost", user_agent, limit)
 
 
 def registry_channel(socket: str) -> grpc.aio.Channel:
@@ -73,13 +76,13 @@ async def answer(call: Awaitable[Message]) -> Message:
     return response
 
 
-def _channel(socket: str, authority: str, user_agent: str = "") -> grpc.aio.Channel:
+def _channel(socket: str, authority: str, user_agent: str = "", limit: int = MAX_MESSAGE) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(
         f"unix:{_address(socket)}",
         options=[
             ("grpc.default_authority", authority),
             ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_receive_message_length", limit),
             ("grpc.enable_http_proxy", 0),
             *([("grpc.primary_user_agent", user_agent)] if user_agent else ()),
         ],

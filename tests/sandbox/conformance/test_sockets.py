@@ -28,8 +28,11 @@ async def test_a_plugins_calls_are_judged_by_its_socket(short_dir: Path) -> None
     await program.start()
     socket = short_dir / "device-plugins" / "a.example-gpu.sock"
     await eventually(socket.is_socket)
+    # Characters that mean something in the URIs by which gRPC takes addresses.
+    odd = short_dir / "My Plugin 100%20#1?.sock"
+    odd.symlink_to(socket)
     try:
-        verdicts = await judge_plugin(JudgedSubject(socket=socket), (), PACE, lambda _: None)
+        verdicts = await judge_plugin(JudgedSubject(socket=odd), (), PACE, lambda _: None)
     finally:
         await program.stop()
     assert names(verdicts, RuleOutcome.FAILED) == {"keeps-order"}
