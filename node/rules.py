@@ -46,7 +46,7 @@ class Doors(StrEnum):
 
     def has(self, door: Door) -> bool:
         """Whether devices are offered through this door."""
-        return self is Doors.BOTH or self.value == door.value
+        return self is Doors.BOTH or str.__eq__(self, door)
 
 
 class DeviceIds(StrEnum):

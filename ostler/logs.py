@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from datetime import UTC, datetime
 
 from ostler.config.settings import LogFormat, LogSettings
 
+_PLAIN = re.compile(r'[^ "=\n\t]+')
+"""What needs no quotes."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -33,9 +36,7 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 def _quoted(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    if text and not any(character in text for character in ' "=\n\t'):
-        return text
-    return json.dumps(text)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 
 class TextFormatter(logging.Formatter):
@@ -88,6 +89,9 @@ def configure(settings: LogSettings) -> None:
     formatter = JsonFormatter() if settings.format is LogFormat.JSON else TextFormatter()
     journal = is_journal(2, os.environ.get("JOURNAL_STREAM", ""))
     handler.setFormatter(JournalFormatter(formatter) if journal else formatter)
+    # No line names its thread, process or place in the code, and finding them costs a third of a line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # noqa: SLF001 - the way that the documentation of logging names
     root = logging.getLogger("ostler")
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())

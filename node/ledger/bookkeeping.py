@@ -18,7 +18,7 @@ from node.ledger.allocations import KubeletAllocations, PodsKnown
 from node.ledger.containers import NodeContainers, PodContainers
 from node.ledger.events import AllocatableRead, HoldsChanged, HoldsObserver
 from node.ledger.grants import PluginGrants
-from node.ledger.holds import HeldError, Hold, HoldState, wholes_of
+from node.ledger.holds import HeldError, Hold, HoldState
 from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import Ledger
 from node.ledger.loop import HoldsLoop, ReadingPace
@@ -185,7 +185,7 @@ class Bookkeeping:
             if not known:
                 # Another instance may have given the device whole that is shared now.
                 asked[resource, each.id] = asked[resource, replica_of(each.id)[0]] = each
-            suspects = self.tenants.suspects(each.device.name, wholes_of(each.device), each.share)
+            suspects = self.tenants.suspects(each.device.name, self.grants.within(each.device), each.share)
             suspected = suspected or bool(suspects)
         return self._cleared(resource, devices, asked) if suspected or asked else None
 

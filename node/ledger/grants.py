@@ -76,7 +76,7 @@ class PluginGrants:
         holder, door, state = f"a pod that asked for {resource}", Door.PLUGIN, HoldState.ALLOCATED
         holds, grants, ended = [], [], set()
         for offered in devices:
-            name, share, within = offered.device.name, offered.share, self._within(offered.device)
+            name, share, within = offered.device.name, offered.share, self.within(offered.device)
             own, id_ = plugin_owner(name, share), (resource, offered.id)
             sizes, slices = (offered.amounts, offered.whole), self._slices.get(name)
             holds.append(
@@ -108,10 +108,11 @@ class PluginGrants:
 
     def is_refused(self, devices: Sequence[OfferedDevice]) -> bool:
         """Whether a claim has one of these devices, so that ``allocate`` refuses them without waiting for anything."""
+        places = [place for each in devices for place in (each.device.name, *self.within(each.device))]
+        if not self._ledger.has_claims(places):
+            return False
         for offered in devices:
-            name, share, within = offered.device.name, offered.share, self._within(offered.device)
-            if not self._ledger.has_claims((name, *within)):
-                continue
+            name, share, within = offered.device.name, offered.share, self.within(offered.device)
             sizes = (offered.amounts, offered.whole)
             state, own = HoldState.ALLOCATED, plugin_owner(name, share)
             by = self._ledger.obstacle(
@@ -121,7 +122,7 @@ class PluginGrants:
                 return True
         return False
 
-    def _within(self, device: Device) -> tuple[str, ...]:
+    def within(self, device: Device) -> tuple[str, ...]:
         """``wholes_of``, from what ``place`` has computed for all devices."""
         within = self.wholes.get(device.name)
         return wholes_of(device) if within is None else within
@@ -141,7 +142,7 @@ class PluginGrants:
         holders = dict.fromkeys(self._possibly_held, POSSIBLY) if recorded is None else recorded
         given = {name: within for name, within in self.wholes.items() if name in holders}
         for offered in devices:
-            name, within = offered.device.name, self._within(offered.device)
+            name, within = offered.device.name, self.within(offered.device)
             for other, its_wholes in given.items():
                 if other in within or name in its_wholes:
                     at = self._clock()
@@ -187,7 +188,7 @@ class PluginGrants:
     def _refuse_pending(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
         """Raise HeldError for a device that waits for containers of a pod; ``Releases.ended`` usually did so before."""
         for offered in devices:
-            by = self._tenants.pending(offered.device.name, self._within(offered.device), offered.share)
+            by = self._tenants.pending(offered.device.name, self.within(offered.device), offered.share)
             if by is not None:
                 raise refusal(resource, by, at)
 

@@ -172,7 +172,8 @@ class Ledger:
                 error = None
             else:
                 # Those before it of the same call count, whoever they are of.
-                error = conflict(hold, [*self._around(hold, replaced), *shares.get(hold.device, ())])
+                around = [*self._around(hold, replaced), *shares.get(hold.device, ())]
+                error = conflict(hold, around) if around or hold.share else None
             if error is None and parts:
                 others = (part for part in parts if part is not hold and not _are_shares(part, hold))
                 by = next((part for part in others if excludes(part, hold)), None)
@@ -220,7 +221,7 @@ class Ledger:
 
     def _around(self, wanted: Hold, replaced: Collection[str]) -> list[Hold]:
         """Everything that could be in the way of a hold, but for what the ``replaced`` owners have."""
-        owners = self._by_place.get(wanted.device, {})
+        owners: Mapping[str, None] = self._by_place.get(wanted.device, _NOBODY)
         for place in wanted.within:
             # Whoever holds a part is at the place of its whole, too.
             owners = {**owners, **self._by_place.get(place, {})}
@@ -228,8 +229,12 @@ class Ledger:
 
     def has_claims(self, places: Iterable[str]) -> bool:
         """Whether an owner that holds one of these devices, or a part of one, has any hold through the DRA door."""
-        owners = (owner for place in places for owner in self._by_place.get(place, ()))
-        return any(hold.door is Door.DRA for owner in owners for hold in self._by_owner[owner])
+        for place in places:
+            for owner in self._by_place.get(place, ()):
+                for hold in self._by_owner[owner]:
+                    if hold.door is Door.DRA:
+                        return True
+        return False
 
     def of(self, owner: str) -> tuple[Hold, ...]:
         """All holds of an owner."""
