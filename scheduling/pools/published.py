@@ -116,16 +116,17 @@ class PublishedDevice:
     """One device, who has it, and what is left of it.
 
     `shareable`: several claims can have parts of it. `lacking`: the pool's resources that a blocked device misses.
-    `names`: full name of each attribute, by its flat one.
+    `names`: full name of each attribute, by its flat one. `source`: the slice's device, None for one of a document.
     """
 
     document: PoolDevice
-    source: SliceDevice
     state: DeviceState
     users: tuple[DeviceUser, ...] = ()
     amounts: tuple[AmountLeft, ...] = ()
     lacking: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    shareable: bool = True
+    source: SliceDevice | None = None
 
     @property
     def name(self) -> str:
@@ -135,12 +136,7 @@ class PublishedDevice:
     @property
     def taints(self) -> tuple[Taint, ...]:
         """The taints of the driver and of DeviceTaintRules."""
-        return self.source.taints
-
-    @property
-    def shareable(self) -> bool:
-        """True if several claims can have parts of it."""
-        return self.source.allows_multiple
+        return () if self.source is None else self.source.taints
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +326,9 @@ class _Publication:
         users = tuple(self._user(device, each, capacities) for each in self._users.get(device.id, ()))
         state, lacking = self._state(device, pool, fault)
         names = {attributes.flat(name): attributes.full[attributes.flat(name)] for name in device.attributes}
-        return PublishedDevice(document, device, state, users, amounts, lacking, names)
+        return PublishedDevice(
+            document, state, users, amounts, lacking, names, shareable=device.allows_multiple, source=device
+        )
 
     def _state(self, device: SliceDevice, pool: ResourcePool, fault: str) -> tuple[DeviceState, tuple[str, ...]]:
         if device.id in self._allocated.devices:

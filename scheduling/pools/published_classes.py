@@ -50,7 +50,10 @@ class ClusterClasses:
         self._written = {each.metadata.name: each for each in written}
         self._selectors = Selectors(features)
         self._devices: dict[DeviceName, SliceDevice] = {
-            (pool.document.metadata.name, each.name): each.source for pool in pools for each in pool.devices
+            (pool.document.metadata.name, each.name): each.source
+            for pool in pools
+            for each in pool.devices
+            if each.source is not None
         }
         self._known: dict[tuple[str, DeviceName], bool] = {}
         self.documents: Mapping[str, PoolDeviceClass] = {
@@ -72,7 +75,12 @@ class ClusterClasses:
         return outcome.result
 
     def has(self, name: str, device: DeviceName) -> bool:
-        """True if a class of the cluster has a published device. Raises MatchingError where a selector fails."""
+        """True if a class of the cluster has a published device; never one that only a document lists.
+
+        Raises MatchingError where a selector fails.
+        """
+        if device not in self._devices:
+            return False
         known = self._known.get((name, device))
         if known is None:
             known = self._known[name, device] = self._select(self._cluster[name], self._devices[device])
