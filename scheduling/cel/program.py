@@ -114,7 +114,7 @@ class Program:
 
     def account(self, device: CelDevice) -> tuple[SelectorCondition, ...]:
         """The operands of the outermost `&&`, each evaluated alone, with the parts of the device that it read."""
-        return _conditions(self.checked, device)
+        return account(self.checked, device)
 
 
 def _frozen(value: Value) -> Hashable:
@@ -171,7 +171,7 @@ _LIMIT_TOGETHER = 10 * DEFAULT_LIMIT
 """Units that all conditions may cost together."""
 
 
-def _conditions(checked: Checked, device: CelDevice) -> tuple[SelectorCondition, ...]:
+def account(checked: Checked, device: CelDevice) -> tuple[SelectorCondition, ...]:
     """The conditions of an expression for a device, in the order of the text; very many become one."""
     root = checked.ast.root
     parts = _parts(root)

@@ -8,7 +8,7 @@ way, it takes its `requests` from its pool once, so a GPU and its partitions exc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -125,16 +125,20 @@ class PoolLedger:
 
     def fits_pool(self, device: PooledDevice) -> bool:
         """True if the pool still has what the device requests of it; never for a resource that the pool lacks."""
+        return next(self.lacking(device), None) is None
+
+    def lacking(self, device: PooledDevice) -> Iterator[str]:
+        """The resources of which the pool has less left than the device requests, or that the pool does not have."""
         pool = device.pool
         listed = {each.name: each for each in pool.spec.resources}
         for name, request in device.device.requests.items():
             resource = listed.get(name)
             if resource is None:
-                return False
+                yield name
+                continue
             drawn = self._of_pools.get((pool.metadata.name, name), 0)
             if drawn + round_up(request.nanos, block_of(resource)) > resource.capacity.nanos:
-                return False
-        return True
+                yield name
 
     def left_of_pool(self, pool: str, resource: ResourceCapacity) -> Quantity:
         """What is left of a pool's resource; never below zero."""

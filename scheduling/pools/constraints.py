@@ -23,7 +23,7 @@ from scheduling.cel.errors import InvalidExpression
 from scheduling.cel.frame import Frame
 from scheduling.cel.interpreter import EvaluationPlan, PlanFault, plan
 from scheduling.cel.parser import parse
-from scheduling.cel.program import DEFAULT_LIMIT
+from scheduling.cel.program import DEFAULT_LIMIT, SelectorCondition, account
 from scheduling.cel.reads import selections
 from scheduling.cel.selections import no_such_key
 from scheduling.cel.syntax import Expr, children, place_at
@@ -183,6 +183,10 @@ class PoolConstraint:
             if len(self._outcomes) < _REMEMBERED_DEVICES:
                 self._outcomes[device.key] = found
         return found
+
+    def conditions(self, device: DeviceFacts) -> tuple[SelectorCondition, ...]:
+        """The operands of the outermost `&&`, each evaluated alone, with the attributes that it reads."""
+        return account(self._checked, device)
 
     def _evaluate(self, device: DeviceFacts) -> bool:
         if self._plan is None:

@@ -17,6 +17,8 @@ from scheduling.allocator.pools import Features
 from scheduling.allocator.reading import FatalError, Object
 from scheduling.allocator.selectors import Selectors
 from scheduling.allocator.slices import SliceDevice
+from scheduling.cel.errors import CelError
+from scheduling.cel.program import SelectorCondition
 from scheduling.pools.capacity import DeviceName
 from scheduling.pools.constraints import outcome_of
 from scheduling.pools.documents import (
@@ -85,6 +87,25 @@ class ClusterClasses:
         if known is None:
             known = self._known[name, device] = self._select(self._cluster[name], self._devices[device])
         return known
+
+    def is_of_cluster(self, name: str) -> bool:
+        """True if the class is one of the cluster, not a document."""
+        return name in self._cluster and name not in self._written
+
+    def conditions(self, name: str, device: DeviceName) -> tuple[SelectorCondition, ...]:
+        """The conditions of the first selector of a cluster's class that is not true of a device; none if all are.
+
+        Raises MatchingError.
+        """
+        source = self._devices.get(device)
+        for expression in self._cluster[name].selectors if source is not None else ():
+            try:
+                program = self._selectors.program(expression or "")
+                if source is not None and not program.evaluate(source.cel).result:
+                    return program.account(source.cel)
+            except CelError as error:
+                raise MatchingError(f"DeviceClass {name}: {error}") from error
+        return ()
 
     def _select(self, class_: DeviceClass, device: SliceDevice) -> bool:
         try:
