@@ -190,19 +190,23 @@ def _banner(node: StandaloneNode) -> str:
 
 
 async def _until_signalled(node: StandaloneNode, work: Coroutine[object, object, None]) -> None:
-    """Do it; the first signal cancels it, so that all is ended, and a second one does not wait for the plugin."""
+    """Do the work until a signal cancels it. A signal while the node is closing kills the plugin, and closing goes on.
+
+    Closing is never cancelled: what it has not ended yet would stay behind.
+    """
     running = asyncio.ensure_future(work)
     signalled = False
 
-    def told() -> None:
+    def on_signal() -> None:
         nonlocal signalled
-        if signalled:
+        if signalled or node.is_closing:
             node.hasten()
+        else:
+            running.cancel()
         signalled = True
-        running.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, told)
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
     await running
 
 

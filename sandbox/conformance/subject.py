@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +102,7 @@ class CommandProgram:
         loop = asyncio.get_running_loop()
         began = loop.time()
         ended = await self._process.terminate()
-        self._ignores_end = ended is not None and ended.signal is signal.SIGKILL
+        self._ignores_end = ended is not None and bool(ended.overran)
         return ProgramEnd(not self._ignores_end, loop.time() - began)
 
     async def stop(self) -> None:

@@ -59,13 +59,19 @@ class PluginStartError(KubeletError):
 
 @dataclass(frozen=True, slots=True)
 class PluginExit:
-    """How a command ended: by itself with an exit ``code``, or by a ``signal``; ``asked``: we told it to end."""
+    """How a command ended: by itself with an exit ``code``, or by a ``signal``; ``asked``: we told it to end.
+
+    ``overran``: the seconds of grace after SIGTERM in which it did not end, so that it was killed; 0 if it did.
+    """
 
     code: int | None
     signal: signal.Signals | None
     asked: bool = False
+    overran: float = 0.0
 
     def __str__(self) -> str:
+        if self.overran:
+            return f"did not end within {self.overran:g} s of SIGTERM and was killed"
         if self.signal is None:
             return f"ended with exit code {self.code}"
         return f"was {'ended' if self.signal is signal.SIGTERM else 'killed'} by {self.signal.name}"
@@ -107,6 +113,7 @@ class PluginProcess:
         self._namespace: int | None = None
         self._watching: asyncio.Task[PluginExit] | None = None
         self._asked = False
+        self._overran = 0.0
 
     @property
     def pid(self) -> int:
@@ -152,7 +159,7 @@ class PluginProcess:
             (self.root / name).mkdir(mode=mode, parents=True, exist_ok=True)
         if self._stage is None:
             self._stage = Path(tempfile.mkdtemp(prefix="ostler-plugin-"))
-        self._asked = False
+        self._asked, self._overran = False, 0.0
         # Not asyncio's pipes: with them it would tell of an end only when all children have closed theirs.
         report, launchers = socket.socketpair()
         output, commands = os.pipe()
@@ -285,8 +292,9 @@ class PluginProcess:
             if not reading.done():
                 reading.cancel()
                 await asyncio.wait([reading])
-        asked = self._asked
-        return PluginExit(code, None, asked) if code >= 0 else PluginExit(None, signal.Signals(-code), asked)
+        if code >= 0:
+            return PluginExit(code, None, self._asked)
+        return PluginExit(None, signal.Signals(-code), self._asked, self._overran)
 
     async def _read(self, output: int) -> None:
         """Pass on each line; a longer one than ``LINE`` is cut."""
@@ -323,8 +331,10 @@ class PluginProcess:
         if self._process.returncode is None:
             self._asked = True
             self._signal(number)
-            with contextlib.suppress(TimeoutError):
+            try:
                 await asyncio.wait_for(self._process.wait(), self._grace)
+            except TimeoutError:
+                self._overran = self._grace
             # Its children too, and itself if it is still there.
             self._signal(signal.SIGKILL)
         self._kill_stragglers()

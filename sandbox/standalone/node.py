@@ -43,6 +43,8 @@ NOTICE_SECONDS = 2.0
 
 QUIET_SECONDS = 0.15
 """A plugin registers its resources one after the other; without a further one for so long, all are there."""
+ENDING_SECONDS = 1.0
+"""After so long without the plugin's end, people are told what is waited for."""
 PUBLISH_SECONDS = 5.0
 """How long a driver that has registered may take to publish its devices before a pod is admitted all the same."""
 
@@ -120,6 +122,7 @@ class StandaloneNode:
         self.cluster = SandboxCluster(client, settings.node_name, self.kubelet, specs) if client is not None else None
         self.pods = StandalonePods(self.kubelet, self.cluster, specs)
         self.is_up = False
+        self.is_closing = False
         self.registrations = Registrations()
         self.events = EventDisplay(console, f"{self.folder}/")
         self._console = console
@@ -197,11 +200,11 @@ class StandaloneNode:
             await self.start_plugin()
 
     async def _close(self) -> None:
+        self.is_closing = True
         self.events.silence()
         try:
             if self.plugin is not None:
-                await self.plugin.end()
-                self._log.flush()
+                await self._end_for_good(self.plugin)
             if self._following is not None:
                 self._following.cancel()
             await self.kubelet.stop()
@@ -215,6 +218,22 @@ class StandaloneNode:
                 (self.folder / "kubeconfig").unlink(missing_ok=True)
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
+
+    async def _end_for_good(self, plugin: PluginProcess) -> None:
+        def say_waiting() -> None:
+            grace = self.settings.grace
+            text = f"{plugin} has not ended on SIGTERM yet; Ctrl-C kills it now, else it is killed after {grace:g} s"
+            self._console.aside("kubelet", text)
+
+        waiting = asyncio.get_running_loop().call_later(ENDING_SECONDS, say_waiting)
+        try:
+            await plugin.end()
+        finally:
+            waiting.cancel()
+        self._log.flush()
+        ended = plugin.exit
+        if ended is not None and ended.overran:
+            self._console.aside("kubelet", f"{plugin} {ended}")
 
     def hasten(self) -> None:
         """End the plugin at once instead of in its grace period."""

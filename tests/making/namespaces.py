@@ -1,10 +1,19 @@
-"""Whether this user may create the namespaces in which plugins are started, and the skip of tests that need them."""
+"""Whether this user may create the namespaces in which plugins are started, and what still runs of them."""
 
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
+
+
+def runs(pid: int) -> bool:
+    """Whether the process runs; one that has ended and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def privileged() -> bool:
