@@ -262,10 +262,16 @@ class Preparation:
         self, allocation: Allocation, body: JsonObject | None, work: PartitionWork, before: ClaimRecord | None
     ) -> tuple[ClaimRecord, ClaimPlan]:
         """Record and plan from the first view in which there is nothing left to do."""
-        until = self._book.monotonic() + self._book.options.partition_wait
+        left = self._book.options.partition_wait
+        until = self._book.monotonic() + left
         changed = work.gpus
         while True:
             used = self._used
+            await self._book.partitions.look(changed)
+            changed = frozenset()  # What these GPUs alone do not show, everything may.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, _LOOK)):
+                    await used.wait()
             wanted, plan = self._wanted(allocation, body, self._known_view(), before)
             if not plan.work:
                 return wanted, plan
@@ -273,11 +279,6 @@ class Preparation:
             if left <= 0:
                 done = f"claim {allocation.claim}: {plan.work} is done"
                 raise _NotSeen(f"{done}, and the driver does not show it yet; the kubelet asks again")
-            await self._book.partitions.look(changed)
-            changed = frozenset()  # What these GPUs alone do not show, everything may.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, _LOOK)):
-                    await used.wait()
 
     async def _undo(self, claim: ClaimReference, before: ClaimRecord | None) -> None:
         """Have it as it was before anything was done to GPUs for the claim."""

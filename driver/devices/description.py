@@ -29,17 +29,35 @@ from node.inventory.model import NIC_KINDS, AttributeValue, Device, Version
 from node.inventory.nvidia.vendor import NVIDIA
 from node.inventory.vendors import vendor_of
 from node.sharing import COMPUTE, MEMORY
-from node.values import Value, replace, value
+from node.values import Value, value
 
 
-def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject:
-    """The device as resource.k8s.io/v1 has it in a slice.
+@value
+class Described(Value):
+    """All that a slice says of a device: equal ones give the same bytes."""
+
+    offered: DraDevice
+    taints: tuple[Json, ...]
+
+
+def described(offered: DraDevice) -> Described:
+    """What a slice says of a device, without what it does not say: why it has its taints.
 
     A partition is described by its shape, so that nothing is written when it is made and removed.
     """
-    tainted = taints(offered)
-    if offered.part is not None:
-        offered = replace(offered, device=offered.part.described)
+    device = offered.device if offered.part is None else offered.part.described
+    plain = DraDevice(device, offered.rule, True, placement=offered.placement, uses=offered.uses, held=offered.held)
+    return Described(plain, tuple(taints(offered)))
+
+
+def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject:
+    """The device as resource.k8s.io/v1 has it in a slice."""
+    return written(described(offered), peers)
+
+
+def written(said: Described, peers: tuple[Peer, ...]) -> JsonObject:
+    """What is said of a device as resource.k8s.io/v1 has it in a slice."""
+    offered = said.offered
     first, rest = own_facts(offered)
     facts = [*first, *(fact for peer in peers for fact in peer_facts(peer, offered)), *rest]
     attributes, capacity = sections(facts)
@@ -51,8 +69,8 @@ def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject
         device["capacity"] = capacity
     if offered.uses is not None:
         device["consumesCounters"] = [{"counterSet": offered.uses.name, "counters": _counters(offered.uses)}]
-    if tainted:
-        device["taints"] = tainted
+    if said.taints:
+        device["taints"] = [*said.taints]
     return device
 
 

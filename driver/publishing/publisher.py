@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from driver.devices.description import counter_set, slice_device
+from driver.devices.description import Described, counter_set, described, written
 from driver.devices.view import OF_DOORS, DoorView, DraDevice
 from driver.names import Peer
 from driver.publishing.publication import DroppedTaints, ErrorHandler, Publication, PublishingFaults, SliceController
@@ -135,7 +135,7 @@ class SlicePublisher:
         """When the newest view is published again, because not all of it could be."""
         self._left_out = False
         """Whether the controller was given the view without what only a taint would withdraw."""
-        self._described: dict[str, tuple[DraDevice, JsonObject]] = {}
+        self._described: dict[str, tuple[Described, JsonObject]] = {}
         self._thread = threading.Thread(target=self._work, name="publishing", daemon=True)
 
     def start(self) -> None:
@@ -315,12 +315,10 @@ class SlicePublisher:
         return names
 
     def _device(self, offered: DraDevice) -> JsonObject:
-        name = offered.device.name
+        name, said = offered.device.name, described(offered)
         known = self._described.get(name)
-        if known is None or known[0] != offered:
-            made = slice_device(offered, self._peers)
-            # The same object for the same text: a partition is described alike whether it exists or not.
-            known = self._described[name] = (offered, known[1] if known is not None and known[1] == made else made)
+        if known is None or known[0] != said:
+            known = self._described[name] = (said, written(said, self._peers))
         return known[1]
 
     def _tell(self, error: Exception, work: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from node.values import Value, replace, value
+from node.values import Value, quick, replace, value
 
 
 class HealthState(StrEnum):
@@ -39,6 +39,7 @@ class Recovery(StrEnum):
     """A person who says so (``ostler health clear``), or the time that the person gave."""
 
 
+@quick
 @value
 class Health(Value):
     """State, reason (one sentence, empty when healthy), since (Unix seconds) and recovery.
@@ -61,7 +62,7 @@ class Health(Value):
 
     def carried(self, previous: Health | None, now: float) -> Health:
         """This value with the time at which it began: that of ``previous`` if nothing changed, else ``now``."""
-        if previous is not None and replace(previous, since=0.0) == replace(self, since=0.0):
+        if previous is not None and replace(self, since=previous.since) == previous:
             return previous
         return replace(self, since=now)
 

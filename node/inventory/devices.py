@@ -16,10 +16,18 @@ from node.inventory.vendor import Vendor
 from node.inventory.vendors import VENDORS
 
 
-def devices_of(facts: NodeFacts, identities: Identities, vendors: Sequence[Vendor] = VENDORS) -> tuple[Device, ...]:
-    """All devices, sorted by name; names are unique, because they hold kind and PCI address."""
+def devices_of(
+    facts: NodeFacts,
+    identities: Identities,
+    vendors: Sequence[Vendor] = VENDORS,
+    nics: Sequence[Device] | None = None,
+) -> tuple[Device, ...]:
+    """All devices, sorted by name; names are unique, because they hold kind and PCI address.
+
+    ``nics``: the NICs, if they are known already.
+    """
     found = [device for vendor in vendors for device in vendor.devices(facts, identities)]
-    found += nic_devices(facts, identities)
+    found += nic_devices(facts, identities) if nics is None else nics
     return tuple(sorted(found, key=lambda device: device.name))
 
 

@@ -56,8 +56,11 @@ class Identities(Value):
         """The address at which a UUID was last seen."""
         return next((address for address, known in self.pairs if known == uuid), None)
 
-    def learned(self, devices: Iterable[Device], facts: NodeFacts) -> Identities:
-        """The identities updated from these devices and facts; a GPU that moved is forgotten in its old slot."""
+    def learned(self, devices: Iterable[Device], facts: NodeFacts | None) -> Identities:
+        """The identities updated from these devices and facts; a GPU that moved is forgotten in its old slot.
+
+        ``facts``: None if only GPUs were read, which leaves what is known of NICs as it is.
+        """
         gpus = (device for device in devices if device.kind is DeviceKind.GPU and not is_gone(device))
         seen = {gpu.pci_address: gpu.uuid for gpu in gpus if gpu.pci_address and gpu.uuid}
         moved = set(seen.values())
@@ -66,7 +69,8 @@ class Identities(Value):
         former = {uuid: address for uuid, address in self.former if uuid not in moved} | replaced
         # An address may carry another GPU now, and a UUID may only be at one address.
         pairs = tuple(sorted({**kept, **seen}.items()))
-        return Identities(pairs, learned_nics(self.nics, facts), tuple(former.items())[-_FORMER:])
+        nics = self.nics if facts is None else learned_nics(self.nics, facts)
+        return Identities(pairs, nics, tuple(former.items())[-_FORMER:])
 
     @property
     def lasting(self) -> Identities:

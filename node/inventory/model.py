@@ -15,7 +15,7 @@ from enum import StrEnum
 from node.health.state import Health
 from node.inventory.facts import DriverFiles
 from node.topology.model import Topology
-from node.values import Value, value
+from node.values import Value, quick, value
 
 _NUMBERS = re.compile(r"\d+")
 
@@ -138,6 +138,7 @@ class PeerLink(Value):
     count: int
 
 
+@quick
 @value
 class Device(Value):
     """One thing that can be given to a container.

@@ -18,6 +18,7 @@ from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import NodeFacts, NvmlFacts, merge
 from node.inventory.identity import Identities, IdentityStore
 from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStatus
+from node.inventory.nics.devices import nic_devices
 from node.inventory.nics.use import LingeringUses
 from node.inventory.nvidia.health import QUIESCED
 from node.inventory.places import places_of
@@ -80,6 +81,8 @@ class Scanner:
         self._facts: dict[str, NodeFacts] = {}
         self._faults: dict[str, str] = {}
         self._settled: tuple[_Settled, ScanResult] | None = None
+        self._nics: tuple[Device, ...] | None = None
+        """The NICs by the facts of the last scan of everything."""
         self.reading = ""
         self.held = ""
 
@@ -107,7 +110,7 @@ class Scanner:
             self.held = "; ".join(faults[name] for name in holders if name in faults)
         self.reading = ""
         try:
-            reading = self._assembled(facts, previous)
+            reading = self._assembled(facts, previous, gpus_alone=bool(gpus))
         except Exception as error:  # noqa: BLE001 - a bug of ours; the log and the source's status tell
             self._report(_ASSEMBLY, error, faults)
             reading = ScanResult(previous.devices, statuses_of(NodeFacts()), previous.host, previous.topology)
@@ -158,7 +161,8 @@ class Scanner:
             self._ended &= {device.uuid for device in told}
         return tuple(device for device in previous if device.uuid not in ended) if ended else previous
 
-    def _assembled(self, facts: NodeFacts, previous: Snapshot) -> ScanResult:
+    def _assembled(self, facts: NodeFacts, previous: Snapshot, *, gpus_alone: bool) -> ScanResult:
+        """The devices by these facts. ``gpus_alone``: only of GPUs are they newer than those of the last scan."""
         identities = self._identities.load()
         now = self._clock()
         asked = _Settled(facts, identities, self._overrides, previous.devices)
@@ -168,9 +172,11 @@ class Scanner:
             self._identities.save(identities)
             return self._settled[1]
         self._settled = None
-        told = devices_of(facts, identities)
+        known_nics = self._nics if gpus_alone else None
+        nics = self._nics = tuple(nic_devices(facts, identities)) if known_nics is None else known_nics
+        told = devices_of(facts, identities, nics=nics)
         devices = retained(told, self._expected(previous.devices, told), facts.sysfs, now)
-        learned = identities.learned(devices, facts)
+        learned = identities.learned(devices, facts if known_nics is None else None)
         self._identities.save(learned)
         devices = self._uses.applied(devices, now)
         known = {device.name: device for device in previous.devices}
@@ -182,8 +188,8 @@ class Scanner:
             topology=topology_of(places_of(carried), self._overrides, previous.topology),
             former=learned.former,
         )
-        # What is kept for a while ends by the clock.
-        if devices == told:
+        # What is kept for a while ends by the clock, and NICs are looked at by the next scan of everything.
+        if devices == told and known_nics is None:
             self._settled = asked, reading
         return reading
 

@@ -33,7 +33,7 @@ from node.ledger.offer_context import OfferContext
 from node.offer import Cause, Offer
 from node.partitions import whole_of_partition
 from node.rules import Doors, Rule
-from node.values import replace
+from node.values import Value, replace, value
 from ostler.admin.dra import claims_message, door_message, slices_message, unpublished
 from ostler.agent.dra_parts import NO_PARTITIONS, NO_SHARING, DraParts, PartitionMaking
 from ostler.agent.edges import Edges
@@ -49,6 +49,17 @@ FIRST_SLICES = 5.0
 _KEEPS = {Taints.KEPT: True, Taints.DROPPED: False, Taints.UNKNOWN: None}
 _NOT_ITS_OWN = (Cause.NO_RULE, Cause.OTHER_DOOR)
 """Why a device is none of this door's: nobody has to be told why it is not published."""
+
+
+@value
+class Decision(Value):
+    """What the door offers of a snapshot, and by which rules; ``acting``: as they act through this door."""
+
+    snapshot: Snapshot
+    rules: tuple[Rule, ...]
+    context: OfferContext
+    acting: Acting
+    view: DoorView
 
 
 class DraService:
@@ -118,8 +129,8 @@ class DraService:
         acting = effective(rules, self._parts.doors.doors, support).rules
         return acting if self._parts.doors.features.counts else without_partitions(acting)
 
-    def apply(self, snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext) -> None:
-        """Offer what the rules say of this snapshot."""
+    def decide(self, snapshot: Snapshot, rules: tuple[Rule, ...], context: OfferContext) -> Decision:
+        """Decide what the rules offer of this snapshot, and prepare claims from it; ``show`` is to follow."""
         self._devices = snapshot.devices
         acting = self.acting(rules)
         parted = partitioned(snapshot, acting.rules, self._parts.partitions.names())
@@ -128,19 +139,24 @@ class DraService:
             # Claims may have been reserved before their devices were seen.
             if self._parts.node_claims.place(self._placed, acting.rules):
                 self._books.keeper.reserve(self._parts.node_claims.reservations())
+        self.offer = door_offer(parted, acting.rules, context)
+        self._view = view_of(parted, self.offer, context, acting.rules)
+        self._parts.claims.apply(self._view)
+        return Decision(snapshot, rules, context, acting, self._view)
+
+    def show(self, decided: Decision) -> None:
+        """Offer what was decided last."""
+        snapshot, context, acting, view = decided.snapshot, decided.context, decided.acting, decided.view
         self._count_evicted(context)
         self._parts.doors.announce(acting)
         reasons = (*(each.reason for each in acting.held_back), acting.uncounted)
         self._held_back = "; ".join(filter(None, reasons))
-        self.offer = door_offer(parted, acting.rules, context)
-        self._view = view = view_of(parted, self.offer, context, acting.rules)
-        self._parts.claims.apply(view)
         self._parts.door.apply(view)
         self._parts.status.apply(view)
         self._parts.slices.apply(view, keeps_taints=_KEEPS[self._parts.doors.features.support.taints])
         self._parts.withdrawal.apply(snapshot.devices, acting.rules, view)
         self._evict_by_name()
-        if self._is_settled(rules, context):
+        if self._is_settled(decided.rules, context):
             self._settled.set()
 
     async def recovered(self) -> None:

@@ -134,13 +134,18 @@ class Publisher:
             offered = offer(snapshot, rules, context, Door.PLUGIN)
         shown = self.published.is_set() and (snapshot.topology, offered) == (self.shown[0].topology, self.shown[1])
         self.shown, self.context = (snapshot, offered), context
+        decided = None
+        if second is not None:
+            decided = second.decide(snapshot, self._settings.rules, context)
+            # Claims that wait for a device need not wait until the rest is shown, which takes as long again.
+            await asyncio.sleep(0)
         # What is held changes with every pod, and seldom what the plugin door shows.
         if forget or not shown:
             self._door.apply(offered, snapshot.topology, forget_missing=forget)
         if self._books is not None:
             self._books.shown(offered)
-        if second is not None:
-            second.apply(snapshot, self._settings.rules, context)
+        if second is not None and decided is not None:
+            second.show(decided)
         for item in offered.withheld:
             log.debug("device withheld", extra={"device": item.device.name, "reason": item.reason})
         self.published.set()

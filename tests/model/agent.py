@@ -17,14 +17,12 @@ from driver.door.claim_calls import ClaimCalls
 from driver.door.registration import DraDoorObserver as SilentDriver
 from driver.door.serving import DraPlugin
 from node.door_policy import Taints, TaintSupport
-from node.inventory.model import Snapshot
 from node.ledger.events import HoldsChanged, OfferChanged
-from node.ledger.offer_context import OfferContext
 from node.offer import Offer, OfferedDevice
 from node.rules import Rule
 from node.values import replace
 from ostler.agent.both_doors import open_books
-from ostler.agent.dra_service import DraService
+from ostler.agent.dra_service import Decision, DraService
 from ostler.agent.edges import Edges
 from ostler.agent.publisher import Publisher
 from ostler.config.settings import CdiSettings, InventorySettings, KubeletSettings, Settings
@@ -210,8 +208,8 @@ class _Second(DraService):
             self._first_slices(),
         )
 
-    def apply(self, snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext) -> None:
-        super().apply(snapshot, rules, context)
+    def show(self, decided: Decision) -> None:
+        super().show(decided)
         self._applied()
 
     async def _recovered(self) -> None:

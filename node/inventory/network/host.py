@@ -127,9 +127,18 @@ class HostNetwork:
         self._links: tuple[Link, ...] | None = None
         self._addresses: tuple[Address, ...] | None = None
         self._routes: tuple[DefaultRoute, ...] | None = None
+        self._last: NodeFacts | None = None
 
     def read(self) -> NodeFacts:
         """The node's links, addresses and default routes."""
+        self._last = self._read()
+        return self._last
+
+    def read_gpus(self, _: frozenset[str]) -> NodeFacts:
+        """See ``GpuReader``: what happens to GPUs changes nothing of the network."""
+        return self.read() if self._last is None else self._last
+
+    def _read(self) -> NodeFacts:
         errors: list[str] = []
         unread: list[str] = []
         self._links = _kept(self._tables.links, self._links, errors, unread)
@@ -157,7 +166,7 @@ class HostNetwork:
 
     def close(self) -> None:
         """Forget the last tables."""
-        self._links = self._addresses = self._routes = None
+        self._links = self._addresses = self._routes = self._last = None
 
     def _host_link(self, link: Link, names: dict[int, str]) -> HostLink:
         driver = self._driver(link.name) if not link.kind else DriverInfo()

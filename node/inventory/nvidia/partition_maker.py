@@ -67,7 +67,7 @@ class NvidiaPartitionMaker:
             entry = self._enter(calls, gpu, shape, owner, found)
             try:
                 instance = found or self._create(calls, handle, gpu, shape)
-                compute = self._fill(calls, gpu, shape, instance)
+                compute = self._fill(calls, gpu, shape, instance, is_new=found is None)
             except (PartitionError, CallFailed):
                 if entry.number is None:  # A partition that was complete before may be in use.
                     self._give_up(calls, handle, entry)
@@ -173,10 +173,12 @@ class NvidiaPartitionMaker:
             taken = f": {existing}" if existing else ", because other instances use up its engines"
             raise PartitionError(gpu.name, f"the GPU has no room for {_where(shape)}{taken}", pending=True) from failed
 
-    def _fill(self, calls: MigCalls, gpu: Device, shape: PartitionShape, instance: GpuInstance) -> ComputeInstance:
+    def _fill(
+        self, calls: MigCalls, gpu: Device, shape: PartitionShape, instance: GpuInstance, *, is_new: bool
+    ) -> ComputeInstance:
         """The compute instance that has all of the GPU instance."""
         profile_id, slices = calls.full_profile(instance)
-        found = calls.compute_instances(instance)
+        found = () if is_new else calls.compute_instances(instance)
         if not found:
             return calls.create_compute_instance(instance, profile_id)
         if found[0].slices != slices:

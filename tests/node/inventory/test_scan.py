@@ -42,9 +42,9 @@ class Node:
     def close(self) -> None:
         pass
 
-    def scan(self, facts: NodeFacts, now: float) -> ScanResult:
+    def scan(self, facts: NodeFacts, now: float, gpus: frozenset[str] = frozenset()) -> ScanResult:
         self.facts, self.now = facts, now
-        found = self.scanner.scan(self.snapshot)
+        found = self.scanner.scan(self.snapshot, gpus)
         self.snapshot = Snapshot(
             self.snapshot.generation + 1, found.devices, found.sources, found.host, found.topology, found.former
         )
@@ -59,6 +59,24 @@ def test_the_same_facts_give_the_very_devices_that_were_there() -> None:
     assert readings[3].devices is readings[2].devices, "nothing was concluded anew"
     assert each.scan(node(gpu(0), gpu(1, memory_bytes=1)), 2000.0) != readings[0]
     assert each.scan(node(gpu(0), gpu(1)), 2060.0) == readings[0]
+
+
+def test_a_scan_of_gpus_leaves_nics_as_they_were_until_the_next_scan_of_everything() -> None:
+    each = Node()
+    before, after = (
+        replace(nics(nic(), network=network, interfaces=(interface(nic(), "eth0"),)), nvml=node(gpu).nvml)
+        for network, gpu in ((FREE, a100(0)), (ROUTED, a100(0, mig(0, 0))))
+    )
+    each.scan(before, 1000.0)
+    parted = each.scan(after, 1010.0, frozenset({a100(0).uuid or ""}))
+    assert [(device.kind.value, device.host_use) for device in parted.devices] == [
+        ("gpu", ""),
+        ("mig", ""),
+        ("nic", ""),
+    ]
+    assert each.scanner._identities.load().nics, "what is known of NICs stays"
+    (use,) = [device.host_use for device in each.scan(after, 1020.0).devices if device.host_use]
+    assert use == "carries the node's default route (IPv4, by eth0)"
 
 
 def test_overrides_count_from_the_next_scan_on_although_nothing_else_changed() -> None:

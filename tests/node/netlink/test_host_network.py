@@ -96,6 +96,19 @@ def test_a_table_that_cannot_be_read_keeps_what_was_there_and_says_so() -> None:
     assert after.errors == ("netlink: routes: Operation not permitted; what was read last is taken for true",)
 
 
+def test_a_scan_of_gpus_has_the_facts_of_the_last_scan() -> None:
+    tables = FakeTables(BOND.known, BOND.used, BOND.routes)
+    source = HostNetwork(tables, driver=lambda _: DriverInfo())
+    before = source.read_gpus(frozenset({"GPU-0"})).network
+    tables.routes = ()
+    assert source.read_gpus(frozenset({"GPU-0"})).network is before
+    after = read(source)
+    assert after.default_routes == ()
+    source.close()
+    tables.routes = BOND.routes
+    assert source.read_gpus(frozenset({"GPU-0"})).network == before
+
+
 @pytest.mark.parametrize("table", ["links", "addresses", "routes"])
 def test_a_table_that_was_never_read_is_told_until_it_is(table: str) -> None:
     tables = FakeTables(broken=table)

@@ -373,7 +373,6 @@ def test_without_rights_it_says_what_to_do(start: Start, hardware: InjectedNvml)
         "nvmlDeviceGetGpuInstances",
         "nvmlDeviceCreateGpuInstanceWithPlacement",
         "nvmlGpuInstanceGetComputeInstanceProfileInfo",
-        "nvmlGpuInstanceGetComputeInstances",
         "nvmlGpuInstanceCreateComputeInstance",
         "nvmlComputeInstanceGetInfo",
     ],

@@ -115,7 +115,10 @@ async def test_a_door_that_was_announced_is_opened_also_where_the_last_claim_has
         def rules_of_plugin_door(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
             return rules
 
-        def apply(self, *_: object) -> None:
+        def decide(self, *_: object) -> None:
+            """Nothing is decided."""
+
+        def show(self, _: object) -> None:
             """Nothing is shown."""
 
         at_scheduler = contested = made = frozenset[str]()

@@ -45,6 +45,7 @@ async def test_a_loser_that_asks_by_name_is_evicted_and_one_that_names_its_claim
         world.claim("named", DEVICE, users=(by_claim,))
         await eventually(lambda: both.effects(DEVICE) == EVICTS)
         await eventually(lambda: names(world) == {"by-claim"})
+        await eventually(lambda: both.events.of("PodEvicted"), "the agent has the API server's answer")
         assert both.events.of("PodEvicted") == [f"pod {TEAM}/by-name is evicted: {TEXT}"]
         patch, _ = (ask for ask in server.requests.writes("pods") if ask.user_agent.startswith("ostler/"))
         (condition,) = patch.body["status"]["conditions"]
