@@ -39,6 +39,7 @@ COMMANDS = {
     "checkpoint": "show, verify and compare the kubelet's state files",
     "probe": "show what serves a Unix socket: services, methods, devices",
     "explain": "say why a pod or claim waits for its devices, or where it would be placed",
+    "fit": "say how many pods fit a cluster, or how many nodes of a kind they take",
     "snapshot": "save everything that decides allocations in a cluster as a file",
     "config": "check or convert a configuration file, or print the format's JSON Schema",
 }

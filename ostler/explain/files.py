@@ -28,9 +28,9 @@ from ostler.explain.workloads import (
     COMPUTE_DOMAIN,
     COMPUTE_DOMAIN_GROUP,
     WORKLOADS,
+    WorkloadPods,
     domain_note,
     pod_of,
-    replicas_note,
     template_of,
 )
 from ostler.explain.yaml_objects import MAX_DEPTH, Document, FieldPath, line_of, object_on
@@ -68,11 +68,20 @@ _WORD = 60
 
 @dataclass(frozen=True, slots=True)
 class FileObjects:
-    """What files hold. ``notes``: what was left out; ``places``: where objects stand, by kind, namespace and name."""
+    """What files hold. ``notes``: what was left out; ``places``: where objects stand, by kind, namespace and name.
+
+    ``workloads``: how many pods the files' workloads make, by namespace and name of the one that is in ``state``.
+    """
 
     state: State
-    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     places: dict[tuple[Kind, str, str], str] = field(default_factory=dict)
+    workloads: dict[tuple[str, str], WorkloadPods] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Everything that is to be said, also that one pod stands for all of a workload."""
+        return (*(one_line(each.note, _SENTENCE) for each in self.workloads.values()), *self.left_out)
 
 
 def read_files(paths: Sequence[str], stdin: BinaryIO | None = None, namespace: str = "") -> FileObjects:
@@ -91,7 +100,7 @@ def read_files(paths: Sequence[str], stdin: BinaryIO | None = None, namespace: s
             faults.extend(error.faults)
     if faults or collection.faults:
         raise BadInput([*faults, *collection.faults])
-    return FileObjects(collection.state(_origin(paths)), collection.notes(), collection.places)
+    return FileObjects(collection.state(_origin(paths)), collection.notes(), collection.places, collection.workloads)
 
 
 def _origin(paths: Sequence[str]) -> str:
@@ -164,6 +173,7 @@ class ObjectCollection:
         self.faults: list[InputFault] = []
         self.places: dict[tuple[Kind, str, str], str] = {}
         """Where objects stand, by kind, namespace and name."""
+        self.workloads: dict[tuple[str, str], WorkloadPods] = {}
         self._objects: dict[Kind, dict[tuple[str, str], JsonObject]] = {kind: {} for kind in Kind}
         self._notes: list[str] = []
         self._warnings: list[str] = []
@@ -259,7 +269,6 @@ class ObjectCollection:
         if pod is None:
             self._fault(spot.of(subject), "spec", "has no pod template", "write it with its template")
             return
-        self._notes.append(one_line(replicas_note(body), _SENTENCE))
         placed = self._placed(Kind.POD, _named(pod))
         known = self._objects[Kind.POD].get(key_of(Kind.POD, placed))
         if known is not None and known != placed:
@@ -269,6 +278,7 @@ class ObjectCollection:
                 f"{subject}: its pod is called {other} here, since the files have another {name_of(placed)}"
             )
             pod = {**pod, "metadata": {**object_at(pod, "metadata"), "name": other}}
+        self.workloads[key_of(Kind.POD, self._placed(Kind.POD, _named(pod)))] = WorkloadPods(body)
         self._take_object(spot, Kind.POD, pod)
 
     def _take_compute_domain(self, spot: _Spot, body: JsonObject) -> None:

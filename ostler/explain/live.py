@@ -118,12 +118,16 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked about: names of pods and claims in ``namespace``; ``everything``: all that a snapshot keeps."""
+    """What is asked about: names of pods and claims in ``namespace``; ``everything``: all that a snapshot keeps.
+
+    ``running``: with ``everything``, also the pods that are on nodes without devices, for what they take there.
+    """
 
     namespace: str = "default"
     pods: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     everything: bool = False
+    running: bool = False
 
 
 def read_cluster(client: Asks, server: str, wanted: Wanted, progress: Progress = lambda _: None) -> State:
@@ -138,7 +142,7 @@ def read_cluster(client: Asks, server: str, wanted: Wanted, progress: Progress =
     reader.list_claims()
     if wanted.everything:
         reader.list_whole(Kind.TEMPLATE)
-        reader.list_whole(Kind.POD, uses_devices)
+        reader.list_whole(Kind.POD, (lambda _: True) if wanted.running else uses_devices)
     else:
         reader.list_inner(Kind.TEMPLATE)
         reader.read_pods()

@@ -44,17 +44,40 @@ _DRIVER = "compute-domain.nvidia.com"
 _CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
 
 
-def replicas_note(body: JsonObject) -> str:
-    """For how many of a workload's pods an answer is, in a sentence without its end."""
-    kind = str(body["kind"])
-    subject = f"{kind} {name_of(body)}"
-    path = WORKLOADS[kind].replicas
-    if not path:
-        return f"{subject}: asked for one pod; it makes one on each node that its pods may run on"
-    number = object_at(body, *path[:-1]).get(path[-1], 1)
-    if number == 1:
-        return f"{subject}: asked for its one pod"
-    return f"{subject}: asked for 1 of its {number} pods; each of them asks for the same"
+@dataclass(frozen=True, slots=True)
+class WorkloadPods:
+    """The pods that a workload makes."""
+
+    body: JsonObject
+
+    @property
+    def title(self) -> str:
+        """Such as ``Deployment web``."""
+        return f"{self.body['kind']} {name_of(self.body)}"
+
+    @property
+    def count(self) -> int | None:
+        """How many there are at a time; None for one on every node."""
+        path = WORKLOADS[str(self.body["kind"])].replicas
+        if not path:
+            return None
+        number, most = _number_at(self.body, path, 1), _number_at(self.body, (*path[:-1], "completions"), None)
+        ends = path[-1] == "parallelism" and most is not None
+        return min(number or 0, most) if ends and most is not None else number
+
+    @property
+    def note(self) -> str:
+        """For how many of the pods an answer about one of them is, in a sentence without its end."""
+        if self.count is None:
+            return f"{self.title}: asked for one pod; it makes one on each node that its pods may run on"
+        if self.count == 1:
+            return f"{self.title}: asked for its one pod"
+        return f"{self.title}: asked for 1 of its {self.count} pods; each of them asks for the same"
+
+
+def _number_at(body: JsonObject, path: tuple[str, ...], default: int | None) -> int | None:
+    found = object_at(body, *path[:-1]).get(path[-1])
+    return found if isinstance(found, int) and not isinstance(found, bool) else default
 
 
 def template_of(domain: JsonObject) -> JsonObject | None:
@@ -103,7 +126,7 @@ def read_workload(client: ObjectGetter, kind: str, namespace: str, name: str) ->
     pod = pod_of(body)
     if pod is None:
         raise BadQuestion(f"{kind} {namespace}/{name} has no pod template")
-    return pod, replicas_note(body)
+    return pod, WorkloadPods(body).note
 
 
 def pod_of(body: JsonObject) -> JsonObject | None:

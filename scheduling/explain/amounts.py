@@ -80,7 +80,7 @@ def capacity_exhausted(request: DeviceRequest, device: SliceDevice, name: str, c
         used = in_use.get(capacity, 0)
         if used + needed.nanos <= there.value.nanos:
             continue
-        free = _quantity(there.value.nanos - used, there.value.format)
+        free = quantity_of(there.value.nanos - used, there.value.format)
         amounts = (needed.text, free, there.value.text)
         yield CapacityExhausted((name,), 1, capacity, *amounts, tuple(_capacity_users(device, capacity, cluster)))
 
@@ -139,9 +139,9 @@ _MEBI = 10**9 << 20
 
 def _text(nanos: int, total: int) -> str:
     """An amount of a counter as a quantity: binary where the counter is in whole Mi, as memory is written."""
-    return _quantity(nanos, Format.BINARY_SI if total % _MEBI == 0 else Format.DECIMAL_SI)
+    return quantity_of(nanos, Format.BINARY_SI if total % _MEBI == 0 else Format.DECIMAL_SI)
 
 
-def _quantity(nanos: int, form: Format) -> str:
+def quantity_of(nanos: int, form: Format) -> str:
     """A quantity of so many billionths as Kubernetes writes it."""
     return (parse(f"{nanos}n") if nanos % 10**9 else from_int(nanos // 10**9, form)).text

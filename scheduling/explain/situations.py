@@ -15,6 +15,7 @@ import json
 from collections.abc import Hashable, Sequence
 
 from kube.bodies import JsonObject
+from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.claims import Claim
 from scheduling.allocator.constraints import as_values, lookup
 from scheduling.allocator.node_selection import Labels
@@ -49,8 +50,9 @@ class Situations:
         """Whether nodes of one situation may show different values to a selector."""
         return any(not selector.by_values for selector in self._selectors)
 
-    def of(self, node: JsonObject) -> Hashable:
-        """Equal for nodes in the same situation."""
+    def of(self, node: JsonObject, allocated: AllocatedState | None = None) -> Hashable:
+        """Equal for nodes in the same situation; ``allocated``: devices in use instead of the cluster's."""
+        allocated = self._cluster.allocated if allocated is None else allocated
         name, labels = node_identity(node)
         mine: dict[PoolID, list[ResourceSlice]] = {}
         for each in self._cluster.index.for_node(name):
@@ -60,11 +62,19 @@ class Situations:
         # Beside devices that other nodes have as well it matters which values a node's own devices have.
         values: dict[Hashable, int] | None = None if others else {}
         return tuple(
-            _part_of(pool, mine[pool], name, labels) if pool in others else self._pool(pool, mine[pool], values)
+            _part_of(pool, mine[pool], name, labels)
+            if pool in others
+            else self._pool(pool, mine[pool], values, allocated)
             for pool in sorted(mine)
         )
 
-    def _pool(self, pool: PoolID, slices: Sequence[ResourceSlice], values: dict[Hashable, int] | None) -> Hashable:
+    def _pool(
+        self,
+        pool: PoolID,
+        slices: Sequence[ResourceSlice],
+        values: dict[Hashable, int] | None,
+        allocated: AllocatedState,
+    ) -> Hashable:
         """A pool of the node's own."""
         of_pool = self._cluster.index.of_pool(pool)
         ages = self._generations.get(pool)
@@ -76,7 +86,7 @@ class Situations:
             shapes.sort()
         counters = [(ages.index(one.generation), one.counter_sets) for one in slices if one.counter_sets]
         seen = [
-            (repr((ages.index(one.generation), self._device(device), device.slice.per_device)), device)
+            (repr((ages.index(one.generation), self._device(device, allocated), device.slice.per_device)), device)
             for one in slices
             for device in one.devices
         ]
@@ -87,8 +97,7 @@ class Situations:
         unique = len(set(names)) == len(names)
         return (pool.driver, len(of_pool), tuple(shapes), unique, repr(counters), devices)
 
-    def _device(self, device: SliceDevice) -> Hashable:
-        allocated = self._cluster.allocated
+    def _device(self, device: SliceDevice, allocated: AllocatedState) -> Hashable:
         rules = [self._cluster.rules.get((device.id, one.key, one.value, one.effect), "") for one in device.taints]
         capacity = device.raw("capacity")
         return (

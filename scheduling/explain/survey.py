@@ -18,7 +18,7 @@ from scheduling.allocator.pools import node_identity
 from scheduling.allocator.reading import FatalError
 from scheduling.explain.cluster import Cluster, Patience, cluster_of, note_of
 from scheduling.explain.diagnosis import Cures, class_missing, examine, limit_of, obstacle_of
-from scheduling.explain.nodes import hindrances
+from scheduling.explain.nodes import Hindrance, hindrances
 from scheduling.explain.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting
 from scheduling.explain.placing import title_of
 from scheduling.explain.situations import Situations
@@ -50,6 +50,10 @@ class ParameterCheck(Protocol):
         """Return a sentence for each of the claim's parameters that would be refused, were these its devices."""
 
 
+RoomCheck = Callable[[JsonObject, JsonObject], Sequence[Hindrance]]
+"""What a node (the second) has too little of for a pod, beside devices for claims."""
+
+
 def unchecked(_state: State, _claim: JsonObject, _given: Sequence[PlacedDevice], /) -> Iterable[str]:
     """Say nothing of parameters: the check for callers that know no driver."""
     return ()
@@ -63,12 +67,17 @@ def survey(
     patience: Patience | None = None,
     *,
     parameters: ParameterCheck = unchecked,
+    room: RoomCheck | None = None,
 ) -> Explanation:
-    """The answer about the nodes of these names, or about all. Raises ``BadQuestion`` for a node that is not known."""
-    nodes, notes = _nodes(state, names)
+    """The answer about the nodes of these names, or about all; ``room``: asked about every node as well.
+
+    Raises ``BadQuestion`` for a node that is not known.
+    """
+    nodes, notes = nodes_of(state, names)
     notes += _notes(state, subject, parameters)
     title, claims = title_of_subject(subject), tuple(title_of(claim) for claim in subject.to_allocate)
-    if not subject.to_allocate and not subject.missing and (subject.pod is None or not subject.allocated):
+    asks_for_nothing = not subject.to_allocate and not subject.missing and room is None
+    if asks_for_nothing and (subject.pod is None or not subject.allocated):
         settled = "already has its devices" if subject.allocated else "asks for no devices"
         return Explanation(title, settled=settled, notes=tuple(notes))
     stops: list[Obstacle] = [Waiting(sentence) for sentence in subject.missing]
@@ -78,7 +87,7 @@ def survey(
         if before or (stops and not subject.to_allocate):
             return Explanation(title, stops=(*stops, *before), notes=tuple(notes), claims=claims)
         cures: dict[str, Cures] = {}
-        groups = grouped(list(_findings(nodes, subject, cluster, progress, cures)))
+        groups = grouped(list(_findings(nodes, subject, cluster, progress, cures, room=room)))
         groups = tuple(_with_remedies(groups, cures))
     except FatalError as error:
         unreadable = obstacle_of(error, subject.to_allocate)
@@ -129,7 +138,7 @@ def _told(name: str, condition: JsonObject) -> str:
     return f"{name} ({words})" if words else name
 
 
-def _nodes(state: State, names: Sequence[str]) -> tuple[list[JsonObject], list[str]]:
+def nodes_of(state: State, names: Sequence[str] = ()) -> tuple[list[JsonObject], list[str]]:
     """The nodes to look at; without any in the state, those that slices name."""
     notes: list[str] = []
     nodes = list(state.nodes)
@@ -221,17 +230,25 @@ def _missing_classes(state: State, subject: ExplainSubject, cluster: Cluster) ->
 
 
 def _findings(
-    nodes: Sequence[JsonObject], subject: ExplainSubject, cluster: Cluster, progress: Progress, cures: dict[str, Cures]
+    nodes: Sequence[JsonObject],
+    subject: ExplainSubject,
+    cluster: Cluster,
+    progress: Progress,
+    cures: dict[str, Cures],
+    *,
+    room: RoomCheck | None,
 ) -> Iterator[SeenFinding]:
     """Every node; ``cures`` gets what finds the remedies of those that were looked at."""
     situations = Situations(subject.to_allocate, cluster)
     known: dict[Hashable, NodeFinding] = {}
-    outside = [(title_of(claim), _reach(claim)) for claim in subject.allocated]
+    outside = [(title_of(claim), reach_of(claim)) for claim in subject.allocated]
     for number, node in enumerate(nodes):
         progress(number, len(nodes))
         name = name_of(node)
         # Without a pod there is no node selection to check.
         found = hindrances(subject.pod, node, subject.extended) if subject.pod is not None else ()
+        if room is not None and subject.pod is not None:
+            found = (*found, *room(subject.pod, node))
         remarks = tuple(str(each) for each in found if not each.blocking)
         elsewhere = tuple(NodeOutside(claim, names) for claim, (inside, names) in outside if not inside(node))
         blocking = tuple(str(each) for each in found if each.blocking)
@@ -263,7 +280,7 @@ def _asked(claims: Sequence[JsonObject]) -> Hashable:
     return repr([object_at(claim, "spec") for claim in claims])
 
 
-def _reach(claim: JsonObject) -> tuple[Callable[[JsonObject], bool], tuple[str, ...]]:
+def reach_of(claim: JsonObject) -> tuple[Callable[[JsonObject], bool], tuple[str, ...]]:
     """On which nodes the devices of an allocated claim can be used: a test, and the names if they are named."""
     selector = object_at(claim, "status", "allocation", "nodeSelector")
     if not selector:
