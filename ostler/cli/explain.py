@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import random
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
@@ -84,9 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain and print."""
+    # Here and not above: help needs none of it.
+    from ostler.explain.files import uncollected
+
     progress = Progress(sys.stderr, time.monotonic)
     try:
-        with _uncollected():
+        with uncollected():
             state, asked, notes = _read(arguments, progress.say)
         if len(asked) > 1:
             notes = (
@@ -100,18 +102,6 @@ def run(arguments: argparse.Namespace) -> int:
         progress.end()
     _print(verdicts, arguments)
     return Exit.OK if all(verdict.fits for verdict in verdicts) else Exit.FAILED
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without looking for cycles, which what is read has none of: a fifth of the time on a thousand nodes."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _read(

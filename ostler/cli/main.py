@@ -41,6 +41,7 @@ COMMANDS = {
     "explain": "say why a pod or claim waits for its devices, or where it would be placed",
     "fit": "say how many pods fit a cluster, or how many nodes of a kind they take",
     "snapshot": "save everything that decides allocations in a cluster as a file",
+    "pools": "show the devices of a cluster as pools: what is free, and what a need would get",
     "config": "check or convert a configuration file, or print the format's JSON Schema",
 }
 _MODULES = dict.fromkeys(("rescan", "reload", "quiesce", "resume"), "actions")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ostler.cli.main import Command
 
-SUBCOMMANDS: dict[str, str] = {}
+SUBCOMMANDS: dict[str, str] = {
+    "view": "show what is free, who has the rest, and what is left of amounts",
+}
 """Subcommand -> what it does; `view` is in ``ostler.cli.pools_view``."""
 
 

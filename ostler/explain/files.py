@@ -10,10 +10,12 @@ something that cannot work. Objects that have been in a cluster are not judged a
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -64,6 +66,18 @@ _SMALL = 4 << 20
 _SENTENCE = 300
 _WORD = 60
 """Characters that are shown of a word of somebody else's."""
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without looking for cycles, which what is read has none of: a fifth of the time on a thousand nodes."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)

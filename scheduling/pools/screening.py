@@ -45,7 +45,7 @@ EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSupply:
+class DevicesOfNode:
     """The pools that one node can use, their devices in the order of the search, and what is in use of them."""
 
     pools: tuple[PublishedPool, ...]
@@ -53,14 +53,14 @@ class NodeSupply:
     ledger: PoolLedger
 
 
-def supply_of(pools: Sequence[PublishedPool], ledger: PoolLedger) -> NodeSupply:
+def supply_of(pools: Sequence[PublishedPool], ledger: PoolLedger) -> DevicesOfNode:
     """The supply of pools, whose devices that can be allocated are in the ledger."""
     devices = tuple(
         (pool, published, ledger.devices.get(device.name, device))
         for pool in pools
         for published, device in zip(pool.devices, devices_of(pool.document), strict=True)
     )
-    return NodeSupply(tuple(pools), devices, ledger)
+    return DevicesOfNode(tuple(pools), devices, ledger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ScreenedNeed:
     broken: tuple[PoolObstacle, ...] = ()
 
 
-def screen(detail: DeviceClaimDetail, classes: ClusterClasses, supply: NodeSupply) -> ScreenedNeed:
+def screen(detail: DeviceClaimDetail, classes: ClusterClasses, supply: DevicesOfNode) -> ScreenedNeed:
     """Every device against one need. Raises MatchingError for a need that no device can be judged by."""
     candidates = candidate_classes(detail, classes.documents)
     screening = _NeedScreening(detail, candidates, classes)
