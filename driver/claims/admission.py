@@ -1,20 +1,20 @@
-"""Whether a claim gets its devices: the ledger decides, in one step without waiting.
+"""Decides whether a claim gets its devices: the ledger answers, in one step and without waiting.
 
-What the slices and the view said a moment ago is behind what the ledger knows now, so nothing but the ledger refuses a
-device because it is held. Three kinds of refusal need three answers. A device that another claim has, or that is about
-to be free, is waited for. A device that a pod has through the plugin door is not, because that pod may run for months.
-While the devices that the plugin door has given out are not all known, nothing new is taken, but they may be known in a
-moment.
+Slices and view are a moment older than the ledger, so only the ledger refuses a device because it is held. There are
+three kinds of refusal, with three answers. The claim waits for a device that another claim holds or that is about to
+become free. It does not wait for a device that a pod got through the plugin door, because that pod may run for months.
+As long as the ledger does not know every device that the plugin door has allocated, it takes nothing new; that may
+change in a moment.
 
-The scheduler does not know what the kubelet gives out, so it may allocate a device in the moment in which a pod gets it
-through the plugin door. The claim's pod then waits here for ever, unless a taint on the device evicts it and it is
-scheduled elsewhere. ``Losers`` says which devices get that taint; all of this must hold:
+The scheduler does not know what the kubelet allocates, so it may allocate a device just when a pod gets it through the
+plugin door. The claim's pod would then wait for ever, unless a taint on the device evicts it and the scheduler places
+it elsewhere. ``Losers`` says which devices get that taint; all of this must hold:
 
-- the claim is waiting: it is not prepared, it is not being released, and its pod is still there;
-- a pod is proved to live that has the device (``Hold.live``);
+- the claim is waiting: it is not prepared, it is not being released, and its pod still exists;
+- a pod that is proved to be alive has the device (``Hold.live``);
 - no other claim is prepared with the device, because its pods would be evicted as well.
 
-Claims with adminAccess are in nobody's way and never lose a device.
+Claims with adminAccess exclude nobody and never lose a device.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from node.ledger.ledger import Ledger
 from node.rules import Door
 from node.values import Value, value
 
-_UNKNOWN = "the kubelet has not reported yet which devices pods have through the plugin door, so these may be in use"
-_UNKNOWN_ADVICE = "'ostler holds' says what is missing; the kubelet asks again"
-_EVICTED = "the pod of this claim is evicted, so that its controller creates one that is scheduled again"
+_UNKNOWN = "the kubelet has not yet reported which devices pods have through the plugin door, so these may be in use"
+_UNKNOWN_ADVICE = "'ostler holds' lists what is missing; the kubelet asks again"
+_EVICTED = "the pod of this claim is evicted, and its controller creates a new one, which is scheduled again"
 _NOT_EVICTED = (
     "if the API server drops device taints, it waits until the other pod ends; delete it to have it scheduled elsewhere"
 )
@@ -41,10 +41,10 @@ _SHARED_ADVICE = "it waits until one of them ends; delete its pod to have it sch
 
 @value
 class AdmissionRefusal(Value):
-    """``text``: why the devices cannot be taken at the moment; ``advice``: what ends that.
+    """Why a claim cannot take its devices at the moment (``text``), and what ends that (``advice``).
 
-    ``holder``: UID of the claim that is in the way, if one is. ``lost``: everything that pods have through the plugin
-    door, if anything, so that waiting is pointless. ``cause``: what the ledger said.
+    ``holder``: UID of the claim that holds the device, if one does. ``lost``: the conflicts with pods of the plugin
+    door; if there is one, waiting is pointless. ``cause``: the ledger's refusal.
     """
 
     text: str
@@ -58,9 +58,9 @@ class AdmissionRefusal(Value):
 
 
 def take(book: ClaimBook, record: ClaimRecord, *, known: bool) -> AdmissionRefusal | None:
-    """Take the record's devices, or change nothing and say why not.
+    """Take the record's devices; on a conflict change nothing and return the reason.
 
-    ``known``: whether everything that the plugin door has given out is in the ledger.
+    ``known``: whether the ledger has every device that the plugin door has allocated.
     """
     if not known and any(not device.admin_access for device in record.devices):
         return AdmissionRefusal(_UNKNOWN, _UNKNOWN_ADVICE)
@@ -72,7 +72,7 @@ def take(book: ClaimBook, record: ClaimRecord, *, known: bool) -> AdmissionRefus
 
 
 def _lost(book: ClaimBook, record: ClaimRecord) -> tuple[HeldError, ...]:
-    """All that pods have of it: the first thing in the way may be another one."""
+    """All conflicts of the claim with pods; the ledger reports only its first conflict, which may be another one."""
     errors = (book.ledger.conflict(hold) for hold in record.holds)
     return tuple(error for error in errors if error is not None and lost_to_pod(error))
 
@@ -90,9 +90,9 @@ def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> AdmissionRefusal:
 
 
 def _advice_on_pod(error: HeldError) -> str:
-    """Whether taints are kept is not known here, so that what is said is true where they are dropped as well."""
+    """What ends the conflict with a pod, worded to be true whether or not the API server keeps taints."""
     if any(share.door is Door.DRA for share in error.shares):
-        # A taint would evict the pods of those claims, too.
+        # A taint would evict the pods of those claims as well.
         return _SHARED_ADVICE
     when = "" if error.by.live else "once that pod is known to run, "
     return f"{when}{_EVICTED}; {_NOT_EVICTED}"
@@ -100,20 +100,20 @@ def _advice_on_pod(error: HeldError) -> str:
 
 @value
 class LostDevice(Value):
-    """``claim`` (``namespace/name``) waits for ``wanted``; a pod had it, or what overlaps it."""
+    """The claim ``claim`` (``namespace/name``) waits for ``wanted``; a pod has it, or a device that overlaps it."""
 
     claim: str
     wanted: Hold
 
 
 def lost_to_pod(error: HeldError) -> bool:
-    """Whether a pod has the device, so that waiting is pointless; one that is pending release is about to be free."""
+    """Whether a pod has the device, so that waiting is pointless; one that is pending release soon becomes free."""
     return error.by.door is Door.PLUGIN and error.by.state is not HoldState.PENDING_RELEASE
 
 
 @value
 class DeviceLost(Value):
-    """A claim, by UID and ``namespace/name``, was allocated a device that it cannot have: a pod has it."""
+    """The claim with this UID and ``namespace/name`` was allocated a device that a pod already has."""
 
     uid: str
     claim: str
@@ -121,9 +121,9 @@ class DeviceLost(Value):
 
 
 class Losers:
-    """Claims by UID, each with the devices that it lost.
+    """Claims by UID, each with the devices that it lost to pods of the plugin door.
 
-    Publishes ``DeviceLost`` once for every conflict, and ``OfferChanged`` when one begins or a claim is settled.
+    Publishes ``DeviceLost`` once for every conflict, and ``OfferChanged`` when a conflict begins or a claim is settled.
     """
 
     def __init__(self, bus: EventBus) -> None:
@@ -131,7 +131,7 @@ class Losers:
         self._lost: dict[str, dict[str, LostDevice]] = {}
 
     def lost(self, uid: str, claim: str, error: HeldError) -> bool:
-        """A claim could not take a device; whether that is new."""
+        """Note that a claim could not take a device; returns whether that is new."""
         if not lost_to_pod(error) or error.wanted.admin:
             return False
         conflicts = self._lost.setdefault(uid, {})
@@ -143,12 +143,12 @@ class Losers:
         return True
 
     def settled(self, uid: str) -> None:
-        """The claim is prepared, is being released, or its pod is gone."""
+        """Forget the claim: it is prepared or being released, or its pod is gone."""
         if self._lost.pop(uid, None) is not None:
             self._publish(OfferChanged())
 
     def contested(self, ledger: Ledger) -> frozenset[str]:
-        """Devices whose claims are to be evicted."""
+        """Devices whose waiting claims must be evicted."""
         if not self._lost:
             return frozenset()
         holds = ledger.all
@@ -161,7 +161,7 @@ class Losers:
         )
 
     def by_device(self, ledger: Ledger) -> Mapping[str, tuple[str, ...]]:
-        """The claims that wait for each device, by name; may be asked by any thread, and forgets nothing."""
+        """The names of the claims that wait for each device; safe to call from any thread, and changes nothing."""
         holds = ledger.all if self._lost else ()
         found: dict[str, set[str]] = {}
         for conflicts in tuple(self._lost.values()):
@@ -171,7 +171,7 @@ class Losers:
         return {device: tuple(sorted(claims)) for device, claims in found.items()}
 
     def _forget_ended(self, holds: tuple[Hold, ...]) -> None:
-        """Conflicts that ended because the pod gave the device back are none any more."""
+        """Drop conflicts that are over because the pod has given the device back."""
         for uid, conflicts in [*self._lost.items()]:
             for device, lost in [*conflicts.items()]:
                 if not _goes_on(lost, holds):
@@ -195,13 +195,13 @@ def _in_the_way(hold: Hold, wanted: Hold) -> bool:
 
 
 def _is_proved(wanted: Hold, holds: tuple[Hold, ...]) -> bool:
-    """Whether a live pod has it, and no claim that is prepared would be evicted with, or as, the one that waits."""
+    """Whether a live pod has the device and an eviction would hit no prepared claim."""
     if any(hold.device == wanted.device and hold.state is HoldState.PREPARED and not hold.admin for hold in holds):
         return False
     if any(hold.live and _in_the_way(hold, wanted) for hold in holds):
         return True
     own = [hold for hold in holds if hold.device == wanted.device and hold.owner != wanted.owner and not hold.admin]
     if any(hold.door is Door.DRA for hold in own):
-        # What they wait for is not taken from them.
+        # Claims hold shares of it as well: what they wait for is not taken from them.
         return False
     return any(hold.live for hold in own) and _is_crowded_out(wanted, holds)

@@ -1,9 +1,9 @@
-"""From a claim as the API server has it to what of it is ours.
+"""Reads from a claim, as the API server returns it, the part that concerns this driver.
 
-The API server has checked the object, so a wrong type here is a defect somewhere, not a user's mistake; it is still one
-error that names the field, and never a crash. What goes from here into files, variables and messages is bounded: names
-are checked, annotations, which the API server does not check, are used only where they are what they should be, and of
-anything else an excerpt is shown.
+The API server has validated the object, so a wrong type here is a defect somewhere and not a user's mistake. It still
+becomes an error that names the field, and never a crash. Everything that goes from here into files, variables and
+messages is bounded: names are checked; annotations, which the API server does not check, are used only if they are
+valid; of any other value, messages show an excerpt.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _RESULTS = "status.allocation.devices.results"
 _CONFIGS = "status.allocation.devices.config"
 _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 _NAME = re.compile(rf"[!-~]{{1,{SUBDOMAIN_BYTES}}}")
-"""Names of requests, pools, devices and shares; the API server is stricter, and differently so for each."""
+"""Valid names of requests, pools, devices and shares; the API server is stricter, with other rules for each kind."""
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 
 def is_uid(text: str) -> bool:
-    """Whether it can be a claim's UID, and with that a part of file and CDI names."""
+    """Whether this can be a claim's UID, and so a part of file names and CDI names."""
     return _UID.fullmatch(text) is not None
 
 
 def check_reference(claim: ClaimReference) -> None:
-    """Raise ClaimError unless the names are such as the API server gives; an empty one is not known.
+    """Raise ClaimError unless the claim's names are valid; an empty name is an unknown one.
 
-    The UID becomes a part of file and CDI names, the claim's name one of variables.
+    The UID becomes part of file names and CDI names, the claim's name part of variable names.
     """
     for field, text, faults in (("namespace", claim.namespace, label_faults), ("name", claim.name, subdomain_faults)):
         if text and (found := faults(text)):
@@ -58,10 +58,10 @@ def check_reference(claim: ClaimReference) -> None:
 def allocation_of(
     body: JsonObject | None, claim: ClaimReference, driver: str, peers: Collection[Peer] = ()
 ) -> Allocation:
-    """What the claim was allocated of ``driver``'s devices, with its configurations and those for ``peers``.
+    """The devices of ``driver`` that the claim was allocated, with its configurations and those for ``peers``.
 
-    Raises ClaimError when there is no such claim, when it is another of the same name, when it is not allocated to
-    anything of ours, when nobody may use it, or when a field is not of its type.
+    Raises ClaimError if the claim does not exist, is another claim of the same name, has none of our devices, is
+    reserved for nobody, or has a field of a wrong type.
     """
     if body is None:
         raise ClaimError(f"claim {claim} does not exist")
@@ -83,17 +83,17 @@ def allocation_of(
 
 
 def name_in_pod(body: JsonObject | None, claim: ClaimReference) -> str:
-    """How the pod calls a claim that was made from its template, else the claim's own name.
+    """The pod's own name for a claim made from its template, else the claim's name.
 
-    The name stands in an annotation, which anybody who may change the claim can write: one that no pod can have for a
-    claim is not used.
+    Anybody who may change the claim can write the annotation that has this name, so a value that is not a valid name is
+    ignored.
     """
     name = text_at(body, "metadata", "annotations", _POD_CLAIM_NAME)
     return name if name and not label_faults(name) else claim.name
 
 
 def still_here(body: JsonObject | None, claim: ClaimReference, driver: str, pool: str) -> bool:
-    """Whether this very claim still has devices of this node and is reserved, according to the API server."""
+    """Whether the API server still has this very claim, reserved and with devices of this node."""
     try:
         allocation = allocation_of(body, claim, driver)
     except ClaimError:
@@ -102,7 +102,7 @@ def still_here(body: JsonObject | None, claim: ClaimReference, driver: str, pool
 
 
 def allocated_devices(body: JsonObject, driver: str) -> tuple[AllocatedDevice, ...]:
-    """What a claim was allocated of ``driver``, reserved or not; ClaimError when a field is not of its type."""
+    """The devices of ``driver`` that the claim was allocated, reserved or not; raises ClaimError."""
     found = []
     results = object_at(body, "status", "allocation", "devices").get("results")
     for index, result in enumerate(_items(results, _RESULTS)):
@@ -131,7 +131,7 @@ def _users(body: JsonObject) -> tuple[str, ...]:
     for index, user in enumerate(_items(object_at(body, "status").get("reservedFor"), "status.reservedFor")):
         uid = text_at(user, "uid")
         if not is_uid(uid):
-            raise ClaimError(f"status.reservedFor[{index}].uid: {shown(user.get('uid'))} is not a UID")
+            raise ClaimError(f"status.reservedFor[{index}].uid: {shown(user.get('uid'))} must be a UID")
         found.append(uid)
     return tuple(found)
 
@@ -147,23 +147,23 @@ def _configs(body: JsonObject, driver: str, peers: Collection[Peer]) -> tuple[Al
         place = f"{_CONFIGS}[{index}]"
         requests = config.get("requests") or []
         if not isinstance(requests, list) or not all(isinstance(name, str) for name in requests):
-            raise ClaimError(f"{place}.requests: {shown(requests)} is not a list of names")
+            raise ClaimError(f"{place}.requests: {shown(requests)} must be a list of names")
         source = ConfigSource.CLASS if config.get("source") == ConfigSource.CLASS else ConfigSource.CLAIM
         parameters = opaque.get("parameters")
         if not isinstance(parameters, dict):
-            raise ClaimError(f"{place}.opaque.parameters: {shown(parameters)} is not an object")
+            raise ClaimError(f"{place}.opaque.parameters: {shown(parameters)} must be an object")
         names = tuple(name for name in requests if isinstance(name, str))
         found.append(AllocatedConfig(source, names, parameters, f"{place}.opaque.parameters", peer))
     return tuple(found)
 
 
 def _amounts(result: JsonObject, driver: str, place: str) -> Amounts:
-    """What a share takes; nothing is said of a device that was allocated as a whole."""
+    """The capacity that a share takes; empty for a device that was allocated whole."""
     found = result.get("consumedCapacity")
     if found is None:
         return ()
     if not isinstance(found, dict):
-        raise ClaimError(f"{place}.consumedCapacity: {shown(found)} is not an object")
+        raise ClaimError(f"{place}.consumedCapacity: {shown(found)} must be an object")
     if result.get("shareID") is None:
         return ()
     try:
@@ -176,17 +176,17 @@ def _items(found: Json, place: str) -> list[JsonObject]:
     if found is None:
         return []
     if not isinstance(found, list):
-        raise ClaimError(f"{place}: {shown(found)} is not a list")
+        raise ClaimError(f"{place}: {shown(found)} must be a list")
     items = [item for item in found if isinstance(item, dict)]
     if len(items) != len(found):
-        raise ClaimError(f"{place}: contains something that is not an object")
+        raise ClaimError(f"{place}: every item must be an object")
     return items
 
 
 def _text(item: JsonObject, name: str, place: str) -> str:
     found = item.get(name)
     if not isinstance(found, str) or not found:
-        raise ClaimError(f"{place}.{name}: {shown(found)} is not a string")
+        raise ClaimError(f"{place}.{name}: {shown(found)} must be a string")
     if not _NAME.fullmatch(found):
-        raise ClaimError(f"{place}.{name}: {shown(found)} is not a name of at most {SUBDOMAIN_BYTES} ASCII characters")
+        raise ClaimError(f"{place}.{name}: {shown(found)} must be a name of at most {SUBDOMAIN_BYTES} ASCII characters")
     return found

@@ -1,13 +1,13 @@
-"""The claims that hold devices: in the ledger, in memory and on disk, kept alike.
+"""The claims that hold devices, kept in step in the ledger, in memory and on disk.
 
-The order of things is what makes a kill between any two of them harmless:
+The order of the steps makes a kill between any two of them harmless:
 
 - Preparing: ledger, record ``started``, CDI file, record ``completed``, answer. A restart that finds ``started`` knows
-  that the kubelet was not answered, that the devices are taken, and that the CDI file may be there or not.
-- Releasing: CDI file, what was done to GPUs for the claim (sharing, then partitions), record, ledger. A restart that
-  finds the record still knows what to release.
+  that the kubelet got no answer and that the devices are taken; the CDI file may or may not exist.
+- Releasing: CDI file, changes to GPUs for the claim (sharing, then partitions), record, ledger. A restart that finds
+  the record still knows what to release.
 
-All disk work is done in worker threads, and each piece of it in one go: a claim costs two changes of threads.
+Worker threads do all disk work, each piece in one go: a claim costs two changes of threads.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T")
 log = logging.getLogger("ostler.claims")
 
 MOST_FAILURES = 256
-"""Claims that could not be prepared and are remembered; the oldest go first."""
+"""Failed claims to remember; the oldest are dropped first."""
 
 
 class Failures:
@@ -65,19 +65,20 @@ class Failures:
             del self.by_uid[next(iter(self.by_uid))]
 
     def problem(self, uid: str) -> str:
-        """What is remembered of the claim, empty for nothing."""
+        """The claim's last problem, empty if there is none."""
         return self.by_uid[uid].problem if uid in self.by_uid else ""
 
     def forget(self, uid: str) -> None:
-        """The claim is prepared, or released."""
+        """Forget the problem: the claim is prepared, or released."""
         self.by_uid.pop(uid, None)
 
 
 class ClaimBook:
-    """``records`` by UID: every claim that has taken its devices; ``kubelet``: what it has on record.
+    """The claims that hold devices, with the locks, tombstones, failures and clocks of all work on claims.
 
-    Preparation, recovery and collection share it, and with it the locks, the tombstones, the failures and the clocks.
-    Publishes ``OfferChanged`` on the ledger's bus. For the event loop alone.
+    ``records`` by UID: every claim that has taken its devices; ``kubelet``: the claims that the kubelet has on record.
+    Preparation, recovery and collection share it. Publishes ``OfferChanged`` on the ledger's bus. For the event loop
+    only.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class ClaimBook:
         partitions: ClaimPartitions,
         sharing: ClaimSharing,
     ) -> None:
-        """``boot``: this boot's id. ``partitions``: those that claims have made for them; ``sharing``: of GPUs."""
+        """``boot``: the id of this boot. ``partitions``: those made for claims. ``sharing``: of GPUs by containers."""
         self.options = options
         self.reader = reader
         self.observer = observer
@@ -115,16 +116,16 @@ class ClaimBook:
         self.sharing = sharing
         self.events = events
         self.remains: set[str] = set()
-        """Released claims of which something could not be removed from the disk."""
+        """Released claims of which the disk still has something that could not be removed."""
         self._freed = asyncio.Event()
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="claims")
 
     async def in_thread(self, work: Callable[..., T], *arguments: object) -> T:
-        """Do something that blocks."""
+        """Run blocking work in a worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     async def close(self) -> None:
-        """End the threads, once they have done what they were given."""
+        """End the threads once they have finished their work."""
         await self.partitions.close()
         await asyncio.to_thread(self._threads.shutdown)
 
@@ -135,14 +136,14 @@ class ClaimBook:
         self.ledger.bus.publish(OfferChanged())
 
     def restore(self, record: ClaimRecord) -> None:
-        """Enter what the claim held before, even if another holds it now."""
+        """Enter the devices that the claim held before, even if somebody else holds them now."""
         for conflict in self.ledger.restore(record.claim.uid, record.holds):
             self.tell("ClaimsOverlap", f"claim {record.claim} ({record.claim.uid}): {conflict}; both keep it")
         self.records[record.claim.uid] = record
         self.ledger.bus.publish(OfferChanged())
 
     def give_up(self, uid: str) -> tuple[Hold, ...]:
-        """Forget the claim in the ledger and in memory, and let those who wait try again. In the claim's turn."""
+        """Forget the claim in the ledger and in memory, and wake the calls that wait. Call it with the claim locked."""
         self.kubelet.released(uid)
         self.records.pop(uid, None)
         released = self.ledger.release(uid)
@@ -162,10 +163,10 @@ class ClaimBook:
                 await self._freed.wait()
 
     async def prepare(self, record: ClaimRecord, *, has_begun: bool = False) -> None:
-        """Have a claim whose devices are taken on disk, up to ``completed``; raises Unavailable.
+        """Write a claim that has taken its devices to disk, up to ``completed``; raises Unavailable.
 
-        A claim that was entered before keeps what it had then; of a new one nothing stays. ``has_begun``: ``begin`` has
-        written that it is started.
+        On failure an older claim keeps the state that it had, and nothing of a new one remains. ``has_begun``:
+        ``begin`` has already written the record as ``started``.
         """
         uid = record.claim.uid
         try:
@@ -175,7 +176,7 @@ class ClaimBook:
         self.records[uid] = record
 
     async def begin(self, record: ClaimRecord) -> None:
-        """Have it on the disk what is to be made for a claim whose devices are taken; raises Unavailable."""
+        """Write to disk what is about to be made for a claim that has taken its devices; raises Unavailable."""
         started = replace(record, state=RecordState.STARTED)
         try:
             await self.in_thread(self.store.write, started)
@@ -193,16 +194,16 @@ class ClaimBook:
         self.records[record.claim.uid] = record
 
     async def release(self, claim: ClaimReference) -> None:
-        """Give the claim's devices back, on the disk first. In the claim's turn.
+        """Release the claim's devices, first on disk. Call it with the claim locked.
 
-        Raises ClaimError while somebody uses a partition that was made for it: it keeps its devices then. One that the
-        driver cannot remove, of a GPU that is lost, keeps no pod from ending; the collection tries again, and until
-        then nothing is made in its place.
+        Raises ClaimError while a partition that was made for it is in use; the claim then keeps its devices. A
+        partition that the driver cannot remove because its GPU is lost keeps no pod from ending: the collection tries
+        again, and makes nothing in its place until then.
         """
         try:
             left = await self.unmake(claim)
         except PartitionNotMade as error:
-            left = (f"a partition that was made for it stays for now: {error}",)
+            left = (f"a partition that was made for it remains for now: {error}",)
         left += await self.erase(claim.uid)
         self.give_up(claim.uid)
         self.steps.reached(ClaimStep.RELEASED, claim.uid)
@@ -210,13 +211,13 @@ class ClaimBook:
             self.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
 
     async def share(self, claim: ClaimReference, work: SharingWork) -> None:
-        """Do to the claim's devices what its sharing needs; raises ClaimError, and nothing is changed then."""
+        """Set up sharing of the claim's devices; raises ClaimError, and then has changed nothing."""
         if work or self.sharing.of(claim.uid):
             await self.sharing.apply(claim, work)
             self.steps.reached(ClaimStep.SHARED, claim.uid)
 
     async def unmake(self, claim: ClaimReference) -> tuple[str, ...]:
-        """Undo what was done to GPUs for the claim, after the CDI file that needs it; returns what stays, in words.
+        """Undo the changes to GPUs for the claim, after removing the CDI file that needs them; returns what remains.
 
         Raises ClaimError if a partition that was made for it cannot be removed.
         """
@@ -237,10 +238,10 @@ class ClaimBook:
         return left
 
     async def erase(self, uid: str) -> tuple[str, ...]:
-        """Remove what the disk has of a claim; returns what stays, in words.
+        """Remove the claim's files; returns what remains, in words.
 
-        Nothing that stays keeps a claim from being released: a left CDI file has a name that nobody will be given, and
-        a left record is looked at by the collection.
+        What remains does not keep a claim from being released: nobody will be given the names in a leftover CDI file,
+        and the collection removes a leftover record.
         """
         left = await self.in_thread(self._remove_all, uid)
         if left:
@@ -270,7 +271,7 @@ class ClaimBook:
             self.store.write(record)
 
     def _remove_spec(self, uid: str) -> None:
-        with contextlib.suppress(ClaimError):  # Tried again with the record, and reported then.
+        with contextlib.suppress(ClaimError):  # The record's removal tries again and reports it.
             self.specs.remove(uid)
 
     def _remove_all(self, uid: str) -> tuple[str, ...]:

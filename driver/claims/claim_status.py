@@ -1,18 +1,19 @@
-"""Writes ``ResourceClaim.status.devices``: what a claim's user may want to know of its NICs, and of refused parameters.
+"""Writes ``ResourceClaim.status.devices``: facts about a claim's NICs, and why its parameters were refused.
 
-Written after the kubelet was answered, never failing a preparation: one entry for each NIC that was prepared, beside
-those of other drivers, which stay. The network interface is not moved into the pod, and the entry says so: condition
-``NetworkReady`` is false, and ``networkData`` has no name of an interface in the pod, because there is none. An entry's
-key is driver, pool, device and share id. Its ``data`` holds facts of the host that no attribute of a slice promises:
-they are as they were when the device was prepared.
+It writes after the kubelet has its answer and never fails a preparation. Each prepared NIC gets one entry; entries of
+other drivers stay. Ostler does not move the network interface into the pod, and the entry says so: condition
+``NetworkReady`` is false, and ``networkData`` names no interface in the pod, because there is none. The key of an entry
+is driver, pool, device and share id. Its ``data`` has facts of the host that no attribute of a slice promises, as they
+were when the device was prepared.
 
-A claim whose parameters are refused gets the condition ``Ready`` false with the reason ``ParametersRefused`` at each of
-its devices, and true once it is prepared after all; and so does one for which no partition of a GPU can be made.
+If a claim's parameters are refused, each of its devices gets the condition ``Ready`` false with the reason
+``ParametersRefused``, and ``Ready`` true once the claim is prepared after all. The same happens if a partition of a GPU
+cannot be made for it.
 
-Every write begins with the claim as it is now. A claim that is gone, is another of the same name, or has lost its
-allocation, is left alone; a conflict begins anew; what is already there is not written. A claim that nests as deep as
-is read is not written either: what is deeper was left out, and would be lost with the write. The API server drops the
-entries with the allocation, so nothing is taken back at a release.
+Every write begins by reading the claim. A claim that is gone, has been replaced by another of the same name, or has
+lost its allocation is left alone; after a conflict the write starts again; an entry that is already there is not
+written. A claim that is nested deeper than the reader goes is not written either: the write would lose the part that
+was not read. The API server drops the entries together with the allocation, so a release removes nothing.
 """
 
 from __future__ import annotations
@@ -39,35 +40,36 @@ log = logging.getLogger("ostler.driver")
 
 PARAMETERS_REFUSED = "ParametersRefused"
 MOST_REFUSED = 256
-"""Refused claims that are remembered; the oldest go first."""
+"""Refused claims to remember; the oldest are dropped first."""
 
 AT_ONCE = 4
-"""Claims whose status is written at a time: preparation has the API server's first attention."""
+"""Status writes at a time: preparation takes precedence at the API server."""
 FIRST_DELAY, LONGEST_DELAY = 0.1, 60.0
 """Seconds between attempts at one claim, growing."""
 ATTEMPTS = 20
-"""Attempts at one claim, some ten minutes of them; its status is not worth more."""
+"""Attempts at one claim, over about ten minutes; its status is not worth more."""
 
 
 class StatusApi(Protocol):
-    """The API server, as ``driver.resource_api.async_client.AsyncResourceApi`` asks it."""
+    """The part of ``driver.resource_api.async_client.AsyncResourceApi`` that this module needs."""
 
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
-        """The claim as v1, None when there is none; raises ``Unavailable``."""
+        """The claim as v1, None if there is none; raises ``Unavailable``."""
 
     async def replace_claim_status(self, claim: JsonObject) -> JsonObject:
-        """What the server made of it.
+        """Replace the claim's status and return the stored claim.
 
-        Raises ``kube.errors`` WriteConflict, NotFound, Invalid and Forbidden, and ``Unavailable`` for everything else.
+        Raises WriteConflict, NotFound, Invalid and Forbidden of ``kube.errors``, and ``Unavailable`` for everything
+        else.
         """
 
 
 @value
 class ClaimReport(Value):
-    """What the status of a claim is to say.
+    """What the status of a claim should say.
 
-    ``nics``: entries of its NICs. ``problem``: why it cannot be prepared, with the condition's ``reason``; empty: it is
-    prepared by now; None: nothing was ever said of that.
+    ``nics``: entries of its NICs. ``problem``: why it cannot be prepared, with the condition's ``reason``; empty if it
+    has been prepared since; None if it never had a problem.
     """
 
     nics: tuple[JsonObject, ...] = ()
@@ -75,13 +77,13 @@ class ClaimReport(Value):
     reason: str = PARAMETERS_REFUSED
 
     def entries(self, driver_name: str, claim: JsonObject) -> tuple[JsonObject, ...]:
-        """The entries for the claim as it was just read."""
+        """The entries for the claim, which was just read."""
         ready = () if self.problem is None else ready_entries(driver_name, claim, self.problem, self.reason)
         return (*ready, *self.nics)
 
 
 class ClaimStatusWriter:
-    """The door's ``ClaimReporter``: writes what it is told while ``run`` runs; for the event loop alone."""
+    """The door's ``ClaimReporter``: writes its reports while ``run`` runs; for the event loop only."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class ClaimStatusWriter:
         clocks: Clocks = SYSTEM,
     ) -> None:
         self.problem = ""
-        """Why the last claim's status could not be written; empty when it could."""
+        """Why the last status write failed; empty if it succeeded."""
         self._driver_name = driver_name
         self._api = api
         self._events = events
@@ -107,11 +109,11 @@ class ClaimStatusWriter:
 
     @property
     def pending(self) -> int:
-        """How many claims are still to be written."""
+        """How many claims wait for a status write."""
         return len(self._wanted) + len(self._writing)
 
     def apply(self, view: DoorView) -> None:
-        """Know the devices."""
+        """Take the current devices, for the facts about NICs."""
         self._view = view
         self._woken.set()
 
@@ -121,7 +123,7 @@ class ClaimStatusWriter:
         self._woken.set()
 
     def refused(self, claim: ClaimReference, problem: str, reason: str = PARAMETERS_REFUSED) -> None:
-        """Write that the claim is not ready, and why; ``reason``: of the condition."""
+        """Write that the claim is not ready, and why; ``reason`` is the condition's."""
         self._wanted[claim.uid] = (claim, ClaimReport(problem=problem, reason=reason))
         self._refused[claim.uid] = None
         if len(self._refused) > MOST_REFUSED:
@@ -129,7 +131,7 @@ class ClaimStatusWriter:
         self._woken.set()
 
     def released(self, claim: ClaimReference) -> None:
-        """The claim's status is not written any more."""
+        """Stop writing the claim's status."""
         self._refused.pop(claim.uid, None)
         self._wanted.pop(claim.uid, None)
         writing = self._writing.pop(claim.uid, None)
@@ -152,7 +154,7 @@ class ClaimStatusWriter:
     def _report(
         self, claim: ClaimReference, said: tuple[PreparedDevice, ...] | ClaimReport, view: DoorView
     ) -> ClaimReport | None:
-        """What to write; None for nothing."""
+        """The report to write; None if there is nothing to write."""
         if isinstance(said, ClaimReport):
             return said
         nics = nic_entries(self._driver_name, said, view)
@@ -178,7 +180,7 @@ class ClaimStatusWriter:
                 async with self._slots:
                     await self._attempt(claim, report)
             except WriteConflict:
-                # Somebody else wrote in between: the next attempt reads anew.
+                # Somebody else wrote in between: the next attempt reads the claim again.
                 pass
             except Unavailable as error:
                 self._tell(claim, str(error), event=False)
@@ -210,7 +212,7 @@ class ClaimStatusWriter:
             return
         kept = await self._api.replace_claim_status(changed)
         if not object_at(kept, "status").get("devices"):
-            gate = "the API server keeps no status.devices; its feature gate DRAResourceClaimDeviceStatus is off"
+            gate = "the API server does not keep status.devices: its feature gate DRAResourceClaimDeviceStatus is off"
             self._tell(claim, gate, event=False)
             return
         self.problem = ""
@@ -225,7 +227,7 @@ class ClaimStatusWriter:
         )
 
     def _tell(self, claim: ClaimReference, problem: str, *, event: bool) -> None:
-        """Log a problem, and post an event if a person has to act; once for each text."""
+        """Log each problem once, and post an event if a person has to act."""
         if problem == self.problem:
             return
         self.problem = problem
@@ -238,15 +240,15 @@ FACTS = (
     *("driver", "eswitchMode", "firmwareVersion", "ifName", "linkType", "linkUp", "mtu", "pciAddress"),
     *("pfName", "pfPciAddress", "rdmaDevice", "sriovFunction", "vfIndex"),
 )
-"""Attributes that ``data`` has, as far as they are known."""
+"""Known attributes to put into ``data``."""
 LONGEST_MESSAGE = 2048
-"""Characters of a condition's message; the API takes more, and nobody reads as many."""
+"""Characters of a condition's message; the API accepts more, but nobody reads them."""
 LONGEST_ADDRESS = 128
-"""Bytes of ``hardwareAddress`` that the API takes."""
+"""Bytes of ``hardwareAddress`` that the API accepts."""
 
 
 def nic_entries(driver_name: str, devices: Iterable[PreparedDevice], view: DoorView) -> tuple[JsonObject, ...]:
-    """An entry for each of the devices that is a NIC, without times; each device once, whatever requests it is for."""
+    """An entry, without times, for each of the devices that is a NIC: one per device, however many requests name it."""
     entries: dict[tuple[str, str, str | None], JsonObject] = {}
     for prepared in devices:
         offered = view.device(prepared.device)
@@ -270,7 +272,7 @@ def nic_entries(driver_name: str, devices: Iterable[PreparedDevice], view: DoorV
 def ready_entries(
     driver_name: str, claim: JsonObject, problem: str = "", reason: str = PARAMETERS_REFUSED
 ) -> tuple[JsonObject, ...]:
-    """An entry for each of our devices in the claim's allocation: ready, or why it is not."""
+    """An entry for each of our devices in the claim's allocation: ready, or the reason why it is not."""
     condition = (
         _condition("Ready", False, reason, one_line(problem, LONGEST_MESSAGE))
         if problem
@@ -288,11 +290,11 @@ def ready_entries(
 
 
 def merged(claim: JsonObject, driver_name: str, entries: Iterable[JsonObject], now: float) -> JsonObject | None:
-    """The claim with these entries in its status; None where nothing needs to be written.
+    """The claim with these entries in its status; None if nothing needs to be written.
 
-    Only entries for allocated devices are entered, since the API server refuses all others. Of our own old ones, those
-    that are not allocated any more go; those of other drivers stay as they are. A condition whose status has not
-    changed keeps its time.
+    Only entries for allocated devices go in, because the API server refuses all others. Our own entries for devices
+    that are no longer allocated go out; those of other drivers stay. A condition whose status has not changed keeps its
+    time.
     """
     results = object_at(claim, "status", "allocation", "devices").get("results")
     allocated = {_key(result) for result in results} if isinstance(results, list) else set()
@@ -306,7 +308,7 @@ def merged(claim: JsonObject, driver_name: str, entries: Iterable[JsonObject], n
         return None
     changed = deepcopy(claim)
     status = changed["status"]
-    assert isinstance(status, dict), "an allocation stands in the status"
+    assert isinstance(status, dict), "an allocation is part of the status"
     status["devices"] = after
     return changed
 
@@ -342,7 +344,7 @@ def _facts(device: Device) -> JsonObject:
 
 
 def _timed(entry: JsonObject, old: JsonObject | None, now: float) -> JsonObject:
-    """The entry with a time in each condition: that of the old one where the status is the same."""
+    """The entry with a time in each condition: the old entry's time if the status is the same."""
     conditions = entry["conditions"]
     earlier = (old or {}).get("conditions")
     known = {text_at(each, "type"): each for each in earlier} if isinstance(earlier, list) else {}

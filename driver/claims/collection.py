@@ -1,14 +1,14 @@
-"""Finds claims that no pod has any more, and releases them on proof.
+"""Finds claims that no pod uses any more, and releases them once that is proved.
 
-A claim is released here only when the API server does not reserve it for a pod any more AND the kubelet does not have
-it on record, in this order, so that a pod that is on its way is seen by one of the two. The API server alone is no
-proof of a completed claim: the pod of a force-deleted one runs on until the kubelet is done with it. For a claim that
-was never completed it suffices where the kubelet's file cannot be read, since nobody was answered; and for one of an
-earlier boot, since no container outlives a reboot. A claim that stays for lack of a proof is reported when another one
-waits for it.
+A claim is released here only if the API server no longer reserves it for a pod AND the kubelet no longer has it on
+record, checked in this order, so that one of the two shows a pod that is just starting. For a completed claim the API
+server's answer alone proves nothing: the pod of a force-deleted claim runs until the kubelet has ended it. If the
+kubelet's file cannot be read, the API server's answer suffices for a claim that was never completed, because the
+kubelet got no answer, and for a claim of an earlier boot, because no container survives a reboot. If a claim stays for
+lack of proof and another claim waits for it, that is reported.
 
-Most looks ask the API server nothing: what the kubelet knows is left to the kubelet. The same looks prepare again what
-a restart found without a usable record, and remove what a full or read-only disk kept.
+Most rounds ask the API server nothing: a claim that the kubelet knows is left to the kubelet. The same rounds also
+prepare claims again that a restart found without a usable record, and remove what a full or read-only disk kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("ostler.claims")
 
 
 class Collector:
-    """Looks now and then, and when it is poked; prepares again what ``prepare_again`` names."""
+    """Checks from time to time and whenever it is poked; prepares the claims of ``prepare_again`` again."""
 
     def __init__(self, book: ClaimBook, claims: ClaimPreparer) -> None:
         self._to_rebuild: set[str] = set()
@@ -40,15 +40,16 @@ class Collector:
         self._told = ""
         self._waited_for: set[str] = set()
         self._left_behind: dict[str, tuple[float, float]] = {}
-        """By UID claims that others wait for and of which API server and kubelet do not both show that they are gone.
+        """Claims, by UID, that others wait for and whose end the API server and the kubelet do not both confirm.
 
-        Since when they have their devices, and when they were first looked at; infinite once people were told.
+        Each with the time at which it took its devices and the time of the first check, which is infinite once
+        reported.
         """
         self._looking: asyncio.Task[int] | None = None
         self._closed = False
 
     def prepare_again(self, uids: Collection[str]) -> None:
-        """Prepare these claims again as soon as the API server answers; to be called before ``run``."""
+        """Prepare these claims again as soon as the API server answers; call it before ``run``."""
         self._to_rebuild.update(uids)
 
     def is_to_prepare(self, uid: str) -> bool:
@@ -56,15 +57,15 @@ class Collector:
         return uid in self._to_rebuild
 
     def poke(self, holder: str) -> None:
-        """Have a look soon: a claim waits for a device of this one, which may belong to nobody."""
+        """Check soon: a claim waits for a device of this one, which nobody may be using any more."""
         self._waited_for.add(holder)
         self._poked.set()
 
     async def run(self) -> None:
-        """Look until cancelled; once closed, only wait for that."""
+        """Check until cancelled; once closed, only wait for the cancellation."""
         options = self._book.options
         await self._wait(0.0 if self._to_rebuild else options.collect_first * self._book.random())
-        # A claim that only the kubelet knew may have been about to be forgotten there, too: looked at soon, again.
+        # The kubelet may have been about to forget a claim that only it knew, so check again soon.
         retry = options.rebuild_after if self._to_rebuild else math.inf
         while not self._closed:
             self._looking = asyncio.create_task(self.look())
@@ -81,7 +82,7 @@ class Collector:
         await asyncio.Event().wait()
 
     async def close(self) -> None:
-        """Look no more, and return when nothing is under way."""
+        """Stop checking, and return when no check is under way."""
         self._closed = True
         self._poked.set()
         if self._looking is not None:
@@ -89,7 +90,7 @@ class Collector:
             await asyncio.wait([self._looking])
 
     async def look(self) -> int:
-        """One look; returns how many claims were released."""
+        """Check once; returns how many claims were released."""
         await self._clear_remains()
         await self._rebuild()
         known = await self._known()
@@ -121,7 +122,8 @@ class Collector:
         if not known.fault:
             self._told = ""
         elif known.fault != self._told and self._book.records and not known.stale:
-            # A stale file is how the container was made: every node would say so, and nobody can do anything about it.
+            # A stale file comes from how the container was created: every node would report it, and nobody could act on
+            # it.
             self._told = known.fault
             fix = "check the setting of the kubelet's root"
             self._book.tell(
@@ -130,9 +132,9 @@ class Collector:
         return known
 
     async def _released(self, record: ClaimRecord) -> bool:
-        """Release the claim if nobody has it.
+        """Release the claim if nobody uses it.
 
-        Raises Unavailable when the API server cannot be asked, and ClaimError when a partition cannot be removed.
+        Raises Unavailable if the API server does not answer, and ClaimError if a partition cannot be removed.
         """
         claim = record.claim
         if self._book.locks.busy(claim.uid):
@@ -148,20 +150,20 @@ class Collector:
         return True
 
     async def _given(self, claim: ClaimReference) -> bool:
-        """Whether the claim is reserved for a pod at the API server; raises Unavailable."""
+        """Whether the API server reserves the claim for a pod; raises Unavailable."""
         body = await self._book.reader.claim(claim.namespace, claim.name)
         return still_here(body, claim, self._book.options.driver_name, self._book.options.pool)
 
     def _unknown(self, record: ClaimRecord, known: KubeletClaims) -> bool:
-        """Whether the kubelet does not have the claim for a container, as far as that can be known."""
+        """Whether the kubelet is known not to have the claim for a container."""
         if known.fault:
             return not record.may_run(self._book.boot)
         return known.lacks(record.claim.uid)
 
     async def _tell_left_behind(self, known: KubeletClaims, refused: Collection[str]) -> None:
-        """Report claims that others wait for and that only the kubelet could still have.
+        """Report claims that others wait for and that only the kubelet may still have.
 
-        Nor is there a proof for ``refused``, UIDs of claims that the API server does not let us read.
+        ``refused``, UIDs of claims that the API server does not let us read, have no proof either.
         """
         waited_for, self._waited_for = self._waited_for, set()
         unseen = bool(known.fault or known.stale)
@@ -178,7 +180,7 @@ class Collector:
         self._left_behind = {uid: seen for uid, seen in self._left_behind.items() if uid in self._book.records}
 
     def _tell_late(self, record: ClaimRecord, why: str) -> None:
-        """Report why a claim keeps its devices once the kubelet had its time; an empty ``why``: a pod has it."""
+        """Report why a claim keeps its devices although the kubelet had time to release it."""
         claim = record.claim
         first = self._left_behind.get(claim.uid)
         if not why:
@@ -193,7 +195,7 @@ class Collector:
     async def _rebuild(self) -> None:
         for uid in sorted(self._to_rebuild):
             record = self._book.records.get(uid)
-            # The kubelet released the claim since the start: preparing it again would outlive that release.
+            # The kubelet has released the claim since the start: preparing it again would bring it back for good.
             if record is None or self._book.tombstones.serial_of(uid) is not None:
                 self._to_rebuild.discard(uid)
                 continue
@@ -204,7 +206,7 @@ class Collector:
                     "the claim will be prepared again later", extra={"claim": str(record.claim), "reason": str(error)}
                 )
             except ClaimError as error:
-                # The kubelet will ask again or release it; its devices stay taken until then.
+                # The kubelet will ask for it again or release it; its devices stay taken until then.
                 self._to_rebuild.discard(uid)
                 self._book.tell("ClaimNotRebuilt", f"claim {record.claim} cannot be prepared again: {error}")
             else:
@@ -219,7 +221,7 @@ class Collector:
                     await self._book.erase(uid)
 
     async def _mend(self) -> None:
-        """Write lost CDI files of prepared claims anew: a container that starts again needs them."""
+        """Write lost CDI files of prepared claims again: a container that restarts needs them."""
         there = await self._book.in_thread(self._book.specs.uids)
         for record in list(self._book.records.values()):
             uid = record.claim.uid
@@ -236,7 +238,7 @@ class Collector:
                     )
 
     async def _unmake_leftovers(self) -> None:
-        """Undo what stayed on GPUs of claims that are released; what cannot be undone stays until the next look."""
+        """Undo what remains on GPUs of released claims; what cannot be undone now is tried in the next round."""
         book = self._book
         left = {*book.partitions.leftovers(book.records), *book.sharing.leftovers(book.records)}
         for uid in sorted(left):
@@ -249,7 +251,10 @@ class Collector:
                     except ClaimError as error:
                         problems = (str(error),)
                     for problem in problems:
-                        log.info("a GPU stays as it is for now", extra={"uid": uid, "reason": problem})
+                        log.info(
+                            "a GPU keeps the changes made for a released claim for now",
+                            extra={"uid": uid, "reason": problem},
+                        )
 
     async def _sweep(self, known: KubeletClaims) -> None:
         """Remove CDI files of claims that neither we nor the kubelet know."""

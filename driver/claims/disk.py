@@ -1,8 +1,8 @@
-"""What the disk has of claims: a record and a CDI file for each, so that a damaged file costs one claim.
+"""The files of claims: a record and a CDI file for each, so that a damaged file costs one claim.
 
-Blocking; for worker threads. Different claims may be written at the same time, one claim only by one thread. CDI files
-are named after their claim with our own prefix, which tells them from the files of others. The names of devices in a
-CDI file contain the claim's UID and are never used for anything else, so a file that stays behind gives nothing away.
+Blocking; for worker threads. Several threads may write at once, but only one thread per claim. A prefix in the names of
+our CDI files tells them from the files of others. The names of devices in a CDI file contain the claim's UID and are
+never reused, so a leftover file gives nothing away.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SUFFIX = ".json"
 
 @value
 class StoredClaims(Value):
-    """What was found: records by UID, and those that could not be read with the reason.
+    """The records found, by UID, and the reason for each that could not be read.
 
-    ``foreign``: of these the ones that another version wrote; their files are left as they are.
+    ``foreign``: those of them that another version wrote; their files are left alone.
     """
 
     records: dict[str, ClaimRecord]
@@ -43,10 +43,10 @@ class StoredClaims(Value):
 
 
 class RecordStore:
-    """Records in ``folder``, which is made at the first write.
+    """Records in ``folder``, which the first write creates.
 
-    A record that another version wrote is left as it is until this version has something else to say of the claim,
-    and is set aside then.
+    A record that another version wrote stays as it is until this version has something new to write about the claim;
+    then it is set aside.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,7 +54,7 @@ class RecordStore:
         self._foreign: set[str] = set()
 
     def load(self) -> StoredClaims:
-        """Everything there is; damaged files are set aside. Raises ReadFailed when the folder cannot be listed."""
+        """Load every record; damaged files are set aside. Raises ReadFailed if the folder cannot be listed."""
         records: dict[str, ClaimRecord] = {}
         unreadable: dict[str, str] = {}
         self._foreign.clear()
@@ -73,8 +73,8 @@ class RecordStore:
     def write(self, record: ClaimRecord) -> None:
         """Write the record; raises WriteFailed.
 
-        One that is only started need not outlive a power cut: the kubelet was not answered, or has all of it on record
-        itself.
+        A record that is only started need not survive a power cut: either the kubelet got no answer, or it has
+        everything on record itself.
         """
         path = self.path(record.claim.uid)
         if record.claim.uid in self._foreign:
@@ -90,10 +90,10 @@ class RecordStore:
             write_record(path, SCHEMA, data, durable=durable, sweep=False)
 
     def remove(self, uid: str) -> None:
-        """Forget the claim, on the disk too; one that is not there is forgotten. Raises WriteFailed.
+        """Remove the claim's record; it may be gone already. Raises WriteFailed.
 
-        A power cut may bring the record back. It is of an earlier boot then, and collected as soon as the API server
-        says that nobody has the claim.
+        A power cut may bring the record back. It then belongs to an earlier boot, and is collected as soon as the API
+        server says that nobody uses the claim.
         """
         path = self.path(uid)
         try:
@@ -101,24 +101,24 @@ class RecordStore:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            # A disk that is read-only refuses that for a file that is not there, too.
+            # A read-only disk refuses to remove even a file that does not exist.
             if os.path.lexists(path):
                 raise WriteFailed(path, error.strerror or str(error)) from error
 
     def sweep_unfinished(self) -> None:
-        """Remove what a killed process was writing; only while no other process of ours writes.
+        """Remove files that a killed process left unfinished; call it only while no other process of ours writes.
 
-        Raises ReadFailed when the folder cannot be listed.
+        Raises ReadFailed if the folder cannot be listed.
         """
         for name in self._names():
             if name.startswith(".") and name.endswith(".tmp"):
                 try:
                     (self.folder / name).unlink(missing_ok=True)
                 except OSError:
-                    continue  # Never read; the next start tries again.
+                    continue  # Nothing reads it; the next start tries again.
 
     def path(self, uid: str) -> Path:
-        """The claim's file."""
+        """The path of the claim's file."""
         return self.folder / f"{uid}{_SUFFIX}"
 
     def _read(self, uid: str) -> ClaimRecord | None:
@@ -151,7 +151,7 @@ class RecordStore:
 
 
 _MODE = 0o644
-"""Container runtimes may run as anybody; a spec holds no secret."""
+"""Container runtimes may run as any user; a spec contains no secret."""
 
 
 class ClaimSpecs:
@@ -162,13 +162,13 @@ class ClaimSpecs:
         self._prefix = file_prefix(driver)
 
     def path(self, uid: str) -> Path:
-        """The claim's file."""
+        """The path of the claim's file."""
         return self.folder / f"{self._prefix}{uid}.json"
 
     def ensure(self, uid: str, text: str) -> bool:
-        """Write a claim's file with this content, or remove it if that is empty; whether anything changed.
+        """Write this content to the claim's file, or remove the file if it is empty; returns whether anything changed.
 
-        Raises Unavailable with what to do.
+        Raises Unavailable with the fix.
         """
         if not text:
             return self.remove(uid)
@@ -178,7 +178,7 @@ class ClaimSpecs:
             if read_regular(path, len(data)) == data:
                 return False
         except OSError:
-            pass  # Not there, or not readable: written anew below, where a real fault shows.
+            pass  # Missing or unreadable: the write below replaces it or reports the fault.
         try:
             try:
                 write_whole(path, data, _MODE, sweep=False)
@@ -192,7 +192,7 @@ class ClaimSpecs:
         return True
 
     def remove(self, uid: str) -> bool:
-        """Remove the claim's file; whether there was one. Raises Unavailable with what to do."""
+        """Remove the claim's file; returns whether there was one. Raises Unavailable with the fix."""
         path = self.path(uid)
         try:
             path.unlink()
@@ -203,7 +203,7 @@ class ClaimSpecs:
         return True
 
     def uids(self) -> frozenset[str]:
-        """Claims that have a file; empty where the folder cannot be read."""
+        """Claims that have a file; empty if the folder cannot be read."""
         return frozenset(
             name[len(self._prefix) : -len(".json")]
             for name in self._names()
@@ -211,8 +211,8 @@ class ClaimSpecs:
         )
 
     def text(self, uid: str) -> str:
-        """The content of a claim's file, empty where there is none that can be read, or is as large as none of ours."""
-        from node.cdi.spec import LARGEST  # Not at the start, where nothing is prepared yet.
+        """The content of a claim's file; empty if it is missing, unreadable, or larger than any file of ours."""
+        from node.cdi.spec import LARGEST  # The start does not need it.
 
         try:
             return read_regular(self.path(uid), LARGEST).decode()
@@ -220,13 +220,13 @@ class ClaimSpecs:
             return ""
 
     def sweep_unfinished(self) -> None:
-        """Remove what a killed process was writing; only while no other process of ours writes."""
+        """Remove files that a killed process left unfinished; call it only while no other process of ours writes."""
         for name in self._names():
             if name.startswith(f".{self._prefix}") and name.endswith(".tmp"):
                 try:
                     (self.folder / name).unlink(missing_ok=True)
                 except OSError:
-                    continue  # Hidden from runtimes; the next start tries again.
+                    continue  # Runtimes do not see hidden files; the next start tries again.
 
     def _names(self) -> list[str]:
         try:
@@ -238,7 +238,7 @@ class ClaimSpecs:
         for folder in reversed((self.folder, *self.folder.parents)):
             if not folder.is_dir():
                 folder.mkdir(exist_ok=True)
-                # The agent's umask keeps its own files private; runtimes must be able to look in here.
+                # The agent's umask keeps its own files private, but runtimes must be able to read this folder.
                 folder.chmod(0o755)
 
 

@@ -1,15 +1,17 @@
-"""What containers get of a claim's devices.
+"""What containers get from the devices of a claim.
 
-Containers get everything by CDI; a rule's list strategies concern the plugin door alone. Two invariants of the edits:
+Containers get everything through CDI; the list strategies of a rule concern the plugin door alone. The edits have two
+invariants:
 
 - A container that is given a request gets all devices of that request. What devices share (control nodes, the driver's
-  files and hooks, IMEX channels) therefore stands with the first NVIDIA device of every request, and a container of
+  files and hooks, IMEX channels) is therefore attached to the first NVIDIA device of every request, and a container of
   another request, such as one of NICs, gets none of it. A container of the whole claim gets it once per request, which
-  changes nothing: a path in a container is taken once, and the hooks can be repeated. They are not repeated for every
-  GPU, because a container's start waits for each hook.
-- A container can have several claims, and CDI lets the last one set a variable. So no variable has two meanings: a
-  NIC's own is named after the device, that of all NICs of a request after claim and request. Variables whose names a
-  vendor of GPUs has fixed name the devices of one request: a container with several such requests has the last one's.
+  is harmless: a path is mounted once, and hooks may run twice. They do not run once per GPU, because a container's
+  start waits for each hook.
+- A container can have several claims, and in CDI the last one sets a variable. So no variable has two meanings: the
+  variable of one NIC is named after the device, that of all NICs of a request after claim and request. Variables with
+  names that a GPU vendor has fixed name the devices of one request: a container with several such requests gets the
+  last one's.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from node.values import Value, replace, value
 
 @value
 class GivenDevice(Value):
-    """A device of a claim, its main request, and the options for its edits."""
+    """A device of a claim, the main request it is for, and the options for its edits."""
 
     request: str
     device: Device
@@ -46,10 +48,11 @@ class GivenDevice(Value):
 
 @value
 class ClaimEdits(Value):
-    """What one device of a claim comes to.
+    """What a container gets from one device of a claim.
 
-    ``cdi_devices``: qualified names that others' specs define, to be answered to the kubelet as they are. ``edits``:
-    for this device's entry in the claim's own CDI spec; where they are empty there must be no entry and no name of it.
+    ``cdi_devices``: qualified names from the specs of others, which the kubelet gets unchanged. ``edits``: for this
+    device's entry in the claim's own CDI spec; if they are empty, the spec must have no entry for it and the answer
+    must not name one.
     """
 
     cdi_devices: tuple[str, ...] = ()
@@ -57,16 +60,16 @@ class ClaimEdits(Value):
 
 
 def unfit_for_claim(device: Device, options: EditOptions, host: Host) -> str:
-    """Why a container with this device would not start, or would miss what the options promise; empty for nothing."""
+    """Why a container with this device would not start, or would lack what the options promise; empty if it is fit."""
     return unfit(device.uuid or device.name, device, by_cdi(options), host)
 
 
 def claim_edits(given: Sequence[GivenDevice], host: Host, claim: str) -> tuple[ClaimEdits, ...]:
-    """The edits of all devices of a claim that are ours, one for each, in the order of the allocation.
+    """The edits of all our devices of a claim, one for each, in the order of the allocation.
 
-    ``claim``: the name by which the pod knows the claim (annotation ``resource.kubernetes.io/pod-claim-name`` of one
-    made from a template), else its name; it becomes a part of variables of NICs. Raises
-    ``ClaimError`` that names the request, the device and what it lacks.
+    ``claim``: the pod's own name for the claim (annotation ``resource.kubernetes.io/pod-claim-name`` if it was made
+    from a template), else the claim's name; it becomes part of the names of NIC variables. Raises ``ClaimError`` that
+    names the request, the device and what it lacks.
     """
     for item in given:
         reason = unfit_for_claim(item.device, item.options, host)
@@ -83,10 +86,10 @@ def with_mps_edits(
     edits: Sequence[ClaimEdits],
     root: str,
 ) -> tuple[ClaimEdits, ...]:
-    """The edits, and what a client of MPS needs: of the claim's own daemon, or of the device's resource for a share.
+    """The edits with what a client of MPS needs: for the claim's own daemon, or for the daemon of a share's resource.
 
-    A share's limits are variables of the container. One has the last value of each, so that a claim has such shares in
-    one request, which take the same of every device. Raises ClaimError for any other.
+    The limits of a share are variables of the container, which has one value of each. So a claim must have all such
+    shares in one request, with the same amount of every device. Raises ClaimError otherwise.
     """
     shared: dict[str, list[tuple[str, Amounts]]] = {}
     for allocated, each in zip(allocation.devices, offered, strict=True):
@@ -143,7 +146,7 @@ def _nvidia(device: Device, options: EditOptions, host: Host, *, first: bool) ->
 
 
 def _auxiliary(device: Device, options: EditOptions) -> Iterable[DeviceNode]:
-    """Nodes of the options' features and IMEX channels, as far as the host has them."""
+    """Device nodes for the options' features and IMEX channels that exist on the host."""
     for feature in options.features:
         yield from nvidia.feature_nodes([device], feature)
     channels = {f"{nvidia.CHANNEL}{channel}" for channel in options.imex_channels}
@@ -153,7 +156,7 @@ def _auxiliary(device: Device, options: EditOptions) -> Iterable[DeviceNode]:
 def _nic_variables(item: GivenDevice, together: Sequence[GivenDevice], claim: str) -> tuple[tuple[str, str], ...]:
     """``PCIDEVICE_<DEVICE>`` for this NIC, ``PCIDEVICE_<CLAIM>__<REQUEST>`` for all of its request; each with _INFO."""
     alone = nic.environment(item.device.name, [(item.device, item.options)])
-    # Two underscores: claim a-b with request c is not claim a with request b-c.
+    # Two underscores: claim a-b with request c differs from claim a with request b-c.
     request = "__".join(part for part in (claim, item.request) if part)
     if not request:
         return alone

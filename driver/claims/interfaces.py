@@ -1,9 +1,8 @@
-"""The edges of the claim service: its options, what it does, and the interfaces of what it asks and of what it tells.
+"""The interfaces of the claim service: its options, what it offers, and what it needs from others.
 
 ``ClaimPreparer`` is what the kubelet's calls need of it. ``ClaimReader`` is the API server, reduced to one question.
-``ClaimObserver`` counts. ``StepObserver`` hears of the places between two steps of preparing and releasing a claim, so
-that tests can end the process at each of them: what is on the disk differs from one place to the next, and a restart
-must find its way from each of them.
+``ClaimObserver`` counts. ``StepObserver`` is called between any two steps of preparing and releasing a claim, so that
+tests can end the process there: each step leaves something else on disk, and a restart must recover from all of it.
 """
 
 from __future__ import annotations
@@ -20,19 +19,25 @@ from node.values import Value, value
 
 @value
 class ClaimOptions(Value):
-    """``state_dir``: ours; records are in its folder ``claims``. ``kubelet_root``: holds ``dra_manager_state``.
+    """``state_dir``: the folder with our ``claims`` folder of records. ``kubelet_root``: has ``dra_manager_state``.
 
-    ``pool``: name of this node's pool. ``peers``: drivers whose claims run on ours; parameters for them are looked at,
-    and those for any other driver are not. ``mps_root``: the host folder of MPS.
+    ``pool``: name of this node's pool. ``peers``: drivers whose claims run on our devices; parameters for them are
+    checked, those for any other driver are not. ``mps_root``: the host folder of MPS.
 
-    Times are seconds: ``device_wait`` for a device that another claim still holds (the kubelet asks again only after a
-    minute or more, and gives a call 45 s), ``collect_every`` between two looks for claims that nobody has any more,
-    ``collect_first`` within which the first one is (the nodes of a rollout start together), ``collect_spacing`` between
-    two at least, however often one is asked for, ``partition_wait`` for a partition that was made to be seen,
-    ``rebuild_after`` until a claim without a usable record is tried again (doubled each time), ``tombstone_age`` for
-    which a released claim is remembered, ``kubelet_release`` after which an event reports a claim that the API server
-    does not have, that another one waits for, and of which only the kubelet could say whether it is used (it looks once
-    a minute). ``threads``: that wait for the disk at once; disks make what comes together durable together.
+    Times are seconds:
+
+    - ``device_wait``: for a device that another claim still holds (the kubelet gives a call 45 s and retries only after
+      a minute or more);
+    - ``collect_every``: between two rounds that look for claims nobody uses any more;
+    - ``collect_first``: until the first round, at most (the nodes of a rollout start together);
+    - ``collect_spacing``: between two rounds at least, however often one is requested;
+    - ``partition_wait``: until the inventory must see a partition that was made;
+    - ``rebuild_after``: until a claim without a usable record is tried again (doubled each time);
+    - ``tombstone_age``: how long a released claim is remembered;
+    - ``kubelet_release``: until an event reports a claim that the API server no longer has, that another claim waits
+      for, and of which only the kubelet could say whether it is in use (it checks once a minute).
+
+    ``threads``: how many may wait for the disk at once; a disk makes writes that arrive together durable together.
     """
 
     driver_name: str
@@ -55,37 +60,37 @@ class ClaimOptions(Value):
 
 
 class ClaimReader(Protocol):
-    """Reads claims one by one: node identities may not list them."""
+    """Reads claims one by one, because a node's identity may not list them."""
 
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
-        """The claim as resource.k8s.io/v1, None when there is none of that name.
+        """The claim as resource.k8s.io/v1, None if there is none of that name.
 
-        Raises ``driver.claims.model.Unavailable`` when the API server gives no answer in time or refuses us; its text
-        says which and what to do.
+        Raises ``driver.claims.model.Unavailable`` if the API server does not answer in time or refuses us; its text
+        says which, and the fix.
         """
 
 
 class ClaimPreparer(Protocol):
-    """Prepares and releases claims; both raise ``driver.claims.model.ClaimError`` for the one claim."""
+    """Prepares and releases claims; both methods raise ``driver.claims.model.ClaimError`` for the one claim."""
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Prepare the claim's devices; a repeated call gets the same answer."""
 
     async def unprepare(self, claim: ClaimReference) -> None:
-        """Give the claim's devices back; a claim that is not known is released already."""
+        """Release the claim's devices; an unknown claim counts as released."""
 
 
 class ClaimObserver:
-    """Counts nothing; subclasses count. Must not block and must not raise.
+    """Counts nothing itself; subclasses count. They must not block or raise.
 
     Outcomes are ``ok``, ``refused`` or ``unavailable``.
     """
 
     def prepared(self, outcome: str, seconds: float) -> None:
-        """One claim was prepared, or not."""
+        """An attempt to prepare one claim ended."""
 
     def unprepared(self, outcome: str, seconds: float) -> None:
-        """One claim was released, or not."""
+        """An attempt to release one claim ended."""
 
     def collected(self, count: int) -> None:
         """Released ``count`` claims that no pod had any more."""
@@ -100,14 +105,14 @@ class ClaimObserver:
         """Removed ``count`` partitions of released claims."""
 
     def partition_failed(self, *, pending: bool) -> None:
-        """A partition could not be made or removed; ``pending``: it can once something ends."""
+        """A partition could not be made or removed; ``pending``: it can be once something else ends."""
 
     def lost(self) -> None:
-        """A claim of a pod here was allocated a device that a pod has through the plugin door."""
+        """A claim of a pod on this node was allocated a device that a pod already has through the plugin door."""
 
 
 class ClaimStep(StrEnum):
-    """What has just been done."""
+    """The step that was just done."""
 
     FETCHED = "prepare: the claim was read"
     TAKEN = "prepare: the ledger has its devices"
@@ -126,7 +131,7 @@ class ClaimStep(StrEnum):
 
 
 class StepObserver:
-    """Does nothing; tests end the process at a step. Called in whatever thread did the step."""
+    """Does nothing; tests end the process at a step. Called in the thread that did the step."""
 
     def reached(self, step: ClaimStep, uid: str) -> None:
-        """The step is done for the claim of that UID."""
+        """The step is done for the claim with this UID."""

@@ -1,11 +1,11 @@
-"""What the kubelet itself has on record of claims: proof of which ones it still knows.
+"""Reads the kubelet's own record of claims, which proves which claims it still knows.
 
-The kubelet enters a claim before it asks for it to be prepared and strikes it out after it was released; so a claim
-that a readable file does not have is used by no container and is under way to none.
+The kubelet records a claim before it asks for its preparation, and removes it after its release. So if a readable file
+does not have a claim, no container uses it or is about to.
 
-A container that was given the file alone, and not its folder, soon sees an old one: the kubelet replaces the file with
-every change. What that one said when it was new still counts for every claim that was not asked for since, because no
-claim gets into the kubelet's file, and from there to a container, but by way of a question to us.
+A container into which the file alone was mounted, and not its folder, soon sees an old file, because the kubelet
+replaces the file with every change. An old file still counts for every claim that the kubelet has not asked for since:
+a claim enters the file, and then a container, only by way of a call to us.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class KubeletClaims(Value):
     """Claims by UID; ``fault`` says why nothing is known, and is empty otherwise.
 
-    ``stale``: the file was replaced, and the old one is all that can be seen here; what it said last is known if it was
-    ever read before. ``asked``: UIDs of claims that were asked for since then, and of which nothing is known.
+    ``stale``: the kubelet has replaced the file and only the old one is visible here; its last content is known if it
+    was ever read. ``asked``: UIDs of claims that were requested since then, about which nothing is known.
     """
 
     claims: Mapping[str, ClaimInfo]
@@ -41,35 +41,35 @@ class KubeletClaims(Value):
 
 
 class KubeletFile:
-    """The file in the kubelet's root, and what it said last; for the event loop alone.
+    """The file in the kubelet's root and its last content; for the event loop only.
 
-    ``read``: reads it now, in a thread.
+    ``read``: reads the file, in a thread.
     """
 
     def __init__(self, read: Callable[[], Awaitable[KubeletClaims]]) -> None:
         self._read = read
         self._questions = 0
         self._asked: dict[str, int] = {}
-        """Numbers of the last questions for claims that are not released, as far as they are later than ``_last``."""
+        """For each claim that is not released, the number of its last request, if that is later than ``_last``."""
         self._last: tuple[int, KubeletClaims] | None = None
-        """How many questions there had been when the file was read, and what it said."""
+        """How many requests there had been when the file was read, and its content."""
 
     def asked(self, uid: str) -> None:
-        """The claim is asked for: from now on the kubelet may have it. In the claim's turn."""
+        """Note a request for the claim: from now on the kubelet may have it. Call it with the claim locked."""
         self._questions += 1
         self._asked[uid] = self._questions
 
     def released(self, uid: str) -> None:
-        """The claim is released: nothing has it that was not asked for later. In the claim's turn."""
+        """Note the claim's release: only a later request can make it used again. Call it with the claim locked."""
         self._asked.pop(uid, None)
 
     async def claims(self) -> KubeletClaims:
-        """What the file says, or said when it could be seen last."""
+        """The content of the file, or its last content when it could be read."""
         at = self._questions
         found = await self._read()
         stale = found.stale
         if self._last is not None and (stale or at < self._last[0]):
-            # Also where another reading began later and was quicker.
+            # Another reading may have begun later and ended earlier.
             at, found = self._last
         elif not found.fault:
             self._last = at, found
@@ -79,11 +79,11 @@ class KubeletFile:
 
 
 def read_kubelet_claims(root: Path) -> KubeletClaims:
-    """The file in the kubelet's root, read now; blocking.
+    """Read the file in the kubelet's root; blocking.
 
-    A missing one proves nothing, since a kubelet always has one. Nor does one without a name: it was replaced.
+    A missing file proves nothing, because a kubelet always has one. Nor does an unlinked one: it was replaced.
     """
-    from node.kubelet.dra_state import (  # Not at the start: first the kubelet is registered with.
+    from node.kubelet.dra_state import (  # At the start, registration comes first.
         FILE_NAME,
         DraStateError,
         decode,
@@ -91,7 +91,7 @@ def read_kubelet_claims(root: Path) -> KubeletClaims:
 
     path = root / FILE_NAME
     try:
-        # Also through a link: whatever it leads to must carry the kubelet's own checksum.
+        # Follows a link as well: whatever it leads to must have the kubelet's own checksum.
         with opened(path, links=True) as descriptor:
             state = decode(content(descriptor, path, KUBELET_STATE))
             replaced = os.fstat(descriptor).st_nlink == 0

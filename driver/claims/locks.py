@@ -1,10 +1,12 @@
-"""What keeps calls about claims apart: one lock per claim, waits that end with this instance, and tombstones.
+"""Keeps calls about claims apart: one lock per claim, waits that end with this instance, and tombstones.
 
-A claim is worked on by one call at a time, and claims never wait for each other here. A wait for somebody else (the API
-server, another claim's device) has changed nothing yet, so it need not be finished and ends when this instance ends.
+One call at a time works on a claim, and claims never wait for each other here. A call that waits for somebody else (the
+API server, another claim's device) has not changed anything yet, so it need not be finished and ends when this instance
+ends.
+
 A tombstone marks a claim that was released lately: a call that began before the release comes too late. Tombstones are
-bounded in number and age. One claim can serve one pod after the other and may come back for good, so a tombstone alone
-refuses only what began before it was set.
+bounded in number and age. One claim can serve several pods one after the other and may be prepared again, so a
+tombstone refuses only calls that began before it was set.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ from driver.claims.model import Unavailable
 
 
 class ClaimLocks:
-    """A lock for every claim that something is done with."""
+    """A lock for every claim that a call works on."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @contextlib.asynccontextmanager
     async def of(self, uid: str) -> AsyncIterator[None]:
-        """Wait for the claim's turn, and have it."""
+        """Wait for the claim's lock, and hold it."""
         lock, users = self._locks.get(uid, (asyncio.Lock(), 0))
         self._locks[uid] = lock, users + 1
         try:
@@ -39,7 +41,7 @@ class ClaimLocks:
                 self._locks[uid] = lock, users - 1
 
     def busy(self, uid: str) -> bool:
-        """Whether something is done with the claim, or wants to be."""
+        """Whether a call works on the claim, or waits to."""
         return uid in self._locks
 
 
@@ -48,19 +50,19 @@ _ENDING = "this instance of the driver is stopping; its successor answers from n
 
 
 class Waits:
-    """Everything that is waited for; ``ended`` once nothing may be any more."""
+    """The waits of all calls; they end when the instance does (``end``)."""
 
     def __init__(self) -> None:
         self.ended = False
         self._tasks: set[asyncio.Task[object]] = set()
 
     def check(self) -> None:
-        """Raise Unavailable if this instance ends."""
+        """Raise Unavailable if this instance is ending."""
         if self.ended:
             raise Unavailable(_ENDING)
 
     async def of(self, work: Coroutine[None, None, T]) -> T:
-        """The result of the work; raises Unavailable when this instance ends before."""
+        """Wait for the work and return its result; raises Unavailable if this instance ends first."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         try:
@@ -75,7 +77,7 @@ class Waits:
             self._tasks.discard(task)
 
     def end(self) -> None:
-        """End every wait, now and later."""
+        """End all waits, present and future."""
         self.ended = True
         for task in self._tasks:
             task.cancel()
@@ -85,11 +87,11 @@ MOST = 4096
 
 
 class Tombstones:
-    """UIDs in the order of their release; ages are by a clock that only moves forward."""
+    """UIDs in the order of their release; ages are by a monotonic clock."""
 
     def __init__(self, age: float, monotonic: Callable[[], float], most: int = MOST) -> None:
         self.serial = 0
-        """How many were ever set: what began at a number was overtaken by tombstones with a greater one."""
+        """How many were ever set; a call that began at a number is overtaken by tombstones with a greater one."""
         self._age = age
         self._most = most
         self._monotonic = monotonic
@@ -105,7 +107,7 @@ class Tombstones:
             del self._set[next(iter(self._set))]
 
     def serial_of(self, uid: str) -> int | None:
-        """The number of the claim's release, None if there was none lately."""
+        """The number of the claim's release, None if it was not released lately."""
         return self._set[uid][0] if uid in self._set and not self._old(uid) else None
 
     def _old(self, uid: str) -> bool:

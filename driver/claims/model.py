@@ -1,8 +1,8 @@
 """Claims as the node driver sees them: what was allocated, what was prepared, and what can be wrong with a claim.
 
 Frozen values without behaviour of their own. Field names are those of the resource.k8s.io API and of the kubelet's DRA
-contract. Only results of our own driver get this far, and configurations for it and for its peers. The texts of errors
-go into the events of the claim's pods.
+contract. They hold only the results of our own driver, and configurations for it and for its peers. The texts of errors
+become events of the claim's pods.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from node.values import Value, value
 
 @value
 class ClaimReference(Value):
-    """What the kubelet names a claim by."""
+    """How the kubelet names a claim."""
 
     namespace: str
     name: str
@@ -37,7 +37,7 @@ class DeviceToleration(Value):
     effect: str = ""
 
     def covers(self, key: str, value: str, effect: str) -> bool:
-        """Whether a device with this taint may be given anyway; the operator's default is ``Equal``."""
+        """Whether a device with this taint may be given anyway; the default operator is ``Equal``."""
         if (self.effect and self.effect != effect) or (self.key and self.key != key):
             return False
         return self.operator == "Exists" or (bool(self.key) and self.value == value)
@@ -47,9 +47,9 @@ class DeviceToleration(Value):
 class AllocatedDevice(Value):
     """One result of an allocation.
 
-    ``request`` may have a part after a slash (``main/sub``), which is the alternative of ``firstAvailable`` that was
-    chosen. ``admin_access``: for looking only, beside the claim or pod that holds it. ``share_id``: set where a device
-    is given to several claims; ``amounts``: what the share takes of it.
+    ``request`` may have a part after a slash (``main/sub``): the alternative of ``firstAvailable`` that was chosen.
+    ``admin_access``: for monitoring only, beside the claim or pod that holds the device. ``share_id``: set if several
+    claims share the device; ``amounts``: the capacity that the share takes.
     """
 
     request: str
@@ -62,12 +62,12 @@ class AllocatedDevice(Value):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Pool, device and share id (empty for none): what may be in one claim once."""
+        """Pool, device and share id (empty for none), which together are unique in a claim."""
         return self.pool, self.device, self.share_id or ""
 
     @property
     def main_request(self) -> str:
-        """The request as the kubelet knows it."""
+        """The request's name as the kubelet knows it."""
         return self.request.partition("/")[0]
 
 
@@ -82,8 +82,8 @@ class ConfigSource(StrEnum):
 class AllocatedConfig(Value):
     """Opaque parameters of our driver, with the requests that they are for (none: all).
 
-    ``place``: where they stand, for messages: ``status.allocation.devices.config[0].opaque.parameters``. ``peer``: the
-    driver that they are for, where it is not ours but one whose claims run on ours.
+    ``place``: their path, for messages: ``status.allocation.devices.config[0].opaque.parameters``. ``peer``: the driver
+    that they are for, if it is not ours but one whose claims run on our devices.
     """
 
     source: ConfigSource
@@ -94,13 +94,13 @@ class AllocatedConfig(Value):
 
     @property
     def labelled_place(self) -> str:
-        """``place``, and who wrote them where that is not the claim's author."""
+        """``place``, with their origin unless the claim's author wrote them."""
         return f"{self.place} (from the DeviceClass)" if self.source is ConfigSource.CLASS else self.place
 
 
 @value
 class Allocation(Value):
-    """A claim with everything of it that is ours, in the allocation's order."""
+    """The part of a claim's allocation that is ours, in the allocation's order."""
 
     claim: ClaimReference
     devices: tuple[AllocatedDevice, ...]
@@ -121,7 +121,7 @@ class PreparedDevice(Value):
 
 
 class RecordState(StrEnum):
-    """How far a claim's preparation is, in its record."""
+    """How far a claim's preparation has got, in its record."""
 
     STARTED = "started"
     """The ledger has its devices; nothing else is certain."""
@@ -130,13 +130,13 @@ class RecordState(StrEnum):
 
 
 class ClaimState(StrEnum):
-    """How far a claim's preparation is, as people see it."""
+    """How far a claim's preparation has got, as people see it."""
 
     PREPARED = "prepared"
     STARTED = "started"
-    """The ledger has its devices, and the kubelet was not answered."""
+    """The ledger has its devices, but the kubelet has not been answered."""
     VOID = "void"
-    """Prepared before a reboot: its devices stay taken until the kubelet asks again or the claim is gone."""
+    """Prepared before a reboot: its devices stay taken until the kubelet asks for it again or the claim is gone."""
     REFUSED = "refused"
     """It holds nothing; the problem says why."""
 
@@ -144,18 +144,18 @@ class ClaimState(StrEnum):
 class ClaimError(Exception):
     """A claim cannot be prepared or released; the text names the field or device, what is wrong, and the fix.
 
-    ``condition``: the reason of the condition that the claim's devices get, empty where they get none.
+    ``condition``: the reason of the condition that the claim's devices get; empty if they get none.
     """
 
     condition = ""
 
 
 class Unavailable(ClaimError):
-    """Not the claim's fault and not for ever: the API server, the disk, a device that another claim still holds."""
+    """Temporary, and not the claim's fault: the API server, the disk, a device that another claim still holds."""
 
 
 class PartitionPending(Unavailable):
-    """A partition of a GPU can be made or removed once something ends, which the text names."""
+    """A partition of a GPU can only be made or removed once something else ends, which the text names."""
 
     condition = "PartitionPending"
 
@@ -173,9 +173,9 @@ class SharingNotDone(ClaimError):
 
 
 class ClaimReadForbidden(Unavailable):
-    """The API server does not let us read what was asked for; ``reason`` in its own words.
+    """The API server does not let us read the claim; ``reason`` in its own words.
 
-    A node's own identity gets this for every claim that no pod of the node uses, also for one that is gone.
+    A node's own identity gets this for every claim that no pod of the node uses, even one that does not exist.
     """
 
     def __init__(self, text: str, reason: str) -> None:
@@ -187,7 +187,7 @@ class ClaimReadForbidden(Unavailable):
 class ClaimStatus(Value):
     """A claim that holds devices of this node, or was refused them lately.
 
-    ``users``: UIDs of the pods it was reserved for. ``since``: Unix seconds at which its devices were taken or it was
+    ``users``: UIDs of the pods that it was reserved for. ``since``: Unix seconds at which it took its devices or was
     refused. ``problem``: why the last attempt to prepare it failed, empty if it succeeded.
     """
 

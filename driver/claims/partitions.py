@@ -1,14 +1,15 @@
-"""The partitions of GPUs that claims have made for them: which there are, and how they come and go.
+"""Makes, tracks and removes the partitions of GPUs that claims ask for.
 
 The maker (``node.partitions.PartitionMaker``) blocks as long as the driver does, so it runs in threads of its own: a
-slow GPU holds up neither claims of other GPUs nor the loop. One GPU is changed by one call at a time; while a driver
-that hangs keeps that call, nothing more is asked about the GPU, so that it never has more than one thread.
-It keeps its own record of what it is about to make, by the claim's UID. Here that is known as well, because an instance
-that a claim made is the claim's, and every other one is somebody else's (``driver.devices.partitions``).
+slow GPU delays neither claims of other GPUs nor the loop. One call at a time changes a GPU; while a hanging driver
+keeps that call, no other call starts for the GPU, so it never occupies more than one thread. The maker keeps its own
+record of what it is about to make, by the claim's UID. This module knows it as well, because an instance that a claim
+made belongs to the claim, and every other instance to somebody else (``driver.devices.partitions``).
 
-Order of things, so that a kill between any two is harmless: the claim's record says what is to be made, the partition
-is made, the inventory sees it, then it is prepared like any MIG device. At the release the CDI file goes first, then
-the partition, then the record. The next start removes what was made for claims that are not on record any more.
+The order of the steps makes a kill between any two of them harmless: the claim's record says what will be made, the
+maker makes the partition, the inventory sees it, and then it is prepared like any MIG device. At the release the CDI
+file goes first, then the partition, then the record. The next start removes partitions of claims that are no longer on
+record.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ T = TypeVar("T")
 log = logging.getLogger("ostler.claims")
 
 THREADS = 8
-"""GPUs whose partitions change at a time."""
+"""GPUs whose partitions change at the same time."""
 FADING = 1.0
-"""Seconds after which the inventory looks for removed partitions, all at once."""
+"""Seconds until the inventory looks for removed partitions, for all of them at once."""
 _AGAIN = 60.0
-"""Seconds until a GPU that could not leave MIG mode is asked again."""
+"""Seconds until a GPU that could not leave MIG mode is tried again."""
 _PATIENCE = 40.0
-"""Seconds for a call of the maker's; the kubelet gives its own call 45."""
+"""Seconds for a call to the maker; the kubelet gives its own call 45."""
 _HANGS = "the driver does not answer"
-_PENDING = "ostler asks again when the kubelet does"
+_PENDING = "ostler tries again when the kubelet asks again"
 
 
 @value
 class PartitionWork(Value):
-    """What has to be done before a claim can be prepared: ``make`` on these GPUs, ``leave`` MIG mode on those."""
+    """The changes that must precede a claim's preparation: ``make`` on these GPUs, ``leave`` MIG mode on those."""
 
     make: tuple[tuple[Device, PartitionShape], ...] = ()
     leave: tuple[Device, ...] = ()
@@ -73,10 +74,10 @@ class PartitionWork(Value):
 
 
 class ClaimPartitions:
-    """Makes and removes the partitions of claims; for the event loop alone.
+    """Makes and removes the partitions of claims; for the event loop only.
 
-    ``rescan``: looks at the devices again, at least at the GPUs of these UUIDs, or at all without any; returns when the
-    inventory has published what it found. ``patience``: seconds for the driver.
+    ``rescan``: scans at least the GPUs with these UUIDs again, or everything if there are none; returns when the
+    inventory has published the result. ``patience``: seconds for the driver.
     """
 
     def __init__(
@@ -96,11 +97,11 @@ class ClaimPartitions:
         self._observer = observer
         self._monotonic = monotonic
         self._made: dict[str, dict[str, str]] = {}
-        """By claim the UUID of each of its partitions, by device name; empty while it is being made."""
+        """By claim, the UUID of each of its partitions by device name; empty while the partition is being made."""
         self._fading: dict[str, bool] = {}
-        """Names of partitions that are removed and may still be shown; whether the inventory has looked since."""
+        """Names of partitions being removed that may still be shown; whether the inventory has scanned since."""
         self._gone: dict[str, str] = {}
-        """The UUIDs of these."""
+        """The UUIDs of these partitions."""
         self._tried: dict[str, float] = {}
         """When a GPU was last asked to leave MIG mode."""
         self._locks: dict[str, asyncio.Lock] = {}
@@ -110,7 +111,7 @@ class ClaimPartitions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def names(self) -> frozenset[str]:
-        """Every partition that was made for a claim, is being made, or may still be seen."""
+        """Every partition that was made for a claim, is being made, or may still be visible."""
         return frozenset(name for made in self._made.values() for name in made) | self._fading.keys()
 
     def uuids(self) -> frozenset[str]:
@@ -123,13 +124,13 @@ class ClaimPartitions:
         return self._made.get(uid, {})
 
     def shown(self, existing: Collection[str]) -> None:
-        """The doors show these partitions as existing from now on, and are never again shown what was before."""
+        """Note that the doors show these partitions as existing; they never show an older state again."""
         for name in [name for name, looked in self._fading.items() if looked and name not in existing]:
             del self._fading[name]
             self._gone.pop(name, None)
 
     async def recover(self, owners: Collection[str]) -> tuple[str, ...]:
-        """Know what an earlier process made, and remove what it made for others than these; what failed, in words."""
+        """Take over what an earlier process made for these claims, remove the rest; returns what failed."""
         if self._maker is None:
             return ()
         try:
@@ -144,7 +145,7 @@ class ClaimPartitions:
         return ()
 
     async def make(self, claim: ClaimReference, work: PartitionWork) -> None:
-        """Do the work; raises ``PartitionPending`` or ``PartitionNotMade``, and what was made stays."""
+        """Make the partitions; raises ``PartitionPending`` or ``PartitionNotMade``, and keeps those already made."""
         for gpu in work.leave:
             async with self._lock(gpu.name):
                 await self._do(claim, (gpu.name,), self._required().leave_partitioning, gpu)
@@ -158,7 +159,7 @@ class ClaimPartitions:
             made[partition_name(gpu.name, shape)] = partition.uuid
 
     async def remove(self, claim: ClaimReference, gpus: Iterable[str] = ()) -> None:
-        """Remove the claim's partitions, which are on these GPUs.
+        """Remove the claim's partitions from these GPUs.
 
         Raises ``PartitionPending`` or ``PartitionNotMade``.
         """
@@ -176,7 +177,7 @@ class ClaimPartitions:
     def leave_idle(self, gpus: Iterable[Device], is_free: Callable[[str], bool]) -> None:
         """Have these GPUs leave MIG mode, since pods may get them whole; one that cannot is tried again later.
 
-        ``is_free``: asked by name at the last moment, whether nobody holds the GPU or a part of it.
+        ``is_free``: called with a GPU's name at the last moment; whether nobody holds the GPU or a part of it.
         """
         for gpu in gpus:
             if self._maker is None or self._tried.get(gpu.name, -math.inf) + _AGAIN > self._monotonic():
@@ -192,28 +193,28 @@ class ClaimPartitions:
             try:
                 await self._ask((gpu.name,), self._required().leave_partitioning, gpu)
             except PartitionError as error:
-                log.info("a GPU stays in MIG mode for now", extra={"device": gpu.name, "reason": error.reason})
+                log.info("a GPU remains in MIG mode for now", extra={"device": gpu.name, "reason": error.reason})
                 return
         self._tried.pop(gpu.name, None)
         with contextlib.suppress(Unavailable):
             await self.look(frozenset(filter(None, (gpu.uuid,))))
 
     def leftovers(self, owners: Collection[str]) -> tuple[str, ...]:
-        """UIDs of claims that have partitions and are none of these."""
+        """UIDs of claims other than these that still have partitions."""
         return tuple(sorted(self._made.keys() - set(owners)))
 
     async def look(self, gpus: frozenset[str] = frozenset()) -> None:
-        """Have the inventory look at the GPUs of these UUIDs, at everything without any.
+        """Have the inventory scan the GPUs with these UUIDs, or everything if there are none.
 
-        Raises Unavailable when the inventory has ended.
+        Raises Unavailable if the inventory has ended.
         """
         try:
             await self._rescan(gpus)
         except Exception as error:
-            raise Unavailable(f"the devices cannot be looked at: {error}; the kubelet asks again") from error
+            raise Unavailable(f"the devices cannot be scanned: {error}; the kubelet asks again") from error
 
     async def close(self) -> None:
-        """Return when what was begun is done."""
+        """Return when all calls that were begun have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.to_thread(self._threads.shutdown)
@@ -240,14 +241,14 @@ class ClaimPartitions:
             raise PartitionNotMade(f"claim {claim}: {error}") from error
 
     async def _ask(self, gpus: Collection[str], work: Callable[..., T], *arguments: object) -> T:
-        """The maker's answer about these GPUs; raises PartitionError, also while an earlier call goes on."""
+        """The maker's answer about these GPUs; raises PartitionError, also while an earlier call is still running."""
         for gpu in gpus:
             if gpu in self._calls and not self._calls[gpu].done():
                 raise PartitionError(gpu, f"{_HANGS} an earlier call", pending=True)
         call = asyncio.ensure_future(self._in_thread(work, *arguments))
         call.add_done_callback(_retrieve)
         self._calls.update(dict.fromkeys(gpus, call))
-        # It goes on where nobody waits for it any more: a call of the driver cannot be ended.
+        # It goes on when nobody waits for it any more: a call into the driver cannot be cancelled.
         done, _ = await asyncio.wait([call], timeout=self._patience)
         if not done:
             raise PartitionError(", ".join(gpus) or "the sweep", f"{_HANGS} within {self._patience:g} s", pending=True)
@@ -262,7 +263,7 @@ class ClaimPartitions:
             yield
 
     def _fade(self, gone: Iterable[Partition]) -> None:
-        """These are removed; until the inventory has seen that, they are nobody else's instances."""
+        """Treat these removed partitions as ours until the inventory has seen that they are gone."""
         gone = tuple(gone)
         names = [each.device for each in gone]
         if not names:
@@ -278,26 +279,26 @@ class ClaimPartitions:
         task.add_done_callback(self._tasks.discard)
 
     async def _faded(self, names: Iterable[str], gpus: frozenset[str]) -> None:
-        # A claim that comes next has the devices looked at anyway, and would have to wait for the end of this look.
+        # The next claim has the devices scanned anyway, and must not wait for this scan to end.
         await asyncio.sleep(FADING)
         try:
             await self.look(gpus)
         except Unavailable as error:
-            log.info("removed partitions were not looked for", extra={"reason": str(error)})
+            log.info("the scan for removed partitions failed", extra={"reason": str(error)})
         self._fading.update(dict.fromkeys(names, True))
         self._bus.publish(OfferChanged())
 
 
 def _retrieve(call: asyncio.Future[T]) -> None:
-    """Ask how a call ended, so that one which nobody waits for any more is not reported as lost."""
+    """Take the result of a call that nobody waits for any more, so that asyncio does not report it as lost."""
     if not call.cancelled():
         call.exception()
 
 
 def unpartitioned(bus: EventBus) -> ClaimPartitions:
-    """The partitions of a node on which none can be made."""
+    """Partitions on a node that can make none."""
 
     async def look(_: frozenset[str]) -> None:
-        """Nothing is there to be seen."""
+        """Nothing to do: there are no partitions to see."""
 
     return ClaimPartitions(None, look, ClaimObserver(), time.monotonic, bus)

@@ -1,11 +1,11 @@
-"""What preparing a claim comes to: decided whole and before anything is touched.
+"""Plans the preparation of a claim: everything is decided before anything is changed.
 
-Pure: the same claim, devices and host give the same plan, so a repeated request can be compared with what was done. A
-device's CDI name is ``<claim UID>-<device>``, with a share id after a colon, which no device has in its name; no name
-is ever used for something else.
+Pure: the same claim, devices and host give the same plan, so that a repeated request can be compared with the first. A
+device's CDI name is ``<claim UID>-<device>``, followed by a colon and the share id if there is one; device names
+contain no colon. A CDI name is never reused.
 
-A plan does not ask who has a device. The view that it is made from is a moment old in that, and whoever takes the
-planned devices asks the ledger.
+A plan does not consider who has a device, because the view that it is made from is a moment old. The ledger decides
+that when the planned devices are taken.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from node.mps.daemon import MpsResource
 
 _TOLERABLE = (Cause.HEALTH, Cause.LINK_DOWN)
-"""Causes with which a device is there and works after a fashion; of the others there is nothing to give."""
+"""Causes that leave a device usable to some extent; with any other, there is nothing to give."""
 
 
 @value
 class ClaimPlan(Value):
     """The claim's devices with their CDI names, and the text of its CDI file (empty if it needs none).
 
-    ``work``: what must be done to GPUs first. The devices are not as they will be then: another plan follows, and this
-    one has neither names nor text. ``sharing``: what must be done to the devices before they are given.
+    ``work``: changes to GPUs that must come first. They change the devices, so another plan follows, and this one has
+    neither names nor text. ``sharing``: what must be set up on the devices before they are given.
     """
 
     devices: tuple[RecordedDevice, ...]
@@ -68,10 +68,10 @@ def planned(
 ) -> ClaimPlan:
     """The plan for a claim that its pod calls ``name``.
 
-    ``made``: the partitions that were made for it, by device name, with their UUIDs; another instance in their place is
-    none of them. ``mps_root``: the host folder of MPS.
-    ``had``: devices that the claim was given before: what they fell ill of since is no reason to answer otherwise.
-    Raises ClaimError that names the device, or the field of its parameters, and the reason.
+    ``made``: the partitions that were made for it, by device name, with their UUIDs; another instance in the place of
+    one is not the claim's. ``mps_root``: the host folder of MPS. ``had``: devices that the claim was given before; a
+    fault that they have had since then does not change the answer. Raises ClaimError that names the device, or the
+    field of its parameters, and the reason.
     """
     offered = [_offered(device, view, pool, had) for device in allocation.devices]
     allocation = _with_amounts(allocation, offered)
@@ -109,7 +109,7 @@ def planned(
 
 
 def _with_amounts(allocation: Allocation, offered: Sequence[DraDevice]) -> Allocation:
-    """The allocation, in which every share says what it takes of each capacity of its device."""
+    """The allocation, in which every share states how much it takes of each capacity of its device."""
     devices = tuple(
         allocated
         if allocated.share_id is None or each.rule.sharing is None
@@ -120,7 +120,7 @@ def _with_amounts(allocation: Allocation, offered: Sequence[DraDevice]) -> Alloc
 
 
 def _sharing(allocation: Allocation, offered: Sequence[DraDevice], parameters: DeviceParameters) -> SharingWork:
-    """What the parameters and the shares of a claim need; raises ClaimError if they contradict each other."""
+    """The sharing that the claim's parameters and shares need; raises ClaimError if they contradict each other."""
     slices: dict[str, TimeSlice] = {}
     shares: dict[str, None] = {}
     by_mps: list[Device] = []
@@ -153,7 +153,7 @@ def _daemon(name: str, section: SharingParameters, devices: Sequence[Device]) ->
 
 
 def _work(allocation: Allocation, offered: Sequence[DraDevice], made: Mapping[str, str]) -> PartitionWork:
-    """The partitions that have to be made, and the GPUs that have to leave MIG mode to be given whole."""
+    """The partitions that must be made, and the GPUs that must leave MIG mode to be given whole."""
     make, leave = [], []
     for allocated, each in zip(allocation.devices, offered, strict=True):
         if each.part is not None and each.part.ours:
@@ -161,7 +161,7 @@ def _work(allocation: Allocation, offered: Sequence[DraDevice], made: Mapping[st
             if allocated.admin_access and each.device.uuid is None:
                 place = f"request {allocated.request}: device {allocated.device}"
                 fix = "a partition is made for a claim without adminAccess"
-                raise ClaimError(f"{place} does not exist yet, so there is nothing to look at; {fix}")
+                raise ClaimError(f"{place} does not exist yet, so there is nothing to monitor; {fix}")
             if not is_made and not allocated.admin_access:
                 make.append((each.part.gpu, each.part.shape))
         elif each.must_leave_mig and not allocated.admin_access:
@@ -170,14 +170,14 @@ def _work(allocation: Allocation, offered: Sequence[DraDevice], made: Mapping[st
 
 
 def _standing_for(offered: DraDevice, work: PartitionWork) -> Device:
-    """The device that a plan is judged by: of a partition that is still to be made, its GPU."""
+    """The device that a plan is judged by; for a partition that is still to be made, its GPU."""
     if offered.part is not None and (offered.part.gpu, offered.part.shape) in work.make:
         return offered.part.gpu
     return offered.device
 
 
 def device_of_entry(uid: str, entry: str) -> tuple[str, str] | None:
-    """Device and share id (empty for none) behind the name of an entry in the claim's CDI file; None if it is none."""
+    """Device and share id (empty for none) of an entry in the claim's CDI file; None if the name is not an entry's."""
     if not entry.startswith(f"{uid}-"):
         return None
     device, _, rest = entry[len(uid) + 1 :].partition(":")
@@ -193,8 +193,8 @@ def _offered(device: AllocatedDevice, view: DoorView, pool: str, had: Collection
     if offered is None:
         raise ClaimError(f"{place} is not offered on this node; 'ostler slices' lists what is")
     if offered.cause in OF_DOORS:
-        # Of that the ledger knows more than the view. A rule that moves its devices to the plugin door is no reason
-        # either: the claim was allocated before, and that door gives the device to nobody until no claim names it.
+        # The ledger knows better than the view who has it. A rule that moves its devices to the plugin door is no
+        # reason to refuse either: the claim was allocated before, and that door waits until no claim names the device.
         offered = without_holds(offered, view.host)
     if offered.healthy:
         return offered
@@ -204,7 +204,7 @@ def _offered(device: AllocatedDevice, view: DoorView, pool: str, had: Collection
 
 
 def _tolerated(device: AllocatedDevice, offered: DraDevice) -> bool:
-    """Whether the claim puts up with what keeps the device from being given, whichever effect its taint has."""
+    """Whether the claim tolerates the taints that keep the device from being given, whatever their effects."""
     return all(
         any(
             toleration.covers(text_at(taint, "key"), text_at(taint, "value"), effect)
@@ -216,9 +216,9 @@ def _tolerated(device: AllocatedDevice, offered: DraDevice) -> bool:
 
 
 def _entry_names(uid: str, devices: Sequence[AllocatedDevice], edits: Sequence[ClaimEdits]) -> list[str]:
-    """The names of the entries in the CDI file, empty for a device that needs none.
+    """The names of the devices' entries in the CDI file, empty for a device that needs none.
 
-    A claim can have one device twice, for use and for looking on; its entries are numbered then.
+    A claim can have one device twice, for use and for monitoring; its entries are then numbered.
     """
     names: list[str] = []
     for device, edit in zip(devices, edits, strict=True):
@@ -233,7 +233,7 @@ def _entry_names(uid: str, devices: Sequence[AllocatedDevice], edits: Sequence[C
 
 
 def _spec_text(kind: str, entries: Sequence[str], edits: Sequence[ClaimEdits]) -> str:
-    from node.cdi.spec import CdiDevice, CdiError, Spec, encode  # Not at the start, where nothing is prepared yet.
+    from node.cdi.spec import CdiDevice, CdiError, Spec, encode  # The start does not need it.
 
     devices = tuple(CdiDevice(entry, edit.edits) for entry, edit in zip(entries, edits, strict=True) if entry)
     if not devices:

@@ -1,9 +1,9 @@
-"""How one claim is prepared, from the API server's word to the record on disk.
+"""Prepares one claim, from reading it at the API server to its record on disk.
 
-The claim is read before anything is locked, and one that is released meanwhile is refused: a late duplicate must not
-bring back what the kubelet has given up. All that can be wrong with the claim is found before anything is touched; what
-fails after that leaves things as they were. Who has a device is asked of the ledger alone, at the end
-(``driver.claims.admission``).
+The claim is read before anything is locked, and refused if it is released meanwhile: a late duplicate call must not
+bring back what the kubelet has released. Everything that can be wrong with the claim is found before anything is
+changed; if something fails after that, the earlier state is restored. The ledger alone says who has a device, and is
+asked last (``driver.claims.admission``).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from kube.bodies import JsonObject
 from node.values import replace
 
 _LOOK = 1.0
-"""Seconds between two looks for a partition that was made."""
+"""Seconds between two scans for a partition that was made."""
 
 
 class Preparation:
-    """Prepares one claim at a call, from the view that ``use`` was given last.
+    """Prepares one claim per call, from the newest view given to ``use``.
 
-    ``is_known``: whether everything that the plugin door has given out is in the ledger.
+    ``is_known``: whether the ledger has every device that the plugin door has allocated.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Preparation:
         is_known: Callable[[], bool],
     ) -> None:
         self.making = 0
-        """Claims whose partitions are being made, until the record of what they got is on the disk."""
+        """How many claims have their partitions made at present; a claim counts until its record is on disk."""
         self._view: DoorView | None = None
         self._used = asyncio.Event()
-        """Set with the next view."""
+        """Set when the next view comes."""
         self._book = book
         self._waits = waits
         self._losers = losers
@@ -68,11 +68,11 @@ class Preparation:
 
     @property
     def view(self) -> DoorView | None:
-        """What claims are prepared from, None before the devices are known."""
+        """The view that claims are prepared from, None until the devices are known."""
         return self._view
 
     def use(self, view: DoorView) -> None:
-        """Prepare from this view from now on, also claims that wait for a device."""
+        """Prepare from this view from now on, including claims that wait for a device."""
         self._view = view
         self._used.set()
         self._used = asyncio.Event()
@@ -96,7 +96,7 @@ class Preparation:
             return await self._prepared(allocation, body, record, began)
 
     async def _answer_from_record(self, claim: ClaimReference, refusal: Unavailable) -> tuple[PreparedDevice, ...]:
-        """What a prepared claim was answered before; raises the API server's refusal for any other."""
+        """The answer that a prepared claim got before; for any other claim raises the API server's refusal."""
         async with self._book.locks.of(claim.uid):
             self._book.kubelet.asked(claim.uid)
             record = self._book.records.get(claim.uid)
@@ -106,12 +106,12 @@ class Preparation:
             return record.answer
 
     def _lacks_partition(self, record: ClaimRecord) -> bool:
-        """Whether a partition of a prepared claim is gone: its release was begun."""
+        """Whether a partition of a prepared claim is gone because its release had begun."""
         made = self._book.partitions.of(record.claim.uid)
         return any(device.partition is not None and not made.get(device.device) for device in record.devices)
 
     async def _refuse_late(self, claim: ClaimReference, began: int) -> None:
-        """Raise ClaimError for what was asked before the claim's release, or is not known to the kubelet any more."""
+        """Raise ClaimError if the call came before the claim's release, or if the kubelet no longer knows the claim."""
         released = self._book.tombstones.serial_of(claim.uid)
         if released is None:
             return
@@ -157,13 +157,13 @@ class Preparation:
         return self._view
 
     def _stands(self, record: ClaimRecord | None, wanted: ClaimRecord) -> bool:
-        """Whether the claim is prepared already, with the same devices."""
+        """Whether the claim is already prepared, with the same devices."""
         return record is not None and record.prepared_in(self._book.boot) and record.same_allocation(wanted.devices)
 
     def _wanted(
         self, allocation: Allocation, body: JsonObject | None, view: DoorView, before: ClaimRecord | None
     ) -> tuple[ClaimRecord, ClaimPlan]:
-        """The record of the claim once it is prepared from this view, and the plan, with what has to be done before.
+        """The record that the claim will have once it is prepared from this view, and the plan to get there.
 
         Raises ClaimError.
         """
@@ -190,11 +190,11 @@ class Preparation:
         return self._record(allocation, plan, before), plan
 
     def _as_before(self, record: ClaimRecord) -> ClaimPlan:
-        """The plan by which nothing changes."""
+        """A plan that changes nothing."""
         return ClaimPlan(record.devices, record.spec, sharing=self._book.sharing.of(record.claim.uid))
 
     def _is_other_daemon(self, record: ClaimRecord, plan: ClaimPlan) -> bool:
-        """Whether a prepared claim would get another MPS control daemon, under processes that use its GPU."""
+        """Whether a prepared claim would get another MPS control daemon while processes use its GPU."""
         return (
             record.prepared_in(self._book.boot)
             and not plan.work
@@ -206,8 +206,8 @@ class Preparation:
     def _left_alone(self, allocation: Allocation, view: DoorView, record: ClaimRecord, error: ClaimError) -> bool:
         """Whether a prepared claim keeps the devices that it has.
 
-        It does where the rules just do not offer them any more, and where parameters for another driver were not looked
-        at when it was prepared.
+        It does if the rules merely no longer offer them, or if parameters for another driver were not checked when it
+        was prepared.
         """
         return (
             record.prepared_in(self._book.boot)
@@ -241,9 +241,9 @@ class Preparation:
         work: PartitionWork,
         before: ClaimRecord | None,
     ) -> tuple[ClaimRecord, ClaimPlan]:
-        """Record and plan of a claim whose devices are taken, once its partitions are there.
+        """Make the partitions of a claim that has taken its devices; returns its record and plan.
 
-        On failure it is as before.
+        On failure the earlier state is restored.
         """
         claim = allocation.claim
         try:
@@ -261,7 +261,7 @@ class Preparation:
     async def _seen(
         self, allocation: Allocation, body: JsonObject | None, work: PartitionWork, before: ClaimRecord | None
     ) -> tuple[ClaimRecord, ClaimPlan]:
-        """Record and plan from the first view in which there is nothing left to do."""
+        """Record and plan from the first view in which nothing is left to do."""
         left = self._book.options.partition_wait
         until = self._book.monotonic() + left
         changed = work.gpus
@@ -278,15 +278,15 @@ class Preparation:
             left = until - self._book.monotonic()
             if left <= 0:
                 done = f"claim {allocation.claim}: {plan.work} is done"
-                raise _NotSeen(f"{done}, and the driver does not show it yet; the kubelet asks again")
+                raise _NotSeen(f"{done}, but the driver does not show the result yet; the kubelet asks again")
 
     async def _undo(self, claim: ClaimReference, before: ClaimRecord | None) -> None:
-        """Have it as it was before anything was done to GPUs for the claim."""
+        """Restore the state before anything was done to GPUs for the claim."""
         try:
             await self._book.unmake(claim)
         except ClaimError as error:
             # It keeps its devices: the kubelet asks again, or releases it.
-            self._book.tell("PartitionLeft", f"what was made for claim {claim} stays for now: {error}")
+            self._book.tell("PartitionLeft", f"what was made for claim {claim} remains for now: {error}")
             return
         if before is not None:
             self._book.restore(before)
@@ -296,7 +296,7 @@ class Preparation:
     async def _write(
         self, wanted: ClaimRecord, sharing: SharingWork, before: ClaimRecord | None, *, has_begun: bool = False
     ) -> None:
-        """Have a claim on the disk whose devices are taken; on failure it is as before."""
+        """Write a claim that has taken its devices to disk; on failure the earlier state is restored."""
         claim = wanted.claim
         try:
             await self._book.share(claim, sharing)
@@ -306,7 +306,7 @@ class Preparation:
             raise
 
     async def _freed(self, claim: ClaimReference, refusal: AdmissionRefusal, until: float, began: int) -> None:
-        """Return when something may have changed; raises Unavailable after the longest wait, or if pointless."""
+        """Return when something may have changed; raises Unavailable if waiting is pointless or took too long."""
         self._waits.check()
         if (self._book.tombstones.serial_of(claim.uid) or 0) > began:
             raise _overtaken(claim) from refusal.cause
@@ -321,17 +321,17 @@ class Preparation:
             raise _overtaken(claim) from refusal.cause
 
     def _note_wait(self, claim: ClaimReference, refusal: AdmissionRefusal) -> None:
-        """Say once in the claim's status what it waits for, and look whether anybody still has the claim in the way."""
+        """Note in the claim's status, once, what it waits for; have the claim that holds the device checked."""
         problem = f"waiting: {refusal.text}"
         if self._book.failures.problem(claim.uid) == problem:
-            return  # Whatever woke it was another's.
+            return  # It was woken by a change that did not concern it.
         self._book.failures.add(claim, problem)
         if refusal.holder:
             self._collector.poke(refusal.holder)
 
 
 class _NotSeen(PartitionPending):
-    """What was made is there, and the inventory does not see it yet."""
+    """The partition exists, but the inventory does not see it yet."""
 
 
 def _overtaken(claim: ClaimReference) -> ClaimError:

@@ -1,9 +1,8 @@
-"""What is kept on disk of one claim, and its JSON.
+"""The record of one claim on disk, and its JSON form.
 
-Fields that this version does not know are kept when a record is written anew, so that going back to an older version
-and forth again loses nothing. A field that is missing has its default; one of the wrong type makes the record a
-damaged one, since its hash says that it was written so. A record that would be larger than ``LARGEST`` is not written,
-because it could not be read again.
+Fields that this version does not know survive when a record is rewritten, so that a downgrade followed by an upgrade
+loses nothing. A missing field has its default; a field of a wrong type makes the record damaged, since its hash proves
+that it was written that way. A record larger than ``LARGEST`` is not written, because it could not be read again.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ LARGEST = 8 << 20
 
 @value
 class RecordedDevice(Value):
-    """A device of a claim: how it was allocated, what it is a part of, and the CDI names it was answered with.
+    """A device of a claim: its allocation, what it is part of, and the CDI names in the answer to the kubelet.
 
     ``slices``: the memory slices that a MIG device has of its GPU, as in ``Hold``. ``partition``: made for this claim.
-    ``amounts``: what a share takes of it, and ``whole`` what there was of it, both empty for a device that is the
-    claim's alone. ``unknown``: fields of other versions.
+    ``amounts``: the capacity that a share takes of it, and ``whole`` the capacity that there was; both empty for a
+    device that the claim has alone. ``unknown``: fields of other versions.
     """
 
     request: str
@@ -50,7 +49,7 @@ class RecordedDevice(Value):
 
     @property
     def allocated(self) -> tuple[str, str, str, str, bool]:
-        """What the allocation said; two records of one allocation are equal in it."""
+        """The device as the allocation gave it; two records of one allocation are equal in it."""
         return self.request, self.pool, self.device, self.share_id or "", self.admin_access
 
     @property
@@ -64,10 +63,10 @@ class RecordedDevice(Value):
 class ClaimRecord(Value):
     """A claim whose devices are taken.
 
-    ``boot``: the kernel's boot id at preparation; that of an earlier boot is void, though its devices stay taken. Empty
-    where there is none, and for what was not prepared here but is known from others.
-    ``since``: when the devices were taken, Unix seconds. ``spec``: the whole text of the claim's CDI file, empty if
-    it needs none. ``users``: UIDs of the pods that the claim was reserved for. ``unknown``: fields of other versions.
+    ``boot``: the kernel's boot id at preparation. The preparation of an earlier boot is void, though its devices stay
+    taken. Empty if there is no id, and for a claim that was not prepared here but is known from other sources.
+    ``since``: when the devices were taken, Unix seconds. ``spec``: the whole text of the claim's CDI file, empty if it
+    needs none. ``users``: UIDs of the pods that the claim was reserved for. ``unknown``: fields of other versions.
     """
 
     claim: ClaimReference
@@ -84,21 +83,21 @@ class ClaimRecord(Value):
         return self.state is RecordState.COMPLETED and self.made_in(boot)
 
     def may_run(self, boot: str) -> bool:
-        """Whether a container may have been given it in this boot; of one that others told us of nobody knows."""
+        """Whether a container may have been given it in this boot; true if nobody can tell."""
         return not self.boot or self.prepared_in(boot)
 
     def made_in(self, boot: str) -> bool:
-        """Whether it is of this boot; where one of them has no id, boots cannot be told apart."""
+        """Whether it is of this boot; true if a boot id is missing, because then boots cannot be told apart."""
         return self.boot == boot or not boot or not self.boot
 
     def shown_state(self, boot: str) -> ClaimState:
-        """What people are shown in this boot."""
+        """The state that people are shown in this boot."""
         if not self.made_in(boot):
             return ClaimState.VOID
         return ClaimState.PREPARED if self.prepared_in(boot) else ClaimState.STARTED
 
     def same_allocation(self, devices: Sequence[RecordedDevice]) -> bool:
-        """Whether these devices are those of the record, however they were prepared."""
+        """Whether these are the record's devices, however they were prepared."""
         return [device.allocated for device in self.devices] == [device.allocated for device in devices]
 
     def kept_by(self, newer: ClaimRecord) -> ClaimRecord:
@@ -109,7 +108,7 @@ class ClaimRecord(Value):
 
     @property
     def holds(self) -> tuple[Hold, ...]:
-        """What the claim holds of the node, for the ledger."""
+        """The claim's holds on the node's devices, for the ledger."""
         return tuple(
             Hold(
                 device.device,
@@ -146,7 +145,7 @@ def check_size(record: ClaimRecord) -> None:
 
 
 def record_json(record: ClaimRecord) -> JsonObject:
-    """The record as it is written."""
+    """The record's JSON form."""
     devices: list[Json] = [
         {
             **device.unknown,
@@ -187,13 +186,13 @@ _KNOWN_OF_DEVICE = frozenset(
 def record_of(data: Json, uid: str) -> ClaimRecord:
     """The record in ``data``, which must be that of ``uid``; raises ValueError that names the field."""
     if not isinstance(data, dict):
-        raise ValueError("a record is not an object")  # noqa: TRY004 - one exception type for every kind of damage
+        raise ValueError("a record must be an object")  # noqa: TRY004 - one exception type for every kind of damage
     claim = ClaimReference(_text(data, "namespace"), _text(data, "name"), _text(data, "uid"))
     if claim.uid != uid:
         raise ValueError(f"uid is {shown(claim.uid)}, the file is that of {uid!r}")
     since = data.get("since", 0.0)
     if isinstance(since, bool) or not isinstance(since, int | float):
-        raise ValueError(f"since is {shown(since)}, which is not a number")  # noqa: TRY004 - as above
+        raise ValueError(f"since is {shown(since)} but must be a number")  # noqa: TRY004 - as above
     return ClaimRecord(
         claim,
         _state(data),
@@ -215,7 +214,7 @@ def _state(data: JsonObject) -> RecordState:
 
 def _device(item: Json) -> RecordedDevice:
     if not isinstance(item, dict):
-        raise ValueError("devices contains something that is not an object")  # noqa: TRY004 - as above
+        raise ValueError("every item of devices must be an object")  # noqa: TRY004 - as above
     share = item.get("shareID")
     return RecordedDevice(
         request=_text(item, "request"),
@@ -236,14 +235,14 @@ def _device(item: Json) -> RecordedDevice:
 def _text(data: JsonObject, name: str) -> str:
     found = data.get(name, "")
     if not isinstance(found, str):
-        raise ValueError(f"{name} is {shown(found)}, which is not a string")  # noqa: TRY004 - as above
+        raise ValueError(f"{name} is {shown(found)} but must be a string")  # noqa: TRY004 - as above
     return found
 
 
 def _list(data: JsonObject, name: str) -> Sequence[Json]:
     found = data.get(name, [])
     if not isinstance(found, list):
-        raise ValueError(f"{name} is {shown(found)}, which is not a list")  # noqa: TRY004 - as above
+        raise ValueError(f"{name} is {shown(found)} but must be a list")  # noqa: TRY004 - as above
     return found
 
 
@@ -251,17 +250,17 @@ def _texts(data: JsonObject, name: str) -> tuple[str, ...]:
     items = _list(data, name)
     texts = tuple(item for item in items if isinstance(item, str))
     if len(texts) != len(items):
-        raise ValueError(f"{name} contains something that is not a string")
+        raise ValueError(f"{name} must contain only strings")
     return texts
 
 
 def _amounts(data: JsonObject, name: str) -> Amounts:
     found = data.get(name, {})
     if not isinstance(found, dict):
-        raise ValueError(f"{name} is {shown(found)}, which is not an object")  # noqa: TRY004 - as above
+        raise ValueError(f"{name} is {shown(found)} but must be an object")  # noqa: TRY004 - as above
     for key, amount in found.items():
         if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
-            raise ValueError(f"{name}.{key} is {shown(amount)}, which is not an amount")
+            raise ValueError(f"{name}.{key} is {shown(amount)} but must be an amount of 0 or more")
     return tuple(sorted((key, amount) for key, amount in found.items() if isinstance(amount, int)))
 
 
@@ -270,12 +269,12 @@ def _slices(item: JsonObject) -> tuple[int, int] | None:
         return None
     start, size = ([*_list(item, "slices"), None, None])[:2]
     if type(start) is not int or type(size) is not int:
-        raise ValueError(f"slices is {shown(item['slices'])}, which is not first and number")
+        raise ValueError(f"slices is {shown(item['slices'])} but must be a first slice and a number of slices")
     return start, size
 
 
 def _partition_json(shape: PartitionShape) -> JsonObject:
-    """What is to be made; what it has is the driver's to tell."""
+    """The partition to make; what it really has is for the driver to say."""
     return {"profile": shape.profile, "profileID": shape.profile_id, "start": shape.start, "size": shape.size}
 
 
@@ -284,9 +283,9 @@ def _partition(item: JsonObject) -> PartitionShape | None:
     if found is None:
         return None
     if not isinstance(found, dict):
-        raise ValueError(f"partition is {shown(found)}, which is not an object")  # noqa: TRY004 - as above
+        raise ValueError(f"partition is {shown(found)} but must be an object")  # noqa: TRY004 - as above
     numbers = [found.get(name) for name in ("profileID", "start", "size")]
     if any(type(each) is not int for each in numbers):
-        raise ValueError(f"partition is {shown(found)}, in which profileID, start and size must be numbers")
+        raise ValueError(f"partition is {shown(found)}: profileID, start and size must be numbers")
     number, start, size = (each for each in numbers if isinstance(each, int))
     return PartitionShape(_text(found, "profile"), number, start, size)

@@ -1,15 +1,15 @@
-"""Takes up what an earlier process left: from records, CDI files and the kubelet's own file to what is true now.
+"""Takes over what an earlier process left behind: compares records, CDI files and the kubelet's own file.
 
-``recovery_of`` is pure and decides; ``recover`` reads everything, enters it in the ledger and puts the disk right. A
+``recovery_of`` is pure and decides; ``recover`` reads everything, enters it in the ledger and repairs the disk. A
 failure costs the claim that it concerns and no more: claims are served whatever the disk says.
 
-A record is believed. Where there is none that can be read, the kubelet's file says which devices the claim was answered
-with. These are held from then on, and the claim is prepared again as soon as the API server answers, because neither
-file knows everything. A CDI file that belongs to no known claim is removed, but only if the kubelet's file can be read:
-otherwise not knowing a claim proves nothing.
+A record is believed. If there is no readable one, the kubelet's file says which devices the claim was given. These are
+held from then on, and the claim is prepared again as soon as the API server answers, because neither file knows
+everything. A CDI file that belongs to no known claim is removed, but only if the kubelet's file can be read: otherwise
+it may belong to a claim that only the kubelet knows.
 
-After a reboot a preparation is void: device files may have other numbers, CDI files were in memory. The devices stay
-taken, because the kubelet will ask for the claim again or release it.
+After a reboot a preparation is void: device files may have other numbers, and CDI files were in memory. The devices
+stay taken, because the kubelet will ask for the claim again or release it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from node.values import Value, value
 
 @value
 class ClaimRecovery(Value):
-    """What there is, and what is to be done.
+    """What was found, and what must be done.
 
-    ``records``: everything that holds devices. ``adopted``: UIDs of those that come from elsewhere than our records;
-    of these ``rebuild`` is to be prepared again. ``ensure``: CDI texts by UID. ``sweep``: claims whose CDI files go.
-    ``notes``: what people must be told.
+    ``records``: every claim that holds devices. ``adopted``: UIDs of claims that come from other sources than our
+    records; ``rebuild``: those of them that must be prepared again. ``ensure``: CDI texts by UID. ``sweep``: claims
+    whose CDI files must be removed. ``notes``: problems that people must hear of.
     """
 
     records: tuple[ClaimRecord, ...]
@@ -48,7 +48,7 @@ class ClaimRecovery(Value):
 def recovery_of(
     stored: StoredClaims, known: KubeletClaims, specs: Mapping[str, str], *, boot: str, driver: str, now: float
 ) -> ClaimRecovery:
-    """``specs``: the texts of the CDI files that are there, by UID; ``now`` in Unix seconds."""
+    """Decide the recovery; ``specs``: the texts of the existing CDI files by UID; ``now`` in Unix seconds."""
     records = dict(stored.records)
     adopted = {
         uid: record
@@ -74,11 +74,11 @@ def recovery_of(
 def _adopted(
     uid: str, known: KubeletClaims, spec: str, driver: str, now: float, *, unreadable: bool
 ) -> ClaimRecord | None:
-    """A record made of what others know; None when they know of no device of ours."""
+    """A record made from other sources; None if they know of no device of ours."""
     info = known.claims.get(uid)
     if info is not None:
         states = (info.drivers or {}).get(driver) or ()
-        # A kubelet that prepared a shared claim twice at a time has its devices twice.
+        # A kubelet that prepared a shared claim twice at once lists its devices twice.
         devices = {
             (state.pool, state.device, state.share_id): RecordedDevice(
                 request=next(iter(state.requests or ()), ""),
@@ -130,7 +130,7 @@ class _Found(Value):
 
 
 async def recover(book: ClaimBook) -> frozenset[str]:
-    """Enter in a fresh book what is there; returns UIDs of claims to prepare again when the API server answers."""
+    """Enter what is found in a fresh book; returns UIDs of claims to prepare again when the API server answers."""
     found = await book.in_thread(_read, book)
     recovery = recovery_of(
         found.stored,
@@ -166,7 +166,7 @@ def _read(book: ClaimBook) -> _Found:
 
 
 def _put_right(book: ClaimBook, recovery: ClaimRecovery, stored: StoredClaims) -> list[str]:
-    """Make the disk agree; returns what did not succeed, in words."""
+    """Repair the disk; returns what failed, in words."""
     problems = []
 
     def attempt(uid: str, change: Callable[..., object], *arguments: object) -> None:

@@ -1,12 +1,12 @@
 """Prepares and releases claims.
 
-Invariants: the devices of a claim are in the ledger before anything of it is on the disk, and until nothing is (or is
-known to stay); a claim is answered only when record and CDI file are on the disk; a repeated call gets the same
-answer; claims wait for each other only where they want the same device. What a caller that went away has begun is
-finished anyway: its next call, or the release, finds a whole claim.
+Invariants: the devices of a claim are in the ledger before anything of it is on disk, and until nothing of it is (or
+what remains is known); a claim is answered only when its record and CDI file are on disk; a repeated call gets the same
+answer; claims wait for each other only if they want the same device. Work that a caller began before it went away is
+finished anyway: its next call, or the release, finds a complete claim.
 
 Devices that pods have through the plugin door are in the same ledger. Its bus says when those holds change
-(``HoldsChanged``), and when a reserved claim cannot be kept its device (``ClaimRefused``).
+(``HoldsChanged``), and when a reserved claim must lose its device (``ClaimRefused``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class ClaimService:
-    """Prepares and releases claims; for the event loop alone."""
+    """Prepares and releases claims; for the event loop only."""
 
     def __init__(
         self,
@@ -70,14 +70,11 @@ class ClaimService:
         sharing: ClaimSharing | None = None,
         is_known: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``boot``: this boot's id. ``partitions``: those that claims have made for them; None where none can be made.
+        """``boot``: this boot's id. ``partitions``: those that claims have made for them; None if none can be made.
 
-        ``sharing``: what is done to GPUs that a claim's containers share; None where nothing can be done.
-
-        The bus of ``ledger`` has ``OfferChanged`` when that or ``contested`` changes.
-
-        ``is_known``: whether everything that the plugin door has given out is in the ledger; it may have become so with
-        ``HoldsChanged``.
+        ``sharing``: of GPUs among the containers of a claim; None if it is not possible. The bus of ``ledger`` has
+        ``OfferChanged`` when the ledger or ``contested`` changes. ``is_known``: whether the ledger has every device
+        that the plugin door has allocated; ``HoldsChanged`` may change it.
         """
         self.ledger = ledger if ledger is not None else Ledger()
         self._viewed = asyncio.Event()
@@ -113,7 +110,7 @@ class ClaimService:
         try:
             answer = await self._counted(self._prepare(claim, began), self._book.observer.prepared)
         except ClaimError as error:
-            # One that was released meanwhile is nobody's, and waits for nothing.
+            # A claim that was released meanwhile belongs to nobody and waits for nothing.
             if (tombstones.serial_of(claim.uid) or 0) <= began:
                 if str(error) != self._book.failures.problem(claim.uid):
                     self._tell_unmade(error)
@@ -124,15 +121,15 @@ class ClaimService:
         return answer
 
     async def unprepare(self, claim: ClaimReference) -> None:
-        """Give the claim's devices back; one that is not known is released already.
+        """Release the claim's devices; an unknown claim counts as released.
 
-        Raises Unavailable, or ClaimError for a UID that is none.
+        Raises Unavailable, or ClaimError for an invalid UID.
         """
         await self._counted(self._unprepare(claim), self._book.observer.unprepared)
         self._book.failures.forget(claim.uid)
 
     def settled(self, uid: str) -> None:
-        """The claim waits for nothing any more: no pod of this node names it."""
+        """Note that no pod of this node names the claim any more, so it waits for nothing."""
         self._losers.settled(uid)
 
     def contested(self) -> frozenset[str]:
@@ -151,7 +148,7 @@ class ClaimService:
 
     @property
     def is_making(self) -> bool:
-        """Whether partitions of GPUs are being made for a claim, which is not answered yet; from any thread."""
+        """Whether a claim that is not answered yet has partitions made; safe to call from any thread."""
         return self._preparation.making > 0
 
     def apply(self, view: DoorView) -> None:
@@ -167,7 +164,7 @@ class ClaimService:
                 self._place(uid, view)
 
     async def recover(self) -> None:
-        """Take up what an earlier process left; before that, calls wait. No other process may prepare any more."""
+        """Take over what an earlier process left; calls wait until then. No other process may still prepare."""
         self._collector.prepare_again(await recover(self._book))
         for problem in await self._book.partitions.recover(self._book.records):
             self._book.tell("ClaimRecoveryIncomplete", problem)
@@ -179,21 +176,21 @@ class ClaimService:
         self._recovered.set()
 
     async def recovered(self) -> None:
-        """Return when the devices of what an earlier process left are in the ledger."""
+        """Return when the ledger has the devices of what an earlier process left."""
         await self._recovered.wait()
 
     async def run(self) -> None:
-        """Look for claims that nobody has any more, until cancelled."""
+        """Look for claims that nobody uses any more, until cancelled."""
         await self._recovered.wait()
         await self._viewed.wait()
         await self._collector.run()
 
     async def collect(self) -> int:
-        """One such look at once; returns how many claims were released."""
+        """Look for them once, now; returns how many claims were released."""
         return await self._collector.look()
 
     async def close(self) -> None:
-        """Begin nothing more, and return when what was begun is on the disk: a successor may ``recover`` then."""
+        """Begin nothing more, and return when everything begun is on disk: then a successor may ``recover``."""
         self._waits.end()
         self._book.wake()
         await self._collector.close()
@@ -206,7 +203,7 @@ class ClaimService:
         return tuple(sorted(self._book.records.values(), key=lambda record: (str(record.claim), record.claim.uid)))
 
     def statuses(self) -> tuple[ClaimStatus, ...]:
-        """Every claim that holds devices or was refused lately, and where it is stuck."""
+        """Every claim that holds devices or was refused lately, and what it waits for."""
         holding = {
             record.claim.uid: ClaimStatus(
                 record.claim,
@@ -248,7 +245,7 @@ class ClaimService:
             count(outcome, self._book.monotonic() - began)
 
     async def _finished(self, work: Coroutine[None, None, T]) -> T:
-        """The work's result; the work goes on if the caller goes away."""
+        """The work's result; the work continues if the caller goes away."""
         try:
             self._waits.check()
         except Unavailable:
@@ -262,14 +259,15 @@ class ClaimService:
     def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # Asked for here, so that one whose caller went away is not reported as lost.
+            # Taken here, so that asyncio does not report the exception of work whose caller went away.
+            task.exception()
 
     def _holds_changed(self, _: HoldsChanged) -> None:
-        """Wake every call that waits for a device: a hold of the plugin door may have ended, or be known now."""
+        """Wake every call that waits for a device: a hold of the plugin door may have ended or become known."""
         self._book.wake()
 
     def _refused(self, refused: ClaimRefused) -> None:
-        """Enter a claim among the losers; one that is being released has lost nothing."""
+        """Enter a claim among the losers; a claim that is being released has lost nothing."""
         if self._book.tombstones.serial_of(refused.uid) is None and refused.uid not in self._book.records:
             self._losers.lost(refused.uid, refused.error.wanted.holder, refused.error)
 
@@ -278,7 +276,7 @@ class ClaimService:
         return not any(gpu in (hold.device, *hold.within) for hold in self.ledger.all)
 
     def _tell_unmade(self, error: ClaimError) -> None:
-        """Report a claim for which no partition can be made, whatever the kubelet makes of the answer."""
+        """Report a claim for which no partition can be made, whatever the kubelet does with the answer."""
         if isinstance(error, PartitionPending):
             self._book.tell("PartitionPending", str(error))
         elif isinstance(error, PartitionNotMade):
@@ -292,7 +290,7 @@ class ClaimService:
         )
 
     def _place(self, uid: str, view: DoorView) -> None:
-        """Tell the ledger what the devices of a claim without a usable record are parts of: the view knows."""
+        """Tell the ledger what the devices of a claim without a usable record are parts of, which the view knows."""
         record = self._book.records.get(uid)
         if record is None:
             return

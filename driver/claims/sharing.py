@@ -1,13 +1,13 @@
-"""What is done to GPUs so that the containers of a claim can share them: time slices, and MPS.
+"""Sets up GPUs so that the containers of a claim can share them: time slices, and MPS.
 
-A claim with parameters for it has its GPUs' time slice set, or an MPS control daemon of its own
+Depending on its parameters, a claim has the time slice of its GPUs set, or gets an MPS control daemon of its own
 (``driver.parameters.sharing``). A claim with a share of a GPU only needs the daemon of the GPU's resource, which others
 use as well.
 
-What is changed is on record before it is changed, so that a kill at any moment leaves nothing for ever: the next start
-undoes what is for claims that are not on record, and keeps the daemons of the others. At the release the CDI file goes
-first, then the daemon and the time slices, then the claim's record. A time slice that cannot be set back keeps nobody
-from releasing a claim; it is tried again with every look of the collection. A reboot undoes everything by itself.
+Every change is on record before it is made, so that a kill at any moment leaves nothing behind for good: the next start
+undoes the changes for claims that are not on record, and keeps the daemons of the others. At the release the CDI file
+goes first, then the daemon and the time slices, then the claim's record. A time slice that cannot be reset keeps no
+claim from being released; every round of the collection tries again. A reboot undoes everything by itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FILE = "claim-sharing.json"
 SCHEMA = "claim-sharing/v1"
 CLAIMS_RECORD = "mps-claims.json"
-"""What the supervisor of the claims' daemons has on record."""
+"""The record of the supervisor of the claims' daemons."""
 _PREFIX = "claim-"
 _STOP = 25.0
 """Seconds for a daemon to stop, which is killed before; the kubelet gives a call 45."""
@@ -40,7 +40,7 @@ _START = 30.0
 
 @value
 class SharingWork(Value):
-    """What must be done before a claim can be prepared.
+    """The changes that must precede a claim's preparation.
 
     ``time_slices``: by UUID of a GPU. ``daemon``: the claim's own. ``shares``: resources whose daemon must run.
     """
@@ -51,7 +51,7 @@ class SharingWork(Value):
 
     @property
     def own(self) -> SharingWork:
-        """What is done for this claim alone, and has to be undone."""
+        """The changes for this claim alone, which must be undone."""
         return replace(self, shares=())
 
     def __bool__(self) -> bool:
@@ -71,7 +71,7 @@ class ClaimDaemons(Protocol):
         """Return when the daemon runs; raises ``MpsError``."""
 
     async def stopped(self, name: str) -> None:
-        """Return when the daemon does not run any more."""
+        """Return when the daemon has ended."""
 
     async def run(self) -> None:
         """Supervise until cancelled."""
@@ -86,18 +86,18 @@ class ShareDaemons(Protocol):
 
 @value
 class SharingTools(Value):
-    """What does the work on this node; None for each that is not there. ``daemons`` makes the supervisor."""
+    """The tools of this node, each None if it has none. ``daemons`` makes the supervisor."""
 
     slicer: TimeSlicer | None = None
     daemons: Callable[[], ClaimDaemons] | None = None
     shares: ShareDaemons | None = None
 
 
-_NO_DRIVER = "this node has no driver of NVIDIA that could do it (a recorded node has none)"
+_NO_DRIVER = "this node has no NVIDIA driver that can do it (a recorded node has none)"
 
 
 class ClaimSharing:
-    """Does and undoes the work, by the claim's UID; for the event loop alone. ``folder``: of its record."""
+    """Makes and undoes the changes, by the claim's UID; for the event loop only. ``folder``: of its record."""
 
     def __init__(self, tools: SharingTools, folder: Path, boot: str) -> None:
         self._tools = tools
@@ -105,23 +105,23 @@ class ClaimSharing:
         self._path = folder / FILE
         self._boot = boot
         self._done: dict[str, tuple[str, SharingWork]] = {}
-        """By UID the claim's name and what was done, or is about to be."""
+        """By UID, the claim's name and the changes that were made or are about to be."""
         self._writing = asyncio.Lock()
         self._gpus: dict[str, asyncio.Lock] = {}
-        """By UUID of a GPU, held while its time slice and the record of that change."""
+        """Locks by UUID of a GPU, held while its time slice and its record change."""
         self._daemons: ClaimDaemons | None = None
         self._needed = asyncio.Event()
 
     def of(self, uid: str) -> SharingWork:
-        """What is done for the claim."""
+        """The changes made for the claim."""
         return self._done[uid][1] if uid in self._done else SharingWork()
 
     def leftovers(self, owners: Collection[str]) -> tuple[str, ...]:
-        """UIDs of claims for which something is still to be undone."""
+        """UIDs of claims with changes that must still be undone."""
         return tuple(sorted(self._done.keys() - set(owners)))
 
     async def recover(self, owners: Collection[str]) -> tuple[str, ...]:
-        """Take up what an earlier process did for these claims, undo the rest; what failed, in words.
+        """Take over what an earlier process did for these claims and undo the rest; returns what failed, in words.
 
         ``owners``: claims that were prepared since the boot.
         """
@@ -129,11 +129,11 @@ class ClaimSharing:
         try:
             self._done = await asyncio.to_thread(self._read)
         except FileError as error:
-            problems.append(f"the time slices of released claims may stay as they are: {error}")
+            problems.append(f"the time slices of released claims may remain set: {error}")
         is_needed = any(work.daemon for _, work in self._done.values()) or await asyncio.to_thread(self._has_left)
         left = self.leftovers(owners)
         for uid in left:
-            # Daemons that are not served are ended by the supervisor when it begins.
+            # When the supervisor starts, it ends daemons that are not served.
             name, work = self._done[uid]
             self._done[uid] = name, replace(work, daemon=None)
         if is_needed:
@@ -143,13 +143,13 @@ class ClaimSharing:
         return tuple(problems)
 
     async def run(self) -> None:
-        """Supervise the claims' daemons until cancelled; they run on then."""
+        """Supervise the claims' daemons until cancelled; the daemons continue to run."""
         await self._needed.wait()
         assert self._daemons is not None, "made when it was needed"
         await self._daemons.run()
 
     async def apply(self, claim: ClaimReference, work: SharingWork) -> None:
-        """Do the work; raises SharingNotDone, or Unavailable, and what was done for the claim alone is undone then."""
+        """Make the changes; raises SharingNotDone or Unavailable, after undoing the changes for the claim alone."""
         for resource in work.shares:
             await self._share_ready(claim, resource)
         own = work.own
@@ -168,14 +168,14 @@ class ClaimSharing:
         if not problems and own.daemon is not None:
             problems = await self._start(own.daemon)
         if problems:
-            # What was refused needs no undoing, which would be refused as well.
+            # A change that was refused needs no undoing, which would be refused as well.
             changed = [each for each in own.time_slices if each[0] not in failed or failed[each[0]].is_uncertain]
             self._done[claim.uid] = str(claim), replace(own, time_slices=tuple(changed))
             await self.remove(claim)
             raise SharingNotDone(f"claim {claim}: {'; '.join(problems)}")
 
     async def remove(self, claim: ClaimReference) -> tuple[str, ...]:
-        """Undo what was done for the claim alone; what stays for now, in words."""
+        """Undo the changes for the claim alone; returns what remains for now, in words."""
         uid, own = claim.uid, self.of(claim.uid)
         if uid not in self._done:
             return ()
@@ -188,7 +188,7 @@ class ClaimSharing:
                     async with asyncio.timeout(_STOP):
                         await self._daemons.stopped(own.daemon.name)
         async with self._changing(own.time_slices):
-            slices = self.of(uid).time_slices  # Without those of GPUs that another claim has taken over meanwhile.
+            slices = self.of(uid).time_slices  # Skip GPUs that another claim has taken over meanwhile.
             failed = await self._set({uuid: TimeSlice.DEFAULT for uuid, _ in slices})
             problems = [str(error) for error in failed.values()]
             left = tuple(each for each in slices if each[0] in failed)
@@ -200,20 +200,20 @@ class ClaimSharing:
 
     @contextlib.asynccontextmanager
     async def _changing(self, slices: Iterable[tuple[str, TimeSlice]]) -> AsyncIterator[None]:
-        """Wait for the turn of these GPUs, and have it: who has one decides, not whose call ends last."""
+        """Lock these GPUs: the holder of the lock decides, not the call that ends last."""
         async with contextlib.AsyncExitStack() as stack:
             for uuid in sorted({uuid for uuid, _ in slices}):
                 await stack.enter_async_context(self._gpus.setdefault(uuid, asyncio.Lock()))
             yield
 
     def _missing(self, work: SharingWork) -> str:
-        """What cannot be done on this node, in words."""
+        """What this node cannot do, in words."""
         if work.daemon is not None and self._tools.daemons is None:
             return "MPS cannot be started"
         return "time slices cannot be set" if work.time_slices and self._tools.slicer is None else ""
 
     def _take_over(self, work: SharingWork) -> None:
-        """What an earlier claim could not set back is this one's now."""
+        """Note that this claim now owns time slices that an earlier claim could not reset."""
         now = dict(work.time_slices)
         for uid, (name, earlier) in tuple(self._done.items()):
             kept = tuple(each for each in earlier.time_slices if each[0] not in now)
@@ -253,7 +253,7 @@ class ClaimSharing:
         return []
 
     async def _set(self, lengths: Mapping[str, TimeSlice]) -> Mapping[str, TimeSliceError]:
-        """Set time slices by UUID, of all GPUs at a time; what failed."""
+        """Set time slices by UUID, on all GPUs at once; returns what failed."""
         slicer = self._tools.slicer
         if slicer is None:
             return {uuid: TimeSliceError(uuid, length, _NO_DRIVER) for uuid, length in lengths.items()}
@@ -267,7 +267,7 @@ class ClaimSharing:
         return failed
 
     def _serve(self) -> None:
-        """Have exactly the daemons on record served."""
+        """Have the supervisor serve exactly the daemons on record."""
         from node.mps.service import MpsHolders  # Only claims with MPS need it.
 
         if self._tools.daemons is None:
@@ -280,7 +280,7 @@ class ClaimSharing:
         self._needed.set()
 
     async def _note(self, uid: str, done: tuple[str, SharingWork] | None) -> None:
-        """Have it on the disk what is done for a claim; raises Unavailable."""
+        """Write to disk what will be done for a claim; raises Unavailable."""
         async with self._writing:
             if done is None:
                 self._done.pop(uid, None)
@@ -331,7 +331,7 @@ def _entry_json(name: str, work: SharingWork) -> JsonObject:
 
 
 def _entry(uid: str, data: Json) -> tuple[str, SharingWork]:
-    """An entry as this version writes it; its hash says that nobody else did."""
+    """An entry as this version writes it; the record's hash proves that nobody else wrote it."""
     from node.mps.daemon import MpsDevice, MpsResource  # Only where there is something on record.
 
     entry = data if isinstance(data, dict) else {}

@@ -54,7 +54,7 @@ def test_only_what_is_ours_is_taken() -> None:
         (claim(1, {**result(GPU0), "device": 5}), "status.allocation.devices.results[0].device: 5 is not a string"),
         (claim(1, {**result(GPU0), "request": ""}), "status.allocation.devices.results[0].request: '' is not a string"),
         (claim(1, result(GPU0, shareID=5)), "results[0].shareID: 5 is not a string"),
-        (claim(1, result(GPU0, consumedCapacity=[])), "results[0].consumedCapacity: [] is not an object"),
+        (claim(1, result(GPU0, consumedCapacity=[])), "results[0].consumedCapacity: [] must be an object"),
         (
             claim(1, result(GPU0, shareID="s", consumedCapacity={"memory": "much"})),
             'status.allocation.devices.results[0].consumedCapacity.memory: "much" is not a quantity',
@@ -62,11 +62,11 @@ def test_only_what_is_ours_is_taken() -> None:
         (claim(1, result(GPU0, tolerations={})), "results[0].tolerations: {} is not a list"),
         (
             claim(1, result(GPU0), config=(opaque("x"),)),  # type: ignore[arg-type]
-            "status.allocation.devices.config[0].opaque.parameters: 'x' is not an object",
+            "status.allocation.devices.config[0].opaque.parameters: 'x' must be an object",
         ),
         (
             claim(1, result(GPU0), config=({"requests": "r", "opaque": {"driver": DRIVER, "parameters": {}}},)),
-            "status.allocation.devices.config[0].requests: 'r' is not a list of names",
+            "status.allocation.devices.config[0].requests: 'r' must be a list of names",
         ),
     ],
 )

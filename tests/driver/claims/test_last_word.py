@@ -148,8 +148,8 @@ async def test_nothing_new_is_taken_while_it_is_not_known_what_pods_have(node: N
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started(is_known=Knowledge())
     expected = (
-        "the kubelet has not reported yet which devices pods have through the plugin door, so these may be in use; "
-        "'ostler holds' says what is missing; the kubelet asks again"
+        "the kubelet has not yet reported which devices pods have through the plugin door, so these may be in use; "
+        "'ostler holds' lists what is missing; the kubelet asks again"
     )
     with pytest.raises(Unavailable, match=expected):
         await service.prepare(reference())

@@ -78,22 +78,22 @@ def test_a_record_that_is_written_is_read_back(record: ClaimRecord) -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        ([], "a record is not an object"),
+        ([], "a record must be an object"),
         ({"uid": "uid-9"}, "uid is 'uid-9', the file is that of 'uid-1'"),
         ({"uid": "uid-1", "state": "halfway"}, "state is 'halfway', must be one of started, completed"),
-        ({"uid": "uid-1", "state": "started", "since": "now"}, "since is 'now', which is not a number"),
-        ({"uid": "uid-1", "state": "started", "devices": {}}, "devices is {}, which is not a list"),
+        ({"uid": "uid-1", "state": "started", "since": "now"}, "since is 'now' but must be a number"),
+        ({"uid": "uid-1", "state": "started", "devices": {}}, "devices is {} but must be a list"),
         (
             {"uid": "uid-1", "state": "started", "devices": [{"shareID": "s", "amounts": 5}]},
-            "amounts is 5, which is not an object",
+            "amounts is 5 but must be an object",
         ),
         (
             {"uid": "uid-1", "state": "started", "devices": [{"shareID": "s", "whole": {"memory": -1}}]},
-            "whole.memory is -1, which is not an amount",
+            "whole.memory is -1 but must be an amount of 0 or more",
         ),
-        ({"uid": "uid-1", "state": "started", "devices": [1]}, "devices contains something that is not an object"),
-        ({"uid": "uid-1", "state": "started", "devices": [{"pool": 1}]}, "pool is 1, which is not a string"),
-        ({"uid": "uid-1", "state": "started", "users": [1]}, "users contains something that is not a string"),
+        ({"uid": "uid-1", "state": "started", "devices": [1]}, "every item of devices must be an object"),
+        ({"uid": "uid-1", "state": "started", "devices": [{"pool": 1}]}, "pool is 1 but must be a string"),
+        ({"uid": "uid-1", "state": "started", "users": [1]}, "users must contain only strings"),
     ],
 )
 def test_a_record_of_wrong_types_is_damaged_and_says_where(data: object, text: str) -> None:

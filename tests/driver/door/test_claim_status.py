@@ -237,7 +237,7 @@ async def test_a_server_that_drops_the_field_is_said_and_not_fought() -> None:
         await run.idle()
     assert api.writes == 1
     assert run.status.problem == (
-        "the API server keeps no status.devices; its feature gate DRAResourceClaimDeviceStatus is off"
+        "the API server does not keep status.devices: its feature gate DRAResourceClaimDeviceStatus is off"
     )
 
 
