@@ -30,7 +30,7 @@ from node.ledger.ledger import Ledger
 from node.rules import Door
 from node.values import Value, value
 
-_UNKNOWN = "the kubelet has not yet reported which devices pods have through the plugin door, so these may be in use"
+_UNKNOWN = "the kubelet has not reported yet which devices pods have through the plugin door, so these may be in use"
 _UNKNOWN_ADVICE = "'ostler holds' lists what is missing; the kubelet asks again"
 _EVICTED = "the pod of this claim is evicted, and its controller creates a new one, which is scheduled again"
 _NOT_EVICTED = (

@@ -1,10 +1,10 @@
-"""The controller of a node's own slices, which writes nothing before the Node has proved to be this machine.
+"""The controller of a node's own slices, which writes nothing until the Node has proved to be this machine.
 
-A wrong node name would put this machine's devices on another node, and take that node's own slices for surplus ones of
-ours. So nothing is asked of slices, and nothing is written, before the Node was read and believed (``OwnNode``). It is
-checked again whenever it is read again, because a Node of that name may be another machine by then.
+A wrong node name would publish this machine's devices on another node, and would treat that node's own slices as
+surplus. So neither slices are read nor anything is written before the Node has been read and checked (``OwnNode``).
+Every later read checks it again, because by then another machine may have a Node of that name.
 
-A module of its own, because it is loaded after registration: it brings the reflector and the rules for objects.
+A module of its own, because it is loaded after registration: it imports the reflector and the rules for objects.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NodeController(Controller):
         *,
         nodes: NodeReader | None = None,
     ) -> None:
-        """``tell`` hears of every fault of writing and watching, with the work it arose in, in any thread."""
+        """``tell`` is called in any thread with every fault of writing and watching, and the work in which it arose."""
         self._tell = tell
         self._random = clocks.random
         self._reflector: Reflector | None = None
@@ -52,7 +52,7 @@ class NodeController(Controller):
         )
 
     def watch_fault(self) -> str:
-        """Why slices cannot be listed or watched at the moment, empty where they can."""
+        """Why slices cannot be listed or watched at the moment, empty if they can."""
         return "" if self._reflector is None else self._reflector.status().failing
 
     def _tell_watch_fault(self, error: Exception) -> None:
@@ -67,7 +67,7 @@ class NodeController(Controller):
 
 
 class OwnNode:
-    """Reads one Node with ``api``; ``check`` raises ``KubeError`` for another machine's."""
+    """Reads one Node with ``api``; ``check`` raises ``KubeError`` if it is another machine's."""
 
     def __init__(self, api: SliceApi, check: NodeCheck) -> None:
         self._api = api
@@ -79,7 +79,7 @@ class OwnNode:
         self._proved[name] = self._read(name)
 
     def node(self, name: str) -> JsonObject:
-        """The Node, which is ours. What was read for the proof is the first answer."""
+        """The Node, which is ours. The first call returns what was read for the proof."""
         return self._proved.pop(name, None) or self._read(name)
 
     def _read(self, name: str) -> JsonObject:

@@ -1,15 +1,16 @@
-"""How publishing stands: its status for people, which faults are reported, and whether taints can be trusted.
+"""The state of publishing: its status for people, which faults to report, and whether taints can be relied on.
 
-**Faults.** One event per outage, not one per attempt. A request that fails is tried again and most often works then, so
-it is reported only after ``PATIENCE``. Anything else (a slice that breaks a rule, a field that the API server dropped,
+**Faults.** One event per outage, not one per attempt. A failed request is retried and then usually works, so it is
+reported only after ``PATIENCE``. Any other fault (a slice that breaks a rule, a field that the API server dropped,
 credentials that cannot be read) needs a person to act, and is reported at once.
 
-**Taints.** A server without the gate for taints drops them without a word. The agent asks once by a dry run, but a
-server can be upgraded or set back while it runs, and the servers of one cluster one after the other. So what comes back
-of slices counts, too: a taint that was dropped ends the trust in all of them at once, and the server is asked again.
-Where it answers that it keeps taints (another server's answer, perhaps) they are tried again after a while, ever more
-rarely, and so is what was dropped: nobody else would notice that it is kept by now, since a slice is written only when
-something in it changes. Once taints were kept for long, the next loss counts as a first one again.
+**Taints.** A server without the feature gate for taints drops them silently. The agent asks once by a dry run, but a
+server can be upgraded or downgraded while it runs, and the servers of one cluster one after the other. So the stored
+slices count as well: one dropped taint ends the reliance on all of them at once, and the server is asked again. If it
+answers that it keeps taints (perhaps another server answered), taints are tried again after a while, at growing
+intervals, and so is everything that was dropped: nobody else would notice that the server keeps it by now, since a
+slice is written only when something in it changes. Once taints have been kept for long, the next loss counts as the
+first again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from node.events import EventSink, EventType
 from node.values import Value, value
 
 if TYPE_CHECKING:
-    # At run time only the publisher's thread imports it: it brings the rules for objects with it.
+    # At run time only the publisher's thread imports it, with the rules for objects that it needs.
     from driver.slices.model import DriverResources, PoolStatus, Stats
 
 log = logging.getLogger("ostler.slices")
@@ -34,54 +35,54 @@ log = logging.getLogger("ostler.slices")
 FAILED = "SlicesNotPublished"
 WORKS_AGAIN = "SlicesPublished"
 PATIENCE = 10.0
-"""Seconds that requests may fail before it is reported: a restart of the API server is shorter."""
+"""Seconds for which requests may fail before that is reported: a restart of the API server is shorter."""
 
 
 Layout = tuple[tuple[str, ...], ...]
 """Names of devices by slice."""
 ErrorHandler = Callable[[Exception, str], None]
-"""Hears of a fault and in which work it arose, in any thread."""
+"""Called in any thread with a fault and the work in which it arose."""
 
 
 class SliceController(Protocol):
-    """What is needed of ``driver.publishing.node_slices.NodeController``."""
+    """The part of ``driver.publishing.node_slices.NodeController`` that the publisher needs."""
 
     def start(self) -> object:
         """Begin to watch and to write."""
 
     def wait_synced(self, timeout: float) -> bool:
-        """Wait up to ``timeout`` seconds for the first list of slices; whether it is there."""
+        """Wait up to ``timeout`` seconds for the first list of slices; returns whether it came."""
 
     def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
-        """Replace what is wanted; ``afresh``: try again to have stored what the server dropped before."""
+        """Replace the wanted slices; ``afresh``: send again what the server dropped before."""
 
     def stored(self, pool: str) -> Layout:
         """Names of devices by slice as they are in the API."""
 
     def free(self, pool: str) -> frozenset[str] | None:
-        """Names of devices that a slice in the API offers to new claims; None while that may change by our writes."""
+        """Names of devices that a slice in the API offers to new claims; None while our writes may change that."""
 
     def status(self) -> tuple[PoolStatus, ...]:
-        """How every pool stands."""
+        """The status of every pool."""
 
     def watch_fault(self) -> str:
-        """Why slices cannot be listed or watched at the moment, empty where they can."""
+        """Why slices cannot be listed or watched at the moment, empty if they can."""
 
     def get_stats(self) -> Stats:
         """Writes that succeeded since the start."""
 
     def stop(self) -> None:
-        """End, and leave what is published."""
+        """End, leaving the published slices."""
 
 
 @value
 class Publication(Value):
-    """How far publishing is, for people.
+    """How far publishing has got, for people.
 
-    ``generation``: of the snapshot that ``desired`` (devices by slice) was made from, 0 before the first.
-    ``stored``: names of devices by slice in the API, as far as it is known. ``in_order``: what is stored is what is
-    desired. ``dropped``: feature gates without which something was not stored. ``error``: the last fault, empty once
-    all went well again. ``creates``, ``updates``, ``deletes``: writes since the start.
+    ``generation``: of the snapshot that ``desired`` (devices by slice) was made from, 0 before the first. ``stored``:
+    names of devices by slice in the API, as far as known. ``in_order``: the stored slices are the desired ones.
+    ``dropped``: feature gates without which something was not stored. ``error``: the last fault, empty once everything
+    works again. ``creates``, ``updates``, ``deletes``: writes since the start.
     """
 
     pool: str
@@ -97,7 +98,7 @@ class Publication(Value):
 
 
 class PublishingFaults:
-    """Remembers the last fault and whether it was reported; for any thread."""
+    """Remembers the last fault and whether it was reported; thread-safe."""
 
     def __init__(self, events: EventSink, monotonic: Callable[[], float]) -> None:
         self._events = events
@@ -106,10 +107,10 @@ class PublishingFaults:
         self._since: float | None = None
         self._told: set[str] = set()
         self.last = ""
-        """The last fault in words, empty when all is well."""
+        """The last fault in words, empty if there is none."""
 
     def tell(self, error: Exception, work: str) -> None:
-        """A fault has arisen in this work; it will be tried again."""
+        """Note a fault in this work, which will be retried."""
         text = f"{work}: {error}"
         lasting = not isinstance(error, RequestError)
         with self._lock:
@@ -124,7 +125,7 @@ class PublishingFaults:
             self._events.emit(EventType.WARNING, FAILED, text)
 
     def wait(self, what: str) -> None:
-        """Something has not come yet, which is a fault when it lasts."""
+        """Note that something has not come yet, which is a fault if it lasts."""
         with self._lock:
             self.last = what
             self._since = self._monotonic() if self._since is None else self._since
@@ -146,11 +147,11 @@ class PublishingFaults:
 
 
 AGAIN, RAREST = 60.0, 3600.0
-"""Seconds after which taints are tried again, the first time and at most; kept for the latter, it is the first time."""
+"""Seconds until taints are tried again: at first, and at most. Kept that long, the next loss counts as the first."""
 
 
 class DroppedTaints:
-    """Written by one thread, but for ``answered``; ``on_dropped`` is called, in it, when the server drops a taint."""
+    """Used by one thread, except ``answered``; that thread calls ``on_dropped`` when the server drops a taint."""
 
     def __init__(self, monotonic: Callable[[], float], on_dropped: Callable[[], None]) -> None:
         self._monotonic = monotonic
@@ -163,23 +164,23 @@ class DroppedTaints:
 
     @property
     def withdraw(self) -> bool:
-        """Whether a taint keeps new claims away from a device, as far as is known."""
+        """Whether a taint keeps new claims away from a device, as far as known."""
         return not self._distrusted and self._keeps is not False
 
     @property
     def unsure(self) -> bool:
-        """Whether this has to be looked at again without news."""
+        """Whether this must be checked again even if nothing changes."""
         return (self._dropped or self._distrusted) and self._keeps is not False
 
     def answered(self, keeps: bool | None) -> None:
-        """What the server said it does with taints; None: it has not said. From any thread."""
+        """Take the server's answer about taints; None: it has not answered. Safe to call from any thread."""
         if keeps is not self._keeps:
-            # It is another one now: they are tried again at once.
+            # The answer has changed: try taints again at once.
             self._tried, self._wait = -math.inf, AGAIN
             self._keeps = keeps
 
     def seen(self, *, dropped: bool) -> None:
-        """Whether what is published lacks a taint."""
+        """Note whether the published slices lack a taint."""
         before, self._dropped = self._dropped, dropped
         if not before and not self._distrusted and self._tried + RAREST <= self._monotonic():
             self._wait = AGAIN
@@ -191,11 +192,11 @@ class DroppedTaints:
             self._try()
 
     def sends_again(self) -> bool:
-        """Whether it is time to try whether the server keeps by now what it dropped."""
+        """Whether it is time to try whether the server now keeps what it dropped."""
         return self._dropped and self._keeps is not False and self._is_due()
 
     def sent_again(self) -> None:
-        """It is sent again now."""
+        """Note that it is being sent again."""
         self._dropped = False
         self._try()
 

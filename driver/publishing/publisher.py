@@ -1,20 +1,20 @@
-"""What the DRA door shows, kept published as ResourceSlices: one pool, named after the node.
+"""Publishes what the DRA door shows as ResourceSlices: one pool, named after the node.
 
-The controller of ``driver.slices`` does the work at the API server; this is what feeds it. It has a thread of its own,
-in which the controller is made, too: the kubernetes client takes a tenth of a second to import, and neither the event
-loop nor the registration with the kubelet is to wait for it.
+The controller of ``driver.slices`` does the work at the API server, and this module feeds it. It has a thread of its
+own, in which it also makes the controller: importing the kubernetes client takes a tenth of a second, for which neither
+the event loop nor the registration with the kubelet should wait.
 
 Invariants: the first view is published at once, later ones at most once per ``interval``, always the newest; a view
-that says nothing new reaches nobody; a device stays in its slice as long as it is there (also across restarts, where
-the layout is taken over from the API), so that one changed device is one write; a node without devices has one empty
+that changes nothing is not passed on; a device stays in its slice as long as it exists (also across restarts, when the
+layout is taken over from the API), so that a change of one device is one write; a node without devices has one empty
 slice, which tells the scheduler that the pool is complete; stopping deletes nothing.
 
-Nothing is published that is not in the record of shown devices before (``driver.publishing.shown``), or in the API
-already: whoever comes after us must know what claims may name. A device that pods have or may get through the plugin
-door keeps its place, tainted, where the server keeps taints, and is left out where it does not: nothing else would keep
-new claims away from it.
+Nothing is published before it is in the record of shown devices (``driver.publishing.shown``) or already in the API:
+whoever comes after us must know which devices claims may name. A device that pods have or may get through the plugin
+door keeps its place with a taint if the server keeps taints, and is left out otherwise, because then nothing else would
+keep new claims away from it.
 
-Which of the two it is can change while we run (``driver.publishing.publication``).
+Which of the two applies can change while the agent runs (``driver.publishing.publication``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from node.files import FileError
 from node.rules import Door
 
 if TYPE_CHECKING:
-    # At run time they are imported in the thread: they bring the rules for objects with them.
+    # At run time only the thread imports them, with the rules for objects that they need.
     from driver.node_watch.following import NodeCheck
     from driver.slices.model import PoolStatus
     from driver.slices.options import SliceApi
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.slices")
 
 INTERVAL = 0.2
-"""Seconds between two updates: a burst of changes is one write, and the scheduler knows of a fault soon enough."""
+"""Seconds between two updates: a burst of changes is one write, and the scheduler hears of a fault soon enough."""
 GIVES_WAY, ASKED_AGAIN = 0.05, 0.005
-"""Most seconds for which a view waits until claims are answered, and between two looks whether they are."""
+"""The longest that a view waits until claims are answered, and the time between two checks, in seconds."""
 _LOOK = 1.0
-"""Seconds between two looks at whether publishing works again."""
+"""Seconds between two checks whether publishing works again."""
 
 _TAINTS = "DRADeviceTaints"
-"""The feature gate without which taints are dropped."""
+"""The feature gate without which the server drops taints."""
 _COUNTERS = "DRAPartitionableDevices"
 
 
@@ -64,9 +64,9 @@ def controller_maker(
     *,
     check: NodeCheck | None = None,
 ) -> Callable[[ErrorHandler], SliceController]:
-    """What ``SlicePublisher`` makes its controller with: the library's, for slices that belong to the Node.
+    """How ``SlicePublisher`` makes its controller: the library's, for slices that belong to the Node.
 
-    ``check`` raises ``KubeError`` for a Node that is not this machine; None: whatever has the name is believed.
+    ``check`` raises ``KubeError`` for a Node that is not this machine; None: any Node of that name is accepted.
     """
 
     def make(tell: ErrorHandler) -> SliceController:
@@ -85,7 +85,7 @@ def controller_maker(
 class SlicePublisher:
     """Keeps the newest view published. Made, started and stopped once.
 
-    ``apply`` and ``publication`` are for any thread and wait for nobody.
+    ``apply`` and ``publication`` are safe to call from any thread and do not block.
     """
 
     def __init__(
@@ -103,10 +103,10 @@ class SlicePublisher:
     ) -> None:
         """``make``: makes the controller, in the publisher's thread; it may take its time and raise.
 
-        ``shown``: remembers what is published, written in that thread; None where nobody else gives the devices out.
-        ``gives_way``: whether a claim is about to be answered, which would take longer beside a publication; asked in
-        that thread. ``on_dropped``: called, in that thread, when the server has dropped taints or counters. ``events``
-        hears of faults from threads of the publisher and the controller.
+        ``shown``: remembers what is published, written in that thread; None if nobody else gives the devices out.
+        ``gives_way``: whether a claim is about to be answered, which a publication would delay; called in that thread.
+        ``on_dropped``: called in that thread when the server has dropped taints or counters. ``events``: gets faults
+        from threads of the publisher and the controller.
         """
         self._pool = node_name
         self._make = make
@@ -128,24 +128,24 @@ class SlicePublisher:
         self._desired: tuple[tuple[JsonObject, ...], ...] = ()
         self._published: DoorView | None = None
         self._said: tuple[list[JsonObject], list[JsonObject], dict[str, str]] | None = None
-        """Devices, counter sets and the GPU of each partition, as the controller was given them last."""
+        """Devices, counter sets and the GPU of each partition, as the controller last got them."""
         self._handed: DoorView | None = None
-        """The view that the controller has."""
+        """The view that the controller last got."""
         self._again_at: float | None = None
-        """When the newest view is published again, because not all of it could be."""
+        """When to publish the newest view again, because not all of it could be published."""
         self._left_out = False
-        """Whether the controller was given the view without what only a taint would withdraw."""
+        """Whether the controller got the view without the devices that only a taint would withdraw."""
         self._described: dict[str, tuple[Described, JsonObject]] = {}
         self._thread = threading.Thread(target=self._work, name="publishing", daemon=True)
 
     def start(self) -> None:
-        """Begin, in a thread of its own."""
+        """Start, in a thread of its own."""
         self._thread.start()
 
     def apply(self, view: DoorView, *, keeps_taints: bool | None = None) -> None:
-        """Have this view published; one that comes before ``start`` is kept for it.
+        """Publish this view; one that comes before ``start`` waits for it.
 
-        ``keeps_taints``: whether the server does, None where that is not known.
+        ``keeps_taints``: whether the server does, None if that is not known.
         """
         if self._shown is not None:
             self._shown.expect(_ours(view))
@@ -155,7 +155,7 @@ class SlicePublisher:
             self._changed.notify_all()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End thread and controller, waiting at most ``seconds`` for them; what is published stays."""
+        """End thread and controller, waiting at most ``seconds`` for them; the published slices stay."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -163,9 +163,9 @@ class SlicePublisher:
             self._thread.join(seconds)
 
     def free(self) -> frozenset[str] | None:
-        """Names of devices that new claims may still be given by any slice; None while that may change by our writes.
+        """Names of devices that any slice may still offer to new claims; None while our writes may change that.
 
-        What the newest view withdraws is among them until it is withdrawn at the API server.
+        A device that the newest view withdraws is among them until it is withdrawn at the API server.
         """
         controller = self._controller
         with self._changed:
@@ -175,7 +175,7 @@ class SlicePublisher:
         return controller.free(self._pool)
 
     def publication(self) -> Publication:
-        """How far it is."""
+        """How far publishing has got."""
         controller, published = self._controller, self._published
         generation = published.generation if published is not None else 0
         if controller is None:
@@ -215,15 +215,16 @@ class SlicePublisher:
                 try:
                     self._publish(controller, view)
                 except Exception as error:
-                    # A mistake of ours: log, event and status tell of it, what is published stays, the next view comes.
-                    log.exception("a view cannot be published")
+                    # A bug of ours: log, event and status report it, the published slices stay, and the next view will
+                    # come.
+                    log.exception("cannot publish a view")
                     self._tell(error, "describing devices")
                 self._pause(self._interval)
         finally:
             controller.stop()
 
     def _made(self) -> SliceController | None:
-        """The controller, made again and again until that works; None when stopped."""
+        """The controller; retried until it can be made. None once stopped."""
         while not self._stopped:
             try:
                 return self._make(self._tell)
@@ -234,7 +235,7 @@ class SlicePublisher:
         return None
 
     def _next(self, controller: SliceController) -> DoorView | None:
-        """The newest view, once it is another than the published one; None when stopped."""
+        """The newest view, once it differs from the published one; None once stopped."""
         while True:
             self._look_at_taints(controller)
             with self._changed:
@@ -245,7 +246,7 @@ class SlicePublisher:
                     return view
                 if view is not None and (self._is_due() or self._leaves_out(view) or self._taints.sends_again()):
                     return view
-                # Another generation of the same devices is published, too.
+                # A new generation of the same devices is published as well.
                 self._published = view if published is not None else None
                 self._changed.wait(_LOOK if self._faults.last or self._taints.unsure else None)
             if self._faults.last:
@@ -260,7 +261,7 @@ class SlicePublisher:
                 self._on_dropped()
 
     def _leaves_out(self, view: DoorView) -> bool:
-        """Whether it has just turned out that taints no longer withdraw devices of this view, or that they do again."""
+        """Whether taints have just stopped withdrawing devices of this view, or work again."""
         return self._left_out is self._taints.withdraw and any(map(_is_withdrawn, view.devices))
 
     def _works(self, controller: SliceController) -> bool:
@@ -297,7 +298,7 @@ class SlicePublisher:
         self._handed = view
 
     def _remembered(self, view: DoorView, published: set[str]) -> set[str]:
-        """Names of what may be published: our successor knows of it, or finds it at the API server."""
+        """Names of devices that may be published: our successor knows of them, or finds them at the API server."""
         ours = _ours(view)
         self._left_out = not self._taints.withdraw
         names = {each.device.name for each in view.devices if not (self._left_out and _is_withdrawn(each))}
@@ -342,7 +343,7 @@ def _is_same(view: DoorView, other: DoorView) -> bool:
 
 
 def parted_gpu(offered: DraDevice) -> str:
-    """The GPU that is given in parts of which this is one, or which this is; empty for another device."""
+    """The GPU that is given out in parts and of which this is one, or which this is; empty for any other device."""
     if offered.part is not None:
         return offered.part.gpu.name
     return offered.uses.name if offered.uses is not None else ""
@@ -354,5 +355,5 @@ def _ours(view: DoorView) -> list[str]:
 
 
 def _is_withdrawn(offered: DraDevice) -> bool:
-    """Whether pods have the device or may get it, so that it is in its slice only for claims that were first."""
+    """Whether pods have the device or may get it, so that it is in its slice only for claims that came first."""
     return not offered.rule.door.has(Door.DRA) or (not offered.healthy and offered.cause in OF_DOORS)

@@ -1,18 +1,18 @@
-"""Which devices the DRA door has shown to the scheduler and may still be asked for, on disk.
+"""The record of devices that the DRA door has shown to the scheduler and that claims may still name.
 
-A device that moves from claims to the plugin door is given out there only when nobody can have been allocated it any
-more. An agent that was killed in between must know that it has to wait, also when its rules do not mention claims: so a
-device is in this record before it is published for the first time, and leaves it when its withdrawal is confirmed
-(``driver.publishing.withdrawal``). Where the record cannot be read, every device counts as shown; that is remembered,
-too.
+The plugin door may give out a device that moves there from claims only when it can no longer have been allocated to
+anybody. After a kill the next agent must know that it has to wait, even if its rules do not mention claims. So a device
+enters this record before it is first published, and leaves it when its withdrawal is confirmed
+(``driver.publishing.withdrawal``). If the record cannot be read, every device counts as shown; that is remembered as
+well.
 
-What is in memory is never less than what claims may get: a device counts as shown from the moment in which it is
-decided that it will be (``expect``), since the plugin door must not have it in the moment before it is published. What
-is on the disk may be more: a withdrawal that a full disk does not remember is confirmed once more by the next process,
-and keeps nobody from the device until then.
+The memory never has less than claims may get: a device counts as shown from the moment of the decision to show it
+(``expect``), because the plugin door must not get it just before it is published. The disk may have more: if a full
+disk cannot record a withdrawal, the next process confirms it once more, and nobody has to wait for the device until
+then.
 
-``cover`` and ``forget`` write to the disk and are for threads; the rest waits for nobody. A device that is expected or
-covered while somebody confirms its withdrawal stays, which is what the numbers are for.
+``cover`` and ``forget`` write to the disk and are for threads; the other methods do not block. A device that is
+expected or covered while its withdrawal is being confirmed stays; the numbers serve that purpose.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SCHEMA = "dra-door/v1"
 
 
 class ShownDevices:
-    """Names of devices; see the module."""
+    """The names of devices that count as shown; see the module."""
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / NAME
         self._disk = threading.Lock()
-        """Held while the record is written; taken before ``_lock``, which is held for moments."""
+        """Held while the record is written; taken before ``_lock``, which is held only for moments."""
         self._lock = threading.Lock()
         self._names: frozenset[str] = frozenset()
         self._written: frozenset[str] = frozenset()
@@ -50,9 +50,9 @@ class ShownDevices:
         self._covered: dict[str, int] = {}
 
     def load(self) -> str:
-        """Take what an earlier process left; in words what is wrong with it, empty for nothing.
+        """Load what an earlier process left; returns the problem in words, empty if there is none.
 
-        To be called once, before anything else.
+        Call it once, before anything else.
         """
         try:
             self._names, self._everything = self._read()
@@ -64,23 +64,23 @@ class ShownDevices:
         return ""
 
     def among(self, devices: Iterable[str]) -> frozenset[str]:
-        """What may still be free in a slice, or named by a claim; ``devices`` are all that the node has."""
+        """Which of ``devices``, all that the node has, may still be free in a slice or named by a claim."""
         return self._names | frozenset(devices) if self._everything else self._names
 
     @property
     def serial(self) -> int:
-        """A number for now, for ``forget``."""
+        """A number for the present moment, for ``forget``."""
         return self._serial
 
     def expect(self, names: Iterable[str]) -> None:
-        """These are about to be covered, and count as shown from now on."""
+        """Count these as shown from now on; they are about to be covered."""
         with self._lock:
             self._count(frozenset(names))
 
     def cover(self, names: Iterable[str]) -> frozenset[str]:
-        """Write these to the disk, because they are about to be published; returns those that are new there.
+        """Write these to the disk before they are published; returns those that were not there yet.
 
-        Raises WriteFailed; then nobody may be shown what was new.
+        Raises WriteFailed; then the new ones must not be shown to anybody.
         """
         wanted = frozenset(names)
         with self._disk:
@@ -93,14 +93,14 @@ class ShownDevices:
             return new
 
     def on_disk(self, name: str) -> bool:
-        """Whether the record has it."""
+        """Whether the record on disk has it."""
         return name in self._written
 
     def forget(self, names: Iterable[str], as_of: int, devices: Iterable[str] = ()) -> tuple[frozenset[str], str]:
-        """The withdrawal of these is confirmed, as things were at the number ``as_of``.
+        """Forget these: their withdrawal was confirmed as of the number ``as_of``.
 
-        Returns what is forgotten, and why the disk still has it, empty for nothing. ``devices``: all that the node has;
-        what they are is known then, also where the record could not be read.
+        Returns what is forgotten, and why it is still on disk, empty if it is not. ``devices``: all that the node has;
+        with them the names are known even if the record could not be read.
         """
         everybody, confirmed, problem = frozenset(devices), frozenset(names), ""
         with self._disk:
@@ -113,7 +113,7 @@ class ShownDevices:
                 except FileError as error:
                     problem = str(error)
             with self._lock:
-                # Looked at again: what was expected meanwhile stays, and is written before it is published.
+                # Checked again: a device that was expected meanwhile stays, and is written before it is published.
                 ended = self._not_counted_since(confirmed, as_of)
                 self._names, self._everything = self.among(everybody) - ended, False
                 for name in ended:
@@ -129,18 +129,18 @@ class ShownDevices:
         return frozenset(name for name in names if self._covered.get(name, 0) <= as_of)
 
     def _kept(self, error: FileError) -> str:
-        """Have it on the disk that nothing is known; what went wrong, if the next process will not find that out."""
+        """Record on disk that nothing is known; returns the fault, if the next process will not find it out itself."""
         try:
             self._write(frozenset(), everything=True)
         except FileError as again:
             aside = error.aside if isinstance(error, RecordDamaged) else None
-            # What is still in its place the next process cannot read either.
+            # If the damaged file is still in its place, the next process cannot read it either.
             if aside is not None and not self._is_back(aside):
                 return f", and a restart would not know that: {again}"
         return ""
 
     def _is_back(self, aside: Path) -> bool:
-        """Have a damaged record where it was: that it is damaged says as much to the next process, on a full disk."""
+        """Put a damaged record back in its place: on a full disk, the damage tells the next process as much."""
         try:
             aside.rename(self._path)
         except OSError:
@@ -149,7 +149,7 @@ class ShownDevices:
 
     def _write(self, names: frozenset[str], *, everything: bool) -> None:
         if not names and not everything:
-            # No file says that there is nothing to serve, which the start asks before anything is loaded.
+            # A missing file says that there is nothing to serve, which the start asks before anything is loaded.
             self._remove()
         else:
             devices: list[JsonValue] = [*sorted(names)]
@@ -180,6 +180,7 @@ class ShownDevices:
 
 def _said(error: FileError) -> str:
     if isinstance(error, RecordSchemaUnknown):
-        # Nothing is lost by writing over a later version's record, which can read this one's: it will say more.
+        # Nothing is lost by overwriting a later version's record: that version can read this one's, which will say
+        # more.
         return f"{error.path} has schema {error.found}, this version knows {error.known}"
     return str(error)

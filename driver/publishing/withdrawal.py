@@ -1,18 +1,18 @@
-"""The end of a device at the DRA door: withdrawn, confirmed, and only then forgotten.
+"""How a device leaves the DRA door: withdrawn, confirmed, and only then forgotten.
 
-A device whose rule has moved it to the plugin door stays in its slice with a taint for as long as a claim may name it.
-Before that door may give it out it takes, in this order, each of them true at once for some seconds (a scheduler may
-decide by what it saw a moment ago): the API server's slices have it tainted or not at all, and no write is under way
-that says otherwise; no claim is prepared with it here; and one list of all claims, begun after that, names it in no
-allocation. Then it leaves the record (``driver.publishing.shown``), and with that the slice. Killed between any two of
-these, the next process begins anew with whatever the record has.
+A device that a rule has moved to the plugin door stays in its slice with a taint as long as a claim may name it. Before
+the plugin door may give it out, three things must come true in this order, and then all remain true for some seconds (a
+scheduler may act on what it saw a moment ago): the API server's slices have the device tainted or not at all, and no
+write is under way that says otherwise; no claim is prepared with it here; and a list of all claims, begun after that,
+has no allocation that names it. Then it leaves the record (``driver.publishing.shown``), and with that the slice. If
+the agent is killed in between, the next process begins again with what the record has.
 
-One list answers for all devices that are ready for it. It is repeated, ever more rarely, only while claims name some of
-them or the API server does not answer; a device that becomes ready meanwhile is asked for at once. What changes at
-other devices has no part in this: neither are claims listed more often for it, nor does a device begin anew.
+One list answers for all devices that are ready for it. It is repeated, at growing intervals, only while claims name
+some of them or the API server does not answer; a device that becomes ready meanwhile is asked about at once. Changes of
+other devices do not matter: they cause neither more lists of claims nor a new start for a device.
 
-Claims are listed for nothing but a handover. A device that the DRA door just does not show any more (it is gone, or no
-rule gives it to pods alone) stays in the record until a list for another one answers for it as well.
+Only a handover makes the agent list claims. A device that the DRA door merely no longer shows (it is gone, or no rule
+gives it to pods alone) stays in the record until a list for another device answers for it as well.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from node.rules import Door, Rule, rule_for
 log = logging.getLogger("ostler.dra")
 
 LOOK = 0.25
-"""Seconds between looks at slices that are being written; only while a device is being withdrawn."""
+"""Seconds between checks of slices that are being written; only while a device is being withdrawn."""
 HELD = 10.0
-"""Seconds between looks while claims of this node have all that is being withdrawn, which may be for weeks.
+"""Seconds between checks while claims of this node have all devices that are being withdrawn, perhaps for weeks.
 
-Their end changes what is shown, and with that wakes this.
+When such a claim ends, the offer changes, and that wakes this as well.
 """
 QUIET = 2.0
-"""Seconds for which a device must have been withdrawn before claims are listed: schedulers' watches are behind."""
+"""Seconds for which a device must have been withdrawn before claims are listed, because schedulers' watches lag."""
 AGAIN = BackoffPolicy(first=5.0, most=60.0)
 
 NamesOf = Callable[[Collection[str]], Awaitable[Iterable[NamedDevice]]]
-"""Allocations that name one of these devices, by a list that is begun now. Raises ``Unavailable``."""
+"""Allocations that name one of these devices, by a list that begins now. Raises ``Unavailable``."""
 
 
 class Withdrawal:
-    """Confirms withdrawals while ``run`` runs; for the event loop alone, but for ``waiting_for``."""
+    """Confirms withdrawals while ``run`` runs; for the event loop only, except ``waiting_for``."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Withdrawal:
     ) -> None:
         """``free``: devices that some slice in the API offers, None while that may change (``SlicePublisher.free``).
 
-        ``taken``: devices that claims hold here, and in words who. ``bus``: has ``OfferChanged`` when a device was
-        forgotten.
+        ``taken``: devices that claims hold here, and in words which claims. ``bus``: gets ``OfferChanged`` when a
+        device was forgotten.
         """
         self._shown = shown
         self._claims_naming = claims_naming
@@ -84,15 +84,15 @@ class Withdrawal:
         self._devices: frozenset[str] = frozenset()
         self._offered: frozenset[str] = frozenset()
         self._for_pods: frozenset[str] = frozenset()
-        """Devices that rules give to the plugin door alone, which it gives out only when they are forgotten here."""
+        """Devices that rules give to the plugin door alone, which gives them out only once they are forgotten here."""
         self._closing = False
-        """Whether no rule offers anything to claims: then the door is open only for what is in the record."""
+        """Whether no rule offers anything to claims, so that the door is open only for the devices of the record."""
         self._applied = False
         self._woken = asyncio.Event()
         self._since: dict[str, float] = {}
-        """When each was first seen to be withdrawn; it was not seen otherwise, nor was it offered, after that."""
+        """When each was first seen withdrawn; since then it has been neither seen otherwise nor offered."""
         self._in_vain: frozenset[str] = frozenset()
-        """What the last list did not free, and nothing has happened to since then."""
+        """Devices that the last list did not free and that have not changed since."""
         self._not_before = 0.0
         self._why: dict[str, str] = {}
         self._told = ""
@@ -102,7 +102,7 @@ class Withdrawal:
         known, acting = tuple(devices), tuple(rules)
         self._devices = frozenset(device.name for device in known)
         for_pods = frozenset(device.name for device in known if _is_for_pods(device, acting))
-        # What could be made of a GPU may still be named by claims when the GPU itself is not any more.
+        # Claims may still name partitions of a GPU after the GPU itself is gone.
         parts = (name for name in self._shown.among(()) if whole_of_partition(name) in for_pods)
         self._for_pods = for_pods | frozenset(parts)
         self._offered = frozenset(each.device.name for each in view.devices if each.rule.door.has(Door.DRA))
@@ -114,19 +114,19 @@ class Withdrawal:
             self._woken.set()
 
     def leaving(self) -> frozenset[str]:
-        """Devices that are not offered to claims any more, and in the record still."""
+        """Devices that are no longer offered to claims but are still in the record."""
         return self._shown.among(self._devices) - self._offered if self._applied else frozenset()
 
     def moving(self) -> frozenset[str]:
-        """Those of them that claims are listed for: the plugin door waits for them, or the DRA door is to be closed.
+        """Those that need a list of claims: the plugin door waits for them, or the DRA door is about to be closed.
 
-        Among the latter are devices that are not on the node any more, which would keep that door open for ever.
+        The latter include devices that are no longer on the node, which would otherwise keep that door open for ever.
         """
         leaving = self.leaving()
         return leaving if self._closing else leaving & self._for_pods
 
     def waiting_for(self) -> Mapping[str, str]:
-        """For every device that moves away from claims: what is still to come, in words. From any thread."""
+        """What each device that moves away from claims still waits for, in words. Safe to call from any thread."""
         return {name: self._why.get(name, "its slice is being written") for name in self.moving()}
 
     async def run(self) -> None:
@@ -139,7 +139,7 @@ class Withdrawal:
                     await self._woken.wait()
 
     async def _look(self) -> float:
-        """Do what can be done; seconds after which to look again at the latest."""
+        """Do what can be done; returns the seconds after which to check again at the latest."""
         now, as_of = self._monotonic(), self._shown.serial
         ready = self._ready(now)
         wanted = ready & self.moving()
@@ -168,10 +168,10 @@ class Withdrawal:
         return LOOK
 
     def _ready(self, now: float) -> frozenset[str]:
-        """What slices and claims of this node do not stand in the way of any more.
+        """The devices that neither slices nor claims of this node keep from being withdrawn.
 
-        While slices are written nothing is ready, but what was withdrawn before stays so: the newest view withdraws
-        it, too.
+        While slices are being written no device becomes ready, but one that was withdrawn before stays so: the newest
+        view withdraws it as well.
         """
         leaving, free, taken = self.leaving(), self._free(), self._taken()
         ready = leaving - (free or frozenset()) - taken.keys()
@@ -184,12 +184,12 @@ class Withdrawal:
         return frozenset() if free is None else ready
 
     def _obstacle(self, name: str, free: frozenset[str] | None, taken: Mapping[str, str]) -> str:
-        """What stands in the way of a device that was not withdrawn before."""
+        """What keeps a device that was not withdrawn before from being withdrawn."""
         if free is None:
             return "its slice is being written"
         if name in free:
             return "its slice offers it to claims"
-        return f"held by {taken[name]}" if name in taken else "schedulers may not have seen yet that it is withdrawn"
+        return f"held by {taken[name]}" if name in taken else "schedulers may not have seen its withdrawal yet"
 
     async def _forget(self, names: frozenset[str], as_of: int) -> None:
         """Remove them from the record, unless something has changed meanwhile."""
@@ -205,7 +205,7 @@ class Withdrawal:
         self._bus.publish(OfferChanged())
 
     def _unanswered(self, devices: frozenset[str], error: Unavailable) -> float:
-        """It is unknown whether claims name them: report that once; seconds after which to ask again."""
+        """Report once that it is unknown whether claims name them; returns the seconds after which to ask again."""
         why = f"cannot tell whether a claim names it: {error}"
         self._why |= dict.fromkeys(devices, why)
         moving = devices & self.moving()

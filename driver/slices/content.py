@@ -1,15 +1,15 @@
-"""The specs of slices: made from what is wanted, and compared with what is stored.
+"""Makes the specs of slices from what the driver wants, and compares them with the stored ones.
 
-Two specs are equal when they mean the same to the API server. Absent, null and empty are one for lists, mappings and
-plain fields; a pointer is set or not; quantities count by value (``1Gi`` is ``1024Mi``); order in lists counts. Fields
-that this version does not know are compared as they stand. The walk follows the shapes of ``scheduling.api.validation``
-over the JSON itself and makes no typed copy: nearly always two devices are equal as they stand, and pools have
-thousands.
+Two specs are equal if they mean the same to the API server. For lists, mappings and plain fields, absent, null and
+empty are the same; a pointer is set or not; quantities are compared by value (``1Gi`` is ``1024Mi``); the order of
+lists matters. Fields that this version does not know are compared literally. The walk follows the shapes of
+``scheduling.api.validation`` over the JSON itself and makes no typed copy: two devices are nearly always literally
+equal, and pools have thousands.
 
-Taints have a rule of their own (KEP-5055): a time that only one side has does not count, and a second of rounding
-either way does not either, because the server sets times that are left out and stores whole seconds.
-``tolerationSeconds`` count from a taint's ``timeAdded``, so an update for another reason must not start them anew: we
-send a taint without a time with the time that the same taint of the same device has already.
+Taints have a rule of their own (KEP-5055): a time that only one side has does not matter, and neither does a difference
+of a second, because the server fills in times that are left out and stores whole seconds. ``tolerationSeconds`` count
+from a taint's ``timeAdded``, so an update for another reason must not restart them: a taint without a time is sent with
+the time that the same taint of the same device already has.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def new_object(
 
 
 def changed_object(stored: StoredSlice, *, name: str, pool: Pool, index: int, generation: int) -> JsonObject:
-    """The stored object with the content of slice ``index``; everything else, labels say, stays as others left it."""
+    """The stored object with the content of slice ``index``; everything else, such as labels, stays."""
     wanted = pool.slices[index]
     spec = {field: found for field, found in stored.spec.items() if field not in _OURS}
     spec |= {"pool": pool_entry(name, pool, generation)}
@@ -79,7 +79,7 @@ def pool_entry(name: str, pool: Pool, generation: int) -> JsonObject:
 
 
 def up_to_date(stored: StoredSlice, *, name: str, pool: Pool, index: int, generation: int) -> bool:
-    """Tell whether a stored slice says what it should, in that generation."""
+    """Whether a stored slice has the wanted content, in that generation."""
     spec = stored.spec
     return (
         spec.get("pool") == pool_entry(name, pool, generation)
@@ -91,7 +91,7 @@ def up_to_date(stored: StoredSlice, *, name: str, pool: Pool, index: int, genera
 
 
 def same_beside_devices(spec: JsonObject, wanted: Slice) -> bool:
-    """Tell whether a spec has everything of a wanted slice but for its devices."""
+    """Whether a spec has everything of a wanted slice except its devices."""
     return (
         counters_equal(objects_in(spec, "sharedCounters"), wanted.shared_counters)
         and spec.get("perDeviceNodeSelection") == wanted.per_device_node_selection
@@ -101,7 +101,7 @@ def same_beside_devices(spec: JsonObject, wanted: Slice) -> bool:
 
 
 def same_content(spec: JsonObject, other: JsonObject) -> bool:
-    """Tell whether two specs say the same, node and pool apart, times of taints included."""
+    """Whether two specs have the same content, times of taints included, apart from node and pool."""
     return devices_equal(objects_in(spec, "devices"), objects_in(other, "devices")) and same_beside_devices(
         spec, slice_of(other)
     )
@@ -121,7 +121,7 @@ def slice_of(spec: JsonObject) -> Slice:
 
 
 def _shared(pool: Pool) -> JsonObject:
-    """What all slices of a pool say alike."""
+    """The part of the spec that is the same in all slices of a pool."""
     spec: JsonObject = {}
     if pool.node_selector is not None:
         spec["nodeSelector"] = pool.node_selector
@@ -131,7 +131,10 @@ def _shared(pool: Pool) -> JsonObject:
 
 
 def _content(wanted: Slice) -> JsonObject:
-    """What one slice says. The server tells an empty list from none where only one of two may be there."""
+    """The part of the spec that belongs to one slice.
+
+    Empty lists are left out: if only one of two fields may be set, the server treats an empty list as set.
+    """
     spec: JsonObject = {}
     if wanted.devices:
         spec["devices"] = list(wanted.devices)
@@ -163,29 +166,29 @@ _ROUNDING: Final = timedelta(seconds=1)
 
 
 def devices_deep_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Tell whether two lists of v1 devices are the same, taints by the rule above."""
+    """Whether two lists of v1 devices are the same, with taints compared by the rule above."""
     return _same(list(left), list(right), _DEVICES, lenient=True)
 
 
 def devices_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Tell whether two lists of v1 devices are the same, times of taints included."""
+    """Whether two lists of v1 devices are the same, times of taints included."""
     return _same(list(left), list(right), _DEVICES, lenient=False)
 
 
 def counters_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Tell whether two lists of counter sets are the same."""
+    """Whether two lists of counter sets are the same."""
     return _same(list(left), list(right), _COUNTERS, lenient=False)
 
 
 def selectors_equal(left: object, right: object) -> bool:
-    """Tell whether two node selectors, or None, are the same."""
+    """Whether two node selectors, or None, are the same."""
     if left is None or right is None:
         return left is right
     return _same(left, right, NODE_SELECTOR, lenient=False)
 
 
 def instant(text: object) -> datetime | None:
-    """The moment that an RFC 3339 time says, in UTC; None for anything else."""
+    """The moment of an RFC 3339 time, in UTC; None for any other text."""
     if not isinstance(text, str):
         return None
     try:
@@ -251,12 +254,12 @@ def _close(left: object, right: object) -> bool:
 
 
 def rounded(devices: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
-    """The devices with the times of their taints in whole seconds, which is all that can be stored."""
+    """The devices with the times of their taints in whole seconds, because the server stores no fractions."""
     return tuple([_with_taints(device, _rounded_taint) for device in devices])
 
 
 def kept(stored: Sequence[JsonObject], wanted: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
-    """The wanted devices, taints without a time having that of an equal one of the stored device of their name."""
+    """The wanted devices, where a taint without a time has the time of the equal taint of the stored device."""
     known: dict[str, list[JsonObject]] = {}
     for device in stored:
         if device.get("taints"):
@@ -265,7 +268,7 @@ def kept(stored: Sequence[JsonObject], wanted: Sequence[JsonObject]) -> tuple[Js
 
 
 def served(sent: Sequence[JsonObject], stored: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
-    """The devices that were sent, taints without a time having the one that the server gave them."""
+    """The devices as sent, where a taint without a time has the time that the server gave it."""
     result = list(sent)
     for index, (ours, theirs) in enumerate(zip(sent, stored, strict=False)):
         given = _taints(theirs)
@@ -304,7 +307,7 @@ def _rounded_taint(taint: JsonObject) -> JsonObject:
 
 
 def _dated(device: JsonObject, old: Sequence[JsonObject]) -> JsonObject:
-    """Taints are recognised in their order, from the last: one that moved before others is a new one, as upstream."""
+    """Match taints in their order, from the last: one that moved before others counts as new, as upstream."""
     end = len(old)
     taints = []
     for taint in reversed(_taints(device)):

@@ -1,10 +1,10 @@
-"""Keeps the ResourceSlices of one driver as the driver says they should be.
+"""Keeps the ResourceSlices of one driver as the driver wants them.
 
 The counterpart of upstream's Go library (``k8s.io/dynamic-resource-allocation/resourceslice``), for any driver: give it
-an ``Options`` and, whenever something changes, an ``update``. Two threads: one hears of the slices in the API (a list,
-then a watch), one works on pools, one pool at a time. Faults go to the error handler and are tried again, pool by
-pool; one bad pool or slice holds up no other. Stopping deletes nothing: slices go with their owner, or when the kubelet
-finds no driver behind them.
+an ``Options`` and, whenever something changes, an ``update``. It has two threads: one follows the slices in the API (a
+list, then a watch), the other works on one pool at a time. Faults go to the error handler and are retried pool by pool;
+one bad pool or slice delays no other. Stopping deletes nothing: slices are deleted with their owner, or by the kubelet
+when their driver has gone.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ WORKING = "publishing slices"
 
 
 class Controller:
-    """Made, started and stopped once; every method is for any thread. Raises ValueError for options that are wrong."""
+    """Keeps the slices of one driver; made, started and stopped once; thread-safe. Raises ValueError."""
 
     def __init__(self, options: Options) -> None:
         if not options.driver_name:
-            raise ValueError("driver_name: is empty; give the name of the DRA driver, a DNS subdomain")
+            raise ValueError("driver_name must not be empty; give the name of the DRA driver, a DNS subdomain")
         self._options = options = replace(options, error_handler=guarded(options.error_handler))
         self._lock = threading.Lock()
         self._wanted: dict[str, WantedPool] = {}
@@ -59,9 +59,9 @@ class Controller:
         return self
 
     def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
-        """Replace what is wanted. None is no resources. The caller may change its own afterwards.
+        """Replace the wanted resources; None means none. The caller may change its objects afterwards.
 
-        ``afresh``: what the server dropped of the same before is sent once more, because it may keep it by now.
+        ``afresh``: send again what the server dropped before, because it may keep it by now.
         """
         with self._lock:
             kept = DriverResources({name: pool.asked for name, pool in self._wanted.items()})
@@ -84,7 +84,7 @@ class Controller:
         return self._sync.stats
 
     def stop(self) -> None:
-        """End all of it; nothing is deleted. A request on its way is waited for, for a few seconds."""
+        """End both threads; nothing is deleted. Waits a few seconds for a request that is under way."""
         self._stopped.set()
         self._queue.shut_down()
         if self._watching is not None:
@@ -92,25 +92,25 @@ class Controller:
             self._worker.join(_STOP_SECONDS)
 
     def wait_synced(self, timeout: float) -> bool:
-        """Wait up to ``timeout`` seconds for the first list of slices; whether it is there."""
+        """Wait up to ``timeout`` seconds for the first list of slices; returns whether it came."""
         return self._watching is not None and self._watching.synced.wait(timeout)
 
     def wait_idle(self, timeout: float, ahead: float = _AHEAD) -> bool:
-        """Wait up to ``timeout`` seconds until no work is due within ``ahead`` seconds; whether that came true."""
+        """Wait up to ``timeout`` seconds until no work is due within ``ahead`` seconds; returns whether it is."""
         return self.wait_synced(timeout) and self._queue.idle(ahead, timeout)
 
     def stored(self, pool: str) -> tuple[tuple[str, ...], ...]:
-        """Names of devices by index of slice as they are in the API: what ``pack`` builds on after a restart.
+        """Names of devices by index of slice as they are in the API; ``pack`` builds on them after a restart.
 
-        To be asked when the first list is there (``wait_synced``).
+        Call it once the first list is there (``wait_synced``).
         """
         return self._options.matching.layout(self._store.in_pool(pool))
 
     def free(self, pool: str) -> frozenset[str] | None:
-        """Names of the pool's devices that any slice in the API offers, without a taint that keeps new claims away.
+        """Names of the pool's devices that any slice in the API offers without a taint that keeps new claims away.
 
-        None while that may be otherwise: a write of ours is due or under way, or one failed and may have been carried
-        out. What an earlier ``update`` wanted is never written any more once this is not None.
+        None while that may change: a write of ours is due or under way, or one failed and may still take effect. Once
+        this is not None, nothing that an earlier ``update`` wanted will be written any more.
         """
         if not self.wait_idle(0.0, 0.0) or self._sync.uncertain(pool):
             return None
@@ -123,7 +123,7 @@ class Controller:
         return tuple([self._sync.status(name, wanted.get(name)) for name in sorted({*wanted, *self._store.pools()})])
 
     def changed_outside(self, pools: set[str]) -> None:
-        """Look at pools of which the watch told news."""
+        """Look at pools that the watch reported changes of."""
         for name in sorted(pools):
             with self._lock:
                 delay = self._repairs.delay(name)
@@ -134,7 +134,7 @@ class Controller:
         return owner.name if owner and owner.is_node and not self._options.reconcile_pool_with_name else ""
 
     def _selector(self) -> str:
-        """Both fields always: without a node's name, slices that have one are none of ours."""
+        """Always both fields: without a node's name, slices that have one do not belong to us."""
         return f"spec.driver={self._options.driver_name},spec.nodeName={self._node()}"
 
     def _work(self) -> None:
@@ -171,16 +171,16 @@ class Controller:
 
     @property
     def store(self) -> SliceStore:
-        """The slices in the API as far as they are known."""
+        """The slices in the API as far as we know them."""
         return self._store
 
     def node_may_have_changed(self) -> None:
-        """A slice of ours was deleted by others: with it may have gone the Node that owned it."""
+        """Others deleted a slice of ours; the Node that owned it may have been deleted as well."""
         self._sync.forget_node()
 
 
 class _Listener:
-    """Puts what the watch tells into the store, and pools with news into the queue."""
+    """Stores what the watch reports, and queues the pools that it changes."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -206,7 +206,7 @@ class _Listener:
 
 
 def _taken(resources: DriverResources | None, kept: DriverResources) -> DriverResources:
-    """A copy that shares nothing with the caller's, with times that can be stored."""
+    """A deep copy, with times in the form in which the server stores them."""
     copy = (resources or DriverResources()).copy(kept)
     return DriverResources({name: _rounded(pool) for name, pool in copy.pools.items()})
 

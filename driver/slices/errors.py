@@ -1,8 +1,8 @@
-"""What can keep a driver's resources from being published as they are.
+"""The faults that can keep a driver's resources from being published as wanted.
 
-All of it reaches the error handler of the controller; nothing of it ends the controller. Faults of requests come as
-they are, as ``kube.errors.RequestError``. ``disabled_features`` guesses from counts which feature gates are off: a gate
-that is off takes whole fields away and changes none, and the server does not mention it.
+The controller passes all of them to its error handler, and none ends it. Faults of requests are passed unchanged, as
+``kube.errors.RequestError``. ``disabled_features`` guesses from counts which feature gates are off: if a gate is off,
+the server drops whole fields, changes none, and does not mention it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SlicesError(Exception):
 
 
 class WrongPools(SlicesError):
-    """A controller of one pool was given others; what it published before stays."""
+    """The controller of one pool was given other pools; what it published before stays."""
 
     def __init__(self, wanted: str, given: Sequence[str]) -> None:
         names = ", ".join(sorted(given)[:_SHOWN_CAUSES])
@@ -34,7 +34,7 @@ class WrongPools(SlicesError):
 
 
 class InvalidPool(SlicesError):
-    """Slices of a pool contradict each other; nothing of the pool is written until it is given anew.
+    """The slices of a pool contradict each other; nothing of the pool is written until it is corrected.
 
     ``field`` is the path in the pool (``slices[1].devices[0].name``).
     """
@@ -59,7 +59,7 @@ class InvalidSlice(SlicesError):
 
 
 class GenerationExhausted(SlicesError):
-    """A pool's generation is at the highest number, and what is wanted needs a higher one."""
+    """A pool needs a higher generation, but its generation is the highest possible number."""
 
     def __init__(self, pool: str, generation: int) -> None:
         super().__init__(
@@ -71,18 +71,20 @@ class GenerationExhausted(SlicesError):
 
 
 class NodeWithoutUid(SlicesError):
-    """The Node that owns the slices came without a uid."""
+    """The Node that owns the slices was read without a uid."""
 
     def __init__(self, node: str) -> None:
-        super().__init__(f"Node {node}: metadata.uid: is missing in the API server's answer, slices need it as owner")
+        super().__init__(
+            f"Node {node}: metadata.uid is missing in the API server's answer; slices need it to name their owner"
+        )
         self.node = node
 
 
 class DroppedFieldsError(SlicesError):
     """The API server stored a slice without some of its fields, most likely because their features are off.
 
-    The controller goes on with what was stored and does not send the fields again until the slice changes or the
-    controller is started anew. ``desired_slice`` and ``actual_slice`` are whole v1 objects.
+    The controller works with what was stored, and does not send the fields again until the slice changes or the
+    controller restarts. ``desired_slice`` and ``actual_slice`` are whole v1 objects.
     """
 
     def __init__(self, pool_name: str, slice_index: int, desired_slice: JsonObject, actual_slice: JsonObject) -> None:
@@ -97,7 +99,7 @@ class DroppedFieldsError(SlicesError):
         self.actual_slice = actual_slice
 
     def disabled_features(self) -> tuple[str, ...]:
-        """The feature gates that explain what is missing; empty when none that is known does."""
+        """The feature gates that explain what is missing; empty if no known gate does."""
         return disabled_features(self.desired_slice, self.actual_slice)
 
 
@@ -106,7 +108,7 @@ Test = Callable[[Spec, Spec], bool]
 
 
 def disabled_features(desired: JsonObject, actual: JsonObject) -> tuple[str, ...]:
-    """The gates, by upstream's names, whose fields are in the ``desired`` object and not in the ``actual`` one."""
+    """The gates, by upstream's names, whose fields the ``desired`` object has and the ``actual`` one lacks."""
     wanted, stored = object_at(desired, "spec"), object_at(actual, "spec")
     return tuple([gate for gate, lost in _GATES if lost(wanted, stored)])
 
@@ -123,19 +125,19 @@ def _pairs(wanted: JsonObject, stored: JsonObject, field: str) -> Iterator[tuple
 
 
 def _fewer(field: str) -> Test:
-    """Some device has fewer entries in a field."""
+    """Whether a device has fewer entries in a field."""
     return lambda wanted, stored: any(
         _size(ours, field) > _size(theirs, field) for ours, theirs in _pairs(wanted, stored, "devices")
     )
 
 
 def _smaller(field: str) -> Test:
-    """The slice has fewer entries, or a shorter text, in a field."""
+    """Whether the slice has fewer entries, or a shorter text, in a field."""
     return lambda wanted, stored: _size(wanted, field) > _size(stored, field)
 
 
 def _unset(field: str) -> Test:
-    """Some device has a field no more."""
+    """Whether a device has lost a field."""
     return lambda wanted, stored: any(
         ours.get(field) is not None and theirs.get(field) is None
         for ours, theirs in _pairs(wanted, stored, "devices")

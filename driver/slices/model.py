@@ -1,16 +1,16 @@
-"""What a driver wants published, as values, and how its devices are packed into slices.
+"""The resources that a driver wants to publish, as values, and how its devices are packed into slices.
 
 A driver describes everything it has (``DriverResources``); the controller turns every ``Slice`` into one ResourceSlice.
-Devices and counter sets are dicts as in resource.k8s.io/v1, whatever version the cluster serves. Values are frozen, the
-dicts in them are not: the controller takes a copy, so that a caller may go on changing its own.
+Devices and counter sets are dicts as in resource.k8s.io/v1, whatever version the cluster serves. Values are frozen, but
+the dicts in them are not: the controller takes a copy, so that a caller may go on changing its own.
 
-``pack`` sees to it that a change of one device changes one slice. Every slice of a pool carries the pool's generation
-and their number, so a device that moves, or a slice more or less, is a write to every slice. So a device stays in its
-slice; one that goes leaves a hole, which the next new one fills; and only slices that run empty at the end are given
-up. The limit is 64 from the start, not 128, because that is all that a slice may hold once a single device of it is
-tainted, uses counters or has a list as attribute. Devices that share counters come into one slice, since they become
-unhealthy together. The price: slices may be less than full, and across slices the order is the one in which devices
-came (within a slice it is always the given one).
+``pack`` makes a change of one device a change of one slice. Every slice of a pool carries the pool's generation and the
+number of its slices, so moving a device, or adding or removing a slice, is a write to every slice. So a device stays in
+its slice; one that goes leaves a hole, which the next new device fills; and only slices that run empty at the end are
+removed. The limit is 64 from the start, not 128, because a slice can hold no more than that once one of its devices has
+taints, counters or a list as attribute. Devices that share counters go into one slice, since they become unhealthy
+together. The price: slices may be only partly full, and the order across slices is that in which devices came (within a
+slice it is always the given one).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from node.values import Value, replace, value
 
 @value
 class Owner(Value):
-    """The cluster-scoped object that the slices go away with.
+    """The cluster-scoped object that the slices are deleted with.
 
-    A Node (``api_version`` v1) makes the pools its own: its name becomes their ``nodeName``, and its ``uid`` may be
-    left empty, it is looked up then. Any other owner needs its uid, and owns slices without tying them to a node.
+    A Node (``api_version`` v1) makes the pools its own: its name becomes their ``nodeName``; its ``uid`` may be left
+    empty and is then looked up. Any other owner needs a uid, and owns slices without tying them to a node.
     """
 
     api_version: str
@@ -49,10 +49,10 @@ def node_owner(name: str) -> Owner:
 
 @value
 class Slice(Value):
-    """What becomes one ResourceSlice: devices or counter sets (never both), in the order that the scheduler tries.
+    """The content of one ResourceSlice: devices or counter sets (never both), in the order that the scheduler tries.
 
     ``per_device_node_selection``: every device names its own nodes; None leaves the field out.
-    ``partition_type_attribute``, ``skip_node_operations``: fields of Kubernetes 1.37, left out where empty; an older
+    ``partition_type_attribute``, ``skip_node_operations``: fields of Kubernetes 1.37, left out if empty; an older
     server drops them, which is reported as ``DroppedFieldsError``.
     """
 
@@ -64,7 +64,7 @@ class Slice(Value):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its devices, in their order."""
+        """The names of its devices, in their order."""
         return tuple([text_at(device, "name") for device in self.devices])
 
 
@@ -72,9 +72,9 @@ class Slice(Value):
 class Pool(Value):
     """Devices that are published together.
 
-    At most one of ``node_selector`` (v1 NodeSelector) and ``all_nodes``, none where the owner is a Node or every slice
-    selects per device. ``generation``: the least one; it rises by itself where it must. A pool without slices is
-    removed from the API; one that exists and has nothing has one empty slice.
+    At most one of ``node_selector`` (v1 NodeSelector) and ``all_nodes``, neither if the owner is a Node or every slice
+    selects per device. ``generation``: the lowest allowed; the controller raises it as needed. A pool without slices is
+    removed from the API; a pool that exists but has nothing has one empty slice.
     """
 
     slices: tuple[Slice, ...] = ()
@@ -85,12 +85,12 @@ class Pool(Value):
 
 @value
 class DriverResources(Value):
-    """Everything that one driver publishes here, by name of pool. Pools that are not in it are removed."""
+    """Everything that one driver publishes here, by name of pool; all other pools of the driver are removed."""
 
     pools: Mapping[str, Pool] = field(default_factory=dict)
 
     def copy(self, before: DriverResources | None = None) -> DriverResources:
-        """The same, sharing nothing with this one; what equals a copy made ``before`` is taken from that."""
+        """A deep copy; parts that equal those of the copy ``before`` are taken from it."""
         pools = before.pools if before is not None else {}
         return DriverResources({name: _copied(pool, pools.get(name)) for name, pool in self.pools.items()})
 
@@ -122,7 +122,7 @@ def _copied_slice(slice_: Slice) -> Slice:
 
 
 def _copied_json(part: Any) -> Any:
-    """A third of the time of ``deepcopy``, which looks for cycles."""
+    """Takes a third of the time of ``deepcopy``, which looks for cycles."""
     if isinstance(part, dict):
         return {key: _copied_json(value) for key, value in part.items()}
     if isinstance(part, list | tuple):
@@ -131,11 +131,14 @@ def _copied_json(part: Any) -> Any:
 
 
 DEFAULT_LIMIT: Final = 64
-"""Devices of a slice that may have taints, counters or lists (1.36)."""
+"""The part of the spec that belongs to one slice.
+
+Empty lists are left out: if only one of two fields may be set, the server treats an empty list as set.
+"""
 
 
 COUNTER_SETS: Final = 8
-"""Counter sets of a slice (1.36), which has no devices then."""
+"""The most counter sets of a slice (1.36), which has no devices then."""
 _APART: Mapping[str, str] = {}
 
 
@@ -147,17 +150,17 @@ def pack(
     counters: Sequence[JsonObject] = (),
     groups: Mapping[str, str] = _APART,
 ) -> tuple[Slice, ...]:
-    """Spread devices over slices, at least one, where they were ``previous``-ly as far as there is room.
+    """Spread devices over slices, at least one; each stays in its slice of ``previous`` as far as there is room.
 
     ``counters``: counter sets, which have slices of their own before those of the devices. ``groups``: by name of a
-    device the group of which it is one: new devices of a group come into one slice, if they fit into one.
-    Raises ValueError for a limit below 1 and for two devices of one name.
+    device, its group; new devices of a group go into one slice if they fit into one. Raises ValueError for a limit
+    below 1 and for two devices of one name.
     """
     first = [
         Slice(shared_counters=tuple(counters[start : start + COUNTER_SETS]))
         for start in range(0, len(counters), COUNTER_SETS)
     ]
-    # Slices of counters look empty in ``previous``: they have no devices.
+    # Slices of counters look empty in ``previous``, because they have no devices.
     empty = next((number for number, names in enumerate(previous) if names), 0)
     return (*first, *_spread(devices, previous[min(empty, len(first)) :], limit, groups))
 
@@ -184,12 +187,12 @@ def _spread(
 
 
 def layout(slices: Sequence[Slice]) -> tuple[tuple[str, ...], ...]:
-    """Which devices are in which slice."""
+    """The names of the devices of each slice."""
     return tuple([each.names for each in slices])
 
 
 def _kept(names: Sequence[str], previous: Sequence[Sequence[str]], limit: int) -> list[set[str]]:
-    """The slices with the devices that stay in them; a name counts where it is first."""
+    """The slices with the devices that stay in them; a repeated name counts where it comes first."""
     wanted = set(names)
     groups: list[set[str]] = []
     for before in previous:
@@ -200,7 +203,7 @@ def _kept(names: Sequence[str], previous: Sequence[Sequence[str]], limit: int) -
 
 
 def _place(names: Sequence[str], slices: list[set[str]], limit: int, groups: Mapping[str, str]) -> None:
-    """New devices fill the holes from the front, then new slices; those of a group a hole that takes them all."""
+    """New devices fill the holes from the front, then new slices; a group goes into a hole that takes all of it."""
     homes = {groups[name]: number for number, there in enumerate(slices) for name in there if name in groups}
     first = 0
     gathered: dict[str, list[str]] = {}
@@ -227,10 +230,10 @@ Layout = tuple[tuple[str, ...], ...]
 
 @value
 class PoolStatus(Value):
-    """``wanted`` and ``stored``: names of devices by index of slice. ``error``: the last one, empty when all went well.
+    """``wanted`` and ``stored``: names of devices by index of slice. ``error``: the last one, empty once all is well.
 
-    ``in_order``: what is stored is what is wanted, as far as the server keeps it. ``dropped``: feature gates without
-    which something of what is wanted was not stored ("unknown" where none explains it).
+    ``in_order``: the stored slices are the wanted ones, as far as the server keeps them. ``dropped``: feature gates
+    without which something wanted was not stored ("unknown" if none explains it).
     """
 
     name: str

@@ -23,67 +23,67 @@ from node.values import Value, value
 log = logging.getLogger("ostler.slices")
 
 DEFAULT_MUTATION_CACHE_TTL: Final = 60.0
-"""Seconds that our own creations are believed before the watch confirms them; then the slices are listed."""
+"""Seconds for which our own creations count without the watch's confirmation; then the slices are listed."""
 
 DEFAULT_SYNC_DELAY: Final = 0.2
-"""Seconds from the first news of a slice to the repair of its pool.
+"""Seconds from the first report of a changed slice to the repair of its pool.
 
-Upstream waits 30 s, because its cache may not know yet what it wrote itself. Ours knows by resource versions, so the
-delay only has to gather what belongs together, such as the deletions of a node's slices by its kubelet, and a pod that
-waits for a device does not wait for us. Who changes slices over and over again is answered more and more slowly, see
+Upstream waits 30 s, because its cache may not yet know what it wrote itself. Ours knows by resource versions, so the
+delay only has to gather related changes, such as the kubelet's deletion of all slices of a node; a pod that waits for a
+device does not wait for us. If others change slices again and again, repairs become slower and slower, see
 ``driver.slices.queue``.
 """
 
 
 class NodeReader(Protocol):
-    """Nodes at the API server. Blocking, for several threads."""
+    """Reads Nodes at the API server. Blocking, for several threads."""
 
     def node(self, name: str) -> JsonObject:
-        """The Node of that name."""
+        """The Node with that name."""
 
 
 class SliceApi(NodeReader, Protocol):
     """Slices and nodes at the API server."""
 
     def slices(self, query: Mapping[str, str]) -> CollectionSource:
-        """The slices that a ``fieldSelector`` chooses, as something that a ``Watching`` can be made of."""
+        """A collection of the slices that a ``fieldSelector`` selects, for a ``Watching``."""
 
     def list_slices(self, query: Mapping[str, str]) -> Sequence[JsonObject]:
-        """Lists the same slices now."""
+        """List the same slices now."""
 
     def create_slice(self, body: JsonObject) -> JsonObject:
-        """Create a slice; what the server made of it."""
+        """Create a slice; returns the stored object."""
 
     def replace_slice(self, body: JsonObject) -> JsonObject:
-        """Put ``body`` in place of the slice of its name, if that still has its resourceVersion."""
+        """Replace the slice of this name by ``body``, if it still has the same resourceVersion."""
 
     def delete_slice(self, name: str, *, uid: str = "", resource_version: str = "") -> None:
         """Delete exactly this object in exactly this state."""
 
 
 class Watching(Protocol):
-    """A list and a watch that go on until they are stopped, in a thread of their own."""
+    """A list and a watch that continue until they are stopped, in a thread of their own."""
 
     @property
     def synced(self) -> threading.Event:
-        """Set when the first list has been handed over."""
+        """Set once the first list has been handed over."""
 
     def start(self) -> object:
         """Begin."""
 
     def stop(self) -> object:
-        """End; the handler is not called any more when this returns."""
+        """Stop; the handler is not called any more once this returns."""
 
 
 Watch = Callable[[SliceApi, str, Handler], Watching]
-"""Makes a watch of the slices that a field selector chooses."""
+"""Makes a watch of the slices that a field selector selects."""
 
 ErrorHandler = Callable[[Exception, str], None]
-"""Hears of a fault, and in which work it arose; called by the controller's threads, which go on afterwards."""
+"""Called with a fault and the work in which it arose, by the controller's threads, which then go on."""
 
 
 def guarded(handler: ErrorHandler) -> ErrorHandler:
-    """The handler, which cannot do harm by its own faults: these are logged."""
+    """The handler, wrapped so that its own faults are logged and do no harm."""
 
     def told(error: Exception, work: str) -> None:
         try:
@@ -95,12 +95,12 @@ def guarded(handler: ErrorHandler) -> ErrorHandler:
 
 
 def log_error(error: Exception, work: str) -> None:
-    """The error handler that is used unless another is given."""
+    """The default error handler."""
     log.warning("%s: %s", work, error)
 
 
 def reflected(client: SliceApi, selector: str, handler: Handler) -> Watching:
-    """The watch that is used unless another is given."""
+    """The default watch."""
 
     def told(error: Exception) -> None:
         log.info("watching slices: %s", error)
@@ -111,14 +111,14 @@ def reflected(client: SliceApi, selector: str, handler: Handler) -> Watching:
 
 @value
 class Options(Value):
-    """``client`` and ``driver_name`` (a DNS subdomain in small letters, 63 bytes at most) are needed, the rest is not.
+    """Only ``client`` and ``driver_name`` (a DNS subdomain in lower case, at most 63 bytes) are required.
 
-    ``owner``: what the slices belong to; for a Node they carry its name, and only slices of that node are looked at.
-    ``resources``: the first to publish. None means none, and removes what an earlier life left, unless
+    ``owner``: what the slices belong to; those of a Node carry its name, and only slices of that node are considered.
+    ``resources``: the first to publish. None means none, and removes what an earlier process left, unless
     ``wait_for_update``: then nothing is written before the first ``update``. ``sync_delay``, ``mutation_cache_ttl``:
-    seconds. ``reconcile_pool_with_name``: publish this one pool only, without a node's name though the owner be a Node,
-    and leave all other pools of the driver to others. ``nodes``: reads the Node that owns the slices; by
-    default the client does.
+    seconds. ``reconcile_pool_with_name``: publish only this pool, without a node's name even if the owner is a Node,
+    and leave all other pools of the driver to others. ``nodes``: reads the Node that owns the slices; the client by
+    default.
     """
 
     client: SliceApi

@@ -1,20 +1,20 @@
-"""What to write for one pool: a function of what is stored and what is wanted.
+"""Plans the writes for one pool: a function of what is stored and what is wanted.
 
-Invariants, in words of the API (KEP-4381): all slices of a pool carry one generation, and a pool is used only when all
-slices of its highest generation are there. So one slice may be changed in place within a generation, and everything
-more needs the next one. A generation is never taken back while slices of the pool exist.
+Invariants, in the API's terms (KEP-4381): all slices of a pool carry one generation, and the scheduler uses a pool only
+when all slices of its highest generation exist. So one slice may be changed in place within a generation, and any
+larger change needs the next generation. A generation never goes down while slices of the pool exist.
 
-Order of a plan: slices that this layout numbers and nobody wants go first, changes and new slices follow, and what the
-new generation makes obsolete (older generations, other layouts) goes last and only when all else is stored, so that at
-every moment one generation can be used or is about to be. Fewer writes than upstream's controller: a slice of ours that
-fell behind is brought up to date instead of replaced, and a generation that never was complete is completed instead of
-raised again.
+Order of a plan: first it deletes slices that this layout numbers and nobody wants, then it changes and creates slices,
+and last, only once all else is stored, it deletes what the new generation makes obsolete (older generations, other
+layouts). So at every moment one generation is usable or about to be. It needs fewer writes than upstream's controller:
+it updates a slice of ours that fell behind instead of replacing it, and completes an incomplete generation instead of
+raising it again.
 
-A layout (``Matching``) says which stored slice is which wanted one, and names new ones. ``ByIndex`` is Kubernetes
-1.36's way and the default: the slice's number stands in front of its name, as hexadecimal digits. ``ByDeviceNames`` is
-that of 1.35 and before: slices are the same when they hold the same devices. Neither recognises slices of the other,
-and the plan replaces them once. Choose the old one only beside a driver of another make that still publishes the same
-pools by it.
+A layout (``Matching``) says which stored slice is which wanted one, and names new ones. ``ByIndex`` is that of
+Kubernetes 1.36 and the default: a slice's name begins with its number, in hexadecimal digits. ``ByDeviceNames`` is that
+of 1.35 and before: slices are the same if they hold the same devices. Neither recognises slices of the other, and a
+plan replaces them once. Choose the old one only beside another implementation of the driver that still publishes the
+same pools in it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _HIGHEST: Final = 2**63 - 1
 class PoolKnowledge(Value):
     """What the controller remembers of a pool.
 
-    ``ours``: uids of slices that it has written or found in order: they may be changed though they fell behind.
+    ``ours``: uids of slices that it has written or found in order; it may change them if they fall behind.
     ``unfinished``: the generation that it began and has not completed, 0 for none. ``refused``: indexes of wanted
-    slices that break a rule and are not to be sent.
+    slices that break a rule and must not be sent.
     """
 
     ours: Set[str] = frozenset()
@@ -49,22 +49,22 @@ class PoolKnowledge(Value):
 
 @value
 class PoolPlan(Value):
-    """The writes, in their order. ``generation`` is the one that they carry."""
+    """The writes, in their order; all carry ``generation``."""
 
     generation: int
     excess: tuple[StoredSlice, ...] = ()
     updates: tuple[tuple[int, StoredSlice], ...] = ()
     creates: tuple[int, ...] = ()
     superseded: tuple[StoredSlice, ...] = ()
-    """To be deleted when all else of the plan is done."""
+    """Slices to delete when all else of the plan is done."""
     left_behind: tuple[tuple[int, StoredSlice], ...] = ()
-    """Slices whose new content is refused, to be deleted when other slices of the generation are stored."""
+    """Slices whose new content is refused, to delete when other slices of the generation are stored."""
     incomplete: bool = False
-    """The generation never was complete, so nobody uses what is stored of it with old content."""
+    """Whether the generation was never complete, so that nobody uses its stored slices with old content."""
     exhausted: bool = False
-    """A higher generation is needed than there is: only the deletions are in the plan."""
+    """Whether the plan needs a generation above the highest number, and so has only the deletions."""
     raised: bool = False
-    """The generation is higher than any that is stored."""
+    """Whether the generation is higher than any stored one."""
     matched: Mapping[int, StoredSlice] = field(default_factory=dict)
     """The stored slice of each wanted one."""
 
@@ -82,7 +82,7 @@ def removal(stored: Sequence[StoredSlice]) -> PoolPlan:
 def plan(
     stored: Sequence[StoredSlice], name: str, pool: Pool, matching: Matching, knowledge: PoolKnowledge
 ) -> PoolPlan:
-    """What brings the stored slices of the pool ``name`` to what is wanted; nothing when they are there."""
+    """The writes that turn the stored slices of the pool ``name`` into the wanted ones; none if they already are."""
     highest = max([each.generation for each in stored], default=0)
     matched, excess, superseded = _matched(stored, pool, matching, knowledge, highest)
     changed = {
@@ -98,7 +98,7 @@ def plan(
     raised = generation > highest
     chosen = (set(matched) if raised else changed) - knowledge.refused
     if raised and not chosen and not creates:
-        # Nothing of the new generation can be sent.
+        # No slice of the new generation can be sent.
         generation, raised = highest, False
     if generation > _HIGHEST:
         return PoolPlan(highest, excess=excess, exhausted=True, matched=matched)
@@ -120,7 +120,7 @@ def plan(
 def _matched(
     stored: Sequence[StoredSlice], pool: Pool, matching: Matching, knowledge: PoolKnowledge, highest: int
 ) -> tuple[dict[int, StoredSlice], tuple[StoredSlice, ...], tuple[StoredSlice, ...]]:
-    """The stored slice of each wanted one; what is too many; what belongs to older generations and other layouts."""
+    """The stored slice of each wanted one; the surplus ones; those of older generations and other layouts."""
     usable = [each for each in stored if each.generation == highest or each.uid in knowledge.ours]
     indexes = matching.match(usable, pool.slices)
     candidates: defaultdict[int, list[StoredSlice]] = defaultdict(list)
@@ -139,17 +139,17 @@ def _matched(
 
 
 def _creatable(pool: Pool, matched: Mapping[int, StoredSlice], refused: Set[int]) -> tuple[int, ...]:
-    """The missing slices before the first that is refused, be that one stored or not.
+    """The missing slices before the first refused one, whether or not that one is stored.
 
-    A pool is built from its beginning, and one that lacks a slice is not used: what would come behind the gap is of no
-    use to anybody, and an old slice that cannot be replaced is worth more while all of its generation are there.
+    A pool is built from its beginning, and one that lacks a slice is not used: slices behind the gap would help nobody,
+    and an old slice that cannot be replaced is worth more while all of its generation exist.
     """
     first = min(refused, default=len(pool.slices))
     return tuple([index for index in range(first) if index not in matched])
 
 
 def _generation(highest: int, asked: int, unfinished: int, *, more: bool) -> int:
-    """The generation to write. ``more``: there is more to it than one slice that changes in place."""
+    """The generation to write. ``more``: whether the plan is more than one slice that changes in place."""
     if asked > highest:
         return asked
     if not more or (highest > 0 and unfinished == highest):
@@ -165,30 +165,30 @@ _LEAST_DIGITS: Final = 5
 _HEXADECIMAL: Final = re.compile("[0-9a-fA-F]+")
 
 _MISSING: Final = 16
-"""Slices of a layout that may be missing, beside as many as are there.
+"""Slices of a layout that may be missing beyond the number that exist.
 
-A number in a name, which anybody can write, decides how long a layout gets; and where most slices are missing all of
-them are written anew.
+Anybody can write the number in a name, and it decides how long a layout gets; and if most slices are missing, all of
+them are written again.
 """
 
 BEYOND: Final = -1
-"""The index of a stored slice that this layout knows and nobody wants any more."""
+"""The index of a stored slice of this layout that nobody wants any more."""
 
 
 class Matching(Protocol):
     """A layout of slices in the API."""
 
     def match(self, stored: Sequence[StoredSlice], wanted: Sequence[Slice]) -> Mapping[str, int]:
-        """By the name of each stored slice the index of the wanted one that it may be, or ``BEYOND``.
+        """By the name of each stored slice, the index of the wanted one that it may be, or ``BEYOND``.
 
-        Slices that are not of this layout are left out. Several may have one index.
+        Slices of other layouts are left out. Several slices may have one index.
         """
 
     def generate_name(self, index: int, count: int, driver: str, owner: Owner | None) -> str:
-        """``generateName`` for a new slice, one of ``count``. The server keeps 58 characters of it and adds five."""
+        """``generateName`` for a new slice, one of ``count``. The server keeps 58 characters of it and appends five."""
 
     def layout(self, stored: Sequence[StoredSlice]) -> tuple[tuple[str, ...], ...]:
-        """The names of the devices by index of slice; no names where a slice is missing."""
+        """The names of the devices by index of slice; empty for a missing slice."""
 
 
 @value

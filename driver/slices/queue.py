@@ -1,12 +1,12 @@
-"""When pools are looked at: now, later, or later and later.
+"""When pools are worked on: now, later, or at growing intervals.
 
 A name is in the queue once. While it waits for a time, an earlier time replaces that and a later one does not, so that
-a stream of events cannot put off a pool for ever. A name that is added while somebody works on it comes again when that
-is done. Failures are counted by name: one pool that fails makes no other wait.
+a stream of events cannot postpone a pool for ever. A name that is added while somebody works on it comes again when
+that work is done. Failures are counted by name: one failing pool delays no other.
 
-Changes by others are put right after a delay that is just long enough to see all of them (``Repairs``). Somebody who
-goes on changing slices, another controller of the same driver say, is answered more and more slowly, or the two would
-write as fast as the API server lets them.
+Changes by others are repaired after a delay that is just long enough to gather all of them (``Repairs``). If somebody
+changes slices again and again, such as another controller of the same driver, the repairs become slower and slower;
+otherwise the two would write as fast as the API server lets them.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from kube.backoff import BackoffPolicy
 from node.clocks import SYSTEM, Clocks
 
 RETRIES = BackoffPolicy(first=0.05, most=30.0)
-"""Seconds; doubling, with jitter, by pool."""
+"""Seconds; doubled after each failure of a pool, with jitter."""
 
 
 class WorkQueue(Protocol):
     """What the controller needs of a queue; for several threads."""
 
     def add(self, name: str) -> None:
-        """Look at it as soon as possible."""
+        """Make it due as soon as possible."""
 
     def add_after(self, name: str, seconds: float) -> None:
-        """Look at it then, at the latest."""
+        """Make it due at that time at the latest."""
 
     def add_failed(self, name: str, at_least: float = 0.0) -> float:
-        """It failed once more: look at it after a time, in seconds, that grows with every failure.
+        """Note a failure: make it due after seconds that grow with every failure.
 
-        ``at_least``: what the server asks for, which is believed within reason.
+        ``at_least``: the seconds that the server asks for, obeyed within reason.
         """
 
     def forget(self, name: str) -> None:
-        """It worked: the next failure is the first again."""
+        """Forget its failures: the next failure counts as the first."""
 
     def get(self) -> str | None:
-        """Wait for a name that is due, and take it; None at the end. Call ``done`` for it."""
+        """Wait for a name that is due and take it; None at the end. Call ``done`` for it afterwards."""
 
     def done(self, name: str) -> None:
-        """The work on it has ended."""
+        """End the work on it."""
 
     def idle(self, within: float, timeout: float) -> bool:
-        """Wait until nobody works and nothing comes due ``within`` as many seconds; whether that came true."""
+        """Wait until nobody works and nothing comes due ``within`` that many seconds; returns whether it is so."""
 
     def shut_down(self) -> None:
-        """End: ``get`` returns None at once."""
+        """Shut down: ``get`` returns None at once."""
 
 
 class PoolQueue:
-    """The queue that is used unless another is given."""
+    """The default queue."""
 
     def __init__(self, clocks: Clocks = SYSTEM, policy: BackoffPolicy = RETRIES) -> None:
         self._random = clocks.random
@@ -133,15 +133,15 @@ class PoolQueue:
 
 
 _PATIENCE = 10
-"""Repairs of one pool within ``_WINDOW`` seconds that are made at once; bounds what is remembered of a pool, too."""
+"""Repairs of one pool within ``_WINDOW`` seconds that are made at once; also bounds what is remembered of a pool."""
 _WINDOW = 60.0
 _LONGEST = 30.0
-"""Seconds, upstream's delay for every repair."""
+"""Seconds; upstream's delay for every repair."""
 _MEMORY = 20
 
 
 class Repairs:
-    """Counts repairs by pool. Not for several threads at a time."""
+    """Counts repairs by pool. Not thread-safe."""
 
     def __init__(self, delay: float, monotonic: Callable[[], float]) -> None:
         self._delay = delay
@@ -149,11 +149,11 @@ class Repairs:
         self._made: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_MEMORY))
 
     def made(self, pool: str) -> None:
-        """A pool was written because others had changed it."""
+        """Note that a pool was written because others had changed it."""
         self._made[pool].append(self._monotonic())
 
     def delay(self, pool: str) -> float:
-        """Seconds to wait before looking at a pool that others changed."""
+        """Seconds to wait before repairing a pool that others changed."""
         made = self._made.get(pool)
         if not made:
             return self._delay

@@ -1,11 +1,11 @@
-"""The slices in the API as far as we know: what the watch told, overlaid with what we wrote ourselves.
+"""The slices in the API as far as we know them: the watch's reports, overlaid with our own writes.
 
-The watch comes behind: without the overlay a slice just created would look missing and be created a second time, and a
-slice just deleted would be deleted again. Every entry has a resource version, which the API server numbers in order
-(KEP-5504), so an older piece of news never replaces a newer one. An own creation that the watch has not confirmed is
-believed for a limited time only: the slice may have been created and deleted between two lists, unseen. A list or a
-bookmark of a later version that does not have it settles that at once; after the time, whoever wants to know has to
-read the slices anew (upstream's controller forgets them instead, and creates them twice when the watch hangs).
+The watch lags: without the overlay a slice just created would look missing and be created a second time, and a slice
+just deleted would be deleted again. Every entry has a resource version, which the API server numbers in order
+(KEP-5504), so an older report never replaces a newer one. A creation of ours that the watch has not confirmed counts
+for a limited time only, because the slice may have been created and deleted unseen between two lists. A list or
+bookmark of a later version without the slice settles the question at once; after the time limit, the reader has to list
+the slices again (upstream's controller forgets them instead, and creates them twice if the watch hangs).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class _Entry(Record):
     slice: StoredSlice
     version: int
     until: float | None
-    """Monotonic seconds up to which our own creation is believed without confirmation; None: confirmed."""
+    """Monotonic seconds until which our own creation counts without confirmation; None: confirmed."""
 
 
 class SliceStore:
-    """Thread-safe. ``ttl`` in seconds. ``pool``: the only one that is kept, empty for all."""
+    """Thread-safe. ``ttl`` in seconds. ``pool``: the only pool to keep, empty for all."""
 
     def __init__(self, ttl: float, monotonic: Callable[[], float], pool: str = "") -> None:
         self._ttl = ttl
@@ -35,10 +35,10 @@ class SliceStore:
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         self._gone: dict[str, float] = {}
-        """Uids of slices that are deleted, and until when old news of them is not believed."""
+        """Uids of deleted slices, and until when old reports about them are ignored."""
 
     def replaced(self, objects: Sequence[JsonObject], version: str) -> set[str]:
-        """Take a list; the pools in which something is other than known."""
+        """Take a list; returns the pools in which something differs from what was known."""
         as_of = _number(version)
         with self._lock:
             listed = {each.name: each for each in self._read(objects)}
@@ -49,16 +49,16 @@ class SliceStore:
             return pools
 
     def applied(self, body: JsonObject) -> set[str]:
-        """Take a new or changed slice; the pools that this concerns, none when it is no news."""
+        """Take a new or changed slice; returns the pools that it changes, none if it was known."""
         with self._lock:
             return {name for each in self._read([body]) for name in self._take(each)}
 
     def deleted(self, body: JsonObject) -> set[str]:
-        """Take the end of a slice; its pool, unless that was known."""
+        """Take the deletion of a slice; returns its pool, unless it was known."""
         gone = StoredSlice.of(body)
         with self._lock:
             known = gone.uid in self._gone
-            # The answer to a write of ours, a creation even, may come after the news of the end.
+            # The answer to a write of ours, even to a creation, may come after the report of the deletion.
             self._gone[gone.uid] = self._monotonic() + self._ttl
             entry = self._entries.get(gone.name)
             if entry is not None and entry.slice.uid == gone.uid:
@@ -67,14 +67,14 @@ class SliceStore:
             return set() if known or (self._pool and gone.pool != self._pool) else {gone.pool}
 
     def bookmark(self, version: str) -> set[str]:
-        """Everything up to that version has been told; pools whose unconfirmed creations are settled by it."""
+        """Everything up to that version is reported; returns the pools whose unconfirmed creations that settles."""
         as_of = _number(version)
         with self._lock:
             lost = [name for name, entry in self._entries.items() if entry.until is not None and entry.version <= as_of]
             return {self._entries.pop(name).slice.pool for name in lost}
 
     def wrote(self, body: JsonObject) -> StoredSlice:
-        """Remember what the server answered to a creation or update of ours."""
+        """Remember the server's answer to a creation or update of ours."""
         ours = StoredSlice.of(body)
         with self._lock:
             if ours.uid in self._gone:
@@ -88,20 +88,20 @@ class SliceStore:
         return ours
 
     def removed(self, slice_: StoredSlice) -> None:
-        """Remember a deletion of ours; a finalizer may hold the object for as long as it likes."""
+        """Remember a deletion of ours; a finalizer may hold the object for any length of time."""
         with self._lock:
             entry = self._entries.get(slice_.name)
             if entry is None or entry.slice.uid != slice_.uid:
                 return
             if _held(slice_):
-                # The watch may have told already what the object looks like since.
+                # The watch may have reported the object's new state meanwhile.
                 entry.slice = replace(entry.slice, leaving=True)
                 return
             del self._entries[slice_.name]
             self._gone[slice_.uid] = self._monotonic() + self._ttl
 
     def lost(self, slice_: StoredSlice) -> None:
-        """Remember that the server has no such slice; if it should have one after all, the watch will tell."""
+        """Remember that the server has no such slice; if it has one after all, the watch will report it."""
         with self._lock:
             entry = self._entries.get(slice_.name)
             if entry is not None and entry.slice.uid == slice_.uid:
@@ -114,7 +114,7 @@ class SliceStore:
         return tuple(sorted(found, key=lambda each: each.name))
 
     def doubtful(self, pool: str) -> bool:
-        """Whether a creation of ours in that pool has gone unconfirmed for too long."""
+        """Whether a creation of ours in that pool has been unconfirmed for too long."""
         now = self._monotonic()
         with self._lock:
             return any(
@@ -123,9 +123,9 @@ class SliceStore:
             )
 
     def refreshed(self, objects: Sequence[JsonObject], before: Mapping[str, str]) -> set[str]:
-        """Take a list that was asked for when the store had the versions ``before``; see ``replaced``.
+        """Take a list that was requested when the store had the versions ``before``; see ``replaced``.
 
-        What the watch told since then is newer than the list and stays.
+        Later reports of the watch are newer than the list and stay.
         """
         with self._lock:
             listed = {each.name: each for each in self._read(objects)}
@@ -136,7 +136,7 @@ class SliceStore:
             return pools
 
     def pools(self) -> frozenset[str]:
-        """Names of all pools that have slices."""
+        """The names of all pools that have slices."""
         with self._lock:
             return frozenset([entry.slice.pool for entry in self._entries.values()])
 
@@ -152,7 +152,7 @@ class SliceStore:
         return [each for each in found if each.uid not in self._gone and (not self._pool or each.pool == self._pool)]
 
     def _take(self, news: StoredSlice) -> set[str]:
-        """Believe one piece of news from outside, unless it is old; the pools that it changes something in."""
+        """Take one report from outside unless it is outdated; returns the pools that it changes."""
         entry = self._entries.get(news.name)
         version = _number(news.resource_version)
         if entry is not None and entry.slice.uid == news.uid and version <= entry.version:
@@ -176,7 +176,7 @@ _WITHDRAWING = ("NoSchedule", "NoExecute")
 
 @value
 class StoredSlice(Value):
-    """``body`` is the v1 object; ``leaving``: it was deleted and a finalizer still holds it."""
+    """``body`` is the v1 object; ``leaving``: it was deleted, but a finalizer still holds it."""
 
     name: str
     uid: str
@@ -200,27 +200,27 @@ class StoredSlice(Value):
 
     @property
     def spec(self) -> JsonObject:
-        """Its spec."""
+        """The object's spec."""
         return object_at(self.body, "spec")
 
     @property
     def devices(self) -> tuple[JsonObject, ...]:
-        """Its devices."""
+        """The slice's devices."""
         return objects_in(self.spec, "devices")
 
     @property
     def device_names(self) -> tuple[str, ...]:
-        """Names of its devices, in their order."""
+        """The names of its devices, in their order."""
         return tuple([text_at(device, "name") for device in self.devices])
 
     @property
     def free_names(self) -> tuple[str, ...]:
-        """Names of its devices that have no taint which keeps new claims away."""
+        """The names of its devices without a taint that keeps new claims away."""
         return tuple([text_at(device, "name") for device in self.devices if not _is_withdrawn(device)])
 
     @property
     def resource_version(self) -> str:
-        """The version of the object."""
+        """The object's resource version."""
         return text_at(self.body, "metadata", "resourceVersion")
 
 

@@ -1,6 +1,6 @@
-"""One look at one pool: plan from what is known, write, and remember what the next look needs.
+"""Synchronises one pool: plans from what is known, writes, and remembers what the next round needs.
 
-The controller's worker alone calls it, pool by pool, so nothing here is shared but what ``status`` reads.
+Only the controller's worker calls it, pool by pool, so nothing here is shared except what ``status`` reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHECKING = "checking a pool"
 
 @value
 class SyncOutcome(Value):
-    """``retry``: look again, after ``retry_after`` seconds at least; ``created``, ``wrote``: as in ``Written``."""
+    """``retry``: sync again, after at least ``retry_after`` seconds; ``created``, ``wrote``: as in ``WriteResult``."""
 
     retry: bool = False
     retry_after: float = 0.0
@@ -36,7 +36,7 @@ class SyncOutcome(Value):
 class _Memory(Record):
     """What is remembered of a pool; see ``PoolKnowledge``.
 
-    ``uncertain``: a write failed, so it may have been carried out, or what we know may be old.
+    ``uncertain``: a write failed, so that it may have taken effect, or our knowledge may be outdated.
     """
 
     ours: frozenset[str] = frozenset()
@@ -66,19 +66,19 @@ class PoolSync:
         )
         self._memory: defaultdict[str, _Memory] = defaultdict(_Memory)
         self._in_order: dict[str, tuple[tuple[tuple[StoredSlice, ...], Pool, PoolKnowledge], bool]] = {}
-        """By pool, what was asked last whether it is in order, and the answer."""
+        """By pool, the last question whether it is in order, and the answer."""
 
     @property
     def stats(self) -> Stats:
-        """Writes that succeeded."""
+        """The number of writes that succeeded."""
         return self._writer.stats
 
     def forget_node(self) -> None:
-        """The owner may be another object by now."""
+        """Forget the owner's uid: the Node may have been replaced."""
         self._writer.forget_node()
 
     def sync(self, name: str, wanted: WantedPool | None) -> SyncOutcome:
-        """Bring one pool to what is wanted; faults go to the error handler."""
+        """Write one pool as wanted; faults go to the error handler."""
         memory = self._memory[name]
         memory.error = ""
         try:
@@ -95,7 +95,7 @@ class PoolSync:
             return SyncOutcome(retry=True, retry_after=after or 0.0)
 
     def uncertain(self, name: str) -> bool:
-        """Whether a write has failed and may have been carried out anyway."""
+        """Whether a write has failed and may have taken effect anyway."""
         memory = self._memory.get(name)
         return memory is not None and memory.uncertain
 
@@ -163,12 +163,12 @@ class PoolSync:
         return SyncOutcome(retry=bool(written.refused), created=written.created, wrote=written.wrote)
 
     def _planned(self, name: str, wanted: WantedPool) -> tuple[PoolPlan, frozenset[int]]:
-        """The plan without the slices that break a rule, and which those are."""
+        """The plan without the slices that break a rule, and which slices those are."""
         stored = self._store.in_pool(name)
         refused: frozenset[int] = frozenset()
         while True:
             made = plan(stored, name, wanted.effective, self._matching, self._knowledge(name, refused))
-            # New slices are checked one by one as they are sent, but for the first, on which the generation hangs.
+            # New slices are checked one by one as they are sent, except the first, on which the generation depends.
             sent = {index for index, _ in made.updates} | set(made.creates[:1])
             bad = {index for index in sent if self._faults(wanted, index)}
             if not bad:
@@ -190,7 +190,7 @@ class PoolSync:
         return PoolKnowledge(ours=memory.ours, unfinished=memory.unfinished, refused=refused)
 
     def _refresh(self) -> None:
-        """Read all slices anew: after it, nothing that we did before is uncertain."""
+        """Read all slices again: after that, nothing that we did before is uncertain."""
         before = self._store.versions()
         self._store.refreshed(self._api.list_slices(self._query), before)
 

@@ -1,19 +1,19 @@
-"""What is wanted of one pool, what is wrong with it, and what the API server makes of it.
+"""One pool as the driver wants it: what is wrong with it, and what the API server makes of it.
 
-A server whose features are off stores less than it was sent. Comparing with what was asked for would then find a
-difference for ever, so what was stored becomes what is wanted, until the caller asks for something else. Asking for
-the same again changes nothing, and is reported again; times that the server gave to taints count only until then.
+A server with features turned off stores less than it was sent. A comparison with the request would then find a
+difference for ever, so what was stored becomes what is wanted, until the caller asks for something else. Asking for the
+same again changes nothing and is reported again; times that the server gave to taints count only until then.
 
-Mistakes are found before anything is sent, and there are two kinds. A pool whose slices contradict each other (names
-twice, counters that nobody has) would be published and then never used, and no server says so: such a pool is not
-written at all. A slice that breaks a rule of the API would be refused, on its own, by the server: it is left out, and
-the other slices are written. The rules are those of ``scheduling.api.validation`` with every optional feature on,
-because only the server knows which ones it has.
+Mistakes are found before anything is sent, and there are two kinds. A pool whose slices contradict each other (a name
+used twice, a counter that does not exist) would be published and then never used, and no server would say so: such a
+pool is not written at all. A slice that breaks a rule of the API would be refused, on its own, by the server: it is
+left out, and the other slices are written. The rules are those of ``scheduling.api.validation`` with every optional
+feature on, because only the server knows which ones it has.
 
-A driver of many devices has them in a few forms: the same attributes, with other numbers and texts. Whether a form is
-good does not depend on these, as long as a number has 64 bits and a text is short and plain. So of each form the first
-device is judged whole and the others by their names alone, which takes a tenth of the time. Where anything is found
-wrong everything is judged again in full, so that faults read as always.
+The many devices of a driver come in a few forms: the same attributes, with other numbers and texts. Whether a form is
+valid does not depend on these, as long as a number has 64 bits and a text is short and plain. So the first device of
+each form is checked completely and the others by their names alone, which takes a tenth of the time. If anything is
+wrong, everything is checked again in full, so that faults read the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from scheduling.api.validation.shapes import Gates
 
 
 class WantedPool:
-    """One pool as it was asked for once; the controller's worker alone changes it."""
+    """One pool as the driver last asked for it; only the controller's worker changes it."""
 
     def __init__(self, name: str, asked: Pool, before: WantedPool | None = None) -> None:
         self.name = name
@@ -54,38 +54,38 @@ class WantedPool:
                 self._untold.append(error)
 
     def take_untold(self) -> tuple[DroppedFieldsError, ...]:
-        """Earlier faults that concern what is asked for again, each once."""
+        """Earlier faults that apply to the repeated request, each once."""
         untold, self._untold = tuple(self._untold), []
         return untold
 
     def fault(self) -> InvalidPool | None:
-        """What contradicts itself in the pool, looked for once."""
+        """The contradiction in the pool, searched for once."""
         if self._checked is None:
             self._checked = (pool_fault(self.name, self.asked),)
         return self._checked[0]
 
     def faults(self, index: int, judge: Callable[[], Sequence[StatusCause]]) -> tuple[StatusCause, ...]:
-        """What is wrong with a slice, asked of ``judge`` once."""
+        """The faults of a slice, asked of ``judge`` once."""
         if index not in self._faults:
             self._faults[index] = tuple(judge())
         return self._faults[index]
 
     def dropped(self, index: int, stored: Slice, error: DroppedFieldsError) -> None:
-        """The server stored a slice with less than was sent."""
+        """Note that the server stored a slice with less than was sent."""
         self.drops[index] = (self.asked.slices[index], stored, error)
         self._accept(index, stored)
 
     def dated(self, index: int, stored: Slice) -> None:
-        """The server gave times to taints that had none."""
+        """Note the times that the server gave to taints without one."""
         self._accept(index, replace(self.effective.slices[index], devices=stored.devices))
 
     @property
     def judged(self) -> Mapping[int, tuple[StatusCause, ...]]:
-        """What is known to be wrong, or right, with slices."""
+        """The known faults of slices; empty for a slice that is known to be valid."""
         return self._faults
 
     def dropped_features(self) -> tuple[str, ...]:
-        """The gates without which something was not stored, "unknown" where none explains it."""
+        """The gates without which something was not stored, "unknown" if none explains it."""
         gates = {gate for _, _, error in [*self.drops.values()] for gate in error.disabled_features() or ("unknown",)}
         return tuple(sorted(gates))
 
@@ -96,7 +96,7 @@ class WantedPool:
 
 
 def _alike(one: Pool, other: Pool) -> bool:
-    """Whether slices that are the same in both are judged the same."""
+    """Whether slices that are the same in both have the same faults."""
     return replace(one, slices=()) == replace(other, slices=()) and len(one.slices) == len(other.slices)
 
 
@@ -108,7 +108,7 @@ Form = tuple[tuple[object, ...], ...]
 
 
 def without_twins(body: JsonObject) -> JsonObject:
-    """The slice with devices of a form that was there before reduced to their names; itself where there are none."""
+    """The slice with devices of a repeated form reduced to their names; the slice itself if there are none."""
     devices = object_at(body, "spec").get("devices")
     if not isinstance(devices, list):
         return body
@@ -124,7 +124,7 @@ def without_twins(body: JsonObject) -> JsonObject:
 
 
 def _form(device: Any) -> Form | None:
-    """What is judged of a device beside its name; None for one that has more than attributes and plain capacities."""
+    """What is checked of a device beside its name; None for one with more than attributes and plain capacities."""
     if not isinstance(device, dict) or not isinstance(device.get("name"), str) or not device.keys() <= _PLAIN:
         return None
     form: list[tuple[object, ...]] = []
@@ -142,7 +142,7 @@ def _form(device: Any) -> Form | None:
 
 
 def _free(kind: object, value: object) -> bool:
-    """Whether another value of its kind would be judged the same."""
+    """Whether the check does not depend on the value, only on its kind."""
     if kind == "int":
         return type(value) is int and value.bit_length() <= _BITS
     if kind == "bool":
@@ -175,7 +175,7 @@ def pool_fault(name: str, pool: Pool) -> InvalidPool | None:
 
 
 def slice_faults(body: JsonObject) -> list[StatusCause]:
-    """What the API's rules say against an object that would be created."""
+    """The faults of an object that would be created, by the API's rules."""
     if not validate_slice(without_twins(body), None, _EVERYTHING):
         return []
     return validate_slice(body, None, _EVERYTHING)

@@ -1,11 +1,11 @@
-"""The writes of a plan, at the API server.
+"""Carries out the writes of a plan at the API server.
 
-A change that the server refuses (422) does not stop those of other slices; anything else ends the plan, because the
-next request would fare no better. Nothing is tried again here: what is stored by then is planned for anew.
+A change that the server refuses (422) does not stop those of other slices; any other failure ends the plan, because the
+next request would fail as well. Nothing is retried here: the next plan starts from what is stored by then.
 
-A pool of thousands of devices is dozens of writes, each of which waits for the API server's disk. A few writes are made
-one after another, because then nothing is sent after a fault; many are made by several threads, and those under way are
-waited for. Answers come in the order of what is sent, which is made while earlier requests are under way.
+A pool of thousands of devices needs dozens of writes, each of which waits for the API server's disk. A few writes are
+made one after another, so that nothing is sent after a fault; many are made by several threads, and those under way are
+waited for. Answers come in the order of the requests, which are built while earlier ones are under way.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ Numbered = tuple[int, JsonObject]
 
 @value
 class WriteResult(Value):
-    """What came of a plan: ``refused`` by the server, by index; ``created``, ``wrote``: whether anything was."""
+    """The result of a plan: ``refused`` by the server, by index; ``created``, ``wrote``: whether anything was."""
 
     refused: tuple[tuple[int, Invalid], ...] = ()
     created: bool = False
     wrote: bool = False
     all_sent: bool = True
-    """Whether no new slice was found wrong on the way."""
+    """Whether no new slice turned out to be invalid on the way."""
 
 
 @value
 class _Exchanged(Value):
-    """How many were stored; what was refused, by index; and the fault that ended it."""
+    """How many were stored; which were refused, by index; and the fault that ended it."""
 
     done: int
     refused: tuple[tuple[int, Invalid], ...]
@@ -65,10 +65,10 @@ def _before(refused: Sequence[tuple[int, Invalid]], creates: Sequence[int]) -> t
 
 
 def _obsolete(plan: PoolPlan, refused: Collection[int], *, finished: bool, stored: bool) -> tuple[StoredSlice, ...]:
-    """What is of no use when the rest of a plan is done; ``stored``: something was written.
+    """The slices that are of no use once the rest of a plan is done; ``stored``: something was written.
 
-    Where the plan could not be finished, what was there stays until there is something of its generation: before that
-    it is all there is, and afterwards it is older, and not looked at, or stands beside what should be there.
+    If the plan could not be finished, the old slices stay until something of its generation is stored: until then they
+    are all there is, and after that they are either older and ignored, or stand beside what should be there.
     """
     if finished:
         return plan.superseded
@@ -80,7 +80,7 @@ def _obsolete(plan: PoolPlan, refused: Collection[int], *, finished: bool, store
 
 
 class SliceWriter:
-    """Writes for one driver and owner. ``error_handler`` hears of fields that the server drops."""
+    """Writes for one driver and owner; calls ``error_handler`` with fields that the server drops."""
 
     def __init__(
         self,
@@ -107,16 +107,16 @@ class SliceWriter:
         self.stats = Stats()
 
     def take_written(self) -> set[str]:
-        """The uids of slices written since this was asked last."""
+        """The uids of slices written since the last call."""
         written, self._written = self._written, set()
         return written
 
     def forget_node(self) -> None:
-        """The Node may be another object by now: look its uid up again when it is needed."""
+        """Look the Node's uid up again when it is next needed: the Node may have been replaced."""
         self._looked_up = ""
 
     def new_object(self, name: str, pool: Pool, index: int, generation: int, owner: Owner | None) -> JsonObject:
-        """What a new slice is created as."""
+        """The object to create for a new slice."""
         return content.new_object(
             driver=self._driver,
             owner=owner,
@@ -129,7 +129,7 @@ class SliceWriter:
         )
 
     def judged_object(self, name: str, pool: Pool, index: int) -> JsonObject:
-        """The same for the rules alone, without asking for the Node's uid."""
+        """The same object for checking alone, without asking for the Node's uid."""
         owner = self._owner
         if owner is not None and owner.is_node and not owner.uid:
             owner = replace(owner, uid="not-yet-known")
@@ -142,7 +142,7 @@ class SliceWriter:
         return WriteResult(wrote=self.stats != before)
 
     def write(self, plan: PoolPlan, wanted: WantedPool, *, complete: bool, good: Callable[[int], bool]) -> WriteResult:
-        """Carry out a plan. ``complete``: no slice is left out of it; ``good``: new slice number so may be sent.
+        """Carry out a plan. ``complete``: it leaves no slice out; ``good``: whether new slice number so may be sent.
 
         Raises ``KubeError``, ``NodeWithoutUid``.
         """
@@ -166,7 +166,7 @@ class SliceWriter:
     def _exchange(
         self, wanted: WantedPool, bodies: Iterator[Numbered], send: Send, count: int, *, stop_at_refusal: bool = False
     ) -> _Exchanged:
-        """Send, and take in the answers. Nothing more is sent after a fault that is not a refusal."""
+        """Send, and process the answers. Nothing more is sent after a fault that is not a refusal."""
         exchange = RequestBatch(send)
         done, refused, failure = 0, [], None
         for index, sent, answer in exchange.answers(bodies, count):
@@ -211,7 +211,7 @@ class SliceWriter:
             yield index, self.new_object(wanted.name, wanted.effective, index, generation, owner)
 
     def _stored(self, wanted: WantedPool, index: int, sent: JsonObject, answer: JsonObject) -> None:
-        """Remember what the server made of a slice, and tell when it is less than was sent."""
+        """Remember the stored slice, and report if it has less than was sent."""
         self._written.add(self._store.wrote(answer).uid)
         ours, theirs = object_at(sent, "spec"), object_at(answer, "spec")
         devices = objects_in(ours, "devices")
@@ -225,12 +225,12 @@ class SliceWriter:
             wanted.dated(index, content.slice_of(theirs))
 
     def _delete_all(self, slices: tuple[StoredSlice, ...]) -> None:
-        """In any order; the first fault ends it, and is raised."""
+        """Delete in any order; the first fault ends it and is raised."""
         exchange = RequestBatch(self._delete)
         failure: KubeError | None = None
         for _, each, answer in exchange.answers(enumerate(slices), len(slices)):
             if isinstance(answer, NotFound):
-                # Somebody was faster, and the watch has not told yet.
+                # Somebody else was faster, and the watch has not reported it yet.
                 self._store.lost(each)
             elif isinstance(answer, KubeError):
                 failure = failure or answer
@@ -253,7 +253,7 @@ _THREADS: Final = 4
 
 
 class RequestBatch(Generic[Sent, Given]):
-    """One set of requests, made by ``send``; ``stop`` ends it early, from between two answers."""
+    """One set of requests, made by ``send``; ``stop`` ends it early, between two answers."""
 
     def __init__(self, send: Callable[[Sent], Given]) -> None:
         self._send = send
@@ -266,7 +266,7 @@ class RequestBatch(Generic[Sent, Given]):
     def answers(
         self, numbered: Iterable[tuple[int, Sent]], count: int
     ) -> Iterator[tuple[int, Sent, Given | KubeError]]:
-        """All that was sent with its answer, or why there is none. ``count``: how many there will be."""
+        """Every request with its answer, or why there is none. ``count``: how many there will be."""
         source = iter(numbered)
         if count <= _FEW:
             for index, sent in self._until_stopped(source):

@@ -1,1 +1,1 @@
-"""What people and probes ask the agent: its own service and its pages."""
+"""The agent's own service, its pages for probes, and the answers to both."""

@@ -1,6 +1,6 @@
-"""The DRA door as people see it: what is published, beside what should be, and which claims hold devices.
+"""The DRA door for people: the published devices beside the wanted ones, and the claims that hold devices.
 
-Messages of the agent's own service, built where the door's parts say what they know. Pure.
+Builds messages of the agent's own service, where the parts of the door report their state. Pure.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from protos.agent.v1alpha1 import agent_pb2
 
 
 class PublishedState(StrEnum):
-    """``PoolDevice.state``: a device as the API server has it, beside what it should have."""
+    """``PoolDevice.state``: a device as the API server has it, compared with the wanted state."""
 
     PUBLISHED = "published"
     MISSING = "missing"
-    """Should be in a slice, and is in none that the API server has."""
+    """It should be in a slice, but is in none that the API server has."""
     SURPLUS = "surplus"
-    """The API server has it, and it should not be there any more."""
+    """The API server has it, but it should no longer be there."""
     WITHHELD = "withheld"
-    """Not published, for the reason that is given."""
+    """It is not published, for the given reason."""
 
 
 class DraView(Protocol):
-    """What the agent's own service asks of the DRA door."""
+    """What the agent's own service needs of the DRA door."""
 
     @property
     def offer(self) -> Offer:
-        """What the door makes of the snapshot that is shown."""
+        """The door's offer for the snapshot that is shown."""
 
     def slices(self) -> agent_pb2.ListSlicesResponse:
-        """What is published, and what would be."""
+        """The published devices, beside the wanted ones."""
 
     def claims(self) -> agent_pb2.ListClaimsResponse:
         """Every claim that holds devices or was refused lately, in a stable order."""
@@ -46,7 +46,7 @@ class DraView(Protocol):
 def slices_message(
     driver: str, publication: Publication, reasons: Mapping[str, str], withheld: Iterable[Withheld] = ()
 ) -> agent_pb2.ListSlicesResponse:
-    """What is published. ``reasons``: why devices are tainted, by name. ``withheld``: what the door does not show."""
+    """The published devices. ``reasons``: why they are tainted, by name. ``withheld``: devices the door withholds."""
     pool = agent_pb2.Pool(
         name=publication.pool,
         slices=len(publication.stored),
@@ -92,7 +92,7 @@ def claims_message(statuses: Iterable[ClaimStatus]) -> agent_pb2.ListClaimsRespo
 def door_message(
     door: DoorStatus, slices: agent_pb2.ListSlicesResponse, claims: agent_pb2.ListClaimsResponse
 ) -> agent_pb2.DraStatus:
-    """The door in one line: what keeps the kubelet from it first, what keeps slices from being written second."""
+    """The door in one line: why the kubelet cannot use it comes first, why slices are not written second."""
     published, missing = (devices_in(slices, state) for state in (PublishedState.PUBLISHED, PublishedState.MISSING))
     return agent_pb2.DraStatus(
         driver=slices.driver,
@@ -112,12 +112,12 @@ def devices_in(slices: agent_pb2.ListSlicesResponse, state: PublishedState) -> i
 
 
 def unpublished(slices: agent_pb2.ListSlicesResponse) -> str:
-    """Why slices are not as they should be, empty for nothing."""
+    """Why slices differ from the wanted ones, empty if they do not."""
     return "; ".join(pool.problem for pool in slices.pools if pool.problem)
 
 
 def _devices(publication: Publication, reasons: Mapping[str, str]) -> Iterator[agent_pb2.PoolDevice]:
-    """In the order that is wanted; what is only stored comes last."""
+    """In the wanted order; devices that are only stored come last."""
     places = {name: number for number, names in enumerate(publication.stored) for name in names}
     wanted: set[str] = set()
     for group in publication.desired:

@@ -1,4 +1,4 @@
-"""How devices are, as people see it: what the keeper of health knows as messages, and what people ask of it."""
+"""Health for people: the keeper's knowledge as messages, and the commands that change it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ async def _at_once() -> str:
 class HealthView:
     """Answers people's questions about health from ``keeper``.
 
-    ``sources``: how the sources of signals are. ``saved``: waits until the last change is on the disk and returns in
-    words why it is not, empty where it is.
+    ``sources``: the state of the sources of signals. ``saved``: waits until the last change is on disk and returns the
+    reason if it is not, empty if it is.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class HealthView:
         self._saved = saved
 
     def report(self) -> agent_pb2.ListHealthResponse:
-        """Every device in the order of the inventory, the eviction limits that hold, and where signals come from."""
+        """Every device in the order of the inventory, the eviction limits in force, and the sources of signals."""
         return agent_pb2.ListHealthResponse(
             devices=[_device(entry) for entry in self._keeper.entries()],
             brakes=[
@@ -57,7 +57,7 @@ class HealthView:
         )
 
     async def set_health(self, request: agent_pb2.SetHealthRequest) -> tuple[str, ...]:
-        """Override a device's health, for so many seconds or (0) until it is cleared; what changed, one line a device.
+        """Override a device's health, for so many seconds or (0) until cleared; returns the changes, a line a device.
 
         Raises ``UnknownDevice`` and ``InvalidRequest``.
         """
@@ -73,7 +73,7 @@ class HealthView:
         return await self._kept(changes, dry_run=request.dry_run)
 
     async def clear_health(self, request: agent_pb2.ClearHealthRequest) -> tuple[str, ...]:
-        """Remove the override, and forget what only a person ends. Raises ``UnknownDevice`` and ``NothingToClear``."""
+        """Remove the override, and troubles that only a person ends; raises ``UnknownDevice``, ``NothingToClear``."""
         changes = self._keeper.clear(request.device, dry_run=request.dry_run)
         return await self._kept(changes, dry_run=request.dry_run)
 
@@ -83,7 +83,7 @@ class HealthView:
         return await self._kept(changes, dry_run=request.dry_run)
 
     async def _kept(self, changes: tuple[str, ...], *, dry_run: bool) -> tuple[str, ...]:
-        """``changes`` once a restart remembers them, or with a line that says why it would not."""
+        """``changes`` once they are on disk, or with a line that says why a restart would forget them."""
         problem = "" if dry_run else await self._saved()
         return (*changes, f"a restart would forget this: {problem}") if problem else changes
 

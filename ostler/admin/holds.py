@@ -1,6 +1,6 @@
-"""Who has which device, as people see it: the ledger and what the doors make of it, as messages.
+"""Holds for people: the ledger, and what the doors derive from it, as messages.
 
-What is not as it should be stands in the status in words, and is empty when all is well: see ``HoldsStatus`` in
+The status says in words what is wrong, and is empty if all is well: see ``HoldsStatus`` in
 ``protos/agent/v1alpha1/agent.proto``.
 """
 
@@ -35,12 +35,12 @@ _UNTIL: Mapping[HoldState, str] = {
 }
 _UNTIL_MOVED: Mapping[Door, str] = {
     Door.PLUGIN: "the API server has it tainted or in no slice, and no claim is allocated it",
-    Door.DRA: "the kubelet counts it as allocatable no more",
+    Door.DRA: "the kubelet no longer counts it as allocatable",
 }
 
 
 class NotReleasable(Exception):
-    """A device is not pending release: its holder gives it back by ending, not by a command."""
+    """The device is not pending release: only its holder can release it, by ending."""
 
     def __init__(self, device: str, holder: Hold | None) -> None:
         if holder is None:
@@ -54,7 +54,7 @@ class NotReleasable(Exception):
 
 
 class HoldsView:
-    """Answers one question of people about holds, by the DRA door if there is one and the configuration's rules."""
+    """Answers one question of people about holds, from the DRA door if there is one and the configuration's rules."""
 
     def __init__(
         self,
@@ -70,17 +70,17 @@ class HoldsView:
 
     @property
     def context(self) -> OfferContext:
-        """Everything that the shown offers were decided by."""
+        """The context from which the shown offers were made."""
         return self._publisher.context
 
     def report(self) -> agent_pb2.ListHoldsResponse:
-        """Which device is held by whom, what is withheld because of it, and what is not known."""
+        """Who holds which device, what is withheld because of that, and what is not known."""
         second = self._second
         snapshot, offer = self._publisher.shown
         context, kubelet = self._publisher.context, self._books.unknown_because()
         containers = self._books.releases.off
         if second is None:
-            # Without claims no API server is asked for them, and no door waits for left-over processes.
+            # Without claims the agent does not ask an API server for them, and no door waits for leftover processes.
             faults = agent_pb2.HoldsStatus(kubelet=kubelet, containers=containers)
             return holds_report(snapshot, self._rules, context, {Door.PLUGIN: offer}, losers={}, faults=faults)
         faults = agent_pb2.HoldsStatus(
@@ -102,7 +102,7 @@ class HoldsView:
         )
 
     async def release(self, device: str) -> tuple[str, ...]:
-        """Release a device that is pending release (name or UUID); what was released, one line each.
+        """Release a device that is pending release (name or UUID); returns what was released, one line each.
 
         Raises ``UnknownDevice`` and ``NotReleasable``.
         """
@@ -115,7 +115,7 @@ class HoldsView:
         return (f"{found.name} is free; processes on it: {processes}{containers}",)
 
     def figures(self) -> HoldsFigures:
-        """For metrics."""
+        """The values for metrics."""
         return HoldsFigures(self.report(), self._books.pending())
 
 
@@ -129,10 +129,10 @@ def holds_report(
     leaving: Mapping[str, str] = MappingProxyType({}),
     faults: agent_pb2.HoldsStatus | None = None,
 ) -> agent_pb2.ListHoldsResponse:
-    """Every device that is held or withheld because of a hold. Decides nothing.
+    """Every device that is held, or withheld because of a hold. Decides nothing.
 
-    ``losers``: by device the claims that could not take it. ``leaving``: by device that is being withdrawn from claims
-    what keeps it there at the moment. ``faults``: what is not known; its numbers are not read.
+    ``losers``: by device, the claims that could not take it. ``leaving``: by device being withdrawn from claims, what
+    currently prevents that. ``faults``: what is not known; its numbers are not read.
     """
     rules = tuple(rules)
     shown = {door: _shown(offer) for door, offer in offers.items()}
@@ -150,7 +150,7 @@ def holds_report(
                 report.shared.append(shared)
         if message.holds or message.withheld or message.losers:
             report.devices.append(message)
-    # Held, and forgotten by the inventory: gone for long.
+    # Still held, but gone for so long that the inventory has forgotten it.
     forgotten = [_device(name, context, losers) for name in context.holds if name not in known]
     report.devices.extend(device for device in forgotten if device.holds or device.losers)
     report.status.CopyFrom(_status(report.devices, faults or agent_pb2.HoldsStatus()))
@@ -200,7 +200,7 @@ def _waits_for(device: Device, cause: Cause, context: OfferContext, door: Door, 
     if cause is Cause.MOVING:
         now = f"; now: {leaving}" if leaving and door is Door.PLUGIN else ""
         return f"{_UNTIL_MOVED[door]}{now}"
-    # At the plugin door a hold of the device itself under another id or resource goes before what else is in the way.
+    # At the plugin door, a hold of the device itself under another id or resource is named before others.
     own = context.held(device, door) if cause is Cause.OVERLAP and door is Door.PLUGIN else None
     hold = own or context.obstacle(device, door)
     if hold is None:
@@ -211,7 +211,7 @@ def _waits_for(device: Device, cause: Cause, context: OfferContext, door: Door, 
 
 
 def _status(devices: Iterable[agent_pb2.DeviceHolds], faults: agent_pb2.HoldsStatus) -> agent_pb2.HoldsStatus:
-    """Holds in one line; the numbers are of devices, ``losers`` of claims."""
+    """Holds in one line; the numbers count devices, ``losers`` counts claims."""
     status = agent_pb2.HoldsStatus()
     status.CopyFrom(faults)
     claims: set[str] = set()
@@ -229,5 +229,5 @@ def _status(devices: Iterable[agent_pb2.DeviceHolds], faults: agent_pb2.HoldsSta
 
 
 def taint_word(cause: str) -> str:
-    """A cause as it stands in keys of taints."""
+    """A cause as it appears in keys of taints."""
     return str(cause).replace("_", "-")

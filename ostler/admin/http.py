@@ -1,8 +1,8 @@
-"""Pages over HTTP, on an address or a Unix socket; nothing here changes anything.
+"""Serves pages over HTTP, on an address or a Unix socket; they change nothing.
 
-Served by a thread of its own, so that a loop that hangs is told as "not alive" instead of as silence. Answers read
-values that the loop replaces whole, so no lock is needed. A server takes a socket that listens already: where it is
-bound, and what happens when it cannot be, is its caller's business (see ``ostler.admin.probes``).
+A thread of its own serves them, so that a hanging loop is reported as "not alive" and not by silence. Pages read values
+that the loop replaces as a whole, so they need no lock. A server takes a listening socket: where to bind it, and what
+to do if that fails, is up to the caller (see ``ostler.admin.probes``).
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ BACKLOG = 16
 REQUEST_TIMEOUT = 10.0
 """Seconds a client may take for its request; half-open connections end then."""
 MOST_CLIENTS = 64
-"""Connections at once. One more costs the oldest its place: a probe is answered within milliseconds, so it is never the
-oldest, and clients that send nothing take neither probes nor the files that the kubelet's sockets need."""
+"""Connections at once; one more closes the oldest.
+
+A probe is answered within milliseconds, so it is never the oldest, and clients that send nothing can use up neither
+probes nor the files that the kubelet's sockets need.
+"""
 MOST_REQUEST = 16 << 10
-"""Bytes of a request with all its headers; a kubelet's or a scraper's has some hundred."""
+"""Bytes of a request with all its headers; a kubelet's or a scraper's has a few hundred."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RECOVERY = 0.1
-"""Seconds until the next client is accepted when the process or the machine has no file or memory left."""
+"""Seconds until the next client is accepted if the process or the machine has no file or memory left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +55,14 @@ class HttpPage:
 
     @classmethod
     def lines(cls, ok: bool, *lines: str) -> HttpPage:
-        """Plain text, 200 when ``ok``, else 503."""
+        """Plain text, 200 if ``ok``, else 503."""
         return cls.text(200 if ok else 503, *lines)
 
 
 Pages = Mapping[str, Callable[[], HttpPage]]
-"""Functions that make a page anew for every request, by its path."""
+"""Functions by path; each renders its page for every request."""
 Elsewhere = Callable[[str], HttpPage | None]
-"""What somebody else says to a path that is not among our pages; None where nobody has it. May block its caller."""
+"""Another answer for a path that is not among our pages; None if there is none. May block its caller."""
 
 
 class AddressInvalid(Exception):
@@ -79,7 +82,7 @@ def listen(address: str) -> socket.socket:
     host, port = split_address(address)
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        # A killed predecessor's connections must not keep its port from us.
+        # A killed predecessor's connections must not keep us from its port.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(BACKLOG)
@@ -104,7 +107,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
             return super().get_request()
         except OSError as error:
             if error.errno in _EXHAUSTED:
-                # Whoever waits stays there to be accepted, so that asking again at once would never rest.
+                # The waiting client stays in the queue, so retrying at once would be a busy loop.
                 time.sleep(_RECOVERY)
             raise
 
@@ -127,13 +130,13 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients go away when they like, which is nobody's fault."""
+        """Clients may disconnect at any time, which is no fault."""
         expected = isinstance(sys.exc_info()[1], OSError)
         log.log(logging.DEBUG if expected else logging.ERROR, "request failed", exc_info=not expected)
 
 
 class HttpServer:
-    """Serves ``pages`` on ``listener``, which it closes at the end; ``elsewhere`` is asked for every other path."""
+    """Serves ``pages`` on ``listener``, which it closes at the end; calls ``elsewhere`` for every other path."""
 
     def __init__(self, listener: socket.socket, pages: Pages, elsewhere: Elsewhere | None = None) -> None:
         self._listener = listener
@@ -142,18 +145,18 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on (of use when 0 was asked for)."""
+        """The port of the listener (useful if 0 was requested)."""
         return int(self._listener.getsockname()[1])
 
     def start(self) -> None:
-        """Serve from now on."""
+        """Start serving."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving; requests that are being answered go on in their threads."""
+        """Stop serving; requests under way are finished in their threads."""
         stopper = threading.Thread(target=self._server.shutdown, name="http-stop", daemon=True)
         stopper.start()
-        # The serving thread sleeps until somebody connects or its poll ends; the end of its socket wakes it.
+        # The serving thread sleeps until somebody connects or its poll ends; closing its socket wakes it.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         stopper.join(1.0)
@@ -161,7 +164,7 @@ class HttpServer:
 
 
 class _Bounded(io.RawIOBase):
-    """What a client sends, up to ``MOST_REQUEST`` bytes and until ``end``; it is a request that ends there, then."""
+    """Reads up to ``MOST_REQUEST`` bytes from a client, until ``end``; the request ends there."""
 
     def __init__(self, connection: socket.socket, end: float) -> None:
         self._connection = connection
@@ -199,7 +202,7 @@ def _handler(pages: Pages, elsewhere: Elsewhere | None) -> type[http.server.Base
             try:
                 page = make() if make is not None else elsewhere(path) if elsewhere is not None else None
             except Exception:
-                # Whoever asked learns of it here, and the log says why: a connection without an answer says nothing.
+                # The client learns that it failed, and the log says why: a closed connection would say nothing.
                 log.exception("a page failed", extra={"path": path})
                 page = HttpPage.text(500, "this page failed; the agent's log says why")
             self._answer(page or HttpPage.text(404, _index(pages)))

@@ -1,6 +1,6 @@
-"""Snapshots as messages of the agent's own service: devices with their offers, sources, and topology (also back).
+"""Snapshots as messages of the agent's own service: devices with their offers, sources, and topology (both ways).
 
-The command line uses them too, for a node that it scans by itself.
+The command line uses them as well, for a node that it scans itself.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def devices_message(
     second: Offer = Offer(),  # noqa: B008 - frozen
     context: OfferContext = NOTHING_HELD,
 ) -> agent_pb2.ListDevicesResponse:
-    """Every device of the snapshot with what the doors' offers say of it: the plugin door's, and the DRA door's."""
+    """Every device of the snapshot with the offers of both doors."""
     message = agent_pb2.ListDevicesResponse(
         generation=snapshot.generation, sources=[source_message(source) for source in snapshot.sources]
     )
     plugin, claims = _shown(offer), _shown(second)
-    # An instance that exists is offered to claims as the partition that it is, under another name.
+    # An existing instance is offered to claims as the partition that it is, under another name.
     parts = {item.device.uuid: (resource, item) for resource, item in claims.values() if item.device.uuid}
     divided = {item.device.name for resource, item in claims.values() if resource.rule.partitions}
     withheld = {item.device.name: item.reason for item in offer.withheld}
-    # What the other door's rule has to say is said by that door.
+    # The other door's offer has the reason for a rule of that door.
     apart = {item.device.name: item.reason for item in second.withheld if item.cause is not Cause.OTHER_DOOR}
     replicas: dict[str, list[str]] = {}
     for item in (item for resource in offer.resources for item in resource.devices):
@@ -44,7 +44,7 @@ def devices_message(
         at_plugin, at_claims = plugin.get(device.name), claims.get(device.name) or parts.get(device.uuid or "")
         _divide(entry, device, snapshot, context, offered=device.name in divided)
         shown = at_claims if at_plugin is None or not at_plugin[0].rule.door.has(Door.PLUGIN) else at_plugin
-        # A device on its way is still listed where its rule does not want it any more.
+        # A device that moves is still listed, even if its rule no longer wants it.
         shown = shown or at_plugin
         if shown is None:
             entry.offer_reason = apart.get(device.name, "") or withheld.get(device.name, "")
@@ -65,7 +65,7 @@ def devices_message(
 
 
 def _divide(entry: agent_pb2.Device, gpu: Device, snapshot: Snapshot, context: OfferContext, *, offered: bool) -> None:
-    """Say of a GPU that is given out in parts which of them exist or are held, by the first memory slice."""
+    """For a GPU given out in parts, list by first memory slice the parts that exist or are held."""
     instances = [each for each in snapshot.devices if each.parent == gpu.name and not is_gone(each)]
     if gpu.kind is not DeviceKind.GPU or not gpu.partitions or not (offered or instances):
         return
@@ -105,7 +105,7 @@ def shared_device(device: Device, rule: Rule, context: OfferContext) -> agent_pb
 
 
 def amounts_message(amounts: Amounts) -> list[agent_pb2.Capacity]:
-    """Amounts of a share or a whole device."""
+    """The amounts of a share or a whole device."""
     return [agent_pb2.Capacity(name=name, value=amount) for name, amount in amounts]
 
 
@@ -157,12 +157,12 @@ def _device_message(device: Device) -> agent_pb2.Device:
 
 
 def source_message(source: SourceStatus) -> agent_pb2.SourceStatus:
-    """How a source is."""
+    """The state of a source."""
     return agent_pb2.SourceStatus(name=source.name, state=source.state.value, detail=source.detail)
 
 
 def topology_message(snapshot: Snapshot) -> agent_pb2.GetTopologyResponse:
-    """The message that says the same as the snapshot's topology."""
+    """The snapshot's topology as a message."""
     topology = snapshot.topology
     devices = {device.name: device for device in snapshot.devices}
     return agent_pb2.GetTopologyResponse(
@@ -174,7 +174,7 @@ def topology_message(snapshot: Snapshot) -> agent_pb2.GetTopologyResponse:
 
 
 def topology_from(message: agent_pb2.GetTopologyResponse) -> Topology:
-    """The topology that a message tells of; raises ``ValueError`` for a level of cells that this version lacks."""
+    """The topology in a message; raises ``ValueError`` for a level of cells that this version lacks."""
     root = _cell(message.root) if message.HasField("root") else None
     return Topology(tuple(_place(place) for place in message.places), root, tuple(message.overridden))
 

@@ -1,15 +1,15 @@
-"""Pages for probes and scrapes, served at the address that all know and, for an instance with a name, on its socket.
+"""Serves the pages for probes and scrapes, at the configured address and, for an instance with a name, on its socket.
 
-Loaded only where pages are served. Both places are kept up rather than set up: an address that another instance still
-has is tried again until it falls free, a socket whose file is gone is put there anew. Neither ever keeps the agent from
-serving the kubelet.
+Loaded only if pages are served. Both places are maintained, not just set up: an address that another instance still has
+is retried until it is free, and a socket whose file is gone is created again. Neither ever keeps the agent from serving
+the kubelet.
 
 During an update two agents run side by side in the host's network, and only one of them has the port. The kubelet
-probes both there: ``/livez/<instance>`` and ``/readyz/<instance>``. Whoever has the port answers for itself and asks
-the other one on that one's Unix socket for the rest, so that a standby becomes Ready before its predecessor ends, and a
-standby that hangs is reported as dead although the port answers. An instance's own socket never asks another instance,
-so two instances cannot send a probe to and fro. A holder of the port that is stopped as a whole (not only its loop)
-leaves both without answers until it is killed: the price of having no third process.
+probes both there: ``/livez/<instance>`` and ``/readyz/<instance>``. The holder of the port answers for itself, and gets
+other answers from the other instance's Unix socket, so that a standby becomes Ready before its predecessor ends, and a
+hanging standby is reported as dead although the port answers. An instance's own socket never asks another instance, so
+two instances cannot send a probe back and forth. If the whole holder of the port is stopped (not only its loop),
+neither gets answers until it is killed: the price of having no third process.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.http")
 
 ADDRESS_RETRY = 0.2
-"""Seconds between attempts to listen while another instance has the address; an attempt takes some 20 microseconds."""
+"""Seconds between attempts to listen while another instance has the address; an attempt takes about 20 microseconds."""
 SOCKET_CHECK = 10.0
-"""Seconds between looks whether the instance's socket is still there."""
+"""Seconds between checks that the instance's socket is still there."""
 TIMEOUT = 0.9
-"""Seconds that the other instance has for each step: below the second that a kubelet gives a probe by default."""
+"""Seconds that the other instance has for each step: less than the second that a kubelet gives a probe by default."""
 LONGEST = 65536
-"""Bytes of an answer that are handed on."""
+"""Bytes of an answer that are passed on."""
 
 _PATH = re.compile(rf"/(livez|readyz)/({INSTANCE})")
 
 
 class PagesView(Protocol):
-    """What the pages show of the agent; asked from the thread of the pages."""
+    """What the pages need of the agent; called from the pages' thread."""
 
     def alive(self) -> bool:
         """Whether the event loop was seen lately."""
 
     def readiness(self) -> Readiness:
-        """Whether the agent is ready, and why (not)."""
+        """Whether the agent is ready, and why or why not."""
 
     def figures(self) -> Figures:
-        """What a scrape shows besides the counters."""
+        """The values of a scrape besides the counters."""
 
 
 def pages(agent: PagesView, counted: AgentMetrics, instance: str = "") -> Pages:
-    """The pages by their path; each is made anew for every request.
+    """The pages by path; each is rendered for every request.
 
-    ``/livez`` (``/healthz`` is its older name), ``/readyz`` and ``/metrics``; an instance with a name answers the first
-    two also with that name behind them, so that whoever asks knows which of two agents on one address has answered.
+    ``/livez`` (``/healthz`` is its older name), ``/readyz`` and ``/metrics``; an instance with a name also serves the
+    first two with that name appended, which tells a client which of two agents on one address has answered.
     """
 
     def livez() -> HttpPage:
@@ -78,7 +78,7 @@ def pages(agent: PagesView, counted: AgentMetrics, instance: str = "") -> Pages:
     made: list[Exposition] = []
 
     def metrics() -> HttpPage:
-        # Here and not above: 2 MB that only nodes pay whose metrics somebody scrapes.
+        # Imported here: 2 MB that only nodes with scraped metrics need.
         from ostler.metrics.exposition import CONTENT_TYPE, Exposition
 
         if not made:
@@ -94,13 +94,13 @@ class InstanceSocket:
     """The pages of one instance on its own socket, which only root may use."""
 
     def __init__(self, path: Path, pages: Pages) -> None:
-        """Serve at ``path``; raises ``SocketError`` when the socket cannot be there."""
+        """Serve at ``path``; raises ``SocketError`` if the socket cannot be created."""
         make_private_directory(path.parent)
         self._place = PlacedSocket(path.parent, path.name)
         self._server = HttpServer(self._bound(), pages)
         self._server.start()
         try:
-            # Only what listens gets a name: a named socket that nobody answers has lost its process.
+            # The socket gets its name once it listens: a named socket that nobody answers has lost its process.
             self._place.publish()
         except SocketError:
             self.close()
@@ -175,7 +175,7 @@ class Probes:
                 served.close()
 
     def _replaced(self, old: InstanceSocket | None, path: Path) -> InstanceSocket | None:
-        """The socket served anew; where that fails people are told, and it is tried again later."""
+        """A new socket; if that fails, an event reports it and it is retried later."""
         if old is not None:
             log.warning("the instance's socket is gone or replaced, serving anew", extra={"path": str(path)})
             old.close()
@@ -188,7 +188,7 @@ class Probes:
 
 
 async def _listener(address: str) -> socket.socket:
-    """A socket that listens at ``address``, as soon as it is free."""
+    """A socket that listens at ``address``, as soon as the address is free."""
     said = False
     while True:
         try:
@@ -201,16 +201,16 @@ async def _listener(address: str) -> socket.socket:
 
 
 def remove_gone(state_dir: Path) -> list[Path]:
-    """Remove sockets of instances that are gone: they would be named as dead for ever. Blocks while one hangs.
+    """Remove sockets of instances that are gone, which would be reported as dead for ever. Blocks while one hangs.
 
-    A socket gets its name only when it is listened on, so one that nobody answers is dead; one that was replaced by a
-    living instance in the meantime is left alone. Hidden ones may be about to get their name and stay.
+    A socket gets its name only once somebody listens on it, so one that nobody answers is dead; one that a living
+    instance has replaced meanwhile is left alone. Hidden sockets stay, because they may be about to get their name.
     """
     removed = []
     try:
         paths = sorted(instance_socket(state_dir, "any").parent.glob("[!.]*.sock"))
     except OSError:
-        # Then there is nothing that could be removed.
+        # There is nothing to remove.
         return []
     for path in paths:
         seen = FileId.of(path)
@@ -218,7 +218,7 @@ def remove_gone(state_dir: Path) -> list[Path]:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                # A folder that became read-only: it stays named as dead, which is no reason to stop serving.
+                # A read-only folder: the socket keeps being reported as dead, which is no reason to stop serving.
                 log.warning("a dead socket stays", extra={"path": str(path), "error": error.strerror or str(error)})
             else:
                 removed.append(path)
@@ -226,15 +226,15 @@ def remove_gone(state_dir: Path) -> list[Path]:
 
 
 class ProbeProxy:
-    """Asks the instances that share the state folder ``state_dir``."""
+    """Asks the other instances that share the state folder ``state_dir``."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
 
     def answer(self, path: str) -> HttpPage | None:
-        """What the instance that ``path`` names says, or in one line why it says nothing; None for other paths.
+        """The answer of the instance that ``path`` names, or in one line why there is none; None for other paths.
 
-        Blocks for a few times ``TIMEOUT`` at most.
+        Blocks for at most a few times ``TIMEOUT``.
         """
         match = _PATH.fullmatch(path)
         if match is None:
@@ -248,7 +248,7 @@ class ProbeProxy:
         except ConnectionRefusedError:
             return HttpPage.text(503, f"the instance {instance} is gone: nobody listens at {at}")
         except (TimeoutError, BlockingIOError):
-            # The second: so many wait to be accepted that the kernel refuses more.
+            # The second error: so many clients wait to be accepted that the kernel refuses more.
             return HttpPage.text(503, f"the instance {instance} hangs: no answer within {TIMEOUT:g} s")
         except (OSError, http.client.HTTPException) as error:
             return HttpPage.text(503, f"the instance {instance} cannot be asked: {str(error) or type(error).__name__}")

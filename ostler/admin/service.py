@@ -1,9 +1,9 @@
-"""The agent's own service on its root-only Unix socket: what the command line and grpcurl talk to.
+"""The agent's own service on its root-only Unix socket, for the command line and grpcurl.
 
-Everything that changes something is here. The service holds no state: it asks the agent through the Protocol
-``AgentView``. Refusals are the errors' own sentences under a gRPC status: NOT_FOUND for a device that this node does
-not have, INVALID_ARGUMENT for an invalid request, ABORTED for one that does not fit what is so, or while this process
-does not serve the kubelet.
+Everything that changes something is here. The service holds no state: it calls the agent through the Protocol
+``AgentView``. Refusals have the text of the error and a gRPC status: NOT_FOUND for a device that this node does not
+have, INVALID_ARGUMENT for an invalid request, ABORTED for one that the present state does not allow, or while this
+process does not serve the kubelet.
 """
 
 from __future__ import annotations
@@ -59,31 +59,31 @@ class AgentView(Protocol):
     """What the service needs of the agent."""
 
     def status(self) -> agent_pb2.GetStatusResponse:
-        """How the agent is."""
+        """The agent's status."""
 
     def devices(self) -> tuple[Snapshot, Offer]:
-        """The newest snapshot and what the plugin door makes of it."""
+        """The newest snapshot and the plugin door's offer for it."""
 
     async def rescan(self) -> tuple[int, tuple[str, ...]]:
-        """Scan now; the generation afterwards and what changed, one line a device."""
+        """Scan now; returns the generation afterwards and the changes, one line a device."""
 
     async def reload(self) -> tuple[str, ...]:
-        """Read the configuration again; what changed. Raises ``ReloadFailed``."""
+        """Read the configuration again; returns the changes. Raises ``ReloadFailed``."""
 
     async def quiesce(self, reason: str) -> tuple[int, tuple[str, ...]]:
-        """Let go of the driver; the generation afterwards and what changed. Raises ``DriverNotFree``."""
+        """Release the driver; returns the generation afterwards and the changes. Raises ``DriverNotFree``."""
 
     async def resume(self) -> tuple[int, tuple[str, ...]]:
-        """Use the driver again; the generation afterwards and what changed. Raises ``ResumeFailed``."""
+        """Use the driver again; returns the generation afterwards and the changes. Raises ``ResumeFailed``."""
 
     def dra(self) -> DraView | None:
-        """The DRA door; None where no resource is offered through it."""
+        """The DRA door; None if no resource is offered through it."""
 
     def holds_view(self) -> HoldsView | None:
-        """Who has which device; None while this process does not serve the kubelet."""
+        """Holds for people; None while this process does not serve the kubelet."""
 
     def health_view(self) -> HealthView | None:
-        """How devices are; None while this process does not serve the kubelet."""
+        """Health for people; None while this process does not serve the kubelet."""
 
 
 class AgentServicer(agent_pb2_grpc.AgentServicer):
@@ -93,7 +93,7 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
         self._view = view
 
     async def GetStatus(self, request: agent_pb2.GetStatusRequest, context: Context) -> agent_pb2.GetStatusResponse:
-        """How the agent is and what it serves."""
+        """The status of the agent and of what it serves."""
         return self._view.status()
 
     async def ListDevices(
@@ -107,7 +107,7 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
     async def GetTopology(
         self, request: agent_pb2.GetTopologyRequest, context: Context
     ) -> agent_pb2.GetTopologyResponse:
-        """Where the devices are."""
+        """The topology of the devices."""
         snapshot, _ = self._view.devices()
         return topology_message(snapshot)
 
@@ -117,11 +117,11 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
         return agent_pb2.RescanResponse(generation=generation, changes=changes)
 
     async def Reload(self, request: agent_pb2.ReloadRequest, context: Context) -> agent_pb2.ReloadResponse:
-        """Read the configuration again; the error names every problem when it is not usable."""
+        """Read the configuration again; the error names every problem if it is not usable."""
         return agent_pb2.ReloadResponse(changes=await _answer(context, self._view.reload()))
 
     async def Quiesce(self, request: agent_pb2.QuiesceRequest, context: Context) -> agent_pb2.QuiesceResponse:
-        """Let go of the driver and answer when that is done; INTERNAL where the driver could not be let go of."""
+        """Release the driver and answer when that is done; INTERNAL if it could not be released."""
         quiesced = self._view.quiesce(request.reason or "no reason was given")
         generation, changes = await _answer(context, quiesced)
         return agent_pb2.QuiesceResponse(generation=generation, changes=changes)
@@ -132,7 +132,7 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
         return agent_pb2.ResumeResponse(generation=generation, changes=changes)
 
     async def ListHolds(self, request: agent_pb2.ListHoldsRequest, context: Context) -> agent_pb2.ListHoldsResponse:
-        """Who has which device, and what is withheld because of it."""
+        """Who holds which device, and what is withheld because of that."""
         return (await self._holds(context)).report()
 
     async def ReleaseHold(
@@ -143,7 +143,7 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
         return agent_pb2.ReleaseHoldResponse(changes=changes)
 
     async def ListHealth(self, request: agent_pb2.ListHealthRequest, context: Context) -> agent_pb2.ListHealthResponse:
-        """How every device is."""
+        """The health of every device."""
         return (await self._health(context)).report()
 
     async def SetHealth(self, request: agent_pb2.SetHealthRequest, context: Context) -> agent_pb2.SetHealthResponse:
@@ -166,11 +166,11 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
         return agent_pb2.ReleaseBrakeResponse(changes=changes)
 
     async def ListSlices(self, request: agent_pb2.ListSlicesRequest, context: Context) -> agent_pb2.ListSlicesResponse:
-        """What is published; FAILED_PRECONDITION without DRA."""
+        """The published devices; FAILED_PRECONDITION without DRA."""
         return (await self._dra(context)).slices()
 
     async def ListClaims(self, request: agent_pb2.ListClaimsRequest, context: Context) -> agent_pb2.ListClaimsResponse:
-        """What is prepared; FAILED_PRECONDITION without DRA."""
+        """The prepared claims; FAILED_PRECONDITION without DRA."""
         return (await self._dra(context)).claims()
 
     async def _dra(self, context: Context) -> DraView:
@@ -184,7 +184,7 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
 
 
 async def _answer(context: Context, answer: Awaitable[Answer]) -> Answer:
-    """The answer; an error that a person can do something about ends the call with its status."""
+    """The answer; an error that a person can resolve ends the call with its status."""
     try:
         return await answer
     except tuple(CODES) as error:
@@ -197,7 +197,7 @@ async def _refuse(context: Context, code: grpc.StatusCode, reason: str) -> NoRet
 
 
 def admin_endpoint(path: Path, view: AgentView) -> Endpoint:
-    """The service at ``path``, whose folder is made; raises ``SocketError``."""
+    """The service at ``path``, whose folder is created; raises ``SocketError``."""
     make_private_directory(path.parent)
     return Endpoint(
         path.parent,
@@ -221,7 +221,7 @@ async def serve_admin(path: Path, view: AgentView, events: EventLog) -> None:
 
 
 async def _replaced(old: Endpoint | None, path: Path, view: AgentView, events: EventLog) -> Endpoint | None:
-    """The agent's own socket served anew; None after a failure, which is an event."""
+    """A new socket for the service; None after a failure, which becomes an event."""
     if old is not None:
         log.warning("the agent's socket is gone or replaced, serving anew", extra={"path": str(old.path)})
         await old.stop()

@@ -1,4 +1,4 @@
-"""How the agent is: ready or not and why, for probes and systemd, and the whole status as a message."""
+"""The agent's state: whether it is ready and why, for probes and systemd, and the whole status as a message."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from protos.agent.v1alpha1 import agent_pb2
 
 NETWORK = "network"
-"""Name of the source of network interfaces."""
+"""The name of the source of network interfaces."""
 
 
 @value
 class Readiness(Value):
-    """``role`` is ``standby`` or ``active``; ``reasons`` say why it is (not) ready, one sentence each."""
+    """``role`` is ``standby`` or ``active``; ``reasons`` say why it is or is not ready, one sentence each."""
 
     role: str
     ready: bool
@@ -30,14 +30,14 @@ class Readiness(Value):
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """The same in one line."""
         return "; ".join((self.role, "ready" if self.ready else "not ready", *self.reasons))
 
 
 def in_view_of(sources: tuple[SourceStatus, ...], rules: Iterable[Rule]) -> tuple[SourceStatus, ...]:
-    """The sources as ``rules`` make them matter: where none is about NICs nobody waits for network interfaces.
+    """The sources as they matter to ``rules``: if no rule is about NICs, nobody waits for network interfaces.
 
-    An agent that offers GPUs alone runs in a pod's network namespace and sees NICs without interfaces.
+    An agent that offers only GPUs may run in a pod's network namespace, where it sees NICs without interfaces.
     """
     if offers_nics(rules):
         return sources
@@ -52,10 +52,11 @@ def in_view_of(sources: tuple[SourceStatus, ...], rules: Iterable[Rule]) -> tupl
 def readiness(
     scanned: bool, role: str, devices: int, sources: tuple[SourceStatus, ...], waiting_for: tuple[str, ...]
 ) -> tuple[bool, tuple[str, ...]]:
-    """Whether the agent is ready, and why (not).
+    """Whether the agent is ready, and why or why not.
 
-    Ready means: scanned once, and a device stream open for every resource with devices. A node without devices, or one
-    whose driver is not there yet, is ready and says so, or a rollout would hang on it; so is a standby.
+    Ready means: it has scanned once, and a device stream is open for every resource with devices. A node without
+    devices, or one whose driver is not loaded yet, is ready and says so, because otherwise a rollout would hang on it;
+    so is a standby.
     """
     if not scanned:
         return False, ("the first scan has not ended",)
@@ -84,9 +85,9 @@ def status_message(
 ) -> agent_pb2.GetStatusResponse:
     """The status. ``dra``: None without DRA. ``holds``, ``health``: None while this process does not serve the kubelet.
 
-    ``quiesced``: the driver is left alone, so that it can be replaced.
+    ``quiesced``: why the driver is left alone so that it can be replaced.
     """
-    # Here and not above: readiness is needed before the kubelet is served, messages are not.
+    # Imported here: the kubelet can be served before messages are needed.
     from ostler.admin.messages import source_message
     from protos.agent.v1alpha1 import agent_pb2
 

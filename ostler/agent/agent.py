@@ -1,12 +1,12 @@
 """The running agent: its parts wired together, and one supervisor over them.
 
-Order at the start: scan (a standby does it too), take the instance lock, then and only then bind sockets. A part that
-fails takes the process with it, because half an agent is worse than a restarted one. The publisher is the only way from
-a snapshot to the doors: it decides the offer, writes CDI specs where rules use them, and shows the lists afterwards, so
-that no device is shown whose answer would name a spec that is not there yet.
+The start has this order: scan (a standby does so as well), take the instance lock, and only then bind sockets. If a
+part fails, the process ends, because half an agent is worse than a restarted one. Snapshots reach the doors only
+through the publisher: it decides the offer, writes CDI specs if rules use them, and then shows the lists, so that no
+device is shown whose answer would name a missing spec.
 
-At the end every part has ended before the lock falls free. What then still answers the kubelet, where a standby takes
-over (``ostler.agent.handover``), writes nothing and decides nothing.
+At the end every part has ended before the lock is released. If a standby takes over, what still answers the kubelet
+after that (``ostler.agent.handover``) writes nothing and decides nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ FOR_ALLOCATE = ("node.ledger.bookkeeping", "node.kubelet.checkpoint", "protos.po
 
 
 class Agent:
-    """One process' worth of ostler; ``load`` reads the settings again for a reload and raises ``ReloadFailed``."""
+    """One ostler process; ``load`` reads the settings again for a reload and raises ``ReloadFailed``."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Agent:
     async def run(self) -> None:
         """Run until cancelled; every socket is gone and every source closed afterwards.
 
-        With ``handover`` begun before, it ends when the kubelet has changed over; cancelled again, at once.
+        If ``handover`` has begun before, it ends when the kubelet has changed over, or at once if cancelled again.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -167,11 +167,11 @@ class Agent:
         await LoopMonitor().run()
 
     def alive(self) -> bool:
-        """Whether the event loop was seen lately; for any thread."""
+        """Whether the event loop was seen lately; safe to call from any thread."""
         return self._heartbeat.alive()
 
     def readiness(self) -> Readiness:
-        """Whether the agent is ready, and why (not)."""
+        """Whether the agent is ready, and why or why not."""
         active = self._active.is_set()
         role = "active" if active else "standby"
         ready, reasons = readiness(
@@ -184,7 +184,7 @@ class Agent:
         return Readiness(role, ready, (*reasons, *self._hindrances()))
 
     def status(self) -> agent_pb2.GetStatusResponse:
-        """How the agent is."""
+        """The agent's status."""
         second = self._doors.second
         return status_message(
             self.readiness(),
@@ -203,7 +203,7 @@ class Agent:
         return (*in_view_of(self._health.judged.sources, self._settings.rules), *self._health.sources())
 
     def figures(self) -> Figures:
-        """What a scrape shows besides the counters; for any thread."""
+        """The values of a scrape besides the counters; safe to call from any thread."""
         from ostler.metrics.figures import Figures
 
         found, (shown, offer), serving = self.readiness(), self._doors.shown(), self._serving.is_set()
@@ -226,7 +226,7 @@ class Agent:
         )
 
     def _hindrances(self) -> tuple[str, ...]:
-        """What else is amiss: worth knowing, and no reason against readiness, since devices are served."""
+        """Other problems: worth knowing, but the agent is ready all the same, because it serves devices."""
         events = () if self.node_events is None else self.node_events.reasons()
         unpublished = "" if self._doors.second is None else self._doors.second.unpublished()
         slices = (f"devices are not published through DRA: {unpublished}",) if unpublished else ()
@@ -235,11 +235,11 @@ class Agent:
         return (*slices, *events, *allocatable, *unkept)
 
     def dra(self) -> DraService | None:
-        """The DRA door, None where nothing is offered or held through it."""
+        """The DRA door, None if nothing is offered or held through it."""
         return self._doors.second
 
     def devices(self) -> tuple[Snapshot, Offer]:
-        """The snapshot that is shown and what the plugin door makes of it."""
+        """The snapshot that is shown and the plugin door's offer for it."""
         snapshot, offer = self._doors.shown()
         return replace(snapshot, sources=in_view_of(snapshot.sources, self._settings.rules)), offer
 
@@ -248,16 +248,16 @@ class Agent:
         self._metrics.config.noted(notes)
 
     async def rescan(self) -> tuple[int, tuple[str, ...]]:
-        """Scan now, and have the drivers asked how devices are; the generation after the scan and what changed."""
+        """Scan now and ask the drivers for health; returns the generation after the scan and the changes."""
         self._health.look()
         return await self._quiescence.rescan()
 
     async def reload(self) -> tuple[str, ...]:
-        """Read the configuration again and act on what may change while running; raises ``ReloadFailed``.
+        """Read the configuration again and apply what may change while the agent runs; raises ``ReloadFailed``.
 
-        Rules and the log's settings take effect; what needs a restart is kept as it is and named.
+        Rules and the log's settings take effect; settings that need a restart stay as they are and are named.
         """
-        async with self._reloading:  # One after the other: the later call must have the later file.
+        async with self._reloading:  # One after the other, so that the later call applies the later file.
             self._edges.notifier.reloading()
             try:
                 return await self._reload()
@@ -282,11 +282,11 @@ class Agent:
             health=new.health,
         )
         await self._doors.load_for(wanted)
-        # From here on nothing waits: whoever asked may go, and half of a configuration is none.
+        # Nothing awaits from here on: the caller may go away, and half a configuration must not remain.
         old, self._settings = self._settings, wanted
         found = changes(old, new)
         if new.log != old.log:
-            # Here and not above: only a reload needs it.
+            # Imported here: only a reload needs it.
             from ostler.logs import configure
 
             configure(new.log)
@@ -301,15 +301,15 @@ class Agent:
         return found
 
     async def quiesce(self, reason: str) -> tuple[int, tuple[str, ...]]:
-        """Let go of the driver; what changed, as for ``rescan``. Raises ``DriverNotFree``."""
+        """Release the driver; returns the changes, as ``rescan`` does. Raises ``DriverNotFree``."""
         return await self._quiescence.begin(reason)
 
     async def resume(self) -> tuple[int, tuple[str, ...]]:
-        """Use the driver again; what the first scan changed. Raises ``ResumeFailed``."""
+        """Use the driver again; returns the changes of the first scan. Raises ``ResumeFailed``."""
         return await self._quiescence.end()
 
     async def _post_events(self) -> None:
-        """Events on the Node, where the API server is to be spoken to; ends at once elsewhere."""
+        """Post events on the Node if the settings want it; otherwise returns at once."""
         await self._first.turn()
         if self._settings.kubernetes.events is not EventsChoice.OFF:
             await load("ostler.agent.node_events")
@@ -320,7 +320,7 @@ class Agent:
                 await self.node_events.run()
 
     async def _write_node_status(self) -> None:
-        """The Node's allocatable, where the agent is to write it; ends at once elsewhere."""
+        """Write the Node's allocatable if the settings want it; otherwise returns at once."""
         if not self._settings.kubernetes.patch_allocatable:
             return
         await self._first.turn()
@@ -333,11 +333,11 @@ class Agent:
         await self._node_status.run()
 
     async def _become_active(self) -> bool:
-        """Wait for the instance lock; whether an instance before this one may still answer the kubelet."""
+        """Wait for the instance lock; returns whether an earlier instance may still answer the kubelet."""
         lock = self.handover.lock
         relieves = not self.handover.try_acquire()
         if relieves:
-            # Before the scan: what it misses of a predecessor that ends meanwhile is less than the whole of it.
+            # Before the scan: a predecessor that ends meanwhile is then missed for less than a whole scan.
             self.handover.stand_by()
             log.info("standby: another instance is active", extra={"holder": self.handover.holder()})
             await self._inventory.first.wait()
@@ -350,7 +350,7 @@ class Agent:
         dead = [path for folder in folders for path in remove_dead(folder)]
         for path in (*dead, *remove_dead_driver_sockets(self._settings)):
             log.info("dead socket of a predecessor removed", extra={"path": str(path)})
-        # Whoever left the lock to a standby that was killed still answers, and was not waited for.
+        # An instance that left the lock to a standby that was killed still answers, and nobody waited for it.
         return relieves or any(is_socket(path) for folder in folders for path in folder.glob(f"{PREFIX}*.sock"))
 
     def _judged(self, judged: SnapshotJudged) -> None:
@@ -373,11 +373,11 @@ class Agent:
         return Probes(self._settings, pages(self, self._metrics, self._settings.instance), self._events)
 
     def holds_view(self) -> HoldsView | None:
-        """Who has which device; None while this process does not serve the kubelet."""
+        """Holds for people; None while this process does not serve the kubelet."""
         return self._doors.holds_view() if self._serving.is_set() else None
 
     def health_view(self) -> HealthView | None:
-        """How devices are; None while this process does not serve the kubelet."""
+        """Health for people; None while this process does not serve the kubelet."""
         return self._health.view() if self._serving.is_set() else None
 
     def _readiness_changed(self, _: ReadinessChanged) -> None:
@@ -389,10 +389,10 @@ class Agent:
         self._tell_systemd()
 
     def _tell_systemd(self) -> None:
-        """READY once the first scan is done (a kubelet that is late must not fail the unit), and a line of status."""
+        """Send READY once the first scan is done (a late kubelet must not fail the unit), and a status line."""
         if not self._inventory.first.is_set():
             return
         words = self.readiness().line
-        # What systemd did not take is said again with the next change.
+        # If systemd did not accept it, the next change sends it again.
         if words != self._told and self._edges.notifier.send("READY=1", f"STATUS={words}"):
             self._told = words

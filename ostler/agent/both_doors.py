@@ -1,7 +1,7 @@
-"""Both doors of the process and what is between them: the publisher that shows devices, the ledger of who has which.
+"""Both doors of the process and what connects them: the publisher that shows devices, and the ledger of holds.
 
-What the kubelet needs comes first. The ledger is made when the plugin door gives out its first device, or when it has
-shown its list; the second door, which brings an API client, only where a rule or an earlier process asks for it.
+What the kubelet needs comes first. The ledger is made when the plugin door gives out its first device or has shown its
+list; the DRA door, which needs an API client, only if a rule or an earlier process needs it.
 """
 
 from __future__ import annotations
@@ -51,15 +51,14 @@ if TYPE_CHECKING:
 
 @value
 class ReadinessChanged(Value):
-    """A door may have become ready, or be ready no more."""
+    """A door may have become ready, or may no longer be."""
 
 
 @value
 class AgentServices(Value):
-    """What the doors are given of the process.
+    """What the doors need of the process.
 
-    ``first`` holds up what may wait until the kubelet has been served. The doors publish ``ReadinessChanged`` on
-    ``bus``.
+    ``first`` delays what may wait until the kubelet has been served. The doors publish ``ReadinessChanged`` on ``bus``.
     """
 
     events: EventLog
@@ -71,12 +70,12 @@ class AgentServices(Value):
     first: KubeletFirst
 
     def alive(self) -> bool:
-        """Whether the inventory still looks at the devices."""
+        """Whether the inventory still scans the devices."""
         return not self.inventory.hangs(STUCK)
 
 
 class BothDoors:
-    """The plugin door, and with it as soon as they are needed the ledger and the DRA door; for the event loop."""
+    """The plugin door and, once they are needed, the ledger and the DRA door; for the event loop only."""
 
     def __init__(self, settings: Settings, sources: Sequence[Source], around: AgentServices) -> None:
         self._settings = settings
@@ -94,12 +93,12 @@ class BothDoors:
         self._plugin.bus.subscribe(KubeletFolderChanged, self._kubelet_changed)
         self._books: Bookkeeping | None = None
         self.second: DraService | None = None
-        """The DRA door, None where nothing is offered or held through it."""
+        """The DRA door, None if nothing is offered or held through it."""
         self.publisher = Publisher(settings, self._plugin, around.events)
         self._opens_second = claims_to_serve(settings)
         """Whether the DRA door is open or about to be."""
         self._relieves = False
-        """Whether an instance before this one may still answer the kubelet."""
+        """Whether an earlier instance may still answer the kubelet."""
         self._maker: PartitionMaker | None = None
         self._layouts: MigLayouts | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -108,11 +107,11 @@ class BothDoors:
         self._mps_metrics: MpsMetrics | None = None
 
     async def serve(self, group: asyncio.TaskGroup, *, relieves: bool) -> None:
-        """Show what was submitted, from now on, by tasks of ``group``; returns when devices are shown.
+        """Show submitted snapshots from now on, by tasks of ``group``; returns when devices are shown.
 
-        ``relieves``: an instance before this one may still answer the kubelet.
-        Where claims have devices since before, the kubelet is not met before they are in the ledger: it could have pods
-        that wait for one. A disk that does not answer keeps pods waiting then, and gives none a device of a claim.
+        ``relieves``: an earlier instance may still answer the kubelet. If claims have had devices since before, this
+        does not register with the kubelet until the ledger has them: pods may be waiting for one of them. If the disk
+        does not answer, pods then wait, and none gets a device of a claim.
         """
         self._relieves = relieves
         await self._load_mps(self._settings)
@@ -128,7 +127,7 @@ class BothDoors:
         await self.publisher.published.wait()
 
     async def keep(self, group: asyncio.TaskGroup) -> None:
-        """Keep the ledger true from now on, and serve claims where that is asked for, by tasks of ``group``."""
+        """Keep the ledger true from now on, and serve claims if the rules need it, by tasks of ``group``."""
         self._group = group
         await self._load_second()
         self._open_second()
@@ -137,7 +136,7 @@ class BothDoors:
         self._divide_gpus()
 
     async def load_for(self, settings: Settings) -> None:
-        """Load what these settings need, so that ``use`` has to wait for nothing."""
+        """Load what these settings need, so that ``use`` does not have to wait."""
         if self.second is None and claims_to_serve(settings):
             await load("ostler.agent.dra_service", "kube.reflector")
         await self._load_mps(settings)
@@ -145,7 +144,7 @@ class BothDoors:
             await load("ostler.agent.mig_layouts")
 
     def use(self, settings: Settings) -> None:
-        """Follow other rules; whoever calls this submits a snapshot to the publisher afterwards."""
+        """Follow other rules; the caller submits a snapshot to the publisher afterwards."""
         self._settings = settings
         self._opens_second = self.second is not None or claims_to_serve(settings)
         self.publisher.use(settings)
@@ -155,7 +154,7 @@ class BothDoors:
         self._divide_gpus()
 
     def changed_over(self) -> None:
-        """The kubelet follows the lists of this instance."""
+        """Note that the kubelet follows the lists of this instance."""
         if self._books is not None:
             self._books.changed_over()
 
@@ -170,33 +169,33 @@ class BothDoors:
         return (*self._plugin.waiting_for(), *(("the DRA door is being opened",) if self._opens_second else ()))
 
     def resources(self) -> tuple[ResourceStatus, ...]:
-        """What the plugin door shows, by name."""
+        """The resources that the plugin door shows, by name."""
         return self._plugin.status()
 
     def shown(self) -> tuple[Snapshot, Offer]:
-        """The snapshot that is shown and what the plugin door makes of it."""
+        """The snapshot that is shown and the plugin door's offer for it."""
         return self.publisher.shown
 
     def holds_view(self) -> HoldsView:
-        """Who has which device, for people."""
+        """Holds for people."""
         from ostler.admin.holds import HoldsView
 
         return HoldsView(self._opened_books(), self.publisher, self.second, self._settings.rules)
 
     def holds_status(self) -> agent_pb2.HoldsStatus | None:
-        """Who has what, in one line; None as long as nobody had to know."""
+        """Holds in one line; None until the ledger is needed."""
         return None if self._books is None else self.holds_view().report().status
 
     def holds_figures(self) -> HoldsFigures | None:
-        """Who has what, for metrics; None as long as nobody had to know."""
+        """Holds for metrics; None until the ledger is needed."""
         return None if self._books is None else self.holds_view().figures()
 
     def dra_figures(self) -> DraFigures | None:
-        """The second door's, for metrics."""
+        """The DRA door's values for metrics."""
         return None if self.second is None else self.second.figures()
 
     def mps_metrics(self) -> MpsMetrics:
-        """What is counted of MPS daemons, of resources and of claims; made when the first is needed."""
+        """The counters of MPS daemons, of resources and of claims; made when the first daemon is needed."""
         if self._mps_metrics is None:
             from node.mps.reports import MpsMetrics
 
@@ -204,7 +203,7 @@ class BothDoors:
         return self._mps_metrics
 
     def mps_figures(self) -> MpsMetrics | None:
-        """The same for a scrape; None as long as nothing needed MPS."""
+        """The same for a scrape; None until MPS is needed."""
         return self._mps_metrics
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
@@ -216,7 +215,7 @@ class BothDoors:
 
     async def _cleared(self, doubt: Awaitable[None], resource: str, devices: Sequence[OfferedDevice]) -> None:
         await doubt
-        # Not asked before: a daemon that ran then may have been stopped meanwhile.
+        # Checked only now: a daemon that ran before may have been stopped meanwhile.
         starting = None if self._mps is None else self._mps.starting(resource, devices)
         if starting is not None:
             await starting
@@ -238,7 +237,7 @@ class BothDoors:
             self._books.kubelet_changed()
 
     def _opened_books(self) -> Bookkeeping:
-        """Who has what; made when it is first needed, which is after the kubelet was registered with."""
+        """The ledger; made when it is first needed, which is after the registration with the kubelet."""
         if self._books is None:
             from node.ledger.events import AllocatableRead, HoldsChanged, OfferChanged
 
@@ -250,7 +249,7 @@ class BothDoors:
             self._books.bus.subscribe(OfferChanged, self.publisher.held)
             self._books.bus.subscribe(AllocatableRead, self._plugin.heard)
             self._books.begin(relieves=self._relieves)
-            # Before the Allocate that may have asked for them: what overlaps has to be known.
+            # Before the Allocate that may have asked for it: overlapping devices must be known.
             self._books.place(self.publisher.shown[0], self._settings.rules)
             self.publisher.submit(self._around.health.judged)
         return self._books
@@ -270,10 +269,10 @@ class BothDoors:
             await load("ostler.agent.mps")
 
     def _open_mps(self) -> None:
-        """Make what runs MPS if it is needed; it is kept with the process."""
+        """Make what runs MPS if it is needed; it stays for the life of the process."""
         if self._mps is not None or not _needs_mps(self._settings):
             return
-        # Here and not above: a node without MPS does not pay for it.
+        # Imported here: a node without MPS does not pay for it.
         from node.inventory.nvidia.compute_modes import NvmlComputeModes
         from ostler.agent.mps import MpsService
 
@@ -295,10 +294,10 @@ class BothDoors:
             self._mps_task = self._group.create_task(self._mps.run(), name="MPS")
 
     def _open_second(self) -> None:
-        """Open it if that was announced and it is not open; it is closed with the process only."""
+        """Open the DRA door if that was announced and it is not open; it closes only with the process."""
         if self._group is None or self.second is not None or not self._opens_second:
             return
-        # Here and not above: a node without claims does not pay for it.
+        # Imported here: a node without claims does not pay for it.
         from driver.door.registration import RegistrationChanged
         from ostler.agent.dra_parts import PartitionMaking, sharing_tools
         from ostler.agent.dra_service import DraService
@@ -329,7 +328,7 @@ class BothDoors:
         self._group.create_task(self.second.run(around.first), name="DRA door")
 
     def _partition_maker(self) -> PartitionMaker | None:
-        """The one that keeps the journal; None where nothing can make partitions."""
+        """The maker that keeps the journal; None if nothing can make partitions."""
         if self._maker is None:
             self._maker = partition_maker(self._settings, self._sources, self._may_change_mode)
         return self._maker
@@ -344,7 +343,7 @@ class BothDoors:
             self._layouts.use(self._settings)
         if self._group is None or self._layouts is not None or not has_layouts(self._settings):
             return
-        # Here and not above: few nodes have layouts.
+        # Imported here: few nodes have layouts.
         from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
         from ostler.agent.mig_layouts import MigLayouts
 

@@ -1,4 +1,4 @@
-"""The two doors as the process sees them: whether the second one is needed, and what every door can do at the end."""
+"""The two doors as the process sees them: whether the DRA door is needed, and what every door can do at the end."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from ostler.config.settings import RegistrationChoice, Settings
 from plugin.kubelet import KubeletFolders, RegistrationPath
 
 _LEFT = ("dra-door.json", "claim-sharing.json", "mps-claims.json")
-"""Names of driver.publishing.shown and driver.claims.sharing; not imported, because most nodes have no second door."""
+"""File names of driver.publishing.shown and driver.claims.sharing; not imported, because most nodes have no DRA door.
+"""
 
 _MPS_LEFT = "mps.json"
-"""The name of node.mps.modes; not imported, because most nodes have no MPS."""
+"""The file name of node.mps.modes; not imported, because most nodes have no MPS."""
 
 
 class Streams(Protocol):
-    """What is left to the kubelet when a process hands over: a door."""
+    """A door, whose streams stay open for the kubelet when a process hands over."""
 
     def hand_over(self) -> None:
         """Keep the streams when everything else ends."""
 
     async def leave(self, seconds: float) -> bool:
-        """Whether the kubelet has ended them all within ``seconds``; none is left afterwards."""
+        """Wait up to ``seconds`` for the kubelet to end them; returns whether it did. None is left afterwards."""
 
 
 def claims_to_serve(settings: Settings) -> bool:
-    """Whether there is anything for the DRA door: devices by rule, or what an earlier process has left.
+    """Whether the DRA door has anything to serve: devices by rule, or what an earlier process has left.
 
-    Those are claims that have devices, devices whose withdrawal from claims was not confirmed, and time slices and MPS
-    control daemons that were for claims.
+    That is: claims that have devices, devices whose withdrawal from claims was not confirmed, and time slices and MPS
+    control daemons made for claims.
     """
     if settings.kubernetes.door_by_node or any(rule.door.has(Door.DRA) for rule in settings.rules):
         return True
@@ -40,14 +41,14 @@ def claims_to_serve(settings: Settings) -> bool:
 
 
 def mps_left(settings: Settings) -> bool:
-    """Whether an earlier process left MPS control daemons of resources, or compute modes that must be set back."""
+    """Whether an earlier process left MPS control daemons of resources, or compute modes that must be reset."""
     return os.path.lexists(settings.state_dir / _MPS_LEFT)
 
 
 def claims_left(settings: Settings) -> bool:
-    """Whether an earlier process may have prepared claims that have devices: by its records, or the kubelet's own.
+    """Whether an earlier process may have prepared claims that have devices, by its records or the kubelet's own.
 
-    What cannot be read may name some.
+    A record that cannot be read may name some.
     """
     # The name of node.kubelet.dra_state.FILE_NAME; not imported for the same reason.
     kubelets_own = settings.kubelet.registry_dir.parent / "dra_manager_state"
@@ -62,9 +63,9 @@ def claims_left(settings: Settings) -> bool:
 
 
 def remove_dead_driver_sockets(settings: Settings) -> list[Path]:
-    """Remove what a DRA door that was killed left, also where no other follows; only for who holds the instance lock.
+    """Remove the sockets of a killed DRA door, even if no other follows; only for the holder of the instance lock.
 
-    A kubelet goes on dialling such sockets, also after a reboot.
+    A kubelet keeps dialling such sockets, even after a reboot.
     """
     registry, folder = settings.kubelet.registry_dir, settings.dra.plugins_dir / settings.dra.driver_name
     try:
@@ -73,14 +74,14 @@ def remove_dead_driver_sockets(settings: Settings) -> list[Path]:
         return []
     if not left:
         return []
-    # Here and not above: most nodes have none.
+    # Imported here: most nodes have none.
     from driver.door.registration import DoorOptions, sweep
 
     return sweep(DoorOptions(settings.dra.driver_name, "", settings.dra.plugins_dir, registry))
 
 
 def kubelet_folders(settings: Settings) -> KubeletFolders:
-    """The door's view of the kubelet's folders, with the ways to register in the order in which they are tried."""
+    """The kubelet's folders for the plugin door, with the ways to register in the order in which they are tried."""
     paths = {
         RegistrationChoice.AUTO: (RegistrationPath.REGISTRY, RegistrationPath.REGISTER),
         RegistrationChoice.REGISTRY: (RegistrationPath.REGISTRY,),

@@ -1,6 +1,6 @@
-"""The parts of the DRA door, made from the settings: sockets, claims, slices, claim status, and one API client for all.
+"""Makes the parts of the DRA door from the settings: sockets, claims, slices, claim status, and one API client for all.
 
-The kubelet comes first: the client library is not loaded before the sockets are there, and then in threads of its own.
+The kubelet comes first: the client library is loaded only when the sockets exist, and then in threads of its own.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.dra")
 
 CALLS = 32
-"""Questions to the API server at once; the slices' writer and its watch have a connection each besides."""
+"""Requests to the API server at once; the slices' writer and its watch have one connection more each."""
 CONNECT, WHOLE = 3.0, 10.0
-"""Seconds to a connection, and for one attempt: two of them fit into what the kubelet gives a call."""
+"""Seconds to connect, and for one attempt: two attempts fit into the time that the kubelet gives a call."""
 
 
 @value
 class PartitionMaking(Value):
-    """Who makes partitions of GPUs, None for nobody, and what has the devices looked at again."""
+    """The maker of partitions of GPUs, None if there is none, and the function that has devices scanned again."""
 
     maker: PartitionMaker | None
     rescan: Callable[[frozenset[str]], Awaitable[object]]
 
 
 async def _no_rescan(_: frozenset[str]) -> None:
-    """Nothing is made that could be seen."""
+    """Nothing to scan for: no partition is ever made."""
 
 
 NO_PARTITIONS = PartitionMaking(None, _no_rescan)
@@ -83,10 +83,10 @@ def sharing_tools(
     shares: ShareDaemons,
     metrics: Callable[[], MpsMetrics],
 ) -> SharingTools:
-    """What shares the GPUs of claims on this node.
+    """The tools of this node for sharing the GPUs of claims.
 
-    ``bus``: has a ``HealthEvent`` for GPUs whose MPS server ended. ``shares``: runs the daemons of shared resources.
-    ``metrics``: makes what counts the claims' own daemons.
+    ``bus``: gets a ``HealthEvent`` for GPUs whose MPS server ended. ``shares``: runs the daemons of shared resources.
+    ``metrics``: makes the counters of the claims' own daemons.
     """
     sessions = nvml_sessions(sources)
     if sessions is None:
@@ -94,7 +94,8 @@ def sharing_tools(
     nvidia = settings.nvidia
 
     def daemons() -> ClaimDaemons:
-        from node.inventory.nvidia.compute_modes import NvmlComputeModes  # Only claims with MPS need them.
+        # Imported here: only claims with MPS need them.
+        from node.inventory.nvidia.compute_modes import NvmlComputeModes
         from node.mps.daemon import MpsHome
         from node.mps.modes import MpsRecord
         from node.mps.service import MpsPace
@@ -119,10 +120,9 @@ def sharing_tools(
 class DraParts:
     """Every part of the DRA door, complete but not running.
 
-    ``is_alive``: whether the inventory still looks at its devices. ``partitions``: how partitions of GPUs are made;
-    ``sharing``: what shares the GPUs of claims.
-    What happens in the parts is published on the bus of ``books``: ``OfferChanged``, ``PodsChanged``,
-    ``ReservationsChanged``, ``RegistrationChanged``.
+    ``is_alive``: whether the inventory still scans its devices. ``partitions``: how partitions of GPUs are made;
+    ``sharing``: how the GPUs of claims are shared. The parts publish events on the bus of ``books``: ``OfferChanged``,
+    ``PodsChanged``, ``ReservationsChanged``, ``RegistrationChanged``.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class DraParts:
 
 
 def node_check(settings: Settings) -> NodeCheck | None:
-    """Raises ``KubeError`` for a Node object that is not this machine's; None where the node is a recorded one."""
+    """A check that raises ``KubeError`` for a Node object that is not this machine's; None for a recorded node."""
     if settings.inventory.recorded is not None:
         return None
 
@@ -196,13 +196,13 @@ def node_check(settings: Settings) -> NodeCheck | None:
 
 
 def resource_api(settings: Settings, random: Callable[[], float]) -> ResourceApi:
-    """The client of the API server, for a thread: the client library is loaded now. Raises ``KubeError``."""
+    """The client of the API server, for a thread: this loads the client library. Raises ``KubeError``."""
     from driver.resource_api.client import ResourceApi
     from kube.client import Client, RequestLimits
     from kube.kubeconfig import api_access
 
     access = api_access(settings.kubernetes.kubeconfig, os.environ)
-    log.info("the API server is asked for claims", extra={"server": access.server, "by": access.origin})
+    log.info("reading claims from the API server", extra={"server": access.server, "by": access.origin})
     client = Client(
         access,
         random=random,
@@ -281,7 +281,7 @@ def _slice_publisher(
     events: EventSink,
     check: NodeCheck | None,
 ) -> SlicePublisher:
-    """Its writer works in a thread of its own; what it finds out comes back to the running loop."""
+    """The publisher's threads report their findings on the running loop."""
     loop, node_name = asyncio.get_running_loop(), settings.node_name
     return SlicePublisher(
         node_name,
@@ -305,5 +305,5 @@ def _shown_before(settings: Settings, events: EventSink) -> ShownDevices:
 
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     with contextlib.suppress(RuntimeError):
-        # The loop may be closed by now: then it does not matter any more.
+        # If the loop is closed by now, the call no longer matters.
         loop.call_soon_threadsafe(call)

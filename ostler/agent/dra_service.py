@@ -1,13 +1,14 @@
-"""The DRA door in the agent: runs its parts in their order, shows what they are to offer, and says how they stand.
+"""The DRA door in the agent: runs its parts in their order, shows what they should offer, and reports their state.
 
-Loaded only where a rule offers devices through DRA, or where claims are still held from a time when one did.
+Loaded only if a rule offers devices through DRA, or if claims still hold devices from a time when one did.
 
-Order at the start: the sockets, then what an earlier process left (calls wait for that), then the slices, once it is
-known what the plugin door has given out. Order at the end: the slices' writer, then claims (what was begun is
-finished), then, once the instance lock is free, the sockets.
+The start has this order: the sockets, then what an earlier process left (calls wait for that), then the slices, once
+the ledger knows what the plugin door has given out. The end has this order: the slices' writer, then claims (work that
+has begun is finished), then, once the instance lock is free, the sockets.
 
-Rules act here as the Node and the API server let them (``node.door_policy``). The plugin door follows the same rules,
-with one exception: while it is not known whether the API server keeps taints, it treats a rule for both doors as one.
+Rules take effect here as far as the Node and the API server allow (``node.door_policy``). The plugin door follows the
+same rules, with one exception: until it is known whether the API server keeps taints, the plugin door treats a rule for
+both doors as its own.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from protos.agent.v1alpha1 import agent_pb2
 log = logging.getLogger("ostler.dra")
 
 FIRST_SLICES = 5.0
-"""Most seconds that the first slices wait for what the kubelet and the API server have to say."""
+"""Most seconds that the first slices wait for the answers of the kubelet and the API server."""
 _KEEPS = {Taints.KEPT: True, Taints.DROPPED: False, Taints.UNKNOWN: None}
 _NOT_ITS_OWN = (Cause.NO_RULE, Cause.OTHER_DOOR)
-"""Why a device is none of this door's: nobody has to be told why it is not published."""
+"""Reasons why a device does not concern this door: nobody needs to hear why it is not published."""
 
 
 @value
@@ -63,7 +64,7 @@ class Decision(Value):
 
 
 class DraService:
-    """Serves claims for as long as ``run`` runs; what else it is given are the arguments of ``DraParts``."""
+    """Serves claims while ``run`` runs; takes the arguments of ``DraParts`` as well."""
 
     def __init__(
         self,
@@ -80,9 +81,9 @@ class DraService:
         self._books = books
         self._devices: tuple[Device, ...] = ()
         self._placed: tuple[Device, ...] = ()
-        """The same with the partitions of GPUs."""
+        """The judged snapshot, with the partitions of its GPUs."""
         self._placed_rules: tuple[Rule, ...] = ()
-        """The rules by which they are shared."""
+        """The rules by which the devices are shared."""
         self._named: frozenset[str] = frozenset()
         """UIDs of the claims that pods of this node name."""
         self._contested: frozenset[str] = frozenset()
@@ -92,7 +93,7 @@ class DraService:
         """Set once the first offer is stable."""
         self._view = DoorView()
         self.offer = Offer()
-        """What the door makes of the snapshot that is shown."""
+        """The door's offer for the snapshot that is shown."""
         self._parts = DraParts(
             settings, edges, books, events, is_alive=is_alive, partitions=partitions, sharing=sharing
         )
@@ -103,7 +104,7 @@ class DraService:
     @property
     def at_scheduler(self) -> frozenset[str]:
         """Devices that may still be free in a slice, or named by a claim."""
-        # A claim that lost may have been allocated by what a scheduler knew before: it has to be told, too.
+        # A losing claim may have been allocated from a scheduler's older view: it has to be told as well.
         names = self._parts.shown.among(device.name for device in self._devices) | self._parts.claims.losers().keys()
         return names | frozenset(filter(None, map(whole_of_partition, names)))
 
@@ -118,11 +119,11 @@ class DraService:
         return self._parts.partitions.uuids()
 
     def acting(self, rules: Iterable[Rule]) -> Acting:
-        """The rules as they act through this door."""
+        """The rules in effect at this door."""
         return self._parts.doors.acting(rules)
 
     def rules_of_plugin_door(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-        """The rules as they act through the other one."""
+        """The rules in effect at the plugin door."""
         support = self._parts.doors.features.support
         if support.taints is Taints.UNKNOWN:
             support = replace(support, taints=Taints.KEPT)
@@ -130,7 +131,7 @@ class DraService:
         return acting if self._parts.doors.features.counts else without_partitions(acting)
 
     def decide(self, snapshot: Snapshot, rules: tuple[Rule, ...], context: OfferContext) -> Decision:
-        """Decide what the rules offer of this snapshot, and prepare claims from it; ``show`` is to follow."""
+        """Decide what the rules offer of this snapshot, and prepare claims from that; call ``show`` afterwards."""
         self._devices = snapshot.devices
         acting = self.acting(rules)
         parted = partitioned(snapshot, acting.rules, self._parts.partitions.names())
@@ -160,13 +161,13 @@ class DraService:
             self._settled.set()
 
     async def recovered(self) -> None:
-        """Return when the devices of claims that an earlier process prepared are in the ledger; ``run`` sees to it."""
+        """Return when the ledger has the devices of claims that an earlier process prepared, which ``run`` enters."""
         await self._parts.claims.recovered()
 
     async def run(self, first: KubeletFirst) -> None:
         """Serve until cancelled; the sockets are gone afterwards, unless handed over.
 
-        ``first``: the client library is loaded after the kubelet has been served.
+        ``first``: delays loading the client library until the kubelet has been served.
         """
         self._has_begun = True
         try:
@@ -187,17 +188,17 @@ class DraService:
                 await self._until_settled()
                 self._parts.slices.start()
         finally:
-            # Its thread ends with what it has under way; the loop serves what is left meanwhile.
+            # Its thread ends with the work under way; the loop serves the remaining calls meanwhile.
             await asyncio.to_thread(self._parts.slices.stop)
             await self._parts.claims.close()
             self._parts.api.close()
 
     def hand_over(self) -> None:
-        """Keep the sockets when ``run`` ends, for a successor to take over; ``leave`` must follow."""
+        """Keep the sockets when ``run`` ends, so that a successor can take over; ``leave`` must follow."""
         self._parts.door.hand_over()
 
     async def leave(self, seconds: float) -> bool:
-        """Whether a successor has taken over within ``seconds``; no socket is left afterwards."""
+        """Wait up to ``seconds`` for a successor to take over; returns whether it did. No socket is left afterwards."""
         return not self._has_begun or await self._parts.door.leave(seconds)
 
     def status(self) -> DoorStatus:
@@ -209,7 +210,7 @@ class DraService:
         return door_message(self._parts.door.status(), self.slices(), self.claims())
 
     def unpublished(self) -> str:
-        """Why slices are not as they should be, empty for nothing."""
+        """Why slices differ from the wanted ones, empty if they do not."""
         return unpublished(self.slices())
 
     def waiting_for(self) -> tuple[str, ...]:
@@ -217,7 +218,7 @@ class DraService:
         return self._parts.door.waiting_for()
 
     def slices(self) -> agent_pb2.ListSlicesResponse:
-        """What is published, and what would be."""
+        """The published devices, beside the wanted ones."""
         reasons = {offered.device.name: offered.reason for offered in self._view.devices if offered.reason}
         withheld = [each for each in self.offer.withheld if each.cause not in _NOT_ITS_OWN]
         return slices_message(self._driver_name, self._parts.slices.publication(), reasons, withheld)
@@ -227,37 +228,37 @@ class DraService:
         return claims_message(self._parts.claims.statuses())
 
     def figures(self) -> DraFigures:
-        """For metrics."""
+        """The values for metrics."""
         return DraFigures(self._parts.metrics, self.status().state.value, self.slices(), self.claims())
 
     def losers(self) -> Mapping[str, tuple[str, ...]]:
-        """Claims that cannot have a device because a pod has it, by device."""
+        """By device, claims that cannot have it because a pod has it."""
         return self._parts.claims.losers()
 
     def leaving(self) -> Mapping[str, str]:
-        """Devices that are being withdrawn from claims, and what is still to come."""
+        """Devices that are being withdrawn from claims, and what each still waits for."""
         return self._parts.withdrawal.waiting_for()
 
     def problems(self) -> tuple[str, ...]:
-        """What the API server does not tell about this node's pods and claims, one line each."""
+        """What the API server does not report about this node's pods and claims, one line each."""
         return (*self._parts.node_claims.problems, *self._parts.evictions.problems)
 
     def problems_of_doors(self) -> tuple[str, ...]:
-        """What the Node says of doors and means nothing, or may be old, one line each."""
+        """The Node's settings of doors that have no effect or may be outdated, one line each."""
         return (*self._parts.doors.problems, *self._parts.doors.failing)
 
     def held_back(self) -> str:
-        """Why rules for both doors act as plugin, empty where none does."""
+        """Why rules for both doors act as plugin, empty if none does."""
         return self._held_back
 
     async def _until_settled(self) -> None:
-        """Return when the first slices would not have to be written again in a moment."""
+        """Return when the first slices would not have to be rewritten in a moment."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SLICES):
                 await self._settled.wait()
 
     def _is_settled(self, rules: Iterable[Rule], context: OfferContext) -> bool:
-        """Whether nothing in what is shown waits for what is known in a moment."""
+        """Whether nothing that is shown depends on answers that are about to come."""
         if not context.known:
             return False
         if any(_is_looked_at(hold) for holds in context.holds.values() for hold in holds):
@@ -301,5 +302,5 @@ class DraService:
 
 
 def _is_looked_at(hold: Hold) -> bool:
-    """Whether a look for left-over processes is under way that the plugin door does not wait for."""
+    """Whether a check for leftover processes is under way that the plugin door does not wait for."""
     return hold.state is HoldState.PENDING_RELEASE and hold.door is not None

@@ -21,13 +21,13 @@ from ostler.metrics.counters import LoopMetrics
 log = logging.getLogger("ostler.systemd")
 
 PATIENCE = 0.2
-"""Most seconds that a message may wait for room in systemd's queue: the loop stands still meanwhile."""
+"""Most seconds that a message may wait for room in systemd's queue; the loop waits meanwhile."""
 
 
 class Notifier:
-    """Sends to ``$NOTIFY_SOCKET``; does nothing where there is none.
+    """Sends to ``$NOTIFY_SOCKET``; does nothing if there is none.
 
-    The variables are taken out of the environment, so that no child sends in our name.
+    It removes the variables from the environment, so that no child process sends in our name.
     """
 
     def __init__(self, environment: dict[str, str] | os._Environ[str] = os.environ) -> None:
@@ -37,12 +37,12 @@ class Notifier:
         pid = environment.pop("WATCHDOG_PID", "")
         meant_for_us = not pid or pid == str(os.getpid())
         self.watchdog_interval = int(watchdog) / 2_000_000 if watchdog.isdigit() and meant_for_us else None
-        """Seconds between signs of life: half of what systemd allows; None when it expects none."""
+        """Seconds between signs of life: half of what systemd allows; None if it expects none."""
 
     def send(self, *lines: str) -> bool:
-        """Send lines such as ``READY=1``; whether they were taken, or nobody wants them.
+        """Send lines such as ``READY=1``; returns whether they were accepted or nobody wants them.
 
-        A manager that does not listen is logged and otherwise ignored.
+        A service manager that does not listen is logged and otherwise ignored.
         """
         if not self._address or self._stopping:
             return True
@@ -59,20 +59,20 @@ class Notifier:
         return True
 
     def reloading(self) -> None:
-        """Say that the configuration is being read again; the next ``READY=1`` ends that.
+        """Report that the configuration is being read again; the next ``READY=1`` ends that.
 
-        The time (CLOCK_MONOTONIC, microseconds) is what units of type notify-reload wait for.
+        Units of type notify-reload wait for the time (CLOCK_MONOTONIC, microseconds).
         """
         self.send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self) -> None:
-        """Say that the process ends; nothing is said after that, least of all how ready its last parts are."""
+        """Report that the process is ending; nothing follows, least of all about the readiness of its last parts."""
         self.send("STOPPING=1")
         self._stopping = True
 
 
 STUCK = 30.0
-"""Seconds without one after which the loop counts as hanging; a scan that takes longer hangs as well."""
+"""Seconds without a beat after which the loop counts as hanging; a scan that takes longer hangs as well."""
 
 
 class Heartbeat:
@@ -88,11 +88,11 @@ class Heartbeat:
         self._last = monotonic()
 
     def alive(self) -> bool:
-        """Whether the loop was seen lately; for any thread."""
+        """Whether the loop was seen lately; safe to call from any thread."""
         return self._monotonic() - self._last < STUCK
 
     async def run(self) -> None:
-        """Beat until cancelled; systemd is told that the end has begun while other parts are still ending."""
+        """Beat until cancelled; tells systemd that the end has begun while other parts are still ending."""
         interval = min(SELDOM, self._notifier.watchdog_interval or SELDOM)
         try:
             while True:

@@ -1,4 +1,4 @@
-"""The agent's memory of what people must be told: logged, counted, and the last hundred kept for the command line."""
+"""The agent's log of events for people: each is logged and counted, and ``ostler status`` shows the last hundred."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class EventLog:
 
 
 class FromThreads:
-    """An ``EventSink`` for other threads than the loop's, where ``sink`` is told."""
+    """An ``EventSink`` for other threads; emits to ``sink`` on the loop."""
 
     def __init__(self, sink: EventSink, loop: asyncio.AbstractEventLoop) -> None:
         self._sink = sink
         self._loop = loop
 
     def emit(self, kind: EventType, reason: str, message: str) -> None:
-        """Have the loop tell it."""
-        # A loop that is closed has nobody who could be told.
+        """Emit the event on the loop."""
+        # If the loop is closed, nobody is left to read it.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._sink.emit, kind, reason, message)

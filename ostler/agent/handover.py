@@ -1,18 +1,19 @@
-"""Who is active, and how the active instance leaves it to a standby without the kubelet losing the devices.
+"""Which instance is active, and how it hands over to a standby without the kubelet losing the devices.
 
-An agent that ends takes its device streams with it, and the kubelet, which looks into its registry every second, has no
+An agent that ends takes its device streams with it, and the kubelet, which checks its registry every second, has no
 healthy devices until it has found the successor's sockets: a pod admitted meanwhile fails for good. So an agent that is
-told to end while a standby waits ends in two steps. First everything that decides or writes ends (inventory, publisher,
-CDI specs, the agent's socket, probes), and the instance lock falls free: from here on the standby is the active one and
-its ledger the only one. Then the kubelet's calls are answered until it has changed over: from memory, for the devices
-of the last list. Nothing is written and nothing new is decided in this time; a device that fails in it is the
-successor's to tell, within a second. How the kubelet is made to change over is the door's (``plugin.serving``).
+told to end while a standby waits ends in two steps. First, everything that decides or writes ends (inventory,
+publisher, CDI specs, the agent's socket, probes), and the instance lock is released: from then on the standby is the
+active instance and its ledger the only one. Then the old agent answers the kubelet's calls until the kubelet has
+changed over: from memory, for the devices of the last list. It writes nothing and decides nothing new in this time; if
+a device fails meanwhile, the successor reports it, within a second. How the kubelet is made to change over is up to the
+door (``plugin.serving``).
 
-An agent with another state folder that serves the same kubelet is waited for as well: it hands over to nobody of ours,
-and the devices go with it until this one has registered.
+This agent also waits for one with another state folder that serves the same kubelet: that one hands over to none of our
+instances, and its devices are gone until this one has registered.
 
-The locks are the kernel's: whoever is killed, wherever, leaves nothing to be waited for. If the successor dies, the
-devices go ``LINGER`` seconds later than they would have without it.
+The locks are the kernel's, so a killed process never leaves one behind. If the successor dies, the devices go
+``LINGER`` seconds later than they would have without it.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from ostler.agent.doors import Streams
 log = logging.getLogger("ostler.agent")
 
 LINGER = 3.0
-"""Seconds that the kubelet and the standby have for the change-over; the kubelet looks every second."""
+"""Seconds that the kubelet and the standby have for the change-over; the kubelet checks every second."""
 
 
 GUARDED = 5.0
-"""Seconds between two looks whether the kubelet's folder is still the one that is locked; each wakes an idle agent."""
+"""Seconds between checks that the kubelet's folder is still the one that is locked; each wakes an idle agent."""
 
 
 class KubeletTaken(Exception):
@@ -45,11 +46,12 @@ class KubeletTaken(Exception):
 
 
 class Handover:
-    """The instance lock of one process, from waiting for it to leaving it.
+    """The instance lock of one process, from waiting for it to releasing it.
 
     ``doors``: those that are open at the end. ``relieves``: whether this process, as a standby, can take over streams
-    that are still open. A kubelet that is told by Register disconnects the wrong one, so who may register that way
-    first does not offer it. ``kubelet``: the folder of the one that is served; its lock is had with the state folder's.
+    that are still open. A kubelet that learns of a plugin by Register may disconnect the wrong one, so an instance
+    whose first way is Register does not offer that. ``kubelet``: the folder of the kubelet that is served; its lock is
+    taken together with the state folder's.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Handover:
         self.lock = InstanceLock(state_dir / FILE_NAME)
         self._kubelet = kubelet
         self.lingering = False
-        """Whether only the kubelet is waited for."""
+        """Whether it waits only for the kubelet's lock."""
         self._standby = InstanceLock(state_dir / "standby")
         self._doors = doors
         self._relieves = relieves
@@ -73,7 +75,7 @@ class Handover:
         self._refused = False
 
     async def wait(self) -> None:
-        """Wait as a standby until active; ``stand_by`` is called all the while."""
+        """Wait as a standby until active, calling ``stand_by`` all the while."""
         try:
             await self.lock.acquire(self.stand_by)
             told = False
@@ -86,19 +88,19 @@ class Handover:
             self._standby.release()
 
     def try_acquire(self) -> bool:
-        """Whether this process is the active one at once."""
+        """Whether this process becomes the active one at once."""
         return self.lock.try_acquire() and self._has_kubelet()
 
     def holder(self) -> str:
-        """Who is active, in words as far as that can be known."""
+        """The active process, in words, as far as it can be known."""
         if self.lock.held and self._kubelet is not None:
             return f"{self._kubelet.holder() or 'a process that cannot be seen'} holds {self._kubelet.path}"
         return f"process {self.lock.holder() or 'unknown'} holds {self.lock.path}"
 
     async def guard(self) -> None:
-        """Have the lock of the kubelet's folder also where that comes, or is made anew, while this process is active.
+        """Hold the lock of the kubelet's folder, even if the folder appears or is replaced while this one is active.
 
-        Raises ``KubeletTaken`` when another agent was there first.
+        Raises ``KubeletTaken`` if another agent was there first.
         """
         while self._kubelet is not None:
             await asyncio.sleep(GUARDED)
@@ -109,18 +111,18 @@ class Handover:
         return self._kubelet is None or self._kubelet.try_acquire()
 
     def stand_by(self) -> None:
-        """Say that somebody waits, or is about to; a second standby cannot, and tries on."""
+        """Announce that a standby waits, or is about to; a second standby cannot, and keeps trying."""
         if not self._relieves or self._refused:
             return
         try:
             self._standby.try_acquire()
         except LockError as error:
-            # The kubelet is served without it, after a gap; people learn of it here.
+            # The kubelet is then served without a handover, after a gap, which people learn here.
             self._refused = True
             log.warning("the active instance cannot hand over to this one", extra={"reason": str(error)})
 
     def begin(self) -> bool:
-        """Whether what is about to end is handed over to a standby; when asked again it is not."""
+        """Whether the instance that is about to end hands over to a standby; when asked again, it does not."""
         self._begun = not self._begun and self.lock.held and self._standby.taken()
         if self._begun:
             for door in self._doors():
@@ -128,7 +130,7 @@ class Handover:
         return self._begun
 
     async def leave(self) -> None:
-        """When all else has ended: let the lock fall free, and wait for the kubelet if it was handed over."""
+        """When all else has ended: release the lock, and wait for the kubelet if it was handed over."""
         self.lock.release()
         if self._kubelet is not None:
             self._kubelet.release()

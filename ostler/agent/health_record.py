@@ -1,8 +1,8 @@
-"""Where what must outlive a restart of the health of devices is kept: a record in the state folder.
+"""The record in the state folder of what the health of devices must keep across a restart.
 
-Written off the loop and only by the instance that serves; the newest state counts, and what is replaced before its
-turn is never written. A damaged file is set aside, and what it said is lost: sources tell most of it again. A disk that
-cannot be written is told once and tried again; devices are judged from memory meanwhile.
+Only the serving instance writes it, off the loop; the newest state counts, and a state that is replaced before its turn
+is never written. A damaged file is set aside and its content lost: sources report most of it again. A disk that cannot
+be written to is reported once and tried again; meanwhile devices are judged from memory.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ log = logging.getLogger("ostler.health")
 FILE = "health.json"
 RETRY = 30.0
 LATEST = 5.0
-"""Seconds that somebody is kept waiting for the disk."""
+"""The longest that a caller waits for the disk, in seconds."""
 
 
 class HealthRecord:
-    """The record at ``path``; ``boot`` is the kernel's id of this boot. Methods belong to the thread of the loop.
+    """The record at ``path``; ``boot`` is the kernel's id of this boot. For the loop's thread only.
 
-    ``retry``: seconds until a write that failed is tried again. ``problem``: in words why what is known is not on the
-    disk, empty where it is.
+    ``retry``: seconds until a failed write is tried again. ``problem``: why the present state is not on disk, empty if
+    it is.
     """
 
     def __init__(self, path: Path, boot: str, events: EventSink, retry: float = RETRY) -> None:
@@ -43,7 +43,7 @@ class HealthRecord:
         self.problem = ""
 
     def load(self) -> SavedHealth | None:
-        """What was remembered, None where it cannot be read. Call it when this instance is the one that serves."""
+        """The saved state, None if it cannot be read. Call it when this instance is the one that serves."""
         try:
             return from_data(read_record(self._path, SCHEMA), self._boot)
         except RecordSchemaUnknown as error:
@@ -62,7 +62,7 @@ class HealthRecord:
             self._tried.clear()
 
     async def kept(self) -> str:
-        """Wait until what is to be saved now is on the disk; in words why it is not, empty where it is."""
+        """Wait until the state that must be saved now is on disk; returns the reason if it is not, else empty."""
         try:
             async with asyncio.timeout(LATEST):
                 await self._tried.wait()
@@ -71,12 +71,12 @@ class HealthRecord:
         return self.problem
 
     async def run(self) -> None:
-        """Write what is to be saved until cancelled, and what is left then."""
+        """Write what must be saved until cancelled, and then what is left."""
         try:
             while True:
                 await self._waiting.wait()
                 if not await self._write():
-                    # At once, so that what is left is tried once more when this ends meanwhile.
+                    # Started at once, so that what is left is tried once more if this ends meanwhile.
                     self._waiting.set()
                     await asyncio.sleep(self._retry)
         finally:
@@ -84,7 +84,7 @@ class HealthRecord:
                 self._try(self._wanted)
 
     async def _write(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Write the newest state; returns whether nothing is left to do."""
         self._waiting.clear()
         if self._foreign:
             return True
@@ -98,7 +98,7 @@ class HealthRecord:
         return not self.problem
 
     def _try(self, data: JsonValue) -> str:
-        """Write; what is wrong. In a thread."""
+        """Write; returns the fault. In a thread."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_record(self._path, SCHEMA, data)

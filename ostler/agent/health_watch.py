@@ -1,8 +1,8 @@
-"""Health as the process keeps it: every scan and signal goes to the keeper, every verdict to the doors.
+"""Health in the process: every scan and signal goes to the keeper, and every verdict to the doors.
 
-The keeper is loaded when the kubelet has been served, because it is not needed before: until a signal arrives its
-verdict is what the scan says. Where an earlier process has remembered something it is loaded at once, so that a device
-that waits for a reset is not offered for a moment. Signals come from real hardware; a recorded node has its scans.
+The keeper is loaded once the kubelet has been served, because it is not needed before: until a signal arrives, its
+verdict equals the scan's. If an earlier process has saved state, the keeper is loaded at once, so that a device that
+waits for a reset is not offered for a moment. Signals come from real hardware; a recorded node has only its scans.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILE = "health.json"
 
 
 class HealthWatch:
-    """Judges every published snapshot, and publishes ``SnapshotJudged`` on ``bus``; for the event loop alone."""
+    """Judges every published snapshot, and publishes ``SnapshotJudged`` on ``bus``; for the event loop only."""
 
     def __init__(
         self, settings: Settings, sources: Sequence[Source], bus: EventBus, clocks: Clocks, events: EventSink
@@ -58,12 +58,12 @@ class HealthWatch:
         return self._scanned if self._keeper is None else self._keeper.judged
 
     def begin(self) -> None:
-        """This instance serves from now on; what an earlier one remembered counts before anything is shown."""
+        """Note that this instance serves from now on; saved state takes effect before anything is shown."""
         if (self._settings.state_dir / FILE).exists():
             self._loaded()
 
     def observe(self, snapshot: Snapshot) -> None:
-        """A scan was published."""
+        """Judge the snapshot of a scan."""
         self._scanned = snapshot
         if self.live is not None:
             self.live.observe(snapshot, self._rules)
@@ -72,7 +72,7 @@ class HealthWatch:
         else:
             self._keeper.observe(snapshot)
         if self._nvml is not None:
-            # After the keeper, which is told then of what happened to a device before it was known.
+            # After the keeper, which then hears what happened to a device before it was known.
             self._nvml.observe(snapshot)
 
     def _save(self, changed: HealthDataChanged) -> None:
@@ -83,7 +83,7 @@ class HealthWatch:
         self.observe(published.snapshot)
 
     def look(self) -> None:
-        """Have what only getters tell looked at soon."""
+        """Have values that only getters report read soon."""
         if self._nvml is not None:
             self._nvml.look()
 
@@ -97,7 +97,7 @@ class HealthWatch:
             self._tell_again()
 
     def view(self) -> HealthView:
-        """For people."""
+        """Health for people."""
         from ostler.admin.health import HealthView
 
         keeper = self._loaded()
@@ -106,21 +106,21 @@ class HealthWatch:
 
     @property
     def unkept(self) -> str:
-        """In words why a restart would forget how devices are, empty where it would not."""
+        """Why a restart would forget the health of devices, empty if it would not."""
         return "" if self._record is None else self._record.problem
 
     def summary(self) -> agent_pb2.HealthStatus | None:
-        """How devices are, in one line; None while nothing but scans has reported on them."""
+        """Health in one line; None while only scans have reported on devices."""
         return None if self._keeper is None else self.view().summary()
 
     def figures(self) -> HealthFigures | None:
-        """For metrics; None as long as nobody judges. From any thread: to load what judges is the loop's."""
+        """The values for metrics; None until the keeper is loaded, which only the loop does. For any thread."""
         from ostler.metrics.figures import HealthFigures
 
         return None if self._keeper is None else HealthFigures(self._keeper.metrics, self.view().report())
 
     def sources(self) -> tuple[SourceStatus, ...]:
-        """Where signals come from besides the scans."""
+        """The sources of signals besides the scans."""
         found = []
         if self.live is not None:
             found.append(self.live.status(interfaces=offers_nics(self._rules)))
@@ -149,7 +149,7 @@ class HealthWatch:
                 group.create_task(signals.run(), name="NVML signals")
 
     async def _listen(self) -> None:
-        """What happened before somebody listened is found by the scan that this begins with."""
+        """Listen for signals; the scan that this begins with finds what happened before."""
         from node.inventory.live.hardware import LiveHardware
 
         settings = self._settings
@@ -201,11 +201,11 @@ class HealthWatch:
         return self._keeper
 
     def _tell_again(self) -> None:
-        """What lasts was told once, when nobody listened or to another policy; what is polled is told soon anyway."""
+        """Repeat signals that last and came when nobody listened or under another policy; getters are polled anyway."""
         if self.live is not None:
             self.live.tell()
 
     def close(self) -> None:
-        """Nothing is done any more when time passes."""
+        """Stop acting on the passing of time."""
         if self._keeper is not None:
             self._keeper.close()

@@ -1,8 +1,8 @@
-"""Notices when something holds up the event loop, for the debug log: the kubelet's calls wait for every step of it.
+"""Reports in the debug log what holds up the event loop, because the kubelet's calls wait for each of its steps.
 
-A thread looks whether the loop still turns and, where it does not, at what the loop's thread is doing: the loop itself
-could only tell afterwards, and not what it was. It costs some hundred wakes a second, so it runs with the log level
-debug alone. A loop that is late while it waits for events is held up by the machine and not by a step, and is not told.
+A thread checks whether the loop still runs and, if it does not, what the loop's thread is doing: the loop itself could
+report only afterwards, and not what it was. It costs about a hundred wakes a second, so it runs only at the log level
+debug. If a loop is late while it waits for events, the machine holds it up and not a step, so that is not reported.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from types import FrameType
 log = logging.getLogger("ostler.agent")
 
 LONG = 0.010
-"""Seconds of a step of the loop that are worth a line."""
+"""Seconds that a step of the loop may take before it is logged."""
 LOOK = 0.004
-"""Seconds between two looks, and between two signs of life."""
+"""Seconds between two checks, and between two signs of life."""
 SHOWN = 4
-"""Innermost calls that are named."""
+"""How many of the innermost calls are named."""
 
 
 class LoopMonitor:
@@ -36,7 +36,7 @@ class LoopMonitor:
         """Seconds of the longest step so far."""
 
     async def run(self) -> None:
-        """Monitor until cancelled; to be called on the loop that is meant."""
+        """Monitor until cancelled; call it on the loop to monitor."""
         watch = threading.Thread(target=self._watch, name="loop monitor", daemon=True)
         self._alive = time.monotonic()
         watch.start()

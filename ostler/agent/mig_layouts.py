@@ -1,8 +1,8 @@
 """Divides GPUs by MIG as the configuration says, each while nothing uses it.
 
-A GPU is taken in the ledger before it is touched, so that neither door gives it or a part of it out meanwhile, and
-given back when the devices of now are known. Whoever has a device of it, or a process on it, is waited for. What the
-driver refuses is told once and tried again later; a layout that does not fit is told once and left.
+The GPU is taken in the ledger before it is changed, so that neither door gives it or a part of it out meanwhile, and
+released when its new devices are known. A GPU that somebody holds, or that a process uses, has to wait. What the driver
+refuses is reported once and tried again later; a layout that does not fit is reported once and not tried again.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ log = logging.getLogger("ostler.partitions")
 AGAIN = 10.0
 """Seconds after which a GPU that could not be divided is tried again."""
 _HELD = "held"
-"""One cause, whoever holds the GPU: on a busy one that changes all the time."""
+"""One cause for any holder of the GPU: on a busy one the holders change all the time."""
 WITHDRAWN = 1.0
-"""Seconds that the doors' schedulers get to see that a GPU is taken, before its devices change."""
+"""Seconds for the doors' schedulers to see that a GPU is taken, before its devices change."""
 
 
 class MigLayouts:
-    """For the event loop; the driver is asked in threads. ``bus``: the inventory's. ``clock``: Unix seconds."""
+    """For the event loop only; threads call the driver. ``bus``: the inventory's. ``clock``: Unix seconds."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class MigLayouts:
         self._clock = clock
         self._woken = asyncio.Event()
         self._told: dict[str, tuple[MigLayout, str]] = {}
-        """By GPU the layout that could not be made of it, and the cause."""
+        """By GPU, the layout that could not be made of it, and the cause."""
         self._hopeless: dict[str, MigLayout] = {}
-        """Layouts that no GPU becomes by waiting."""
+        """Layouts that no GPU can have, however long one waits."""
         self._stale = True
         """Whether the last scan may have been made before anybody wanted MIG profiles."""
         books.bus.subscribe(HoldsReleased, lambda _: self._woken.set())
@@ -83,17 +83,17 @@ class MigLayouts:
                     await self._inventory.rescan()
             waiting = False
             for gpu, layout in self._wanted(self._inventory.snapshot):
-                # Only what is known of pods tells which GPUs are free.
+                # Only once the holds of pods are known is it known which GPUs are free.
                 waiting |= bool(self._books.unknown_because()) or not await self._divide(gpu, layout)
             if waiting:
-                # With one door the kubelet is read so seldom that a GPU would be idle for a minute.
+                # With one door the kubelet is read so rarely that a free GPU would wait for a minute.
                 self._books.pods_changed()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN if waiting else None):
                     await self._woken.wait()
 
     def _wanted(self, snapshot: Snapshot) -> list[tuple[Device, MigLayout]]:
-        """GPUs that are not what they should be."""
+        """GPUs whose layout differs from the configured one."""
         found = []
         for gpu in snapshot.devices:
             if gpu.kind is not DeviceKind.GPU or not gpu.health.usable:
@@ -122,11 +122,11 @@ class MigLayouts:
         if bool(gpu.attribute("migEnabled")) is not layout.enabled:
             return False
         wanted = Counter(layout.profiles)
-        # What others have made beside the layout is theirs.
+        # Other instances beside the layout belong to others.
         return wanted <= Counter(part.text("profile") for part in parts) and mine <= wanted
 
     async def _divide(self, gpu: Device, layout: MigLayout) -> bool:
-        """Whether there is nothing left to wait for."""
+        """Divide the GPU; returns whether nothing is left to wait for."""
         owner = f"layout/{gpu.name}"
         taken = Hold(gpu.name, None, "its MIG layout is applied", self._clock(), owner, state=HoldState.PENDING_RELEASE)
         try:
@@ -155,7 +155,7 @@ class MigLayouts:
         return True
 
     def _tell(self, gpu: Device, layout: MigLayout, reason: str, cause: str = "") -> None:
-        """Post an event, once for each cause; that is the reason itself unless it is given."""
+        """Post an event, once for each cause; the cause is the reason itself unless given."""
         if self._told.get(gpu.name) == (layout, cause or reason):
             return
         self._told[gpu.name] = layout, cause or reason
@@ -166,7 +166,7 @@ class MigLayouts:
 def _indivisible(gpu: Device) -> str:
     if not gpu.attribute("migCapable"):
         return "it does not support MIG; select GPUs that do"
-    return "its driver does not tell its MIG profiles; run the agent as root in a privileged container"
+    return "its driver does not report its MIG profiles; run the agent as root in a privileged container"
 
 
 def _words(layout: MigLayout) -> str:
@@ -183,7 +183,7 @@ def _is_of(gpu: Device, layout: MigLayout, settings: Settings) -> bool:
 
 
 def _model(gpu: Device, settings: Settings) -> str:
-    """The PCI device and vendor ids as mig-parted writes them; empty where the kernel does not tell them."""
+    """The PCI device and vendor ids as mig-parted writes them; empty if the kernel does not report them."""
     folder = settings.roots.sys / "bus/pci/devices" / (gpu.pci_address or "")
     try:
         device, vendor = (int(read_kernel_text(folder / name), 16) for name in ("device", "vendor"))

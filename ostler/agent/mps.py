@@ -1,7 +1,7 @@
 """MPS in the process: which resources need a daemon by rules and devices, who holds shares, and what waits for it.
 
-Made where a rule shares devices by MPS, or where something is left of an earlier agent's rules that did. A recorded
-node has no driver, so that its devices cannot be shared in this way.
+Made if a rule shares devices by MPS, or if something is left of an earlier agent's rules that did. A recorded node has
+no driver, so its devices cannot be shared by MPS.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_DRIVER = "a recorded node has no driver that could run MPS; use strategy tim
 
 
 class MpsUnavailable(DevicePluginError):
-    """A share cannot be given out, because the MPS control daemon of the resource does not run."""
+    """A share cannot be given out, because the MPS control daemon of its resource does not run."""
 
     code = grpc.StatusCode.UNAVAILABLE
 
@@ -45,9 +45,9 @@ class MpsUnavailable(DevicePluginError):
 def mps_resources(
     snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD
 ) -> tuple[MpsResource, ...]:
-    """What daemons are needed for: by resource, the GPUs that can be shared now.
+    """The resources that need daemons, each with the GPUs that can be shared now.
 
-    One that somebody holds as a whole since before its rule shared it is not among them: its processes, or the MPS
+    A GPU that somebody has held as a whole since before its rule shared it is not among them: its processes, or the MPS
     daemon of its claim, would keep the resource's daemon out of it, and its compute mode is theirs.
     """
     rules = tuple(rules)
@@ -81,7 +81,7 @@ def _is_held_whole(device: Device, context: OfferContext) -> bool:
 
 
 class MpsService:
-    """Runs the daemons that the offered devices need; for the event loop.
+    """Runs the daemons that the offered devices need; for the event loop only.
 
     ``modes``: None without a driver. ``mounts``: the kernel's, unless given.
     """
@@ -119,7 +119,7 @@ class MpsService:
         self._read: OfferContext | None = None
 
     def observe(self, snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> Snapshot:
-        """Follow devices, rules and who has them; the snapshot with what keeps its devices from being shared."""
+        """Follow devices, rules and holds; returns the snapshot with the reasons why devices cannot be shared."""
         self._resources = mps_resources(snapshot, rules, context)
         if self._supervisor is None:
             names = [device.name for resource in self._resources for device in resource.devices]
@@ -132,7 +132,7 @@ class MpsService:
         return replace(snapshot, host=replace(snapshot.host, mps_faults=faults)) if faults else snapshot
 
     def hold(self, context: OfferContext) -> None:
-        """Follow who has shares of the devices, through either door."""
+        """Follow who holds shares of the devices, through either door."""
         if self._supervisor is None or context is self._read:
             return
         self._read = context
@@ -149,7 +149,7 @@ class MpsService:
         self._supervisor.hold(MpsHolders(found, context.known))
 
     def starting(self, resource: str, devices: Sequence[OfferedDevice]) -> Coroutine[Any, Any, None] | None:
-        """What has to be awaited before shares are given out, which raises ``MpsUnavailable``; None for nothing."""
+        """What must be awaited before shares are given out (raises ``MpsUnavailable``); None if nothing."""
         if self._supervisor is None or not any(device.share for device in devices):
             return None
         self._supervisor.give(resource)
@@ -175,6 +175,6 @@ class MpsService:
     async def run(self) -> None:
         """Supervise until cancelled."""
         if self._supervisor is not None:
-            # Not before devices are known: what an earlier agent left would be taken for what nobody needs.
+            # Only once devices are known: before, nobody would seem to need what an earlier agent left.
             await self._observed.wait()
             await self._supervisor.run()

@@ -1,11 +1,11 @@
-"""The agent's events on its Node, so that ``kubectl describe node`` tells what people must know.
+"""Posts the agent's events on its Node, so that ``kubectl describe node`` shows what people must know.
 
 A part of its own beside the doors: whatever the API server does, devices are served. It has one thread, because the
-transport blocks, and a daemon one, because a request on its way must not hold up the end of the process. The client
-library is loaded in that thread, once the settings and the surroundings say that events are to be posted.
+transport blocks, and a daemon thread, because a request under way must not delay the end of the process. That thread
+loads the client library, once the settings and the environment say that events should be posted.
 
-Posted are all warnings, and of the others those that change what the node offers. Nothing is written before the Node
-has proved to be this machine (``kube.node_identity``); what happens until then waits, bounded.
+It posts all warnings, and of the other events those that change what the node offers. It writes nothing before the Node
+has proved to be this machine (``kube.node_identity``); events wait until then, up to a limit.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ log = logging.getLogger("ostler.kubernetes")
 
 COMPONENT = "ostler"
 NOT_OURS = "NodeNotOurs"
-"""Reason of the event that the Node is another machine: for this agent's status alone, never posted."""
+"""The event's reason if the Node is another machine: only for this agent's status, never posted."""
 
 RETRY = (1.0, 60.0)
 """Seconds between attempts to find the API server and the Node: at first, and at most."""
 
 _NORMAL = ("Quiesced", "Resumed")
-"""Normal events that are posted: between them the driver is left alone and devices do not come back."""
+"""Normal events that are posted: while the driver is left alone, devices do not come back."""
 
 
 @value
@@ -63,7 +63,7 @@ def is_posted(event: Event) -> bool:
 
 
 def events_wanted(settings: Settings, surroundings: ApiEnvironment) -> bool:
-    """Whether events are to be posted; by ``auto`` never for a recorded node, whose devices are not this machine's."""
+    """Whether to post events; with ``auto`` never for a recorded node, whose devices are not this machine's."""
     choice = settings.kubernetes.events
     if choice is not EventsChoice.AUTO:
         return choice is EventsChoice.ON
@@ -72,7 +72,7 @@ def events_wanted(settings: Settings, surroundings: ApiEnvironment) -> bool:
     if settings.kubernetes.kubeconfig is not None:
         return True
     if not surroundings.environment.get("KUBERNETES_SERVICE_HOST"):
-        # Said here as well as in kube.access, which agents outside of pods need not load.
+        # Repeated from kube.access, which agents outside of pods need not load.
         return False
     from kube.access import runs_in_cluster
 
@@ -80,36 +80,36 @@ def events_wanted(settings: Settings, surroundings: ApiEnvironment) -> bool:
 
 
 def node_events(settings: Settings, events: EventLog) -> NodeEvents | None:
-    """The part that posts ``events``, None where none are to be posted."""
+    """The part that posts ``events``, None if none should be posted."""
     surroundings = ApiEnvironment(os.environ)
     return NodeEvents(settings, events, surroundings) if events_wanted(settings, surroundings) else None
 
 
 class NodeEventMetrics:
-    """What becomes of the events; see ``kube.events.PostingObserver``."""
+    """Counts posted events; see ``kube.events.PostingObserver``."""
 
     def __init__(self) -> None:
-        self.taken = Counter("ostler_node_events_posted", "Events that the API server has taken.")
+        self.taken = Counter("ostler_node_events_posted", "Events that the API server has accepted.")
         self.given_up = Counter(
-            "ostler_node_events_dropped", "Events that were given up: too many waited, or the API server refused them."
+            "ostler_node_events_dropped", "Events that were dropped: too many waited, or the API server refused them."
         )
         self.failures = Counter("ostler_node_events_failures", "Attempts to post an event that failed.")
 
     def posted(self, events: int) -> None:
-        """The API server has taken so many more."""
+        """Count events that the API server has accepted."""
         self.taken.add(by=events)
 
     def dropped(self, events: int) -> None:
-        """So many more were given up."""
+        """Count events that were given up."""
         self.given_up.add(by=events)
 
     def failed(self) -> None:
-        """An attempt failed."""
+        """Count an attempt that failed."""
         self.failures.add()
 
 
 class NodeEvents:
-    """Posts an ``EventLog``'s events until cancelled; made on the agent's loop, for settings that want it."""
+    """Posts an ``EventLog``'s events until cancelled; made on the agent's loop if the settings want it."""
 
     def __init__(self, settings: Settings, events: EventLog, surroundings: ApiEnvironment) -> None:
         self._settings = settings
@@ -123,15 +123,15 @@ class NodeEvents:
 
     @property
     def failing(self) -> str:
-        """Why events are not posted at the moment, empty when they are."""
+        """Why events are not posted at the moment, empty if they are."""
         return self._waiting_for or ("" if self._poster is None else self._poster.failing)
 
     def reasons(self) -> tuple[str, ...]:
-        """The line of the agent's status, none when all is well."""
+        """The line of the agent's status, none if all is well."""
         return (f"events are not posted on the Node: {self.failing}",) if self.failing else ()
 
     async def run(self) -> None:
-        """Post until cancelled. Returns only when the thread failed, which status and log say then."""
+        """Post until cancelled. Returns only if the thread failed, which status and log then report."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         poster = self._poster = await asyncio.to_thread(self._made_poster)
@@ -143,11 +143,11 @@ class NodeEvents:
             try:
                 self._work(poster, loop)
             except Exception as error:
-                # A mistake of ours, but no reason to stop serving devices: log, status and metrics tell of it.
+                # A bug of ours, but no reason to stop serving devices: log, status and metrics report it.
                 self._waiting_for = f"stopped by an unexpected fault ({type(error).__name__}: {error})"
                 log.exception("events are no longer posted")
             with contextlib.suppress(RuntimeError):
-                # The loop may be closed by now: then nobody waits.
+                # If the loop is closed by now, nobody waits.
                 loop.call_soon_threadsafe(ended.set)
 
         threading.Thread(target=work, name="kubernetes events", daemon=True).start()
@@ -182,7 +182,7 @@ class NodeEvents:
             client.close()
 
     def _client(self) -> Client | None:
-        """A client; None when closed first. A node that joins gets its kubeconfig late: it is looked for again."""
+        """A client; None if closed first. A node that joins gets its kubeconfig late, so it is looked for again."""
         from kube.backoff import Backoff, BackoffPolicy
         from kube.client import Client
         from kube.errors import ConfigurationError
@@ -206,7 +206,7 @@ class NodeEvents:
         return api_access(self._settings.kubernetes.kubeconfig, surroundings.environment, surroundings.account)
 
     def _node_is_ours(self, client: Client, loop: asyncio.AbstractEventLoop) -> bool:
-        """Wait for it; False when closed first."""
+        """Wait until the Node is this machine; False if closed first."""
         from kube.backoff import Backoff, BackoffPolicy
         from kube.errors import NodeNotOurs
         from kube.node_identity import await_node, read_machine
@@ -227,7 +227,7 @@ class NodeEvents:
         return node is not None
 
     def _wait_for(self, error: KubeError) -> bool:
-        """Remember why nothing is posted; whether that is news."""
+        """Remember why nothing is posted; returns whether that is new."""
         if self._closed.is_set() or str(error) == self._waiting_for:
             return False
         self._waiting_for = str(error)

@@ -1,16 +1,17 @@
-"""Writes how many devices the kubelet can allocate into the Node's status at once, where the settings ask for it.
+"""Writes the number of allocatable devices into the Node's status at once, if the settings ask for it.
 
 The kubelet reports that number every ten seconds (``nodeStatusUpdateFrequency``). Until then the scheduler sends pods
 to a node whose device a claim has just got, and the kubelet rejects one after the other.
 
-The kubelet stays the author. What is written is the number that it reports next: the healthy devices of the list that
-it follows. It compares its own view with the Node and patches the difference, so it corrects what an agent that ended
-left. The two never write in turns: nothing is written here but after a change of a list, and only what the Node says
-otherwise. Written is ``status.allocatable`` of resources whose list the kubelet follows, of the Node that is this
-machine; never capacity, and never more than the capacity that the kubelet has reported. A lower number is written at
-once. A higher one waits a moment, because a pod that comes before the kubelet has the list is rejected.
+The kubelet remains the author. The agent writes the number that the kubelet reports next: the healthy devices of the
+list that it follows. The kubelet compares its own view with the Node and patches the difference, so it corrects what an
+agent that ended has left. The two never overwrite each other in turns: the agent writes only after a change of a list,
+and only if the Node has another number. It writes ``status.allocatable`` of resources whose list the kubelet follows,
+on the Node that is this machine; never capacity, and never more than the capacity that the kubelet has reported. It
+writes a lower number at once. A higher one waits a moment, because a pod that comes before the kubelet has the list is
+rejected.
 
-A part of its own, as ``ostler.agent.node_events`` is: one daemon thread, since the transport blocks, and devices are
+A part of its own, like ``ostler.agent.node_events``: one daemon thread, since the transport blocks, and devices are
 served whatever the API server does.
 """
 
@@ -40,17 +41,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.kubernetes")
 
 LEFT = "the Node's allocatable is left to the kubelet, which reports it later"
-"""How the line of the agent's status begins while the agent cannot write."""
+"""The beginning of the agent's status line while the agent cannot write."""
 NOT_WRITTEN = "AllocatableNotWritten"
-"""Reason of the event that the API server does not let the agent write."""
+"""The event's reason if the API server does not let the agent write."""
 RISE = 1.0
-"""Seconds for which a higher number has to stand before it is written."""
+"""Seconds for which a higher number must remain before it is written."""
 _RIGHT = (
     "; let the agent patch nodes/status of its Node (the chart's patchAllocatable does), or set"
     " kubernetes.patchAllocatable to off"
 )
 BURST, INTERVAL = 3, 1.0
-"""Looks at the Node, each with at most one write: so many at once, and one more each ``INTERVAL`` seconds."""
+"""Reads of the Node, each with at most one write: so many at once, and one more every ``INTERVAL`` seconds."""
 
 
 def followed(resources: Iterable[ResourceStatus]) -> dict[str, int]:
@@ -63,7 +64,7 @@ def followed(resources: Iterable[ResourceStatus]) -> dict[str, int]:
 
 
 def differing(node: JsonObject, counts: Mapping[str, int]) -> dict[str, str]:
-    """What ``status.allocatable`` of the Node is to say otherwise.
+    """The numbers in ``status.allocatable`` of the Node that must change.
 
     Left to the kubelet: a resource that it has not reported yet, and a number above the capacity that it has reported.
     """
@@ -77,10 +78,10 @@ def differing(node: JsonObject, counts: Mapping[str, int]) -> dict[str, str]:
 
 
 class AllocatablePlan:
-    """Which numbers are to be compared with the Node, and when. Pure: times are of one clock, whichever it is.
+    """Which numbers to compare with the Node, and when. Pure; all times are of one clock, whichever it is.
 
     Only the newest number of a resource counts; how often it changed before its turn does not matter. ``rise``: seconds
-    for which a higher number has to stand.
+    for which a higher number must remain.
     """
 
     def __init__(self, rise: float = RISE) -> None:
@@ -90,7 +91,7 @@ class AllocatablePlan:
         self._level, self._at = float(BURST), 0.0
 
     def show(self, counts: Mapping[str, int], now: float) -> None:
-        """The lists are these from now on; a resource that is not there is the kubelet's alone."""
+        """Take the present lists; a resource that is not among them is left to the kubelet."""
         for name in self._due.keys() - counts.keys():
             del self._due[name]
         for name, count in counts.items():
@@ -100,13 +101,13 @@ class AllocatablePlan:
         self._counts = dict(counts)
 
     def wait(self, now: float) -> float | None:
-        """Seconds until there is something to do, None when there is nothing."""
+        """Seconds until there is something to do, None if there is nothing."""
         if not self._due:
             return None
         return max(0.0, min(self._due.values()) - now, (1.0 - self._filled(now)) * INTERVAL)
 
     def take(self, now: float) -> dict[str, int]:
-        """The numbers whose turn it is; empty when ``wait`` is not over."""
+        """The numbers whose turn it is; empty if ``wait`` is not over."""
         if self.wait(now) != 0.0:
             return {}
         self._level, self._at = self._filled(now) - 1.0, now
@@ -116,7 +117,7 @@ class AllocatablePlan:
         return {name: self._counts[name] for name in taken}
 
     def again(self, names: Iterable[str], now: float) -> None:
-        """These could not be compared or written: their newest numbers are due."""
+        """Note that these could not be compared or written: their newest numbers are due again."""
         for name in names:
             if name in self._counts:
                 self._due.setdefault(name, now)
@@ -126,7 +127,7 @@ class AllocatablePlan:
 
 
 class NodeStatus:
-    """Writes until cancelled; made on the agent's loop, for settings that ask for it. ``written``: writes in all."""
+    """Writes until cancelled; made on the agent's loop if the settings ask for it. ``written``: writes in all."""
 
     def __init__(
         self,
@@ -148,17 +149,17 @@ class NodeStatus:
         self.written = 0
 
     def show(self, resources: Iterable[ResourceStatus]) -> None:
-        """What the plugin door shows has changed, or who follows it; does not block."""
+        """Note that the plugin door's lists have changed, or who follows them; does not block."""
         with self._changed:
             self._plan.show(followed(resources), time.monotonic())
             self._changed.notify()
 
     def reasons(self) -> tuple[str, ...]:
-        """The line of the agent's status, none when all is well."""
+        """The line of the agent's status, none if all is well."""
         return (f"{LEFT}: {self._fault}",) if self._fault else ()
 
     async def run(self) -> None:
-        """Write until cancelled. Returns only when the thread failed, which status and log say then."""
+        """Write until cancelled. Returns only if the thread failed, which status and log then report."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         self._events = FromThreads(self._events, loop)
@@ -167,11 +168,11 @@ class NodeStatus:
             try:
                 self._work()
             except Exception as error:
-                # A mistake of ours, but no reason to stop serving devices: log and status tell of it.
+                # A bug of ours, but no reason to stop serving devices: log and status report it.
                 self._fault = f"stopped by an unexpected fault ({type(error).__name__}: {error})"
                 log.exception("the Node's allocatable is no longer written")
             with contextlib.suppress(RuntimeError):
-                # The loop may be closed by now: then nobody waits.
+                # If the loop is closed by now, nobody waits.
                 loop.call_soon_threadsafe(ended.set)
 
         threading.Thread(target=work, name="node status", daemon=True).start()
@@ -185,7 +186,7 @@ class NodeStatus:
                 self._api.close()
 
     def _work(self) -> None:
-        """The thread: compare and write what is due, and try again later what failed."""
+        """The thread: compare and write what is due, and retry later what failed."""
         from kube.backoff import Backoff, BackoffPolicy
         from kube.errors import KubeError, RequestError
 
@@ -203,7 +204,7 @@ class NodeStatus:
                 self._fault = ""
 
     def _next(self) -> dict[str, int]:
-        """Numbers whose turn has come; empty when closed."""
+        """Numbers whose turn has come; empty if closed."""
         with self._changed:
             while not self._closed.is_set():
                 if counts := self._plan.take(time.monotonic()):
@@ -212,7 +213,7 @@ class NodeStatus:
         return {}
 
     def _tell(self, counts: Mapping[str, int]) -> None:
-        """Have the Node say these numbers; raises ``KubeError``."""
+        """Write these numbers to the Node if it has others; raises ``KubeError``."""
         from kube.bodies import path_of
         from kube.client import MERGE_PATCH
         from kube.node_identity import check_node, read_machine
@@ -225,10 +226,10 @@ class NodeStatus:
         found = differing(node, counts)
         if not found and self._may_write:
             return
-        # Of the Node that was looked at: one of this name that was made anew is refused by its uid.
+        # With the uid of the Node that was read: the server refuses it for a new Node of the same name.
         uid = text_at(object_at(node, "metadata"), "uid")
         body: JsonObject = {"metadata": {"uid": uid}, "status": {"allocatable": dict(found)}}
-        # Where there is nothing to write yet, whether the agent may is tried without an effect.
+        # If there is nothing to write yet, a dry run shows whether the agent may write.
         query = None if found else {"dryRun": "All"}
         client.request("PATCH", f"{path}/status", body=body, query=query, content_type=MERGE_PATCH)
         self._may_write = True
@@ -248,7 +249,7 @@ class NodeStatus:
         return self._api
 
     def _failed(self, error: KubeError) -> None:
-        """Say why nothing is written, each reason once; by an event where somebody has to act."""
+        """Report why nothing is written, each reason once; by an event if somebody has to act."""
         from kube.errors import Forbidden, NodeNotOurs
 
         if self._closed.is_set():

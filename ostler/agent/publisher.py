@@ -1,8 +1,8 @@
-"""From a snapshot to the doors: decide the offer, have its CDI specs on disk, then show it.
+"""Takes a snapshot to the doors: decides the offer, writes its CDI specs to disk, then shows it.
 
 Only the newest snapshot counts; one that is replaced before its turn is never shown. A CDI spec that cannot be written
-(a full disk) is told as an event and tried again after a while; meanwhile the devices whose answers would name it are
-shown unhealthy, since their containers would not start, and all others as they are.
+(a full disk) becomes an event and is retried after a while; meanwhile the devices whose answers would name it are shown
+unhealthy, because their containers would not start, and all others as they are.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.publisher")
 
 RECHECK = 30.0
-"""Seconds after which specs are looked at again: lost ones are written anew, failed ones tried again."""
+"""Seconds after which specs are checked again: missing ones are rewritten, failed ones retried."""
 HOLDS = 0.02
-"""Seconds within which changes of what is held are shown together.
+"""Seconds within which changes of holds are shown together.
 
-Claims come in bursts, and an offer of all devices for each of them would be most of the time that they take. Who may
-have a device is the ledger's word, which holds at once; but what the other door's scheduler believes meanwhile costs a
-pod, so it is no longer than it has to be. On nodes with many devices ``_PER_DEVICE`` makes it longer.
+Claims come in bursts, and an offer of all devices for each would take most of their time. The ledger decides at once
+who may have a device; but what the other door's scheduler believes meanwhile can cost a pod, so the delay is no longer
+than necessary. ``_PER_DEVICE`` makes it longer on nodes with many devices.
 """
 _PER_DEVICE = 0.0002
 ALONE = 0.2
-"""The same where there is one door: no other scheduler waits for it, and the kubelet's calls need not."""
+"""The same with one door: no other scheduler waits for it, and the kubelet's calls need not."""
 
 
 class Publisher:
-    """Shows what is submitted; ``published`` is set after the first time, ``shown`` is what is shown now.
+    """Shows submitted snapshots; ``published`` is set after the first, ``shown`` is what is shown now.
 
     It begins with the plugin door alone; the ledger and the DRA door follow when they are needed.
     """
@@ -69,18 +69,18 @@ class Publisher:
         self.published = asyncio.Event()
         self.shown: tuple[Snapshot, Offer] = (Snapshot(), Offer())
         self.context = NOTHING_HELD
-        """What the shown offers were decided by."""
+        """The context from which the shown offers were made."""
 
     def follow_ledger(self, books: Bookkeeping) -> None:
-        """Withhold at each door what is held through the other, from the next snapshot on."""
+        """From the next snapshot on, withhold at each door what is held through the other."""
         self._books = books
 
     def open_dra(self, second: DraService) -> None:
-        """Give every snapshot to the DRA door, too, from the next one on."""
+        """From the next snapshot on, give each to the DRA door as well."""
         self._second = second
 
     def follow_mps(self, mps: MpsService) -> None:
-        """Withhold devices that MPS cannot share, and tell it who holds shares, from the next snapshot on."""
+        """From the next snapshot on, withhold devices that MPS cannot share, and report holders of shares to it."""
         self._mps = mps
 
     def submit(self, snapshot: Snapshot) -> None:
@@ -89,7 +89,7 @@ class Publisher:
         self._wanted.set()
 
     def held(self, _: HoldsChanged | OfferChanged | None = None) -> None:
-        """Have what is shown follow what is held, soon; for the event loop."""
+        """Have the offers follow a change of holds, soon; for the event loop only."""
         if self._looking is None:
             seconds = ALONE if self._second is None else HOLDS
             seconds = max(seconds, len(self.shown[0].devices) * _PER_DEVICE)
@@ -124,7 +124,7 @@ class Publisher:
         offered = offer(snapshot, rules, context, Door.PLUGIN)
         forget, self._rules_changed = self._rules_changed, False
         fault = await self._write_specs(offered, snapshot)
-        # Looked at again: what is held may have changed while the disk was written to.
+        # Decided again: holds may have changed while the disk was written.
         before, context = context, self._standing(second)
         if context != before:
             snapshot = self._shareable(found, context)
@@ -137,9 +137,9 @@ class Publisher:
         decided = None
         if second is not None:
             decided = second.decide(snapshot, self._settings.rules, context)
-            # Claims that wait for a device need not wait until the rest is shown, which takes as long again.
+            # Lets claims that wait for a device go on: showing the rest takes as long again.
             await asyncio.sleep(0)
-        # What is held changes with every pod, and seldom what the plugin door shows.
+        # Holds change with every pod, but what the plugin door shows seldom does.
         if forget or not shown:
             self._door.apply(offered, snapshot.topology, forget_missing=forget)
         if self._books is not None:
@@ -151,7 +151,7 @@ class Publisher:
         self.published.set()
 
     def _shareable(self, snapshot: Snapshot, context: OfferContext) -> Snapshot:
-        """The snapshot with what keeps MPS from sharing devices; what is shared by it follows what is held."""
+        """The snapshot with the reasons why MPS cannot share devices; sharing by MPS follows the holds."""
         if self._mps is None:
             return snapshot
         snapshot = self._mps.observe(snapshot, self._settings.rules, context)
@@ -172,11 +172,11 @@ class Publisher:
         return replace(self._books.context(second.at_scheduler, second.contested), made=second.made)
 
     async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> str:
-        """Write what is wanted and sweep what is not; why not, if it failed. Off the loop: a disk may be slow."""
+        """Write the wanted specs and remove the others; returns the fault. Off the loop: a disk may be slow."""
         uses_cdi = any(resource.rule.edits.uses_cdi for resource in offered.resources)
         if not uses_cdi and self._specs is None and not self._record.exists():
             return ""
-        # Here and not above: most nodes have no CDI specs of ours.
+        # Imported here: most nodes have no CDI specs of ours.
         from node.cdi.directory import CdiDirectory
         from node.cdi.spec import CdiError
         from plugin.specs import desired_specs

@@ -1,7 +1,7 @@
-"""Leaving the driver alone while it is replaced, and taking it up again, as the process does it.
+"""Quiesces the driver while it is replaced, and resumes its use, in this process.
 
-Another instance may be the one that is told: what it is told stands in a file (``node.quiesce``), which a standby looks
-at until it is the active one.
+The command may reach another instance. The request is in a file (``node.quiesce``), which a standby checks until it is
+the active instance.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from node.inventory.loop import Inventory
 from node.quiesce import Quiesce
 
 CHECK = 1.0
-"""Seconds between looks whether another instance was told to leave the driver alone."""
+"""Seconds between checks whether another instance was told to quiesce."""
 LETS_GO = 45.0
-"""Seconds within which the driver is let go of, or said to be held; ``ostler quiesce`` waits a little longer."""
+"""Seconds within which the driver is released or reported as held; ``ostler quiesce`` waits a little longer."""
 
 
 class ResumeFailed(Exception):
-    """Quiesce could not be ended: the file that holds it stays."""
+    """Quiesce could not be ended, because its file cannot be removed."""
 
     def __init__(self, error: OSError) -> None:
         reason = error.strerror or str(error)
@@ -28,7 +28,7 @@ class ResumeFailed(Exception):
 
 
 class DriverNotFree(Exception):
-    """Quiesce is in force, and yet something of the driver is open in this process."""
+    """The driver is quiesced, but this process still has something of it open."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the driver is left alone from now on, but it is not free of this agent: {reason}")
@@ -36,7 +36,7 @@ class DriverNotFree(Exception):
 
 
 class Quiescence:
-    """Acts on ``quiesce`` by scans of ``inventory``."""
+    """Quiesces and resumes as ``quiesce`` says, by scans of ``inventory``."""
 
     def __init__(self, quiesce: Quiesce, inventory: Inventory, events: EventSink) -> None:
         self._quiesce = quiesce
@@ -45,13 +45,13 @@ class Quiescence:
 
     @property
     def begun(self) -> bool:
-        """Whether the driver is left alone."""
+        """Whether the driver is quiesced."""
         return self._quiesce.reason is not None
 
     async def begin(self, reason: str) -> tuple[int, tuple[str, ...]]:
-        """Let go of the driver and answer when nothing of it is open any more; what changed, as for ``rescan``.
+        """Release the driver, and return when nothing of it is open any more; returns the changes, as ``rescan`` does.
 
-        Raises ``DriverNotFree`` where that cannot be had: it is left alone all the same.
+        Raises ``DriverNotFree`` if that fails; the driver is quiesced anyway.
         """
         unkept = self._quiesce.begin(reason)
         forgets = f"a restart would forget this: {unkept}" if unkept else ""
@@ -68,7 +68,7 @@ class Quiescence:
         return generation, (*lines, forgets) if forgets else lines
 
     async def end(self) -> tuple[int, tuple[str, ...]]:
-        """Use the driver again; what the first scan changed. Raises ``ResumeFailed``."""
+        """Use the driver again; returns the changes of the first scan. Raises ``ResumeFailed``."""
         try:
             self._quiesce.end()
         except OSError as error:
@@ -77,12 +77,12 @@ class Quiescence:
         return await self.rescan()
 
     async def rescan(self) -> tuple[int, tuple[str, ...]]:
-        """Scan now; the generation afterwards and what changed."""
+        """Scan now; returns the generation afterwards and the changes."""
         found = await self._inventory.rescan()
         return self._inventory.snapshot.generation, tuple(found.lines())
 
     async def follow(self, active: asyncio.Event) -> None:
-        """Scan when it begins or ends, until this instance is the ``active`` one, which people tell."""
+        """Scan when quiesce begins or ends, until this instance is ``active`` and gets the commands itself."""
         known = self._quiesce.reason
         while not active.is_set():
             await asyncio.sleep(CHECK)

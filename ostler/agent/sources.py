@@ -1,4 +1,4 @@
-"""Which sources the settings ask for."""
+"""Makes the sources that the settings ask for."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 def make_sources(settings: Settings, *, profiles: bool = False) -> tuple[Source, ...]:
     """The sources of this node, or of the recorded one; raises ``RecordingError`` for a file that cannot be replayed.
 
-    ``profiles``: read what MIG can make of the GPUs, also where no rule makes partitions. Modules are imported where
-    they are needed: a recorded node needs no NVML, a real one no YAML.
+    ``profiles``: read what MIG can make of the GPUs, even if no rule makes partitions. Modules are imported where they
+    are needed: a recorded node needs no NVML, a real one no YAML.
     """
     if settings.inventory.recorded is not None:
         from node.inventory.recordings.partitions import RecordedPartitions
         from node.inventory.recordings.source import RecordedSource
 
         source = RecordedSource(settings.inventory.recorded, RecordedPartitions(settings.state_dir))
-        source.read()  # A file that cannot be replayed is told now; later only while it changes.
+        source.read()  # Reports a file that cannot be replayed now; later, only while the file changes.
         return (source,)
     from driver.names import file_prefix
     from node.edits.allocation import OWN_FILES
@@ -69,7 +69,7 @@ def read_profiles(sources: Iterable[Source]) -> None:
 
 
 def nvml_sessions(sources: Iterable[Source]) -> NvmlSessions | None:
-    """Where others find NVML's session of the moment; None where no source has any."""
+    """The present NVML sessions, for others; None if no source has one."""
     real = [source for source in sources if source.name == "nvml"]
     if not real:
         return None
@@ -79,7 +79,7 @@ def nvml_sessions(sources: Iterable[Source]) -> NvmlSessions | None:
 
 
 def compute_processes(sources: Iterable[Source], proc: Path) -> ComputeProcesses:
-    """Who tells which processes are on a device."""
+    """The source that knows which processes are on a device."""
     sessions = nvml_sessions(sources)
     if sessions is None:
         return _Untold()
@@ -89,16 +89,16 @@ def compute_processes(sources: Iterable[Source], proc: Path) -> ComputeProcesses
 
 
 def has_layouts(settings: Settings) -> bool:
-    """Whether any GPU is to be divided."""
+    """Whether any GPU should be divided."""
     return bool(settings.mig_layouts) or any(rule.layout is not None for rule in settings.rules)
 
 
 def partition_maker(
     settings: Settings, sources: Iterable[Source], may_change_mode: Callable[[Device], bool]
 ) -> PartitionMaker | None:
-    """Who makes partitions of GPUs; None where no source has a driver that can. Reads its journal from the disk.
+    """The maker of partitions of GPUs; None if no source has a driver that can. Reads its journal from the disk.
 
-    One for the process: two would write one journal. ``may_change_mode``: of a GPU, by the rules of the moment.
+    One for the process: two would write one journal. ``may_change_mode``: whether the present rules allow it for a GPU.
     """
     sources = tuple(sources)
     for source in sources:
@@ -117,7 +117,7 @@ def partition_maker(
 
 
 class _Untold:
-    """Nobody tells; a recorded node has no processes."""
+    """Knows of no processes; a recorded node has none."""
 
     def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
         """See ``ComputeProcesses``."""

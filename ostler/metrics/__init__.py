@@ -1,1 +1,1 @@
-"""The agent's metrics: counters, values of the moment of a scrape, and both in Prometheus' format."""
+"""The agent's metrics: counters, values read at a scrape, and both in Prometheus' format."""

@@ -1,7 +1,7 @@
-"""What the agent counts from its start: scans, configuration, event loop, the plugin door, and holds.
+"""The agent's counters since its start: scans, configuration, event loop, the plugin door, and holds.
 
-To add a counter, declare it here (or in the part that counts, see ``node.metrics``) and add to it where it happens; the
-table in ``docs/metrics.md`` must name it. Everything here is written by the loop's thread.
+To add a counter, declare it here (or in the part that counts, see ``node.metrics``) and increment it where the event
+happens; the table in ``docs/metrics.md`` must name it. Only the loop's thread writes to these counters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DELAYS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 READINGS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """From an answer from memory to a kubelet that does not answer."""
 PENDING = ("containers", "processes", "looking")
-"""What a device that is pending release waits for: containers of a deleted pod, processes that are left, or a look."""
+"""What a device that is pending release waits for: containers of a deleted pod, leftover processes, or a check."""
 _RESULTS = {"OK": "granted", "INVALID_ARGUMENT": "refused"}
 """Result of an Allocate call by its status code; every other code is a fault of ours."""
 _WELL, _ILL = HealthState.HEALTHY.value, HealthState.UNHEALTHY.value
@@ -43,7 +43,7 @@ class ScanMetrics:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self.durations = Histogram("ostler_scan_duration_seconds", "Time to look at all hardware.", SCANS)
+        self.durations = Histogram("ostler_scan_duration_seconds", "Time to scan all hardware.", SCANS)
         self.last = Gauge(
             "ostler_last_scan_timestamp_seconds",
             "Unix time at which the last scan ended; there is no series before the first.",
@@ -58,8 +58,7 @@ class ScanMetrics:
         )
         self.transitions = Counter(
             "ostler_health_transitions",
-            "Devices that a scan found in another state of health than before; "
-            "ostler_health_verdicts has what followed.",
+            "Devices whose health changed between two scans; ostler_health_verdicts has the resulting verdicts.",
             ("kind", "from", "to"),
             [(_WELL, _ILL), (_ILL, _WELL)],
             per=("kind",),
@@ -73,7 +72,7 @@ class ScanMetrics:
             self.failures.add(source.name, by=source.state is SourceState.FAILED)
 
     def published(self, published: SnapshotPublished) -> None:
-        """A snapshot was published; what the first scan finds is no change."""
+        """Count a published snapshot; the findings of the first scan are no changes."""
         found = published.changes
         if published.snapshot.generation <= 1:
             return
@@ -88,11 +87,11 @@ class ScanMetrics:
 
 
 class ConfigMetrics:
-    """Reads of the configuration, and what the one in force says of itself. ``now``: Unix seconds of the first read."""
+    """Reads of the configuration, and facts about the one in force. ``now``: Unix seconds of the first read."""
 
     def __init__(self, now: float) -> None:
         self.successful = Gauge(
-            "ostler_config_last_reload_successful", "1 when the last attempt to read the configuration succeeded."
+            "ostler_config_last_reload_successful", "1 if the last attempt to read the configuration succeeded."
         )
         self.loaded = Gauge(
             "ostler_config_last_reload_success_timestamp_seconds",
@@ -138,7 +137,7 @@ class ConfigMetrics:
 
 
 class LoopMetrics:
-    """Signs of life of the event loop: the newest one (Unix seconds), and how late they come."""
+    """Signs of life of the event loop: the time of the newest (Unix seconds), and how late they come."""
 
     def __init__(self, now: float) -> None:
         self.heartbeat = Gauge(
@@ -228,13 +227,13 @@ class PluginMetrics(PluginObserver):
         self.lists.add(resource)
 
     def kubelet_seen(self, socket: FileId) -> None:
-        """The kubelet has this socket; every resource reports the same one, and another one is a restart."""
+        """Note the kubelet's socket; every resource reports the same one, and another one means a restart."""
         if self._kubelet is not None and socket != self._kubelet:
             self.restarts.add()
         self._kubelet = socket
 
     def attempted(self, resource: str, path: str) -> None:
-        """The kubelet was told of the resource."""
+        """Count an announcement of the resource to the kubelet."""
         self.attempts.add(resource, path)
 
     def registered(self, resource: str, path: str) -> None:
@@ -243,7 +242,7 @@ class PluginMetrics(PluginObserver):
         self.registered_at[resource] = self._clock()
 
     def failed(self, resource: str, path: str) -> None:
-        """A registration came to nothing."""
+        """Count a registration that failed."""
         self.failures.add(resource, path)
 
     def contested(self, resource: str) -> None:
@@ -267,7 +266,7 @@ class AgentMetrics:
 
 
 class HoldsMetrics(HoldsObserver):
-    """What happens to holds: the ``HoldsObserver`` of the readings of the kubelet, and what others report."""
+    """Counts events of holds: the ``HoldsObserver`` of the kubelet's readings, and reports of others."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -313,16 +312,16 @@ class HoldsMetrics(HoldsObserver):
         self.conflicts.add(door.value)
 
     def read(self, outcome: ReadingOutcome, seconds: float) -> None:
-        """The kubelet was asked what containers have."""
+        """Count a reading of the devices that containers have, from the kubelet."""
         self.readings.add(outcome.value)
         self.reading.observe(seconds)
         if outcome is ReadingOutcome.WHOLE:
             self.read_at.set(self._clock())
 
     def looked(self, processes: int) -> None:
-        """A free device was looked at."""
+        """Count a check of a free device."""
         self.looks.add("process" if processes else "clean")
 
     def evicted(self) -> None:
-        """The taint of a contested device asks for the end of the pods that lost it."""
+        """Count an eviction by the taint of a contested device."""
         self.evictions.add()

@@ -1,4 +1,4 @@
-"""The metrics of DRA: what the kubelet asks, how claims fare, what is published; only where a resource is offered."""
+"""The metrics of DRA (if a resource is offered that way): calls of the kubelet, outcomes of claims, and publication."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class DraDoorMetrics(DraDoorObserver):
             [(method, result) for method in _METHODS for result in ("served", "failed")],
         )
         self.attempts = Counter(
-            "ostler_dra_registration_attempts", "Times that the kubelet asked the DRA driver who it is."
+            "ostler_dra_registration_attempts", "Times that the kubelet asked the DRA driver for its name and versions."
         )
         self.registrations = Counter(
-            "ostler_dra_registrations", "Registrations of the DRA driver that the kubelet took."
+            "ostler_dra_registrations", "Registrations of the DRA driver that the kubelet accepted."
         )
         self.failures = Counter(
             "ostler_dra_registration_failures",
@@ -81,16 +81,16 @@ class DraDoorMetrics(DraDoorObserver):
         self.registered_at.set(self._clock())
 
     def failed(self) -> None:
-        """A registration came to nothing."""
+        """Count a registration that failed."""
         self.failures.add()
 
     def watched(self, streams: int) -> None:
-        """So many health streams are open."""
+        """Note how many health streams are open."""
         self.streams.set(streams)
 
 
 class ClaimMetrics(ClaimObserver):
-    """How claims fare. ``holds`` counts claims that lost a device to a pod, as it counts pods that lost one."""
+    """Outcomes of claims. ``holds`` counts claims that lost a device to a pod, as it counts pods that lost one."""
 
     def __init__(self, holds: HoldsObserver) -> None:
         self._holds = holds
@@ -120,7 +120,7 @@ class ClaimMetrics(ClaimObserver):
         )
         self.partition_failures = Counter(
             "ostler_dra_partition_failures",
-            "Attempts to make or remove a partition that failed (failed), or have to wait for something (pending).",
+            "Attempts to make or remove a partition that failed (failed), or must wait for something (pending).",
             ("outcome",),
             (("failed",), ("pending",)),
         )
@@ -129,19 +129,19 @@ class ClaimMetrics(ClaimObserver):
         )
         self.abandoned = Counter(
             "ostler_dra_abandoned_claims",
-            "Claims that were gone at the API server and released without a call of the kubelet.",
+            "Claims that the API server no longer had, released without a call of the kubelet.",
         )
         self.damages = Counter(
             "ostler_dra_damaged_claim_records", "Claim records that could not be read and were rebuilt."
         )
 
     def prepared(self, outcome: str, seconds: float) -> None:
-        """One claim was prepared, or not."""
+        """An attempt to prepare one claim ended."""
         self.preparations.add(outcome)
         self.preparing.observe(seconds)
 
     def unprepared(self, outcome: str, seconds: float) -> None:
-        """One claim was released, or not."""
+        """An attempt to release one claim ended."""
         self.releases.add(outcome)
         self.releasing.observe(seconds)
 
@@ -159,7 +159,7 @@ class ClaimMetrics(ClaimObserver):
         self.partition_failures.add("pending" if pending else "failed")
 
     def collected(self, count: int) -> None:
-        """So many claims that no pod has any more were released."""
+        """Count claims that no pod uses any more and that were released."""
         self.abandoned.add(by=count)
 
     def damaged(self) -> None:
@@ -172,7 +172,7 @@ class ClaimMetrics(ClaimObserver):
 
 
 class DraMetrics:
-    """What is counted of DRA: by the door, and by the claims."""
+    """The counters of DRA: those of the door, and those of claims."""
 
     def __init__(self, holds: HoldsObserver, clock: Callable[[], float] = time.time) -> None:
         self.door = DraDoorMetrics(clock)
@@ -181,7 +181,7 @@ class DraMetrics:
 
 @dataclass(frozen=True, slots=True)
 class DraFigures:
-    """What a scrape shows of DRA. ``registration``: a word of ``driver.door.registration.RegistrationState``."""
+    """What a scrape shows of DRA. ``registration``: a value of ``driver.door.registration.RegistrationState``."""
 
     metrics: DraMetrics
     registration: str
@@ -210,7 +210,7 @@ class DraFigures:
 def _published(view: agent_pb2.ListSlicesResponse) -> Iterator[Metric]:
     yield Gauge(
         "ostler_dra_devices",
-        "Devices of the DRA door, by what the API server has of them compared with what it should have.",
+        "Devices of the DRA door, by their state at the API server compared with the wanted one.",
         ("state",),
         [((state.value,), devices_in(view, state)) for state in PublishedState],
     )

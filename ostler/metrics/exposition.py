@@ -1,9 +1,9 @@
-"""The agent's metrics in Prometheus' text format, made when they are asked for.
+"""The agent's metrics in Prometheus' text format, rendered on request.
 
-Loaded by the first scrape, because Prometheus' library is. Names follow Prometheus' conventions: base units, ``_total``
-for counters, timestamps and not ages, a sample for every state of a state. Labels take values from fixed sets, from the
-rules (resources), or from what is in the node (devices that are not healthy), never from requests. ``docs/metrics.md``
-has the table of them all, which a test compares with what an agent serves.
+The first scrape loads this module, because it imports Prometheus' library. Names follow Prometheus' conventions: base
+units, ``_total`` for counters, timestamps instead of ages, one sample for every possible state. Labels take values from
+fixed sets, from the rules (resources), or from the node's devices (those that are not healthy), never from requests.
+``docs/metrics.md`` has the table of all metrics, which a test compares with what an agent serves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Exposition(Collector):
-    """Renders what ``metrics`` count and the figures that ``look`` returns."""
+    """Renders the counters in ``metrics`` and the figures that ``look`` returns."""
 
     def __init__(self, metrics: AgentMetrics, look: Callable[[], Figures]) -> None:
         self._metrics = metrics
@@ -39,7 +39,7 @@ class Exposition(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Family]:
-        """Every family, as the registry asks for them."""
+        """Every family, when the registry asks for them."""
         figures = self._look()
         for metric in self._all(figures):
             yield family(metric, figures.known)

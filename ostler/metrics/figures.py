@@ -1,4 +1,4 @@
-"""What a scrape shows besides the counters: values of this moment, each declared where it is computed."""
+"""The values that a scrape shows besides the counters, each declared where it is computed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class HoldsFigures:
-    """Who has what. ``pending``: devices pending release by cause (``PENDING``)."""
+    """The holds of devices. ``pending``: devices pending release by cause (``PENDING``)."""
 
     report: agent_pb2.ListHoldsResponse
     pending: Mapping[str, int]
@@ -54,7 +54,7 @@ class HoldsFigures:
 
 @dataclass(frozen=True, slots=True)
 class HealthFigures:
-    """How devices are, and what has happened to that."""
+    """The health of devices, and counters of its changes."""
 
     metrics: HealthMetrics
     report: agent_pb2.ListHealthResponse
@@ -62,12 +62,13 @@ class HealthFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a scrape shows besides the counters.
+    """The values that a scrape shows besides the counters.
 
-    ``snapshot`` is the newest one; ``offer`` is what the plugin door makes of the one that it shows. ``cdi_fault``: why
-    our CDI specs are not on disk, empty when they are. ``scan_interval``: most seconds between two scans. ``live`` is
-    None where nobody listens (yet), ``node_events`` where none are posted, ``dra`` where nothing is offered that way,
-    ``mps`` where nothing shares GPUs by MPS, ``holds`` and ``health`` where this process does not serve the kubelet.
+    ``snapshot``: the newest one; ``offer``: the plugin door's offer for the snapshot that it shows. ``cdi_fault``: why
+    our CDI specs are not on disk, empty if they are. ``scan_interval``: most seconds between two scans. ``live`` is
+    None if nobody listens for hardware events (yet), ``node_events`` if none are posted, ``dra`` if nothing is offered
+    through DRA, ``mps`` if nothing shares GPUs by MPS, ``holds`` and ``health`` if this process does not serve the
+    kubelet.
     """
 
     role: str
@@ -88,7 +89,7 @@ class Figures:
 
     @property
     def known(self) -> Known:
-        """Values of labels that counters have series for from the start."""
+        """Values of labels for which counters have series from the start."""
         return {
             ("resource",): [(each.name,) for each in self.resources],
             ("resource", "path"): [(each.name, each.registration.path.value) for each in self.resources],
@@ -106,19 +107,19 @@ def process(figures: Figures) -> Iterator[Metric]:
         [(build, 1)],
     )
     yield _one("ostler_active", "1 for the instance that serves, 0 for a standby.", figures.role == "active")
-    yield _one("ostler_ready", "1 when every resource with devices is registered; a standby is ready.", figures.ready)
+    yield _one("ostler_ready", "1 if every resource with devices is registered; a standby is ready.", figures.ready)
     yield _one("ostler_quiesced", "1 while the driver is left alone so that it can be replaced.", figures.quiesced)
     yield figures.events
 
 
 def node_events(poster: NodeEvents) -> Iterator[Metric]:
-    """Whether people who look at the Node with kubectl learn what they must."""
+    """Whether the agent can post its events on the Node."""
     yield from metrics_of(poster.metrics)
     yield _one("ostler_node_events_failing", "1 while events cannot be posted on the Node.", bool(poster.failing))
 
 
 def live(hardware: LiveHardware) -> Iterator[Metric]:
-    """Where events of hardware come from, and whether any were lost; a recorded node has none."""
+    """Where hardware events come from, and whether any were lost; a recorded node has none."""
     yield Gauge(
         "ostler_uevent_source",
         "1 for where uevents come from: udev, kernel, or polling where none do.",
@@ -182,7 +183,7 @@ def inventory(figures: Figures) -> Iterator[Metric]:
 
 
 def kubelet(figures: Figures) -> Iterator[Metric]:
-    """What the kubelet is shown."""
+    """The device list that the kubelet is shown."""
     yield Gauge(
         "ostler_resource_devices",
         "Devices shown to the kubelet, by the health that is shown.",
@@ -221,7 +222,7 @@ def kubelet(figures: Figures) -> Iterator[Metric]:
 
 
 def registration(figures: Figures, plugin: PluginMetrics) -> Iterator[Metric]:
-    """Each resource's registration: where it stands, and since when."""
+    """The state of each resource's registration, and since when."""
     resources = figures.resources
     yield Gauge(
         "ostler_registration_state",
@@ -254,7 +255,7 @@ def registration(figures: Figures, plugin: PluginMetrics) -> Iterator[Metric]:
 
 
 def holds(figures: HoldsFigures) -> Iterator[Metric]:
-    """Holds by door, what is on its way, and whether the kubelet tells."""
+    """Holds by door, devices that move between doors, and whether the kubelet's record can be read."""
     status = figures.report.status
     found = Count(
         (hold.door or NO_DOOR, hold.state)
@@ -304,7 +305,7 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
 
 
 def _shares(shared: Sequence[agent_pb2.SharedDevice]) -> Iterator[Metric]:
-    """How many shares of devices are held and free, and what they leave."""
+    """How many shares of devices are held and free, and the capacity that they leave."""
     yield Gauge(
         "ostler_shared_device_shares",
         "Shares of a device that a rule shares, through both doors: held, and how many more can be given out (free).",
@@ -379,7 +380,7 @@ def _one(name: str, meaning: str, value: float) -> Gauge:
 
 
 def _counted(name: str, meaning: str, labels: tuple[str, ...], found: Iterable[tuple[str, ...]]) -> Gauge:
-    """How often each combination of labels is found."""
+    """How often each combination of labels occurs."""
     return Gauge(name, meaning, labels, sorted(Count(found).items()))
 
 

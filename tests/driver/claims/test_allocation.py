@@ -51,15 +51,18 @@ def test_only_what_is_ours_is_taken() -> None:
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (claim(1, {**result(GPU0), "device": 5}), "status.allocation.devices.results[0].device: 5 is not a string"),
-        (claim(1, {**result(GPU0), "request": ""}), "status.allocation.devices.results[0].request: '' is not a string"),
-        (claim(1, result(GPU0, shareID=5)), "results[0].shareID: 5 is not a string"),
+        (claim(1, {**result(GPU0), "device": 5}), "status.allocation.devices.results[0].device: 5 must be a string"),
+        (
+            claim(1, {**result(GPU0), "request": ""}),
+            "status.allocation.devices.results[0].request: '' must be a string",
+        ),
+        (claim(1, result(GPU0, shareID=5)), "results[0].shareID: 5 must be a string"),
         (claim(1, result(GPU0, consumedCapacity=[])), "results[0].consumedCapacity: [] must be an object"),
         (
             claim(1, result(GPU0, shareID="s", consumedCapacity={"memory": "much"})),
             'status.allocation.devices.results[0].consumedCapacity.memory: "much" is not a quantity',
         ),
-        (claim(1, result(GPU0, tolerations={})), "results[0].tolerations: {} is not a list"),
+        (claim(1, result(GPU0, tolerations={})), "results[0].tolerations: {} must be a list"),
         (
             claim(1, result(GPU0), config=(opaque("x"),)),  # type: ignore[arg-type]
             "status.allocation.devices.config[0].opaque.parameters: 'x' must be an object",

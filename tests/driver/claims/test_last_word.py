@@ -83,9 +83,9 @@ async def test_a_device_that_a_pod_has_is_refused_at_once_with_the_pod_and_when_
         with pytest.raises(Unavailable) as caught:
             await service.prepare(reference())
     assert str(caught.value) == (
-        f"device {GPU0} is held through the plugin door by team/pod; {when}the pod of this claim is evicted, so that "
-        "its controller creates one that is scheduled again; if the API server drops device taints, it waits until the "
-        "other pod ends; delete it to have it scheduled elsewhere"
+        f"device {GPU0} is held through the plugin door by team/pod; {when}the pod of this claim is evicted, and "
+        "its controller creates a new one, which is scheduled again; if the API server drops device taints, it waits until "
+        "the other pod ends; delete it to have it scheduled elsewhere"
     )
     assert (service.contested() == {GPU0}) is (when == "")
     assert service.records() == ()
@@ -148,7 +148,7 @@ async def test_nothing_new_is_taken_while_it_is_not_known_what_pods_have(node: N
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started(is_known=Knowledge())
     expected = (
-        "the kubelet has not yet reported which devices pods have through the plugin door, so these may be in use; "
+        "the kubelet has not reported yet which devices pods have through the plugin door, so these may be in use; "
         "'ostler holds' lists what is missing; the kubelet asks again"
     )
     with pytest.raises(Unavailable, match=expected):

@@ -248,7 +248,7 @@ async def test_a_lost_gpu_keeps_no_pod_from_ending_and_its_partition_is_removed_
     assert service.records() == ()
     assert parts.node.events.of("ClaimReleaseIncomplete") == [
         (
-            "claim default/claim-1 is released, but a partition that was made for it stays for now: claim "
+            "claim default/claim-1 is released, but a partition that was made for it remains for now: claim "
             f"default/claim-1: {GPU.name}: nvmlDeviceGetMigMode failed with GPU_IS_LOST"
         )
     ]
@@ -283,7 +283,7 @@ async def test_a_driver_that_hangs_keeps_one_thread_and_its_own_claims(parts: Pa
     parts.put(1, PART)
     parts.put(2, BESIDE)
     gate = parts.hardware.gates[GPU.name] = threading.Event()
-    with pytest.raises(PartitionPending, match=rf"{GPU.name}: the driver does not answer within 0.1 s; ostler asks"):
+    with pytest.raises(PartitionPending, match=rf"{GPU.name}: the driver does not answer within 0.1 s; ostler tries"):
         await service.prepare(reference(1))
     before = maker_threads()
     for _ in range(10):
@@ -366,7 +366,7 @@ async def test_what_a_look_at_the_gpu_does_not_show_is_looked_for_everywhere(par
 async def test_looking_on_needs_a_partition_that_exists(parts: Parts) -> None:
     service = await parts.started()
     parts.put(1, PART, adminAccess=True)
-    with pytest.raises(ClaimError, match="there is nothing to look at"):
+    with pytest.raises(ClaimError, match="there is nothing to monitor"):
         await service.prepare(reference())
     assert parts.hardware.instances == []
 

@@ -159,7 +159,7 @@ MPS = opaque(
 async def test_sharing_that_this_node_cannot_do_is_refused_and_changes_nothing(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0), config=(MPS,)))
     service = await node.started(options=node.with_options(peers=(Peer.NVIDIA,)))
-    with pytest.raises(SharingNotDone, match="MPS cannot be started: this node has no driver of NVIDIA"):
+    with pytest.raises(SharingNotDone, match="MPS cannot be started: this node has no NVIDIA driver"):
         await service.prepare(reference())
     assert [*(node.root / "state").rglob("*.json")] == []
     assert service.ledger.all == ()

@@ -262,7 +262,9 @@ def test_faults_are_logged_unless_somebody_else_hears_of_them(rig: Rig, caplog: 
 
 
 def test_a_driver_without_a_name_is_refused(api: ResourceApi) -> None:
-    with pytest.raises(ValueError, match="driver_name: is empty; give the name of the DRA driver, a DNS subdomain"):
+    with pytest.raises(
+        ValueError, match="driver_name must not be empty; give the name of the DRA driver, a DNS subdomain"
+    ):
         Controller(Options(api, ""))
 
 

@@ -85,7 +85,10 @@ def test_a_node_without_uid_is_asked_for_again(server: ApiServer) -> None:
     assert controller.wait_idle(10.0)
     controller.stop()
     assert [type(error) for error in errors] == [NodeWithoutUid]
-    assert str(errors[0]) == "Node n: metadata.uid: is missing in the API server's answer, slices need it as owner"
+    assert (
+        str(errors[0])
+        == "Node n: metadata.uid is missing in the API server's answer; slices need it to name their owner"
+    )
     (made,) = server.store.list(SLICES)
     assert made["metadata"]["ownerReferences"][0]["uid"] == "1-2-3"
 

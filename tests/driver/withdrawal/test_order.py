@@ -44,7 +44,7 @@ async def test_claims_are_not_listed_before_slices_and_claims_of_this_node_let_g
 async def test_a_scheduler_gets_time_to_see_that_a_device_is_withdrawn(rig: Rig) -> None:
     rig.withdrawal(quiet=3600.0)
     async with rig.leaving():
-        text = "schedulers may not have seen yet that it is withdrawn"
+        text = "schedulers may not have seen its withdrawal yet"
         await eventually(lambda: rig.made.waiting_for() == {A: text})
     assert rig.asked == []
 

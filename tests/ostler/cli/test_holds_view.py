@@ -121,7 +121,7 @@ def test_a_device_on_its_way_says_what_it_waits_for_at_the_door_that_it_goes_to(
     name = frozenset((gpu(0).name,))
     to_claims = report(rule=CLAIM, at_kubelet=name, listed=name)
     assert [(door, cause, until) for _, door, cause, _, until in told(to_claims)] == [
-        (Door.DRA, Cause.MOVING, "the kubelet counts it as allocatable no more")
+        (Door.DRA, Cause.MOVING, "the kubelet no longer counts it as allocatable")
     ]
     to_pods = report(rule=PLUGIN, at_scheduler=name)
     assert [(door, until) for _, door, _, _, until in told(to_pods)] == [
@@ -136,7 +136,7 @@ def test_a_device_that_leaves_the_claims_says_what_keeps_it_there_now() -> None:
     ((*_, until),) = told(report(rule=PLUGIN, at_scheduler=moving, leaving=why))
     assert until.endswith("no claim is allocated it; now: claim team/has names it")
     ((*_, until),) = told(report(rule=CLAIM, at_kubelet=moving, listed=moving, leaving=why))
-    assert until == "the kubelet counts it as allocatable no more"
+    assert until == "the kubelet no longer counts it as allocatable"
 
 
 def test_losers_are_counted_as_claims() -> None:
