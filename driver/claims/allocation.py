@@ -186,7 +186,7 @@ def _items(found: Json, place: str) -> list[JsonObject]:
 def _text(item: JsonObject, name: str, place: str) -> str:
     found = item.get(name)
     if not isinstance(found, str) or not found:
-        raise ClaimError(f"{place}.{name}: {shown(found)} must be a string")
+        raise ClaimError(f"{place}.{name}: {shown(found)} must be a string, and not an empty one")
     if not _NAME.fullmatch(found):
         raise ClaimError(f"{place}.{name}: {shown(found)} must be a name of at most {SUBDOMAIN_BYTES} ASCII characters")
     return found

@@ -84,8 +84,8 @@ async def test_a_device_that_a_pod_has_is_refused_at_once_with_the_pod_and_when_
             await service.prepare(reference())
     assert str(caught.value) == (
         f"device {GPU0} is held through the plugin door by team/pod; {when}the pod of this claim is evicted, and "
-        "its controller creates a new one, which is scheduled again; if the API server drops device taints, it waits until "
-        "the other pod ends; delete it to have it scheduled elsewhere"
+        "its controller creates a new one, which is scheduled again; if the API server drops device taints, it waits "
+        "until the other pod ends; delete it to have it scheduled elsewhere"
     )
     assert (service.contested() == {GPU0}) is (when == "")
     assert service.records() == ()

@@ -95,7 +95,7 @@ async def test_a_gpu_that_cannot_be_divided_is_told(hardware: InjectedNvml) -> N
         await eventually(lambda: _told(node, 2))
         told = sorted(await events(node, "MigLayoutPending"))
         assert told[0].endswith("it does not support MIG; select GPUs that do")
-        assert "its driver does not tell its MIG profiles; run the agent as root" in told[1]
+        assert "its driver does not report its MIG profiles; run the agent as root" in told[1]
 
 
 async def _told(node: SandboxNode, count: int) -> bool:
