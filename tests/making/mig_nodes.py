@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from node.inventory.facts import GpuFacts, MigProfile, MigTable, NodeFacts, Nvml
 from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, PartitionShape
 from node.inventory.nvidia.nvml import NvmlSource
+from node.inventory.nvidia.nvml_mig import MigCalls
 from node.inventory.nvidia.partition_journal import PartitionJournal
 from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
 from tests.making import mig_tables
@@ -127,3 +129,20 @@ def _number(device: Device, name: str) -> int:
     value = device.attribute(name)
     assert isinstance(value, int)
     return value
+
+
+Start = Callable[..., Partitioned]
+
+
+def foreign(made: Partitioned, profile: str, at: int, *, compute: bool = True, gpu: int = 0) -> MigCalls:
+    """Somebody else makes an instance."""
+    binding = made.source.sessions.current
+    assert binding is not None
+    calls, device = MigCalls(binding), made.gpu(gpu)
+    handle = calls.gpu(device.uuid or "", device.index)
+    calls.set_mode(handle, on=True)
+    shape = made.shape(profile, at, gpu)
+    instance = calls.create_instance(handle, shape.profile_id, shape.start, shape.size)
+    if compute:
+        calls.create_compute_instance(instance, calls.full_profile(instance)[0])
+    return calls

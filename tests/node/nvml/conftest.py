@@ -10,6 +10,8 @@ import pytest
 
 from node.inventory.facts import NvmlFacts
 from node.inventory.nvidia.nvml import NvmlSource
+from tests.making import mig_nodes
+from tests.making.mig_nodes import Partitioned, Start
 from tests.node.nvml import nodes, stub
 from tests.node.nvml.listening import Listening
 from tests.node.nvml.stub.injected import InjectedNvml
@@ -83,3 +85,31 @@ async def listening(hardware: InjectedNvml, tmp_path: Path) -> AsyncIterator[Lis
     async with Listening(hardware, tmp_path / "proc") as made:
         yield made
     assert hardware.violations == ()
+
+
+@pytest.fixture
+def mig_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InjectedNvml:
+    """Two GPUs that MIG can divide."""
+    made = InjectedNvml(tmp_path / "driver", mig_nodes.node(2))
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NVML_STUB_PROC", str(tmp_path / "proc"))
+    return made
+
+
+@pytest.fixture
+def start(mig_hardware: InjectedNvml, tmp_path: Path) -> Iterator[Start]:
+    """Opens NVML and the partition maker on them; called again, the agent has started again."""
+    opened: list[Partitioned] = []
+
+    def begin(facts: NvmlFacts | None = None, **options: object) -> Partitioned:
+        for each in opened:
+            each.close()
+        if facts is not None:
+            mig_hardware.serve(facts)
+        opened.append(Partitioned(mig_hardware.library, tmp_path / "state", **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield begin
+    for each in opened:
+        each.close()
