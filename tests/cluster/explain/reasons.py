@@ -18,13 +18,17 @@ PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Objects that make a pod wait. ``train`` and ``infer`` are the requests of these pods' claims."""
+    """Objects that make a pod wait. ``train`` and ``infer`` are the requests of these pods' claims.
+
+    ``gated``: they need features that are on by default from ``DRA_GATES_ON`` on; an older API server drops the fields.
+    """
 
     title: str
     slices: tuple[Object, ...]
     train: tuple[Json, ...]
     infer: tuple[Json, ...] = ()
     constraints: tuple[Json, ...] = ()
+    gated: bool = False
     classes: tuple[Object, ...] = field(default_factory=lambda: (device_class(GPU), device_class(NIC)))
 
 
@@ -108,6 +112,7 @@ REASONS = (
     ),
     Reason(
         "The device is tainted",
+        gated=True,
         slices=(slice_of(gpu("gpu-0", taints=[{"key": f"{GPU}/xid", "value": "79", "effect": "NoSchedule"}])),),
         train=(request(),),
     ),
@@ -137,6 +142,7 @@ REASONS = (
     ),
     Reason(
         "Partitions have used up the GPU",
+        gated=True,
         slices=(
             slice_of(_partition("mig-0", "40Gi"), _partition("mig-1", "40Gi"), _partition("whole", "80Gi"), slices=2),
             slice_of(
@@ -148,6 +154,7 @@ REASONS = (
     ),
     Reason(
         "A shared device has too little left",
+        gated=True,
         slices=(
             slice_of(
                 {

@@ -9,6 +9,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
+from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.explain.reasons import NODE, Reason
 from tests.cluster.rig.api import MERGE, Api, NotAsExpected, Object
 from tests.cluster.rig.cluster import Cluster
@@ -58,7 +61,12 @@ class Stage:
             self._api.wait(path, "are gone", lambda found: not found["items"])
 
     def lay(self, reason: Reason) -> None:
-        """Make the objects of a situation, schedule ``infer``, and create ``train``."""
+        """Make the objects of a situation, schedule ``infer``, and create ``train``.
+
+        Skips the test where this Kubernetes lacks what the situation needs.
+        """
+        if reason.gated and not has_dra_gates(self.cluster.version):
+            pytest.skip(f"Kubernetes {self.cluster.version} drops the fields that this situation needs")
         self.beat()
         for each in reason.classes:
             self._api.create(CLASSES, each)

@@ -107,7 +107,7 @@ def test_toleration_without_effect_does_not_keep_a_pod_from_being_evicted(stage:
     """The page says so: scheduler and eviction read a toleration without effect differently."""
     taint = {"key": "gpu.example.com/xid", "value": "79", "effect": "NoExecute"}
     tolerant = request(tolerations=[{"key": "gpu.example.com/xid", "operator": "Exists"}])
-    stage.lay(Reason("", slices=(slice_of(gpu("gpu-0", taints=[taint])),), train=(tolerant,)))
+    stage.lay(Reason("", slices=(slice_of(gpu("gpu-0", taints=[taint])),), train=(tolerant,), gated=True))
     events = f"/api/v1/namespaces/{TEAM}/events?fieldSelector=involvedObject.name=train"
     wanted = {"Scheduled", "DeviceTaintManagerEviction"}
     stage.cluster.api.wait(events, "tell both", lambda found: wanted <= {event["reason"] for event in found["items"]})

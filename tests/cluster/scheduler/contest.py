@@ -40,7 +40,7 @@ def play(stage: Stage, world: Json, played: Played) -> None:
             decision = stage.schedule(f"{names[0]}-pod", names, pod.get("node", ""))
             played.decisions[_kind(decision)] += 1
             nodes = [stage.nodes[name] for name in ([pod["node"]] if "node" in pod else NODES)]
-            found = [] if TIMED_OUT in decision.message else differences(laid, names, nodes, decision)
+            found = [] if TIMED_OUT in decision.message else differences(laid, names, nodes, decision, stage.features)
             if found:
                 played.differing.append(f"world {world['name']}, pod {pod['name']}: {'; '.join(found)}")
                 return

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from scheduling.explain.cluster import features_of
 from tests.cluster.rig.api import Api, Object, Refused
 from tests.cluster.rig.pods import simple
 from tests.cluster.scheduler.world import NODES, ROUND
@@ -58,8 +59,10 @@ class Laid:
 class Stage:
     """The nodes and the namespace on which worlds are laid out, one at a time."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, version: str) -> None:
         self._api = api.kept()
+        self.features = features_of(version)
+        """Those of a scheduler of this version of Kubernetes."""
         self._writers = ThreadPoolExecutor(WRITERS)
         self._round = 0
         self.nodes: dict[str, Object] = {}

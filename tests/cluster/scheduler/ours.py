@@ -16,22 +16,23 @@ from tests.cluster.rig.api import Object
 from tests.cluster.scheduler.live import Decision, Laid
 from tests.judge.comparison import allocation_differences
 
-FEATURES = Features(fractional_capacity_range=False)
-"""What a scheduler of 1.36 has by default."""
 UNSCHEDULABLE, ERROR = "Unschedulable", "SchedulerError"
 BY_DEVICES = ("cannot allocate all claims", "invalid resource pools", "invalid resource pool")
 """What the scheduler says about a node where the devices of a pod cannot be had."""
 
 
-def differences(laid: Laid, names: Sequence[str], nodes: Sequence[Object], decision: Decision) -> list[str]:
+def differences(
+    laid: Laid, names: Sequence[str], nodes: Sequence[Object], decision: Decision, features: Features
+) -> list[str]:
     """Each difference as a line.
 
-    ``nodes``: where the pod may go. The claims in ``laid`` are as they were before the pod came.
+    ``nodes``: where the pod may go. The claims in ``laid`` are as they were before the pod came. ``features``: those
+    that the scheduler has.
     """
     claims = [laid.claims[name] for name in names]
     held = AllocatedState.of_claims(each for each in laid.claims.values() if "allocation" in each.get("status", {}))
     classes = {each["metadata"]["name"]: each for each in laid.classes}
-    allocator = Allocator(claims, held, classes, laid.slices, features=FEATURES)
+    allocator = Allocator(claims, held, classes, laid.slices, features=features)
     ours: dict[str, list[Object]] = {}
     for node in nodes:
         try:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from scheduling.explain.cluster import FOLLOWED, note_of
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.scheduler.contest import Played, play, smallest
 from tests.cluster.scheduler.live import Stage
@@ -38,7 +39,9 @@ pytestmark = pytest.mark.timeout(PATIENCE)
 @pytest.fixture(scope="module")
 def stage(cluster: Cluster) -> Iterator[Stage]:
     """Nodes and a namespace for the worlds of this file."""
-    with contextlib.closing(Stage(cluster.api)) as made:
+    if note_of(f"v{cluster.version}"):
+        pytest.skip(f"the allocator follows Kubernetes 1.{FOLLOWED[0]} and later, which gather pools in another order")
+    with contextlib.closing(Stage(cluster.api, cluster.version)) as made:
         made.build()
         yield made
         made.strike()
@@ -68,6 +71,7 @@ def test_worlds_reach_every_feature() -> None:
     assert [word for word in REACHED if word not in text] == []
 
 
+@pytest.mark.usefixtures("stage")
 def test_worlds_are_neither_all_possible_nor_all_impossible(decisions: Counter[str]) -> None:
     """A generator that has become blind agrees with everybody. Runs after the worlds."""
     if COUNT < 200:
