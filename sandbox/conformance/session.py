@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from sandbox.conformance.plugin_testbed import PluginTestbed
 from sandbox.conformance.rule import CannotJudge, RuleVerdict, chosen, judge
 from sandbox.conformance.subject import CommandProgram
 from sandbox.conformance.testbed import ConformancePace
+from sandbox.temporary import SHORT, NoTemporaryFolder, TemporaryFolder
 
 OnVerdict = Callable[[RuleVerdict], None]
 PLACEHOLDERS: Final = ("{kubeconfig}", "{node}", "{cdi}", "{state}")
@@ -118,11 +117,14 @@ def _folder() -> Iterator[Path]:
     Sockets' paths may have 107 bytes only. So the kubelet's folder in it has a path that is no longer than the one by
     which the program knows it: what the program can serve can be dialled.
     """
-    root = Path(tempfile.mkdtemp(prefix="o", dir="/tmp"))
     try:
-        yield root
+        folder = TemporaryFolder("o", SHORT)
+    except NoTemporaryFolder as error:
+        raise CannotJudge(f"{error}; free some space there") from error
+    try:
+        yield folder.path
     finally:
-        shutil.rmtree(root, ignore_errors=True)
+        folder.remove()
 
 
 def _made(folder: Path) -> Path:

@@ -13,11 +13,9 @@ import contextlib
 import json
 import os
 import shlex
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +25,7 @@ from typing import Any, Final, Self
 
 from node.opening import read_kernel_text
 from sandbox.kubelet.errors import KubeletError
+from sandbox.temporary import NoTemporaryFolder, TemporaryFolder
 
 BUILT_IN: Final = Path("/var/lib/kubelet")
 """The kubelet's root as plugins know it."""
@@ -108,7 +107,7 @@ class PluginProcess:
         self._grace = grace
         self._folders = {BUILT_IN: root, **(folders or {})}
         self._lines: deque[str] = deque(maxlen=LINES)
-        self._stage: Path | None = None
+        self._stage: TemporaryFolder | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._namespace: int | None = None
         self._watching: asyncio.Task[PluginExit] | None = None
@@ -158,7 +157,10 @@ class PluginProcess:
         for name, mode in FOLDERS.items():
             (self.root / name).mkdir(mode=mode, parents=True, exist_ok=True)
         if self._stage is None:
-            self._stage = Path(tempfile.mkdtemp(prefix="ostler-plugin-"))
+            try:
+                self._stage = TemporaryFolder("ostler-plugin-")
+            except NoTemporaryFolder as error:
+                raise PluginStartError(f"{self} cannot be started: {error}; name another one in TMPDIR") from error
         self._asked, self._overran = False, 0.0
         # Not asyncio's pipes: with them it would tell of an end only when all children have closed theirs.
         report, launchers = socket.socketpair()
@@ -223,7 +225,7 @@ class PluginProcess:
             stage, self._stage = self._stage, None
             if stage is not None:
                 # Its entries were mount points only in the namespace, so none of the originals is below it here.
-                shutil.rmtree(stage, ignore_errors=True)
+                stage.remove()
 
     async def __aenter__(self) -> Self:
         try:
@@ -243,7 +245,7 @@ class PluginProcess:
         # A folder that is there already needs no mount, and where none is needed no namespace is.
         needed = {seen: given for seen, given in folders.items() if os.path.realpath(seen) != given}
         settings = {
-            "stage": str(self._stage),
+            "stage": str(self._stage.path) if self._stage is not None else "",
             "folders": needed,
             "environment": self._environment,
             "parent": os.getpid(),

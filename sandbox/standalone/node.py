@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import shutil
 import stat
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +32,7 @@ from sandbox.standalone.console import Console, EventDisplay, PluginLog, ServerL
 from sandbox.standalone.event_lines import event_line
 from sandbox.standalone.pods import StandalonePods
 from sandbox.standalone.registrations import Registrations
+from sandbox.temporary import SHORT, NoTemporaryFolder, TemporaryFolder
 
 LONGEST_ROOT = 60
 """Bytes of the root's path: sockets have 107 in all, and those below it have long names."""
@@ -93,10 +92,13 @@ class StandaloneNode:
     def __init__(self, settings: StandaloneSettings, console: Console) -> None:
         self.settings = settings
         self.root = settings.root.absolute() if settings.root is not None else None
-        self._temporary: Path | None = None
+        self._temporary: TemporaryFolder | None = None
         if self.root is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
-            self.root = self._temporary / "kubelet"
+            try:
+                self._temporary = TemporaryFolder("ostler-", SHORT)
+            except NoTemporaryFolder as error:
+                raise StandaloneError(f"{error}; name another folder with --root") from error
+            self.root = self._temporary.path / "kubelet"
         else:
             check_root(self.root)
         self.folder: Path = self.root
@@ -217,7 +219,7 @@ class StandaloneNode:
                 self._server.stop()
                 (self.folder / "kubeconfig").unlink(missing_ok=True)
             if self._temporary is not None:
-                shutil.rmtree(self._temporary, ignore_errors=True)
+                self._temporary.remove()
 
     async def _end_for_good(self, plugin: PluginProcess) -> None:
         def say_waiting() -> None:

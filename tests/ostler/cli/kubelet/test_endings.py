@@ -112,6 +112,24 @@ def test_signal_while_it_closes_kills_the_plugin_and_leaves_nothing_behind(
     assert list(short_dir.iterdir()) == [root]
 
 
+@needs_namespaces
+def test_next_start_removes_what_a_killed_one_has_left(short_dir: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(short_dir)}
+    command = [sys.executable, "-m", "ostler", "kubelet", "-o", "json", "--", *PLAIN]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as killed:
+        assert killed.stdin is not None
+        assert killed.stdout is not None
+        killed.stdin.write("plugins\n")
+        killed.stdin.flush()
+        root = Path(json.loads(killed.stdout.readline())["registered"][0]["socket"]).parents[1]
+        assert len(list(short_dir.iterdir())) == 1
+        killed.kill()
+    subprocess.run(command, input="", text=True, check=True, env=environment)
+    assert not root.parent.exists()
+    assert list(short_dir.iterdir()) == []
+
+
 # At a terminal.
 
 
