@@ -285,11 +285,12 @@ def _merged(starts: Sequence[NextStart]) -> list[NextStart]:
     return merged
 
 
-def kubelet_words(start: NextStart) -> str:
-    """The releases for people: ``every kubelet``, ``kubelet 1.34 to 1.36``."""
+def start_words(start: NextStart) -> str:
+    """What the releases do, for people: ``every kubelet restores ...``, ``kubelet 1.34 to 1.36 does not start``."""
     if start.kubelets == _ALL:
-        return "every kubelet"
+        if start.start is Start.REFUSES:
+            return f"no kubelet starts{start.text.removeprefix('does not start')}"
+        return f"every kubelet {start.text}"
     first, last = start.kubelets[0], start.kubelets[-1]
-    if len(start.kubelets) < 3:
-        return f"kubelet {' or '.join(start.kubelets)}"
-    return f"kubelet {first} to {last}"
+    releases = " or ".join(start.kubelets) if len(start.kubelets) < 3 else f"{first} to {last}"
+    return f"kubelet {releases} {start.text}"

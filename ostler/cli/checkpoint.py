@@ -13,7 +13,7 @@ from ostler.checkpoint.state_file import (
     StateKind,
     examine,
     files_of,
-    kubelet_words,
+    start_words,
 )
 from ostler.checkpoint.tables import Change, changes, field, tables, text
 from ostler.cli.exits import CommandFailed, Exit, complain
@@ -89,7 +89,7 @@ def _damaged(files: Iterable[StateFile]) -> bool:
 def _print(file: StateFile, *, content: bool) -> None:
     emit(f"{plain(file.summary)}\n")
     for start in file.starts:
-        emit(f"  {kubelet_words(start)} {plain(start.text)}\n")
+        emit(f"  {plain(start_words(start))}\n")
     if file.fix:
         emit(f"  what to do: {plain(file.fix)}\n")
     if not content or file.content is None:

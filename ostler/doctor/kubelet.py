@@ -15,7 +15,7 @@ from ostler.checkpoint.state_file import (
     StateFileError,
     StateKind,
     examine,
-    kubelet_words,
+    start_words,
 )
 from ostler.config.settings import RegistrationChoice
 from ostler.doctor.answers import ANSWERED, DEAD, HIDDEN, LISTENING, MISSING, KubeletAnswers, ask_page, socket_state
@@ -151,7 +151,7 @@ def judge_state_files(files: Sequence[StateFile], faults: Sequence[str], root: P
         if file.damage is None:
             continue
         bad = [start for start in file.starts if start.start is not Start.RESTORES]
-        said = "; ".join(f"{kubelet_words(start)} {start.text}" for start in bad)
+        said = "; ".join(map(start_words, bad))
         judged = warning if file.is_accepted else failed
         findings.append(judged(f"{file.summary}; {said}", file.fix))
     if not files and not faults:

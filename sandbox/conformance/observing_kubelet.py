@@ -25,7 +25,7 @@ from protos.pluginregistration.v1 import api_pb2_grpc as registration_grpc
 from protos.podresources.v1 import api_pb2 as resources_pb2
 from protos.podresources.v1 import api_pb2_grpc as resources_grpc
 from sandbox.conformance.plugin_client import JudgedCallFailed, PluginClient, answered
-from sandbox.kubelet.dialling import registry_channel
+from sandbox.kubelet.dialling import listen_at, registry_channel
 from sandbox.kubelet.errors import RegistrationError
 from sandbox.kubelet.plugin_process import BUILT_IN
 from sandbox.kubelet.plugin_watcher import GET_INFO_SECONDS, NOTIFY_SECONDS, RegistryFolder, Stamp
@@ -142,7 +142,7 @@ class ObservingKubelet:
         # Bound under another name: gRPC would remove kubelet.sock at its end, which a kubelet that is killed does not.
         bound = self.device_plugins / ".kubelet"
         for server, path in ((lister, pod_resources), (registration, bound)):
-            server.add_insecure_port(f"unix:{path}")
+            listen_at(server, path)
             self._servers.append(server)
             await server.start()
         bound.rename(self.device_plugins / SOCKET_NAME)

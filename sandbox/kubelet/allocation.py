@@ -18,7 +18,7 @@ from node.kubelet.checkpoint import NO_NUMA
 from node.metrics import Histogram
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.devices import DeviceSet, IdOrder, in_order
-from sandbox.kubelet.errors import DeviceAllocationError, KubeletError
+from sandbox.kubelet.errors import DeviceAllocationError, KubeletError, cause_of
 from sandbox.kubelet.plugin_clients import PluginEndpoint
 from sandbox.kubelet.pod_devices import ContainerResource, PodDevices, record_of
 from sandbox.kubelet.pods import Container, Pod
@@ -116,7 +116,9 @@ class DeviceAllocator:
             try:
                 self._node.write_checkpoint()
             except OSError as error:
-                raise KubeletError(f'failed to write checkpoint file "kubelet_internal_checkpoint": {error}') from error
+                raise KubeletError(
+                    f'failed to write checkpoint file "kubelet_internal_checkpoint": {cause_of(error)}'
+                ) from error
 
     async def _allocate_resource(self, holder: ContainerResource, quantity: int, affinity: TopologyHint) -> bool:
         """Choose and allocate; whether anything was given. The reservation never outlives this call."""

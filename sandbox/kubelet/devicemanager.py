@@ -21,7 +21,7 @@ from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.allocation import DeviceAllocator, Order
 from sandbox.kubelet.device_hints import DeviceHints
 from sandbox.kubelet.devices import in_order, random_order
-from sandbox.kubelet.dialling import DIAL_SECONDS
+from sandbox.kubelet.dialling import DIAL_SECONDS, listen_at
 from sandbox.kubelet.errors import ContainerStartError, KubeletError
 from sandbox.kubelet.events import Door, EventFeed, PluginRegistered, RunOptionsConflict
 from sandbox.kubelet.generations import Generation, behaviour_of
@@ -169,7 +169,7 @@ class DeviceManager:
         self._health_error = ""
 
     async def start(self, running: Collection[tuple[str, str]] = ()) -> None:
-        """Read the checkpoint, clear the folder of sockets, listen; raises OSError, RuntimeError or ``KubeletError``.
+        """Read the checkpoint, clear the folder of sockets, listen; raises OSError or ``KubeletError``.
 
         Containers in ``running`` keep their devices unchecked until all pods are read.
         """
@@ -181,7 +181,7 @@ class DeviceManager:
             (self._settings.directory / DEPRECATION_MARKER).touch()
         server = self._server = grpc.aio.server()
         api_pb2_grpc.add_RegistrationServicer_to_server(self.registration, server)
-        server.add_insecure_port(f"unix:{self.socket}")
+        listen_at(server, self.socket)
         await server.start()
         self._serving = asyncio.create_task(self._watch_server(server), name="device plugin registration")
 

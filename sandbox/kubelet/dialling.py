@@ -1,4 +1,4 @@
-"""How the kubelet dials plugins, and how it words failures.
+"""How the kubelet dials plugins and listens for them, and how it words failures.
 
 Every client has connections of its own: by default gRPC shares one connection between all clients of a process that
 dial the same address, so a plugin's new socket under an old name would never be noticed.
@@ -7,8 +7,11 @@ dial the same address, so a plugin's new socket under an old name would never be
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import socket as sockets
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -74,6 +77,21 @@ async def answer(call: Awaitable[Message]) -> Message:
     if response is None:  # gRPC's result for bytes that are not such a message.
         raise PluginError(grpc.StatusCode.INTERNAL, UNREADABLE)
     return response
+
+
+def listen_at(server: grpc.aio.Server, socket: str | Path) -> None:
+    """Have ``server`` listen at ``socket``; raises OSError with the kernel's reason, which gRPC only logs."""
+    path = os.fspath(socket)
+    try:
+        server.add_insecure_port(f"unix:{quote(os.fsencode(path))}")
+    except RuntimeError as error:
+        with sockets.socket(sockets.AF_UNIX) as attempt:
+            try:
+                attempt.bind(path)
+            except OSError as fault:
+                raise OSError(fault.errno or errno.ENAMETOOLONG, fault.strerror or str(fault), path) from error
+        Path(path).unlink(missing_ok=True)
+        raise OSError(errno.EIO, str(error), path) from error
 
 
 def _channel(socket: str, authority: str, user_agent: str = "", limit: int = MAX_MESSAGE) -> grpc.aio.Channel:

@@ -16,6 +16,11 @@ def shortened(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"
 
 
+def cause_of(error: Exception) -> str:
+    """What an error says; of the system's only its reason, without Python's number and file names."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
 @dataclass(frozen=True, slots=True)
 class CallFault:
     """Where a call to a plugin went wrong: the plugin, the call, its seconds so far, and what to look at.

@@ -16,6 +16,7 @@ from pathlib import Path
 from node.kubelet.checkpoint import Checkpoint, CheckpointError, CheckpointNotFoundError
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.devices import DeviceSet
+from sandbox.kubelet.errors import cause_of
 from sandbox.kubelet.events import CheckpointFailed, EventFeed, HealthChanged, ListReceived, PluginDeregistered
 from sandbox.kubelet.generations import KubeletBehaviour
 from sandbox.kubelet.plugin_clients import PluginEndpoint
@@ -68,7 +69,7 @@ class PluginResources:
                 "Continue after failing to read checkpoint file. Device allocation info may NOT be up-to-date",
                 extra={"path": str(self._file.path), "error": str(error)},
             )
-            self._feed.emit(CheckpointFailed(str(self._file.path), str(error), "read"))
+            self._feed.emit(CheckpointFailed(str(self._file.path), cause_of(error), "read"))
             return
         self.records.restore(checkpoint)
         for resource in checkpoint.registered or {}:
@@ -159,4 +160,4 @@ class PluginResources:
             self.write_checkpoint()
         except OSError as error:
             log.warning("writing checkpoint failed", extra={"path": str(self._file.path), "error": str(error)})
-            self._feed.emit(CheckpointFailed(str(self._file.path), str(error), "written"))
+            self._feed.emit(CheckpointFailed(str(self._file.path), cause_of(error), "written"))

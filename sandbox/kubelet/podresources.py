@@ -17,6 +17,7 @@ from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from protos.podresources.v1alpha1 import api_pb2 as alpha
 from protos.podresources.v1alpha1 import api_pb2_grpc as alpha_grpc
 from sandbox.kubelet.devicemanager import Manager
+from sandbox.kubelet.dialling import listen_at
 from sandbox.kubelet.dra.claims import ClaimCache, dynamic_resources
 from sandbox.kubelet.metrics import KubeletMetrics
 from sandbox.kubelet.pods import ActivePods, Container, Pod
@@ -167,11 +168,11 @@ class AlphaPodResourcesService(alpha_grpc.PodResourcesListerServicer):
 
 
 async def pod_resources_server(socket: Path, service: PodResourcesService) -> grpc.aio.Server:
-    """Serve podresources at ``socket``; raises OSError or RuntimeError."""
+    """Serve podresources at ``socket``; raises OSError."""
     server = grpc.aio.server()
     api_pb2_grpc.add_PodResourcesListerServicer_to_server(service, server)
     alpha_grpc.add_PodResourcesListerServicer_to_server(AlphaPodResourcesService(service), server)
-    server.add_insecure_port(f"unix:{socket}")
+    listen_at(server, socket)
     await server.start()
     return server
 

@@ -18,7 +18,7 @@ from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.devicemanager import DeviceManager, DeviceManagerSettings, Manager
 from sandbox.kubelet.dra.manager import DraManager
 from sandbox.kubelet.dra.settings import DraManagerSettings
-from sandbox.kubelet.errors import KubeletError
+from sandbox.kubelet.errors import KubeletError, cause_of
 from sandbox.kubelet.events import EventFeed
 from sandbox.kubelet.generations import Generation, behaviour_of
 from sandbox.kubelet.metrics import KubeletMetrics
@@ -116,7 +116,7 @@ class KubeletSession:
         self._watcher: asyncio.Task[None] | None = None
 
     async def open(self, running: Collection[tuple[str, str]]) -> None:
-        """Start; raises ``KubeletError`` if it cannot bind the sockets, and leaves nothing open then."""
+        """Start; raises ``KubeletError`` if it cannot use its folder, and leaves nothing open then."""
         settings = self._settings
         try:
             await self.manager.start(running)
@@ -137,9 +137,10 @@ class KubeletSession:
             if settings.watch_plugins:
                 settings.registry_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
                 self._watcher = asyncio.create_task(self._watch(), name="plugin watcher")
-        except (OSError, RuntimeError) as error:
+        except (OSError, KubeletError) as error:
             await self.close()
-            raise KubeletError(f"the kubelet cannot start in {settings.root}: {error}") from error
+            where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+            raise KubeletError(f"the kubelet cannot start in {settings.root}: {where}{cause_of(error)}") from error
 
     async def close(self) -> None:
         """End everything; can be called again."""

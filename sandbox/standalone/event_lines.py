@@ -49,8 +49,8 @@ def event_line(event: KubeletEvent) -> str:
             return f"waiting for {fault}"
         case PluginCallFailed(fault, error):
             return f"failed: {fault}; error: {error}"
-        case CheckpointFailed(path, error, action):
-            return f"the checkpoint {path} cannot be {action}: {error}"
+        case CheckpointFailed():
+            return str(event)
         case RunOptionsConflict(_, container, conflict):
             return f"container {container}: {conflict}"
         case ListReceived(name, number, healthy, unhealthy):

@@ -23,6 +23,7 @@ from sandbox.apiserver.server import ApiServer
 from sandbox.cluster.client import ClusterClient, KubeletApi
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster
 from sandbox.kubelet.dra.settings import CALL_SECONDS, DraManagerSettings
+from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import KubeletEvent, PluginCallFailed, PluginDeregistered, RegistrationFailed
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
@@ -185,7 +186,8 @@ class StandaloneNode:
             (self.folder / "state").mkdir(exist_ok=True)
         except OSError as error:
             raise StandaloneError(
-                f"--root: {error.filename} cannot be made: {error.strerror}; name a folder that this user may write"
+                f"--root: {error.filename} cannot be made: {error.strerror}; name a folder that this user may "
+                "write, on a local disk with room"
             ) from error
         # The kubelet's own warnings are events as well.
         _KUBELET_LOG.addHandler(self._quiet)
@@ -196,7 +198,13 @@ class StandaloneNode:
             self._server.kubeconfig(self.folder / "kubeconfig")
             await self.cluster.start()
         self.kubelet.on_event(self._happened)
-        await self.kubelet.start()
+        try:
+            await self.kubelet.start()
+        except KubeletError as error:
+            raise StandaloneError(
+                f"--root: {error}; see what 'ostler checkpoint verify {self.folder}' says of its state files, or name "
+                "another folder, on a local disk with room"
+            ) from error
         self.is_up = True
         if self.plugin is not None:
             await self.start_plugin()
@@ -344,10 +352,14 @@ class StandaloneNode:
             seen = f"it serves {', '.join(sockets)}"
         else:
             seen = f"it has made no socket in {BUILT_IN}/device-plugins or {BUILT_IN}/plugins_registry"
+        # One that was refused knows how to register.
+        how = (
+            f". A plugin calls Register at {BUILT_IN}/device-plugins/kubelet.sock, or answers GetInfo on a socket in "
+            "plugins_registry"
+        )
         return (
             f"{plugin} (process {plugin.pid}) has not registered and listed devices within "
-            f"{self.settings.wait:g} s: {seen}. A plugin calls Register at {BUILT_IN}/device-plugins/kubelet.sock, or "
-            f"answers GetInfo on a socket in plugins_registry; {_log_end(plugin)}"
+            f"{self.settings.wait:g} s: {seen}{'' if self._refusal else how}; {_log_end(plugin)}"
         )
 
     # The kubelet.

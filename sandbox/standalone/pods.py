@@ -7,6 +7,8 @@ Without an API server only pods are taken, and the kubelet is all that judges th
 from __future__ import annotations
 
 import itertools
+import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +75,8 @@ class StandalonePods:
         self._cdi = tuple(cdi)
         self._pods: dict[Key, Pod] = {}
         self._numbers = itertools.count(1)
+        self._admissions: Counter[str] = Counter()
+        """How often each manifest was admitted in this run."""
 
     async def admit(self, document: Object) -> PodOutcome | None:
         """Take a pod as far as it comes, or create another object (None then).
@@ -217,8 +221,17 @@ class StandalonePods:
             raise PodRefused("Pod: metadata.name: must be a name, is missing")
         if self._cluster is None:
             made.setdefault("namespace", "default")
-            made.setdefault("uid", f"00000000-0000-4000-8000-{next(self._numbers):012d}")
+            made.setdefault("uid", self._uid({**document, "metadata": made}))
         return {**document, "metadata": made}
+
+    def _uid(self, document: Object) -> str:
+        """A UID that no other admission here has, and that the same manifests have again at the next run.
+
+        So a pod of an earlier run keeps its devices by the checkpoint of ``--root``, and no other pod takes them over.
+        """
+        text = repr(document)
+        self._admissions[text] += 1
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self._admissions[text]} {text}"))
 
 
 def name_of(key: Key) -> str:

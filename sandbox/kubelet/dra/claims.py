@@ -19,7 +19,7 @@ from node.opening import KUBELET_STATE, read_regular
 from protos.podresources.v1 import api_pb2
 from sandbox.kubelet.dra.health import HealthCache
 from sandbox.kubelet.dra.settings import Object
-from sandbox.kubelet.errors import ContainerStartError, KubeletError
+from sandbox.kubelet.errors import ContainerStartError, KubeletError, cause_of
 from sandbox.kubelet.pods import Container, Pod, PodClaim
 from sandbox.kubelet.state_files import write_state
 
@@ -63,7 +63,7 @@ class ClaimCache:
         except (DraStateError, OSError) as error:
             raise KubeletError(
                 "create ResourceClaim cache: GetOrCreate() on checkpoint state: "
-                f"failed to get checkpoint {FILE_NAME}: {error}"
+                f"failed to get checkpoint {FILE_NAME}: {cause_of(error)}"
             ) from error
         for entry in state.claims or ():
             self.add(_restored(entry))

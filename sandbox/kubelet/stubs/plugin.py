@@ -23,7 +23,7 @@ from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
 from sandbox.kubelet.devices import HEALTHY
-from sandbox.kubelet.dialling import DIAL_SECONDS, answer, plugin_channel, ready
+from sandbox.kubelet.dialling import DIAL_SECONDS, answer, listen_at, plugin_channel, ready
 from sandbox.kubelet.errors import KubeletError, PluginError, RegistrationError
 from sandbox.kubelet.registration import DEPRECATION_MARKER, VERSION
 
@@ -156,7 +156,7 @@ class PluginStub(api_pb2_grpc.DevicePluginServicer, registration_pb2_grpc.Regist
         place = self._place = PlacedSocket(self.socket.parent, self.socket.name)
         api_pb2_grpc.add_DevicePluginServicer_to_server(self, server)
         registration_pb2_grpc.add_RegistrationServicer_to_server(self, server)
-        server.add_insecure_port(f"unix:{place.temporary}")
+        listen_at(server, place.temporary)
         await server.start()
         place.publish()
 

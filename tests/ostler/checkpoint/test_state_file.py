@@ -21,8 +21,8 @@ from ostler.checkpoint.state_file import (
     examine,
     files_of,
     judge,
-    kubelet_words,
     recognised,
+    start_words,
 )
 from ostler.checkpoint.tables import changes, tables
 from tests.making.recorded_cases import cases_in, files_in
@@ -141,7 +141,7 @@ ENTRY = CheckpointEntry("pod", "c", "a.b/x", {0: ("d1",)}, b"")
         (
             judged(b'{"Data":"{}","Checksum":1}', StateKind.CLAIMS),
             "damaged (checksum): its data gives 2745614147, the file says 1",
-            "every kubelet does not start: failed to get checkpoint dra_manager_state: checkpoint is corrupted",
+            "no kubelet starts: failed to get checkpoint dra_manager_state: checkpoint is corrupted",
         ),
         (
             judged('{"policyName":"static","defaultCpuSet":"0-3","entries":{"id":"1"}}', StateKind.CPUS),
@@ -151,7 +151,7 @@ ENTRY = CheckpointEntry("pod", "c", "a.b/x", {0: ("d1",)}, b"")
         (
             judged('{"policyName":"static","defaultCpuSet":"0-3","entries":{"p":{"c":"3"}}}', StateKind.CPUS),
             "damaged (content): container c of pod p has the CPUs 3, and some of them are in the default set 0-3 too",
-            "every kubelet does not start, because container c of pod p has the CPUs 3",
+            "no kubelet starts, because container c of pod p has the CPUs 3",
         ),
         (
             judged('{"policyName":"static","defaultCpuSet":"x"}', StateKind.CPUS),
@@ -167,7 +167,7 @@ ENTRY = CheckpointEntry("pod", "c", "a.b/x", {0: ("d1",)}, b"")
 )
 def test_damage_is_told_with_its_form_its_cause_and_the_next_start(file: StateFile, summary: str, start: str) -> None:
     assert file.summary.startswith(f"{PATH}: {file.kind} state, {summary}")
-    assert f"{kubelet_words(file.starts[0])} {file.starts[0].text}".startswith(start)
+    assert start_words(file.starts[0]).startswith(start)
     assert "\n" not in file.summary
 
 
@@ -182,7 +182,7 @@ def test_a_file_that_only_older_kubelets_refuse_is_removed_before_one_of_them_st
     }
     assert file.is_accepted
     assert file.fix.startswith("before such a kubelet starts, drain the node")
-    assert kubelet_words(file.starts[-1]) == "kubelet 1.37"
+    assert start_words(file.starts[-1]).startswith("kubelet 1.37 ")
     assert (
         file.starts[-1].text == "restores this if its cpuManagerPolicy is 'static'; with another one it does not start"
     )

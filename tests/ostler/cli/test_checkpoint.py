@@ -107,7 +107,7 @@ def test_verify_ends_with_1_if_any_file_is_damaged(node: Path, capsys: pytest.Ca
     assert code == 1
     assert f"{bad}: dra-manager state, damaged (checksum): its data gives " in out
     assert (
-        "  every kubelet does not start: failed to get checkpoint dra_manager_state: checkpoint is corrupted\n"
+        "  no kubelet starts: failed to get checkpoint dra_manager_state: checkpoint is corrupted\n"
         f"  what to do: drain the node, stop the kubelet and remove {bad}\n"
     ) in out
     assert "gpu-1" not in out

@@ -203,8 +203,8 @@ def test_state_with_which_the_kubelet_does_not_start_has_failed(tmp_path: Path) 
     says(
         examined(view(tmp_path), "kubelet-state-files"),
         CheckVerdict.FAILED,
-        f"{file}: dra-manager state, damaged (checksum): its data gives 2745614147, the file says 1; every kubelet "
-        "does not start: failed to get checkpoint dra_manager_state: checkpoint is corrupted",
+        f"{file}: dra-manager state, damaged (checksum): its data gives 2745614147, the file says 1; "
+        "no kubelet starts: failed to get checkpoint dra_manager_state: checkpoint is corrupted",
         f"drain the node, stop the kubelet and remove {file}",
     )
 

@@ -106,7 +106,10 @@ _FAULT = CallFault("a/b", "/kubelet/device-plugins/s", "Allocate", 1.5, "see the
         ),
         (
             CheckpointFailed("/kubelet/device-plugins/c", "no space", "written"),
-            "the checkpoint device-plugins/c cannot be written: no space",
+            (
+                "the checkpoint device-plugins/c cannot be written: no space; pods that need devices are refused until "
+                "it can be; see whether the folder is writable and the disk has room"
+            ),
         ),
         (
             RunOptionsConflict("u", "main", OptionConflict("env", "A", "1", "2", "a/b")),

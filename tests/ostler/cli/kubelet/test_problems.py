@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from ostler.cli.main import main
 from tests.making import plain_plugin
 from tests.making.kubelet_scripts import PLAIN, THING, Script
+from tests.making.mounts import needs_mounts
 from tests.making.namespaces import needs_namespaces
 
 
@@ -168,6 +171,61 @@ def test_damaged_checkpoint_is_told(script: Script, short_dir: Path) -> None:
     assert "kubelet | the checkpoint device-plugins/kubelet_internal_checkpoint cannot be read: " in script.err
 
 
+def test_damaged_state_of_claims_stops_the_start_with_one_sentence(script: Script, short_dir: Path) -> None:
+    (short_dir / "k").mkdir()
+    (short_dir / "k" / "dra_manager_state").write_text("{}x")
+    said = script.problem(options=("--root", str(short_dir / "k")), command=())
+    assert said == (
+        "--root: create ResourceClaim cache: GetOrCreate() on checkpoint state: failed to get checkpoint "
+        "dra_manager_state: invalid character 'x' after top-level value; see what 'ostler checkpoint verify /k' says "
+        "of its state files, or name another folder, on a local disk with room"
+    )
+
+
+@pytest.fixture
+def small_disk(short_dir: Path) -> Iterator[Path]:
+    """A folder for a kubelet on a disk of 64 KiB."""
+    folder = short_dir / "k"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "small", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@needs_mounts
+def test_disk_that_is_full_at_the_start_is_named(script: Script, small_disk: Path) -> None:
+    (small_disk / "full").write_bytes(bytes(64 << 10))
+    said = script.problem(options=("--root", str(small_disk)), command=())
+    assert said.startswith("--root: ")
+    assert said.endswith(
+        "failed to get checkpoint dra_manager_state: No space left on device; see what 'ostler checkpoint verify /k' "
+        "says of its state files, or name another folder, on a local disk with room"
+    )
+
+
+@needs_mounts
+def test_disk_that_fills_up_refuses_pods_and_is_named(script: Script, small_disk: Path) -> None:
+    plain = shlex.join(PLAIN)
+    # The second resource registers when the disk is full.
+    command = f"""
+    {plain} &
+    while ! [ -s /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint ]; do sleep 0.02; done
+    head -c 100k /dev/zero > /var/lib/kubelet/full 2> /dev/null
+    exec {plain} --resource plain.example/late --socket late.sock
+    """
+    options = ("--root", str(small_disk))
+    out = script.run("wait plain.example/late 4", "! admit {}/two.yaml", options=options, command=("sh", "-c", command))
+    assert (
+        'two: Failed: UnexpectedAdmissionError: Allocate failed due to failed to write checkpoint file "kubelet_'
+        'internal_checkpoint": No space left on device, which is unexpected\n'
+    ) in out
+    assert (
+        "kubelet | the checkpoint device-plugins/kubelet_internal_checkpoint cannot be written: No space left on "
+        "device; pods that need devices are refused until it can be; see whether the folder is writable and the disk "
+        "has room\n"
+    ) in script.err
+
+
 @pytest.mark.parametrize(
     ("options", "code", "problem"),
     [
@@ -211,7 +269,10 @@ def test_damaged_checkpoint_is_told(script: Script, short_dir: Path) -> None:
         (
             ("--root", "/proc/none"),
             1,
-            "--root: /proc/none cannot be made: No such file or directory; name a folder that this user may write",
+            (
+                "--root: /proc/none cannot be made: No such file or directory; name a folder that this user may write, "
+                "on a local disk with room"
+            ),
         ),
         (
             ("--root", "/var/lib/kubelet/"),

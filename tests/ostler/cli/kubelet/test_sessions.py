@@ -190,12 +190,28 @@ def test_watched_events_are_lines_of_json(script: Script, monkeypatch: pytest.Mo
 
 
 def test_root_stays_and_another_kubelet_goes_on_there(script: Script, short_dir: Path) -> None:
-    options = ("--root", str(short_dir / "k"))
-    command = (*PLAIN, "--devices", "2")
-    script.answers("admit {}/two.yaml", options=options, command=command)
-    assert not list((short_dir / "k").rglob("*.sock"))
+    # Characters that mean something in the URIs by which gRPC takes addresses.
+    root = short_dir / "k 100%25#?"
+    options = ("--root", str(root))
+    (before,) = script.answers("admit {}/two.yaml", options=options)
+    assert not list(root.rglob("*.sock"))
     (checkpoint,) = script.answers("checkpoint", options=options, command=())
     assert [entry["container"] for entry in checkpoint["entries"]] == ["main"]
+    # The same manifest is the same pod, which has its devices; this plugin would refuse it others.
+    (kept,) = script.answers("admit {}/two.yaml", options=options, command=(*PLAIN, "--refuse"))
+    assert kept["pods"] == before["pods"]
+    # Another one is another pod, which has nothing yet.
+    (other,) = script.answers("admit {}/three.yaml", options=options)
+    assert [each["id"] for each in other["pods"][0]["containers"][0]["devices"][THING]] == ["dev-0", "dev-1", "dev-2"]
+
+
+@needs_namespaces
+def test_pod_that_is_admitted_again_after_its_deletion_is_a_new_one(script: Script) -> None:
+    *_, checkpoint = script.answers("admit {}/two.yaml", "delete two", "admit {}/two.yaml", "checkpoint")
+    (entry,) = checkpoint["entries"]
+    assert entry["pod"] == "two"
+    _, checkpoint = script.answers("admit {}/two.yaml", "checkpoint")
+    assert checkpoint["entries"][0]["podUID"] != entry["podUID"]
 
 
 def test_standard_input_is_a_script_where_it_is_no_terminal(manifests: Path) -> None:
