@@ -103,7 +103,8 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def _told(left: Leftover, noun: str) -> str:
     if left.count == 1:
-        return f"{noun} {left.first} of {left.source} does not fit"
+        of = "" if left.source.endswith(f" {left.first}") else f" of {left.source}"
+        return f"{noun} {left.first}{of} does not fit"
     return f"{left.count} {noun}s of {left.source} do not fit, the first is {left.first}"
 
 

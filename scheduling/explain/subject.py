@@ -18,6 +18,7 @@ POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 MOST_PODS = 256
 """Pods that one claim can be reserved for."""
 DEFAULT_SCHEDULER = "default-scheduler"
+ASKS_FOR_NOTHING = "the pod asks for no claims, and for no extended resource that a device class provides"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ class _Resolution:
             self._follow(reference)
         self._add_extended()
         if not self._claims and not self._missing:
-            self._notes.append("the pod asks for no claims, and for no extended resource that a device class provides")
+            self._notes.append(ASKS_FOR_NOTHING)
         claims = tuple(self._claims.values())
         return ExplainSubject(
             self._question,

@@ -18,7 +18,7 @@ from kube.bodies import JsonObject, text_at
 from scheduling.explain.cluster import Patience, cluster_of
 from scheduling.explain.nodes import Hindrance
 from scheduling.explain.state import Kind, Objects, State, name_of, namespace_of, objects_at
-from scheduling.explain.subject import MOST_PODS, ExplainSubject, is_allocated
+from scheduling.explain.subject import ASKS_FOR_NOTHING, MOST_PODS, ExplainSubject, is_allocated
 from scheduling.explain.survey import ParameterCheck, nodes_of, survey, unchecked
 from scheduling.explain.verdict import Explanation
 from scheduling.fit.answer import FilledNode, FitAnswer, Leftover, PlacedClaim, PlacedPod, allocated_claim
@@ -341,6 +341,7 @@ class _Run:
         now = [self._named.get(_key(claim), claim) for claim in (*subject.to_allocate, *subject.allocated)]
         return replace(
             subject,
+            notes=(),  # Those of all pods are the answer's.
             to_allocate=tuple(claim for claim in now if not is_allocated(claim)),
             allocated=tuple(claim for claim in now if is_allocated(claim)),
             missing=(*subject.missing, *missing),
@@ -363,11 +364,14 @@ class _Run:
         for place in self._places:
             template = self._template.name if self._template is not None and place.is_of_template else ""
             if place is not self._spare:
-                yield FilledNode(place.name, tuple(pods.get(place.number, ())), *place.devices(), template)
+                own = tuple(pods.get(place.number, ()))
+                held = [claim.allocation for pod in own for claim in pod.claims]
+                yield FilledNode(place.name, own, *place.devices(held), template)
 
     def _notes(self) -> Iterator[str]:
         yield from self._own_notes
-        yield from dict.fromkeys(note for wanted in self._sources for note in wanted.kind.subject.notes)
+        notes = dict.fromkeys(note for wanted in self._sources for note in wanted.kind.subject.notes)
+        yield from (note for note in notes if note != ASKS_FOR_NOTHING)
         rooms: Mapping[str, NodeRoom] = {place.name: place.room for place in self._places}
         short = dict.fromkeys(name for each in self._sources for name in uncounted(each.needs, rooms.values()))
         if short:

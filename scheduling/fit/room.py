@@ -91,8 +91,9 @@ class NodeRoom:
         total = self.total[name]
         left = quantity_of(max(self._left[name], 0), total.format)
         if name == PODS:
-            return f"the node has room for {total.text} pods, and {left} more"
-        return f"the pod requests {quantity_of(wanted, total.format)} {name}, the node has {left} of {total.text} left"
+            many = "pod" if total.nanos == 10**9 else "pods"
+            return f"the node takes {total.text} {many} at a time, and has as many"
+        return f"the pod asks for {quantity_of(wanted, total.format)} {name}, the node has {left} of {total.text} left"
 
 
 def uncounted(needs: Needs, rooms: Iterable[NodeRoom]) -> tuple[str, ...]:

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kube.bodies import Json, JsonObject, object_at
+from kube.bodies import Json, JsonObject, object_at, text_at
 from scheduling.allocator.allocated import AllocatedState, allocation_results, device_of
 from scheduling.allocator.pools import gather_pools, node_identity
 from scheduling.allocator.reading import FatalError, Object
 from scheduling.allocator.slices import DeviceID, PoolID, SharedDeviceID
 from scheduling.explain.cluster import Cluster
 from scheduling.explain.screening import devices_for
-from scheduling.explain.state import name_of
+from scheduling.explain.state import name_of, objects_at
 from scheduling.fit.room import NodeRoom
 
 _HOSTNAME = "kubernetes.io/hostname"
@@ -104,6 +104,8 @@ class NodePlace:
         self.local = not shared
         self._mine = [uses.of(pool) for pool in self._pools]
         self._known: tuple[tuple[int, ...], AllocatedState] | None = None
+        self._before = self.allocated.anyhow
+        """Devices that were in use before anything was placed."""
 
     @property
     def is_of_template(self) -> bool:
@@ -132,14 +134,23 @@ class NodePlace:
         """Enter a claim that is allocated here, in the names of ``asked``; whether less is left of its pools."""
         return self._uses.add(claim)
 
-    def devices(self) -> tuple[int, int]:
-        """How many devices are there, and how many of them are in use, whole or in part."""
+    def devices(self, given: Iterable[JsonObject]) -> tuple[int, int]:
+        """How many devices are there, and how many of them are in use; ``given``: the allocations of placed claims.
+
+        Those that are used in part count, and those that are only looked at do not.
+        """
         name, labels = node_identity(self.asked)
         try:
             found = devices_for(name, labels, gather_pools(self.asked, self.cluster.index, self.cluster.features))
         except FatalError:
             return 0, 0
-        used = self.allocated.anyhow
+        mine, asked = self.name, name_of(self.asked)
+        used = set(self._before)
+        for allocation in given:
+            for result in objects_at(allocation, "devices", "results"):
+                if result.get("adminAccess") is not True:
+                    driver, pool, device = (text_at(result, part) for part in ("driver", "pool", "device"))
+                    used.add(DeviceID(driver, asked if self.is_of_template and pool == mine else pool, device))
         return len(found), sum(device.id in used for device in found)
 
     def named(self, body: JsonObject) -> JsonObject:
