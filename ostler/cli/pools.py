@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 SUBCOMMANDS: dict[str, str] = {
     "view": "show what is free, who has the rest, and what is left of amounts",
+    "explain": "say where a need would get its devices, or what prevents it",
 }
 """Subcommand -> what it does; `view` is in ``ostler.cli.pools_view``."""
 

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Here and not above: help needs none of it.
     from ostler.explain.files import uncollected
     from ostler.pools.forms import view_document
-    from ostler.pools.supply import read_supply
+    from ostler.pools.supply import read_supply, unknown_node
     from scheduling.pools.overview import nodes_of
 
     with uncollected():
@@ -46,22 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
             known = {each.name: each for each in nodes}
             missing = next((name for name in arguments.node if name not in known), None)
             if missing is not None:
-                raise CommandFailed(_unknown(missing, [name for name in known if name]), Exit.USAGE)
+                raise CommandFailed(unknown_node(missing, [name for name in known if name]), Exit.USAGE)
             nodes = tuple(known[name] for name in dict.fromkeys(arguments.node))
         if arguments.output != "table":
             print_document(view_document(nodes), arguments.output)
         else:
             _print(nodes, folded=not arguments.node)
     return Exit.OK
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    from ostler.explain.page import some
-
-    near = get_close_matches(name, known, 3) or known
-    return f"no pool is on a node {name}; there are: {some(near) or 'none'}"
 
 
 def _print(nodes: tuple[PoolNode, ...], *, folded: bool) -> None:

@@ -2,16 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
 
 from ostler import __version__
+from ostler.explain.forms import member_name
+from scheduling.pools.obstacles import PoolObstacle
 from scheduling.pools.overview import PoolNode, cards_of, kind_name
-from scheduling.pools.published import AmountLeft, PublishedDevice, PublishedPool
+from scheduling.pools.published import AmountLeft, DeviceUser, PublishedDevice, PublishedPool
+from scheduling.pools.reading import title_of
+from scheduling.pools.search import PoolSolution
+from scheduling.pools.survey import PoolExplanation, PoolFindingGroup
 
 Data = dict[str, object]
 
 VIEW_SCHEMA = "ostler.dev/pools-view/v1"
 """Name of the form of the data; a member that changes its meaning gets a new number."""
+
+
+EXPLAIN_SCHEMA = "ostler.dev/pools-explain/v1"
+"""The same for an explanation."""
+
+
+def explanation_document(answer: PoolExplanation) -> Data:
+    """The answer for every group of nodes."""
+    return {
+        "schema": EXPLAIN_SCHEMA,
+        "version": __version__,
+        "claims": list(answer.claims),
+        "fits": answer.fitting > 0,
+        "nodes": answer.nodes,
+        "fitting": answer.fitting,
+        "stops": [_plain(each) for each in answer.stops],
+        "groups": [_group(each) for each in answer.groups],
+    }
+
+
+def _group(group: PoolFindingGroup) -> Data:
+    finding = group.finding
+    return {
+        "nodes": list(group.nodes),
+        "outcome": str(finding.outcome),
+        "devices": [] if finding.solution is None else list(_chosen(finding.solution)),
+        "obstacles": _plain(finding.obstacles),
+        "needs": _plain(finding.needs),
+        "remedies": _plain(group.remedies),
+    }
+
+
+def _chosen(solution: PoolSolution) -> Iterator[Data]:
+    for need in solution.needs:
+        for each in need.devices:
+            pool, device = each.device.name
+            yield {
+                "claim": title_of(need.claim),
+                "entry": need.instance,
+                "alternative": need.alternative,
+                "class": each.class_name,
+                "pool": pool,
+                "device": device,
+                "admin": each.admin_access,
+                "amounts": {one.name: str(one.allocation) for one in each.amounts},
+            }
+
+
+def _plain(fact: object) -> object:
+    if isinstance(fact, tuple):
+        return [_plain(item) for item in fact]
+    if isinstance(fact, StrEnum):
+        return str(fact)
+    if not is_dataclass(fact):
+        return fact
+    members: Data = {"kind": fact.kind} if isinstance(fact, PoolObstacle) else {}
+    for each in fields(fact):
+        if each.name in _OF_VIEW and isinstance(fact, DeviceUser):
+            continue
+        members[member_name(each.name)] = _plain(getattr(fact, each.name))
+    return members
+
+
+_OF_VIEW = ("admin", "shared", "amounts")
+"""What a reason does not say of a user."""
 
 
 def view_document(nodes: Iterable[PoolNode]) -> Data:

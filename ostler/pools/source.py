@@ -6,7 +6,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.drawing.text import plain
@@ -14,10 +16,15 @@ from ostler.explain.access import add_access, choice_of
 from scheduling.allocator.pools import Features, SliceIndex
 from scheduling.allocator.reading import AllocationError
 from scheduling.explain.cluster import apply, features_of
-from scheduling.explain.state import ExplainError, State
+from scheduling.explain.state import ExplainError, State, merge
 from scheduling.pools.documents import PoolDeviceClass
 from scheduling.pools.published import PublishedPool, published_pools
 from scheduling.pools.published_classes import ClusterClasses
+
+if TYPE_CHECKING:
+    from ostler.explain.recorded import RecordedNode
+
+STDIN = "-"
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +35,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="read this file, folder or snapshot instead of a cluster",
+        help="read this file, folder, snapshot or recorded node instead of a cluster; also the name of a shipped node",
     )
     add_access(parser)
 
@@ -47,10 +54,38 @@ def read_source(arguments: argparse.Namespace) -> State:
 def _read_files(paths: Sequence[str]) -> State:
     from ostler.explain.files import read_files
 
-    found = read_files(paths)
-    for note in found.notes:
-        sys.stderr.write(f"ostler: {plain(note)}\n")
-    return found.state
+    recorded = [_recorded(each) for each in paths]
+    files = [path for path, node in zip(paths, recorded, strict=True) if node is None]
+    state = State()
+    if files:
+        found = read_files(files)
+        for note in found.notes:
+            sys.stderr.write(f"ostler: {plain(note)}\n")
+        state = found.state
+    for node in recorded:
+        state = state if node is None else merge(node.state, state)
+    return state
+
+
+_HEAD = 4096
+"""Bytes of a file in which a recorded node says that it is one."""
+
+
+def _recorded(source: str) -> RecordedNode | None:
+    """The recorded node that is meant, None for anything else. Raises ``CommandFailed``."""
+    path = Path(source)
+    with suppress(OSError):
+        if source == STDIN or path.is_dir() or (path.is_file() and b"schema: " not in _head(path)):
+            return None
+    # Here and not above: it takes most of the agent's modules.
+    from ostler.explain.recorded import is_recorded, recorded_node
+
+    return recorded_node(source) if is_recorded(source) else None
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD)
 
 
 def _read_cluster(arguments: argparse.Namespace) -> State:

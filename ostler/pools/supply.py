@@ -11,12 +11,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from node.given import read_given
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.explain.documents import MAX_BYTES
 from ostler.explain.files import STDIN, SUFFIXES
+from ostler.explain.page import some
 from ostler.pools.source import classes_of, pools_of, read_source
 from scheduling.explain.state import State
 from scheduling.pools.documented import documented_pools
@@ -154,3 +156,9 @@ def _text(name: str) -> str:
     except UnicodeDecodeError as error:
         byte = f"0x{error.object[error.start]:02x}"
         raise CommandFailed(f"{name}: the byte {byte} is not UTF-8; save the file as UTF-8", Exit.USAGE) from error
+
+
+def unknown_node(name: str, known: Sequence[str]) -> str:
+    """What to say of a node that no pool is on, with the names that look like it."""
+    near = get_close_matches(name, known, 3) or known
+    return f"no pool is on a node {name}; there are: {some(near) or 'none'}"

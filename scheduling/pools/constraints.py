@@ -184,6 +184,12 @@ class PoolConstraint:
                 self._outcomes[device.key] = found
         return found
 
+    @cached_property
+    def reads(self) -> frozenset[str] | None:
+        """The attributes that it can read, None if it uses the device as a whole."""
+        paths = [each.path for each in selections(self._checked.ast.root)]
+        return None if () in paths else frozenset(path[0] for path in paths)
+
     def conditions(self, device: DeviceFacts) -> tuple[SelectorCondition, ...]:
         """The operands of the outermost `&&`, each evaluated alone, with the attributes that it reads."""
         return account(self._checked, device)
@@ -298,3 +304,9 @@ def outcome_of(text: str | None, device: DeviceFacts) -> Outcome:
         return _TRUE
     found = _compiled(text)
     return Outcome(result=False, error=found) if isinstance(found, ConstraintError) else found.outcome(device)
+
+
+def attributes_read(text: str) -> frozenset[str] | None:
+    """The attributes that a constraint can read; None if it can read any, or is no expression."""
+    found = _compiled(text)
+    return None if isinstance(found, ConstraintError) else found.reads

@@ -10,7 +10,7 @@ Kubernetes has no device types. A class is of the type that its name begins with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 from scheduling.allocator.claims import Claim, DeviceClass
 from scheduling.allocator.pools import Features
@@ -91,6 +91,19 @@ class ClusterClasses:
     def is_of_cluster(self, name: str) -> bool:
         """True if the class is one of the cluster, not a document."""
         return name in self._cluster and name not in self._written
+
+    def signature(self, name: str, device: DeviceName) -> Hashable:
+        """Equal for devices that a class of the cluster cannot tell apart."""
+        source = self._devices.get(device)
+        if source is None:
+            return None
+        try:
+            programs = [self._selectors.program(each or "") for each in self._cluster[name].selectors]
+        except CelError as error:
+            return str(error)
+        found = tuple(each.signature(source.cel) for each in programs)
+        # The text of a selector does not always show what it reads.
+        return (device, found) if None in found else found
 
     def conditions(self, name: str, device: DeviceName) -> tuple[SelectorCondition, ...]:
         """The conditions of the first selector of a cluster's class that is not true of a device; none if all are.

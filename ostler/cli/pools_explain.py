@@ -1,0 +1,114 @@
+"""``ostler pools explain``: on which nodes a need would get its devices, or what prevents it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.output import add_format, emit, print_document
+from ostler.pools.source import add_source
+
+if TYPE_CHECKING:
+    from ostler.pools.supply import PoolDocuments, PoolSupply
+    from scheduling.pools.documents import DeviceClaim
+    from scheduling.pools.survey import PoolExplanation
+
+_EXAMPLE = "DeviceClaim of devmgmtproto.k8s.io/v1alpha1; docs/pools.md has examples"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "Say on which nodes the claims of a file would get their devices, and which; or what prevents it, for each\n"
+        "node and need, the closest node first, and what would help. Changes nothing. Several claims are asked about\n"
+        "together, as those of one pod. DeviceClass documents beside them win over the cluster's classes.\n\n"
+        "  ostler pools explain -f need.yaml\n"
+        "  ostler pools explain -f need.yaml --from snapshot.json --node gpu-7\n\n"
+        "exit codes: 0 it fits on a node, 1 on none, 2 an input cannot be used"
+    )
+    parser.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        default=[],
+        required=True,
+        metavar="FILE",
+        help="DeviceClaims to ask about, with DeviceClasses and DevicePools to think of as there; - is stdin",
+    )
+    parser.add_argument("--node", action="append", default=[], metavar="NAME", help="check only this node (repeatable)")
+    parser.add_argument("--all-nodes", action="store_true", help="name every node, and say why where it does not fit")
+    parser.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: on a terminal)"
+    )
+    add_format(parser, ("text", "json", "yaml"))
+    add_source(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain and print."""
+    # Here and not above: help needs none of it.
+    from ostler.cli.explain import Progress
+    from ostler.explain.files import uncollected
+    from ostler.pools.supply import read_documents, read_supply
+    from scheduling.pools.survey import survey_pools
+
+    progress = Progress(sys.stderr, time.monotonic)
+    try:
+        with uncollected():
+            written = read_documents(arguments.filename)
+            asked = _asked(written, arguments.filename)
+            supply = read_supply(arguments, written)
+            _check_nodes(arguments.node, supply)
+            answer = survey_pools(asked, supply.pools, supply.classes, arguments.node, progress.nodes)
+    finally:
+        progress.end()
+    _print(answer, arguments)
+    return Exit.OK if answer.fitting else Exit.FAILED
+
+
+def _asked(written: PoolDocuments, files: Sequence[str]) -> list[DeviceClaim]:
+    """The claims without devices; raises ``CommandFailed`` if there is none."""
+    from scheduling.pools.reading import title_of
+
+    if not written.claims:
+        raise CommandFailed(f"{', '.join(files)}: no DeviceClaim is in it; write one, a {_EXAMPLE}", Exit.USAGE)
+    asked = [each for each in written.claims if not each.status.allocations]
+    if not asked:
+        names = ", ".join(map(title_of, written.claims))
+        raise CommandFailed(
+            f"{', '.join(files)}: claim {names} has its devices already; remove status.allocations to ask anew",
+            Exit.USAGE,
+        )
+    return asked
+
+
+def _check_nodes(names: Sequence[str], supply: PoolSupply) -> None:
+    from ostler.pools.supply import unknown_node
+    from scheduling.pools.survey import pools_by_node
+
+    known = pools_by_node(supply.pools)
+    for name in names:
+        if name not in known:
+            raise CommandFailed(unknown_node(name, list(known)), Exit.USAGE)
+
+
+def _print(answer: PoolExplanation, arguments: argparse.Namespace) -> None:
+    if arguments.output != "text":
+        from ostler.pools.forms import explanation_document
+
+        print_document(explanation_document(answer), arguments.output)
+        return
+    from ostler.pools.explaining import draw_pools
+
+    terminal = sys.stdout.isatty()
+    colour = arguments.color == "always" or (
+        arguments.color == "auto" and terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
+    width = shutil.get_terminal_size().columns if terminal else None
+    emit(draw_pools(answer, width=width, colour=colour, all_nodes=arguments.all_nodes))
