@@ -11,7 +11,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,11 @@ def measured(name: str, runs: int, work: Callable[[], resource.struct_rusage]) -
 def viewed(cluster: Path) -> resource.struct_rusage:
     """View all pools once."""
     in_use = sum(SIZES[number % len(SIZES)] for number in range(NODES))
-    words = f"{NODES * GPUS - in_use} of {NODES * GPUS} devices are free"
+    words = f"{NODES} nodes, {NODES} pools: {NODES * GPUS - in_use} of {NODES * GPUS} gpu "
     return ended(["pools", "view", "--from", str(cluster)], words)
 
 
-def ended(command: list[str], expected: str) -> resource.struct_rusage:
+def ended(command: Sequence[str], expected: str) -> resource.struct_rusage:
     """Run ``ostler`` and give what it used. Raises ``ValueError`` if it fails or does not say what is expected."""
     with subprocess.Popen([sys.executable, "-m", "ostler", *command], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
