@@ -1,4 +1,4 @@
-"""The resource API as the second door uses it: resource.k8s.io objects as v1 dicts, whatever the server serves.
+"""The resource API as the DRA door uses it: resource.k8s.io objects as v1 dicts, whatever the server serves.
 
 Which version that is, is decided once (``driver.resource_api.lists``). Where the server answers 404 without naming the
 object that was asked for, the version may be gone, and is looked for again. So "there is no such object" is believed

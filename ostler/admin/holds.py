@@ -60,12 +60,12 @@ class HoldsView:
         self,
         books: Bookkeeping,
         publisher: Publisher,
-        second: DraService | None,
+        dra: DraService | None,
         rules: tuple[Rule, ...],
     ) -> None:
         self._books = books
         self._publisher = publisher
-        self._second = second
+        self._dra = dra
         self._rules = rules
 
     @property
@@ -75,29 +75,29 @@ class HoldsView:
 
     def report(self) -> agent_pb2.ListHoldsResponse:
         """Who holds which device, what is withheld because of that, and what is not known."""
-        second = self._second
+        dra = self._dra
         snapshot, offer = self._publisher.shown
         context, kubelet = self._publisher.context, self._books.unknown_because()
         containers = self._books.releases.off
-        if second is None:
+        if dra is None:
             # Without claims the agent does not ask an API server for them, and no door waits for leftover processes.
             faults = agent_pb2.HoldsStatus(kubelet=kubelet, containers=containers)
             return holds_report(snapshot, self._rules, context, {Door.PLUGIN: offer}, losers={}, faults=faults)
         faults = agent_pb2.HoldsStatus(
             kubelet=kubelet,
-            api_server="; ".join(second.problems()),
-            both=second.held_back(),
-            doors="; ".join(second.problems_of_doors()),
+            api_server="; ".join(dra.problems()),
+            both=dra.held_back(),
+            doors="; ".join(dra.problems_of_doors()),
             processes=self._books.pending_release.off,
             containers=containers,
         )
         return holds_report(
             snapshot,
-            second.rules_of_plugin_door(self._rules),
+            dra.rules_of_plugin_door(self._rules),
             context,
-            {Door.PLUGIN: offer, Door.DRA: second.offer},
-            losers=second.losers(),
-            leaving=second.leaving(),
+            {Door.PLUGIN: offer, Door.DRA: dra.offer},
+            losers=dra.losers(),
+            leaving=dra.leaving(),
             faults=faults,
         )
 

@@ -185,7 +185,7 @@ class Agent:
 
     def status(self) -> agent_pb2.GetStatusResponse:
         """The agent's status."""
-        second = self._doors.second
+        dra = self._doors.dra
         return status_message(
             self.readiness(),
             self._health.judged.generation,
@@ -194,7 +194,7 @@ class Agent:
             self._events.recent,
             node_name=self._settings.node_name,
             quiesced=self._quiescence.begun,
-            dra=None if second is None else second.summary(),
+            dra=None if dra is None else dra.summary(),
             holds=self._doors.holds_status(),
             health=self._health.summary(),
         )
@@ -228,7 +228,7 @@ class Agent:
     def _hindrances(self) -> tuple[str, ...]:
         """Other problems: worth knowing, but the agent is ready all the same, because it serves devices."""
         events = () if self.node_events is None else self.node_events.reasons()
-        unpublished = "" if self._doors.second is None else self._doors.second.unpublished()
+        unpublished = "" if self._doors.dra is None else self._doors.dra.unpublished()
         slices = (f"devices are not published through DRA: {unpublished}",) if unpublished else ()
         unkept = (f"a restart would forget how devices are: {self._health.unkept}",) if self._health.unkept else ()
         allocatable = () if self._node_status is None else self._node_status.reasons()
@@ -236,7 +236,7 @@ class Agent:
 
     def dra(self) -> DraService | None:
         """The DRA door, None if nothing is offered or held through it."""
-        return self._doors.second
+        return self._doors.dra
 
     def devices(self) -> tuple[Snapshot, Offer]:
         """The snapshot that is shown and the plugin door's offer for it."""

@@ -92,10 +92,10 @@ class BothDoors:
         self._plugin.bus.subscribe(StreamsChanged, self._streams_changed)
         self._plugin.bus.subscribe(KubeletFolderChanged, self._kubelet_changed)
         self._books: Bookkeeping | None = None
-        self.second: DraService | None = None
+        self.dra: DraService | None = None
         """The DRA door, None if nothing is offered or held through it."""
         self.publisher = Publisher(settings, self._plugin, around.events)
-        self._opens_second = claims_to_serve(settings)
+        self._opens_dra = claims_to_serve(settings)
         """Whether the DRA door is open or about to be."""
         self._relieves = False
         """Whether an earlier instance may still answer the kubelet."""
@@ -118,10 +118,10 @@ class BothDoors:
         self._open_mps()
         if claims_left(self._settings):
             self._group = group
-            await self._load_second()
-            self._open_second()
-            if self.second is not None:
-                await self.second.recovered()
+            await self._load_dra()
+            self._open_dra()
+            if self.dra is not None:
+                await self.dra.recovered()
         group.create_task(self.publisher.run(), name="publisher")
         group.create_task(self._plugin.run(), name="plugin door")
         await self.publisher.published.wait()
@@ -129,15 +129,15 @@ class BothDoors:
     async def keep(self, group: asyncio.TaskGroup) -> None:
         """Keep the ledger true from now on, and serve claims if the rules need it, by tasks of ``group``."""
         self._group = group
-        await self._load_second()
-        self._open_second()
+        await self._load_dra()
+        self._open_dra()
         self._run_mps()
         group.create_task(self._keep_books(), name="bookkeeping")
         self._divide_gpus()
 
     async def load_for(self, settings: Settings) -> None:
         """Load what these settings need, so that ``use`` does not have to wait."""
-        if self.second is None and claims_to_serve(settings):
+        if self.dra is None and claims_to_serve(settings):
             await load("ostler.agent.dra_service", "kube.reflector")
         await self._load_mps(settings)
         if self._layouts is None and has_layouts(settings):
@@ -146,9 +146,9 @@ class BothDoors:
     def use(self, settings: Settings) -> None:
         """Follow other rules; the caller submits a snapshot to the publisher afterwards."""
         self._settings = settings
-        self._opens_second = self.second is not None or claims_to_serve(settings)
+        self._opens_dra = self.dra is not None or claims_to_serve(settings)
         self.publisher.use(settings)
-        self._open_second()
+        self._open_dra()
         self._open_mps()
         self._run_mps()
         self._divide_gpus()
@@ -160,13 +160,13 @@ class BothDoors:
 
     def streams(self) -> tuple[Streams, ...]:
         """The doors that are open."""
-        return (self._plugin,) if self.second is None else (self._plugin, self.second)
+        return (self._plugin,) if self.dra is None else (self._plugin, self.dra)
 
     def waiting_for(self) -> tuple[str, ...]:
         """Why the doors are not ready, one sentence each."""
-        if self.second is not None:
-            return (*self._plugin.waiting_for(), *self.second.waiting_for())
-        return (*self._plugin.waiting_for(), *(("the DRA door is being opened",) if self._opens_second else ()))
+        if self.dra is not None:
+            return (*self._plugin.waiting_for(), *self.dra.waiting_for())
+        return (*self._plugin.waiting_for(), *(("the DRA door is being opened",) if self._opens_dra else ()))
 
     def resources(self) -> tuple[ResourceStatus, ...]:
         """The resources that the plugin door shows, by name."""
@@ -180,7 +180,7 @@ class BothDoors:
         """Holds for people."""
         from ostler.admin.holds import HoldsView
 
-        return HoldsView(self._opened_books(), self.publisher, self.second, self._settings.rules)
+        return HoldsView(self._opened_books(), self.publisher, self.dra, self._settings.rules)
 
     def holds_status(self) -> agent_pb2.HoldsStatus | None:
         """Holds in one line; None until the ledger is needed."""
@@ -192,7 +192,7 @@ class BothDoors:
 
     def dra_figures(self) -> DraFigures | None:
         """The DRA door's values for metrics."""
-        return None if self.second is None else self.second.figures()
+        return None if self.dra is None else self.dra.figures()
 
     def mps_metrics(self) -> MpsMetrics:
         """The counters of MPS daemons, of resources and of claims; made when the first daemon is needed."""
@@ -256,12 +256,12 @@ class BothDoors:
 
     async def _keep_books(self) -> None:
         await load("node.inventory.nvidia.nvml_processes")
-        if self.second is None:
+        if self.dra is None:
             await self._around.first.turn()
         await self._opened_books().run()
 
-    async def _load_second(self) -> None:
-        self._opens_second = self.second is not None or claims_to_serve(self._settings)
+    async def _load_dra(self) -> None:
+        self._opens_dra = self.dra is not None or claims_to_serve(self._settings)
         await self.load_for(self._settings)
 
     async def _load_mps(self, settings: Settings) -> None:
@@ -293,9 +293,9 @@ class BothDoors:
             self._opened_books().shared()
             self._mps_task = self._group.create_task(self._mps.run(), name="MPS")
 
-    def _open_second(self) -> None:
+    def _open_dra(self) -> None:
         """Open the DRA door if that was announced and it is not open; it closes only with the process."""
-        if self._group is None or self.second is not None or not self._opens_second:
+        if self._group is None or self.dra is not None or not self._opens_dra:
             return
         # Imported here: a node without claims does not pay for it.
         from driver.door.registration import RegistrationChanged
@@ -304,7 +304,7 @@ class BothDoors:
 
         around, books = self._around, self._opened_books()
         books.shared()
-        self.second = DraService(
+        self.dra = DraService(
             self._settings,
             around.edges,
             books,
@@ -321,11 +321,11 @@ class BothDoors:
                 metrics=self.mps_metrics,
             ),
         )
-        self.publisher.open_dra(self.second)
+        self.publisher.open_dra(self.dra)
         books.bus.subscribe(RegistrationChanged, self._streams_changed)
         books.bus.subscribe(PartitionsRemoved, around.inventory.removed)
         self.publisher.submit(around.health.judged)
-        self._group.create_task(self.second.run(around.first), name="DRA door")
+        self._group.create_task(self.dra.run(around.first), name="DRA door")
 
     def _partition_maker(self) -> PartitionMaker | None:
         """The maker that keeps the journal; None if nothing can make partitions."""

@@ -55,7 +55,7 @@ class Publisher:
         self._settings = settings
         self._door = door
         self._events = events
-        self._second: DraService | None = None
+        self._dra: DraService | None = None
         self._books: Bookkeeping | None = None
         self._placed: tuple[Snapshot, tuple[Rule, ...]] | None = None
         self._record = settings.state_dir / "cdi-files.json"
@@ -75,9 +75,9 @@ class Publisher:
         """From the next snapshot on, withhold at each door what is held through the other."""
         self._books = books
 
-    def open_dra(self, second: DraService) -> None:
+    def open_dra(self, dra: DraService) -> None:
         """From the next snapshot on, give each to the DRA door as well."""
-        self._second = second
+        self._dra = dra
 
     def follow_mps(self, mps: MpsService) -> None:
         """From the next snapshot on, withhold devices that MPS cannot share, and report holders of shares to it."""
@@ -91,7 +91,7 @@ class Publisher:
     def held(self, _: HoldsChanged | OfferChanged | None = None) -> None:
         """Have the offers follow a change of holds, soon; for the event loop only."""
         if self._looking is None:
-            seconds = ALONE if self._second is None else HOLDS
+            seconds = ALONE if self._dra is None else HOLDS
             seconds = max(seconds, len(self.shown[0].devices) * _PER_DEVICE)
             self._looking = asyncio.get_running_loop().call_later(seconds, self._look)
 
@@ -115,17 +115,17 @@ class Publisher:
                 await self._show(self._snapshot)
 
     async def _show(self, snapshot: Snapshot) -> None:
-        second = self._second
-        rules = self._settings.rules if second is None else second.rules_of_plugin_door(self._settings.rules)
+        dra = self._dra
+        rules = self._settings.rules if dra is None else dra.rules_of_plugin_door(self._settings.rules)
         self._place(snapshot, rules)
-        context = self._standing(second)
+        context = self._offer_context(dra)
         found = snapshot
         snapshot = self._shareable(found, context)
         offered = offer(snapshot, rules, context, Door.PLUGIN)
         forget, self._rules_changed = self._rules_changed, False
         fault = await self._write_specs(offered, snapshot)
         # Decided again: holds may have changed while the disk was written.
-        before, context = context, self._standing(second)
+        before, context = context, self._offer_context(dra)
         if context != before:
             snapshot = self._shareable(found, context)
         if fault:
@@ -135,8 +135,8 @@ class Publisher:
         shown = self.published.is_set() and (snapshot.topology, offered) == (self.shown[0].topology, self.shown[1])
         self.shown, self.context = (snapshot, offered), context
         decided = None
-        if second is not None:
-            decided = second.decide(snapshot, self._settings.rules, context)
+        if dra is not None:
+            decided = dra.decide(snapshot, self._settings.rules, context)
             # Lets claims that wait for a device go on: showing the rest takes as long again.
             await asyncio.sleep(0)
         # Holds change with every pod, but what the plugin door shows seldom does.
@@ -144,8 +144,8 @@ class Publisher:
             self._door.apply(offered, snapshot.topology, forget_missing=forget)
         if self._books is not None:
             self._books.shown(offered)
-        if second is not None and decided is not None:
-            second.show(decided)
+        if dra is not None and decided is not None:
+            dra.show(decided)
         for item in offered.withheld:
             log.debug("device withheld", extra={"device": item.device.name, "reason": item.reason})
         self.published.set()
@@ -164,12 +164,12 @@ class Publisher:
             self._placed = snapshot, rules
             self._books.place(snapshot, rules)
 
-    def _standing(self, second: DraService | None) -> OfferContext:
+    def _offer_context(self, dra: DraService | None) -> OfferContext:
         if self._books is None:
             return NOTHING_HELD
-        if second is None:
+        if dra is None:
             return self._books.context(frozenset(), frozenset())
-        return replace(self._books.context(second.at_scheduler, second.contested), made=second.made)
+        return replace(self._books.context(dra.at_scheduler, dra.contested), made=dra.made)
 
     async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> str:
         """Write the wanted specs and remove the others; returns the fault. Off the loop: a disk may be slow."""

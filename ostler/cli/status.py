@@ -69,10 +69,12 @@ def _print_dra(dra: agent_pb2.DraStatus) -> None:
 
 
 def _print_holds(holds: agent_pb2.HoldsStatus, *, dra: bool) -> None:
-    """One line of what is held, and one for each thing that is not in order; ``dra``: there is a second door."""
+    """One line about holds, and one for each problem; ``dra``: the DRA door is open."""
     words = [f"{holds.by_plugin} through the plugin door"]
     words += [f"{holds.by_dra} through the DRA door"] if dra or holds.by_dra else []
-    words += [f"{number} {what}" for number, what in ((holds.draining, "draining"), (holds.moving, "moving")) if number]
+    words += [
+        f"{number} {what}" for number, what in ((holds.draining, "pending release"), (holds.moving, "moving")) if number
+    ]
     if holds.losers:
         words.append("1 claim lost its device" if holds.losers == 1 else f"{holds.losers} claims lost their devices")
     sys.stdout.write(f"\ndevices held: {', '.join(words)}\n")

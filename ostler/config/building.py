@@ -314,7 +314,7 @@ def _check_dra(values: Values, rules: tuple[Rule, ...], problems: list[ConfigErr
         place = dra.place(schema.PLUGINS_DIR if schema.PLUGINS_DIR in dra else schema.DRIVER_NAME)
         problems.append(place.error(problem, f"use shorter names: the folder may have {longest} bytes, not {size}"))
     size, longest = len(os.fsencode(kubelet[schema.REGISTRY_DIR])), MAX_SOCKET_PATH - 1 - _DRA_REGISTRATION_NAME
-    if longest < size <= MAX_SOCKET_PATH - 1 - _SOCKET_NAME:  # A longer one is too long for the first door as well.
+    if longest < size <= MAX_SOCKET_PATH - 1 - _SOCKET_NAME:  # A longer one is too long for the plugin door as well.
         problem = f"has {size} bytes, too long for the path of the DRA driver's socket in it"
         place = kubelet.place(schema.REGISTRY_DIR)
         problems.append(place.error(problem, f"use a folder of at most {longest} bytes"))

@@ -1,4 +1,4 @@
-"""An API server for each test of the second door, and clients for it."""
+"""An API server for each test of the DRA door, and clients for it."""
 
 from __future__ import annotations
 

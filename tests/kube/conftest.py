@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kube.access import Access, Credential, Fixed
-from kube.backoff import BackoffPolicy
 from kube.client import Client, RequestLimits
 from tests.kube.authority import Authority, Pair
-from tests.kube.server import ApiServer
-
-AT_ONCE = BackoffPolicy(first=0.001, most=0.002, longest=0.01)
+from tests.kube.server import AT_ONCE, ApiServer
+from tests.making.event_posters import Recorder
 
 
 @pytest.fixture(scope="session")
@@ -50,4 +49,23 @@ def account(tmp_path: Path, authority: Authority) -> Path:
 
 def client_of(server: ApiServer, limits: RequestLimits | None = None) -> Client:
     access = Access(server.url, "a test", Fixed("the test's token", Credential("Bearer word")))
+    return client(access, limits)
+
+
+def client(access: Access, limits: RequestLimits | None = None) -> Client:
+    """A client with this access, which tries again at once."""
     return Client(access, random=lambda: 0.5, limits=limits or RequestLimits(), policy=AT_ONCE)
+
+
+def free_port() -> int:
+    """A port at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    made = Recorder()
+    yield made
+    assert made.faults == [], "every fault was met"

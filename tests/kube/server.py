@@ -12,8 +12,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 
+from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject
 from tests.kube.authority import Pair
+
+AT_ONCE = BackoffPolicy(first=0.001, most=0.002, longest=0.01)
+"""Tries again without a wait worth the name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject
 from kube.errors import KubeError, NodeNotOurs, refusal
 from kube.node_identity import Machine, await_node, check_node, read_machine
-from tests.kube.conftest import AT_ONCE, client_of
-from tests.kube.server import Answer, ApiServer, refused
+from tests.kube.conftest import client_of
+from tests.kube.server import AT_ONCE, Answer, ApiServer, refused
 
 MACHINE = Machine("0123abcd", "4C4C4544-0001")
 

@@ -16,8 +16,8 @@ from kube.errors import BadAnswer, Closed, Forbidden, Gone, RequestError, TimedO
 from kube.streams import Stream
 from kube.wire import Sockets, Wire
 from tests.kube.authority import Authority
-from tests.kube.conftest import AT_ONCE, client_of
-from tests.kube.server import Answer, ApiServer, refused
+from tests.kube.conftest import client_of
+from tests.kube.server import AT_ONCE, Answer, ApiServer, refused
 from tests.waiting import until
 
 PATH = "/apis/resource.k8s.io/v1/resourceslices"

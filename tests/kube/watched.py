@@ -9,8 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import parse_qs, urlsplit
 
+from kube.backoff import BackoffPolicy
 from kube.bodies import Json, JsonObject, text_at
+from kube.collection import Collection
+from kube.reflector import Reflector, ReflectorLimits
+from tests.kube.conftest import client_of
 from tests.kube.server import Answer, ApiServer, Asked, refused
+from tests.waiting import until
 
 PATH = "/apis/example.org/v1/things"
 Send = Callable[[bytes], None]
@@ -156,3 +161,36 @@ def watched() -> Iterator[Watched]:
 
 def not_now(status: int = 500, message: str = "not now") -> Answer:
     return refused(status, "InternalError", message)
+
+
+QUICK = BackoffPolicy(first=0.01, most=0.02, longest=0.05)
+
+
+SETTLED = ReflectorLimits(settled=0.0)
+"""Every watch counts as one that worked."""
+
+
+USUAL = ReflectorLimits()
+
+
+@contextmanager
+def reflecting(
+    collection: Watched,
+    notes: Notes,
+    *,
+    policy: BackoffPolicy = QUICK,
+    limits: ReflectorLimits = USUAL,
+    told: Callable[[Exception], None] = lambda _: None,
+) -> Iterator[Reflector]:
+    source = Collection(client_of(collection.server), PATH, {"fieldSelector": "spec.nodeName=n"})
+    made = Reflector(source, notes, random=lambda: 0.5, policy=policy, limits=limits, told=told)
+    made.start()
+    try:
+        yield made
+    finally:
+        assert made.stop(10)
+
+
+def heard(notes: Notes, *expected: str) -> None:
+    until(lambda: len(notes.heard) >= len(expected), f"{expected}, heard {notes.heard}")
+    assert notes.heard == list(expected)

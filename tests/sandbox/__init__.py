@@ -1,1 +1,1 @@
-"""The sandbox: its cluster of one node, what it injects, and its second door."""
+"""The sandbox: its cluster of one node, what it injects, and its DRA door."""

@@ -1,4 +1,4 @@
-"""The agent's second door against the sandbox's kubelet and cluster: both doors of one process, and its prompt."""
+"""The agent's DRA door against the sandbox's kubelet and cluster: both doors of one process, and its prompt."""
 
 from __future__ import annotations
 

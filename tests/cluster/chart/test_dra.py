@@ -1,4 +1,4 @@
-"""The second door of the chart: claims are served, with the rights of the account and nothing else."""
+"""The DRA door of the chart: claims are served, with the rights of the account and nothing else."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def claims(release: Release, api: Api, node: Node, pods: Pods) -> Iterator[Claim
 
 @pytest.fixture
 def installed(release: Release, claims: Claims, node: Node) -> Release:
-    """The chart with its second door open, and the files that a container's NIC brings."""
+    """The chart with its DRA door open, and the files that a container's NIC brings."""
     release.install(RECORDING, VALUES)
     claims.wait_slices(GPUS + NICS)
     shown = release.ask("devices")["devices"]

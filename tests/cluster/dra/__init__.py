@@ -1,1 +1,1 @@
-"""The second door on a real Kubernetes: claims from the scheduler to the container."""
+"""The DRA door on a real Kubernetes: claims from the scheduler to the container."""

@@ -1,4 +1,4 @@
-"""Classes, claims and an agent whose second door is open, on the cluster of this worker."""
+"""Classes, claims and an agent whose DRA door is open, on the cluster of this worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GPUS: Object = {"name": GPU, "door": "dra", "devices": {"kind": "gpu"}}
 
 
 class RunDriver(Protocol):
-    """Makes an agent with the second door and this node's own identity, started unless told otherwise."""
+    """Makes an agent with the DRA door and this node's own identity, started unless told otherwise."""
 
     def __call__(
         self, recorded: str, *resources: Object, start: bool = True, name: str = "ostler", **sections: Any

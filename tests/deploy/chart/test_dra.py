@@ -1,4 +1,4 @@
-"""The second door in the chart: folders, flags, classes, and what is refused."""
+"""The DRA door in the chart: folders, flags, classes, and what is refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def classes(dra: Values) -> dict[str, Document]:
     return {each["metadata"]["name"]: each for each in of_kind(documents, "DeviceClass")}
 
 
-def test_without_the_second_door_there_is_nothing_of_it() -> None:
+def test_without_the_dra_door_there_is_nothing_of_it() -> None:
     documents = render()
     assert not of_kind(documents, "DeviceClass")
     assert not {"dra", "dra-manager-state"} & {volume["name"] for volume in pod_of(documents)["volumes"]}
@@ -179,7 +179,7 @@ def test_the_api_server_takes_every_class(driver: str) -> None:
         ),
     ],
 )
-def test_what_the_second_door_cannot_be_is_refused(values: Values, text: str) -> None:
+def test_what_the_dra_door_cannot_be_is_refused(values: Values, text: str) -> None:
     assert text in refusal(values)
 
 

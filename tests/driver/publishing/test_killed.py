@@ -67,7 +67,7 @@ class Dying(ShownDevices):
 
 
 class Process:
-    """Slices, record and withdrawal of one process, as the second door has them."""
+    """Slices, record and withdrawal of one process, as the DRA door has them."""
 
     def __init__(self, folder: Path, url: str, door: Doors, reached: Callable[[str], None]) -> None:
         self.door = door

@@ -1,1 +1,1 @@
-"""Tests of the resource API as the second door uses it."""
+"""Tests of the resource API as the DRA door uses it."""

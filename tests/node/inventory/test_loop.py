@@ -6,11 +6,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -19,73 +16,18 @@ from node.health.state import HealthState
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import CdiFacts, GpuFacts, NodeFacts, NvmlFacts
 from node.inventory.identity import Identities, IdentityStore
-from node.inventory.loop import Inventory, InventoryStopped, SnapshotPublished
+from node.inventory.loop import Inventory, SnapshotPublished
 from node.inventory.model import Snapshot, SourceState
 from node.inventory.places import places_of
-from node.inventory.source import DriverHeld
-from node.quiesce import Quiesce
 from node.topology.cells import topology_of
 from ostler.agent.edges import Edges
 from tests.making.clock import ManualClock
 from tests.making.events import heard
+from tests.making.inventories import Scripted, running
 from tests.making.nvidia_facts import a100, gpu, mig, node, uuid
-from tests.waiting import background, eventually
+from tests.waiting import eventually
 
 WAITING = NodeFacts(nvml=NvmlFacts(status="DRIVER_NOT_LOADED"))
-
-
-class Scripted:
-    """A source that shows ``facts``, counts its reads, and can raise or hang."""
-
-    def __init__(self, facts: NodeFacts, name: str = "scripted") -> None:
-        self.facts = facts
-        self.name = name
-        self.starts: list[float] = []
-        self.threads: set[int] = set()
-        self.fault: Exception | None = None
-        self.gate = threading.Event()
-        self.gate.set()
-        self.closed = 0
-
-    def read(self) -> NodeFacts:
-        self.starts.append(time.monotonic())
-        self.threads.add(threading.get_ident())
-        self.gate.wait(60)
-        if self.fault is not None:
-            raise self.fault
-        return self.facts
-
-    def close(self) -> None:
-        self.closed += 1
-        if self.fault is not None:
-            raise self.fault
-
-
-@asynccontextmanager
-async def running(
-    *sources: Scripted,
-    clock: Callable[[], float] | None = None,
-    max_interval: float = 60.0,
-    min_interval: float = 0.0,
-    store: IdentityStore | None = None,
-    jitter: Callable[[], float] = lambda: 1.0,
-    quiesce: Quiesce | None = None,
-    bus: EventBus | None = None,
-) -> AsyncIterator[Inventory]:
-    inventory = Inventory(
-        sources,
-        store or IdentityStore(None),
-        bus or EventBus(),
-        clocks=Edges(clock or ManualClock(1000.0), random=jitter),
-        max_interval=max_interval,
-        min_interval=min_interval,
-        quiesce=quiesce,
-    )
-    try:
-        async with background(inventory.run()):
-            yield inventory
-    finally:
-        await inventory.close()
 
 
 async def test_first_scan_is_published_at_once() -> None:
@@ -271,180 +213,6 @@ def test_backoff_doubles_up_to_the_interval_and_starts_again_when_woken() -> Non
     assert [inventory._interval() for _ in range(3)] == [0.5, 1.0, 2.0]
 
 
-async def test_callers_of_rescan_share_one_scan_that_begins_after_their_call() -> None:
-    source = Scripted(node(gpu(0)))
-    source.gate.clear()
-    async with running(source) as inventory:
-        await eventually(lambda: source.starts, "a scan begins")
-        callers = [asyncio.create_task(inventory.rescan()) for _ in range(5)]
-        impatient = asyncio.create_task(asyncio.wait_for(inventory.rescan(), 0.01))
-        with pytest.raises(TimeoutError):
-            await impatient
-        source.facts = node(gpu(0), gpu(1))
-        source.gate.set()
-        await asyncio.wait_for(asyncio.gather(*callers), 5)
-        assert len(source.starts) == 2
-
-
-class Parted(Scripted):
-    """A source that can read single GPUs; ``parts``: for which ones it was asked, empty for everything."""
-
-    def __init__(self, facts: NodeFacts) -> None:
-        super().__init__(facts)
-        self.parts: list[frozenset[str]] = []
-
-    def read(self) -> NodeFacts:
-        self.parts.append(frozenset())
-        return super().read()
-
-    def read_gpus(self, uuids: frozenset[str]) -> NodeFacts:
-        self.parts.append(uuids)
-        return super().read()
-
-
-async def test_a_rescan_of_gpus_reads_them_alone_together_with_those_of_other_callers() -> None:
-    source, other = Parted(node(gpu(0))), Scripted(NodeFacts(), "other")
-    async with running(source, other) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
-        source.facts = node(gpu(0, memory_bytes=1))
-        found = await asyncio.gather(inventory.rescan(frozenset("a")), inventory.rescan(frozenset("b")))
-        assert source.parts == [frozenset(), frozenset("ab")]
-        assert not found[0].empty
-        assert len(other.starts) == 2
-
-
-async def test_whoever_wants_everything_gets_it_beside_a_rescan_of_gpus() -> None:
-    source = Parted(node(gpu(0)))
-    async with running(source) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
-        await asyncio.gather(inventory.rescan(frozenset("a")), inventory.rescan())
-        await asyncio.gather(inventory.rescan(), inventory.rescan(frozenset("a")))
-        inventory.wake()
-        await inventory.rescan(frozenset("a"))
-        assert source.parts == [frozenset()] * 4
-
-
-async def test_a_wake_during_a_rescan_of_gpus_leads_to_a_scan_of_everything() -> None:
-    source = Parted(node(gpu(0)))
-    async with running(source) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
-        source.gate.clear()
-        caller = asyncio.create_task(inventory.rescan(frozenset("a")))
-        await eventually(lambda: len(source.parts) == 2, "the scan of a GPU begins")
-        inventory.wake()
-        source.gate.set()
-        await caller
-        await eventually(lambda: source.parts[2:] == [frozenset()], "a scan of everything follows")
-
-
-async def test_rescans_of_gpus_do_not_put_off_the_scan_of_everything() -> None:
-    source = Parted(node(gpu(0)))
-    async with running(source, max_interval=0.05) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
-
-        async def often() -> None:
-            while source.parts.count(frozenset()) < 3:
-                await inventory.rescan(frozenset("a"))
-
-        await asyncio.wait_for(often(), 10)
-        assert frozenset("a") in source.parts
-
-
-async def test_rescan_after_the_end_is_refused() -> None:
-    source = Scripted(node(gpu(0)))
-    async with running(source) as inventory:
-        await inventory.rescan()
-    with pytest.raises(InventoryStopped, match="the inventory has stopped; no scan will follow"):
-        await inventory.rescan()
-    await inventory.close()
-    assert source.closed == 1
-
-
-async def test_rescan_under_way_at_the_end_is_refused() -> None:
-    source = Scripted(node(gpu(0)))
-    async with running(source) as inventory:
-        await inventory.rescan()
-        seen = len(source.starts)
-        source.gate.clear()
-        callers = [asyncio.create_task(inventory.rescan()) for _ in range(2)]
-        await eventually(lambda: len(source.starts) > seen, "the scan begins")
-        callers.append(asyncio.create_task(inventory.rescan()))
-        await asyncio.sleep(0)
-    source.gate.set()
-    results = await asyncio.gather(*callers, return_exceptions=True)
-    assert [type(result) for result in results] == [InventoryStopped] * 3
-
-
-async def test_hanging_source_is_left_behind_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    source = Scripted(node(gpu(0)), "nvml")
-    source.gate.clear()
-    async with running(source):
-        await eventually(lambda: source.starts, "the scan begins")
-    # The source still hangs, for as long as the gate is closed.
-    assert source.closed == 0
-    assert "a source hangs and could not be closed" in caplog.text
-    assert [record.__dict__["source"] for record in caplog.records if "hangs" in record.message] == ["nvml"]
-    source.gate.set()
-
-
-async def test_source_that_raises_is_failed_and_keeps_its_facts(caplog: pytest.LogCaptureFixture) -> None:
-    whole = node(gpu(0))
-    broken = Scripted(NodeFacts(nvml=whole.nvml), "nvml")
-    sound = Scripted(NodeFacts(sysfs=whole.sysfs), "sysfs")
-    async with running(broken, sound) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
-        before = inventory.snapshot
-        broken.fault = RuntimeError("struct is too short")
-        await inventory.rescan()
-        await inventory.rescan()
-        assert inventory.snapshot.devices == before.devices
-        assert [(each.name, each.state.value, each.detail) for each in inventory.snapshot.sources] == [
-            ("nvml", "failed", "internal error: RuntimeError: struct is too short"),
-            ("sysfs", "ok", ""),
-        ]
-        tracebacks = [record.exc_info for record in caplog.records if record.message == "a scan hit a bug"]
-        assert [bool(traceback) for traceback in tracebacks] == [True, False]
-        broken.fault = None
-        await inventory.rescan()
-        assert inventory.snapshot.sources[0].state is SourceState.OK
-        broken.fault = RuntimeError("cannot close either")
-    assert sound.closed == 1
-    assert "a source could not be closed" in caplog.text
-
-
-async def test_source_that_raises_from_the_start_is_named() -> None:
-    broken = Scripted(NodeFacts(), "recorded")
-    broken.fault = RuntimeError("boom")
-    async with running(broken) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
-        assert [(each.name, each.state.value) for each in inventory.snapshot.sources] == [("recorded", "failed")]
-
-
-async def test_bug_of_the_assembly_keeps_the_devices() -> None:
-    source = Scripted(node(gpu(0)))
-    async with running(source) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
-        source.facts = NodeFacts(nvml=NvmlFacts(gpus=(replace(gpu(0), mig_devices=(None,)),)))  # type: ignore[arg-type]
-        await inventory.rescan()
-        assert [device.name for device in inventory.snapshot.devices] == ["gpu-0000-1b-00-0"]
-        (status,) = inventory.snapshot.sources
-        assert (status.name, status.state) == ("assembly", SourceState.FAILED)
-        assert status.detail.startswith("internal error: AttributeError")
-
-
-async def test_subscriber_that_raises_keeps_nobody_from_the_snapshot(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(_: SnapshotPublished) -> None:
-        raise ValueError("a bug")
-
-    bus = EventBus(logging.getLogger("ostler.inventory"))
-    bus.subscribe(SnapshotPublished, broken)
-    published = heard(bus, SnapshotPublished)
-    async with running(Scripted(node(gpu(0))), bus=bus) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
-        assert [each.snapshot.generation for each in published] == [1]
-        assert "a subscriber failed" in caplog.text
-
-
 async def test_log_tells_generation_devices_and_changes(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "ostler.inventory"):
         many = Scripted(node(a100(0, *(mig(index, index) for index in range(40)))))
@@ -466,36 +234,3 @@ async def test_replayed_facts_give_the_same_snapshot() -> None:
     bare = Snapshot(1, devices_of(facts, Identities()), statuses_of(facts), host_of(facts))
     stamped = tuple(replace(each, health=each.health.carried(None, 1000.0)) for each in bare.devices)
     assert snapshots[0] == replace(bare, devices=stamped, topology=topology_of(places_of(stamped)))
-
-
-class Holding(Scripted):
-    """A source that keeps a driver in use."""
-
-    holds_driver: Literal[True] = True
-
-
-async def test_a_driver_that_cannot_be_let_go_of_is_told_until_it_is(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    source, quiesce = Holding(node(gpu(0)), "nvml"), Quiesce(tmp_path / "quiesce.json")
-    async with running(source, quiesce=quiesce) as inventory:
-        await inventory.rescan()
-        quiesce.begin("driver 580")
-        source.fault = DriverHeld("a call does not return")
-        await inventory.rescan()
-        assert inventory.held == "a call does not return"
-        (status,) = [status for status in inventory.snapshot.sources if status.name == "nvml"]
-        assert (status.state, status.detail) == (SourceState.FAILED, "a call does not return")
-        assert inventory.snapshot.devices[0].health.state is HealthState.UNKNOWN
-        assert "a scan hit a bug" not in caplog.text
-        source.fault = RuntimeError("a bug")
-        await inventory.rescan()
-        assert inventory.held == "internal error: RuntimeError: a bug"
-        source.fault = None
-        await inventory.rescan()
-        assert inventory.held == ""
-        source.fault = DriverHeld("a call does not return")
-        await inventory.rescan()
-        quiesce.end()
-        await inventory.rescan()
-        assert inventory.held == "", "nobody wants it to be let go of"

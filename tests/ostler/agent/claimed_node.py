@@ -134,7 +134,7 @@ class ClaimedNode(SandboxNode):
         return {each.uid: MessageToDict(each, preserving_proto_field_name=True) for each in answer.claims}
 
     async def door(self) -> agent_pb2.DraStatus:
-        """What the agent's status says of the second door."""
+        """What the agent's status says of the DRA door."""
         return (await self.agent.status()).dra
 
     def pod(self, name: str) -> Pod:

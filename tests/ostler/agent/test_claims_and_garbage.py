@@ -1,4 +1,4 @@
-"""Whatever comes over the second door's sockets, and whatever the Node turns out to be, claims are served on."""
+"""Whatever comes over the DRA door's sockets, and whatever the Node turns out to be, claims are served on."""
 
 from __future__ import annotations
 

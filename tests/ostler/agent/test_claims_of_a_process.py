@@ -133,7 +133,7 @@ async def _hup(box: ClaimedNode, *resources: object) -> None:
     await eventually(lambda: box.said().count("configuration read again") > reloads, "read again")
 
 
-async def test_first_rule_for_claims_opens_the_second_door_without_a_restart() -> None:
+async def test_first_rule_for_claims_opens_the_dra_door_without_a_restart() -> None:
     async with ClaimedNode(resources=[PLUGIN]) as box:
         assert not (await box.agent.status()).HasField("dra")
         await box.kubelet.wait_for(GPU, healthy=8)

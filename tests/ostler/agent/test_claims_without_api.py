@@ -1,4 +1,4 @@
-"""The agent's second door while the API server is away, refuses, is overloaded or hangs."""
+"""The agent's DRA door while the API server is away, refuses, is overloaded or hangs."""
 
 from __future__ import annotations
 

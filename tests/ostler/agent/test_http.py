@@ -10,12 +10,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from ostler.admin.http import MOST_CLIENTS, MOST_REQUEST, AddressInvalid, HttpPage, HttpServer, listen, split_address
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -156,13 +157,6 @@ def test_a_client_that_goes_away_is_nobodys_fault(
     made.close()
     assert "Traceback" not in caplog.text
     assert capfd.readouterr().err == ""
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.005)
 
 
 def _answer_to(server: HttpServer, data: bytes) -> bytes:

@@ -50,22 +50,22 @@ def on_loop(loaded: Path, box: SandboxNode) -> list[str]:
     return [name for thread, _, name in (line.rpartition(" ") for line in lines) if thread == "MainThread"]
 
 
-async def test_allocate_status_and_a_second_door_load_nothing_on_the_event_loop(loaded: Path) -> None:
+async def test_allocate_status_and_a_dra_door_load_nothing_on_the_event_loop(loaded: Path) -> None:
     async with ClaimedNode(path("h100-sxm-8"), resources=[BOTH]) as box:
         before = len(on_loop(loaded, box))
         assert (await box.give(GPU, 1)).ids
         await box.agent.status()
-        await eventually(lambda: len(box.stored()) > 0, "the second door publishes")
+        await eventually(lambda: len(box.stored()) > 0, "the DRA door publishes")
         assert on_loop(loaded, box)[before:] == []
 
 
-async def test_a_reload_that_opens_the_second_door_loads_it_beside_the_event_loop(loaded: Path) -> None:
+async def test_a_reload_that_opens_the_dra_door_loads_it_beside_the_event_loop(loaded: Path) -> None:
     plain = {"name": "nvidia.com/gpu", "devices": {"kind": "gpu"}}
     async with ClaimedNode(path("h100-sxm-8"), resources=[plain]) as box:
         before = len(on_loop(loaded, box))
         (box.root / "ostler.yaml").write_text(configured(BOTH))
         box.agent.send(signal.SIGHUP)
-        await eventually(lambda: len(box.stored()) > 0, "the second door publishes")
+        await eventually(lambda: len(box.stored()) > 0, "the DRA door publishes")
         assert [name for name in on_loop(loaded, box)[before:] if name.startswith(("driver", "kube"))] == []
 
 

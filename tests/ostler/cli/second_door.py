@@ -1,4 +1,4 @@
-"""An agent's own socket with a second door behind it that says what a test wants it to."""
+"""An agent's own socket with a DRA door behind it that says what a test wants it to."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Door:
 
 
 class View:
-    """An agent of which nothing but the second door, holds and health are asked."""
+    """An agent of which nothing but the DRA door, holds and health are asked."""
 
     def __init__(self, door: DraView | None, holds: HoldsView | None = None, health: HealthView | None = None) -> None:
         self._door = door

@@ -13,7 +13,7 @@ from driver.claims.model import ClaimReference, ClaimState, ClaimStatus, Prepare
 from ostler.admin.dra import claims_message
 from ostler.cli.main import main
 from protos.agent.v1alpha1.agent_pb2 import Claim, ClaimDevice, ListClaimsResponse
-from tests.ostler.cli.second_door import Door, serving
+from tests.ostler.cli.dra_door import Door, serving
 
 GIVEN = (
     ClaimStatus(

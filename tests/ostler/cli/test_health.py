@@ -16,7 +16,7 @@ from ostler.admin.health import HealthView
 from ostler.cli.main import main
 from protos.agent.v1alpha1 import agent_pb2
 from tests.node.health.rig import A, B, C, Rig
-from tests.ostler.cli.second_door import serving
+from tests.ostler.cli.dra_door import serving
 
 SOURCES = (SourceStatus("nvml", SourceState.OK), SourceStatus("kernel", SourceState.FAILED, "no uevents"))
 LOST = Condition(Trouble.LOST, "it was removed from its bus")

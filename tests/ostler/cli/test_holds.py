@@ -16,7 +16,7 @@ from ostler.admin.holds import HoldsView, NotReleasable
 from ostler.cli.main import main
 from protos.agent.v1alpha1 import agent_pb2
 from protos.agent.v1alpha1.agent_pb2 import HoldsStatus
-from tests.ostler.cli.second_door import serving
+from tests.ostler.cli.dra_door import serving
 
 SINCE = 1_700_000_000.0
 POD = Hold("gpu-0", Door.PLUGIN, "team/train", SINCE, "plugin/gpu-0", state=HoldState.LISTED)
@@ -220,7 +220,7 @@ async def test_a_standby_says_that_it_serves_nobody(short_dir: Path, capsys: pyt
             ),
             [
                 (
-                    "devices held: 1 through the plugin door, 3 through the DRA door, 1 draining, 2 moving, "
+                    "devices held: 1 through the plugin door, 3 through the DRA door, 1 pending release, 2 moving, "
                     "1 claim lost its device"
                 ),
                 "  no taints",

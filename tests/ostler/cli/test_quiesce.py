@@ -10,7 +10,7 @@ import pytest
 from ostler.admin.service import admin_endpoint
 from ostler.agent.quiescence import DriverNotFree
 from ostler.cli.main import main
-from tests.ostler.cli.second_door import View
+from tests.ostler.cli.dra_door import View
 
 
 class Quiescing(View):

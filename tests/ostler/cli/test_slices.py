@@ -16,7 +16,7 @@ from node.offer import Withheld
 from ostler.admin.dra import slices_message
 from ostler.cli.main import main
 from protos.agent.v1alpha1.agent_pb2 import ListSlicesResponse, Pool, PoolDevice
-from tests.ostler.cli.second_door import Door, serving
+from tests.ostler.cli.dra_door import Door, serving
 
 TAINT = "ostler.dev/link-down:NoSchedule"
 DEVICES = (
@@ -112,7 +112,7 @@ async def test_before_the_first_publication_the_command_says_so(
     ]
 
 
-async def test_without_the_second_door_the_command_says_what_to_do(
+async def test_without_the_dra_door_the_command_says_what_to_do(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "no resource is offered through DRA; give one 'door: dra' in the configuration, then 'ostler reload'"

@@ -1,4 +1,4 @@
-"""``ostler status``: the second door's line, and what it says when claims cannot be served."""
+"""``ostler status``: the DRA door's line, and what it says when claims cannot be served."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ async def ostler(*words: str) -> str:
 
 
 def row(out: str) -> list[str]:
-    """The cells of the second door's line."""
+    """The cells of the DRA door's line."""
     return next(line for line in out.splitlines() if line.startswith("ostler.dev ")).split(maxsplit=5)
 
 
-async def test_status_tells_devices_registration_and_claims_of_the_second_door(box: ClaimedNode) -> None:
+async def test_status_tells_devices_registration_and_claims_of_the_dra_door(box: ClaimedNode) -> None:
     await box.running("p")
     socket = box.agent.flags["--socket"]
     out = await ostler("status", "--socket", socket)

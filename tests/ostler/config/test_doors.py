@@ -146,6 +146,6 @@ def test_the_drivers_sockets_are_as_long_as_is_reckoned_with() -> None:
     assert len(claim_socket(unique())) == len("dra-01234567.sock")
 
 
-def test_one_resource_may_come_from_several_rules_of_the_second_door() -> None:
+def test_one_resource_may_come_from_several_rules_of_the_dra_door() -> None:
     body = "- {name: a/b, door: dra, devices: {uuid: GPU-1*}}\n- {name: a/b, door: dra, devices: {kind: gpu}}\n"
     assert len(load_bytes("f", (HEADER + body).encode(), {}, {}).settings.rules) == 2

@@ -115,7 +115,7 @@ def test_every_setting_arrives() -> None:
     )
 
 
-def test_devices_of_the_second_door_have_the_options_of_the_file() -> None:
+def test_devices_of_the_dra_door_have_the_options_of_the_file() -> None:
     gpu, nic, amd, part = good("dra.yaml").settings.rules
     assert {rule.door for rule in (gpu, nic, amd)} == {Doors.DRA}
     assert part.door is Doors.PLUGIN

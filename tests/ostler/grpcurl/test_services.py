@@ -48,7 +48,7 @@ REFUSED = {
     f"{AGENT}.SetHealth": "state: must be healthy, degraded or unhealthy, not ''",
     f"{AGENT}.ReleaseBrake": "kind",
 }
-"""What a node without the second door says to these, and what is said to whoever names nothing."""
+"""What a node without the DRA door says to these, and what is said to whoever names nothing."""
 STREAMS = {f"{HEALTH}.Watch": '"status": "SERVING"', f"{PLUGIN}.ListAndWatch": '"health": "Healthy"'}
 
 

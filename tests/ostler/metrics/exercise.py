@@ -70,7 +70,7 @@ async def this_machine() -> str:
         return await eventually(heard)
 
 
-async def second_door() -> str:
+async def dra_door() -> str:
     """A scrape of an agent that has published and tainted devices, and prepared, refused and released claims."""
     async with ClaimedNode(flags=HTTP) as box:
         assert box.hardware is not None
@@ -126,5 +126,5 @@ def daemons_of_mps() -> str:
 
 async def everything() -> tuple[str, ...]:
     """All scrapes."""
-    scraped = await asyncio.gather(recorded_node(), this_machine(), second_door(), shared_node())
+    scraped = await asyncio.gather(recorded_node(), this_machine(), dra_door(), shared_node())
     return (*scraped, daemons_of_mps())

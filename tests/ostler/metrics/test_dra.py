@@ -1,4 +1,4 @@
-"""What the second door's figures are made from."""
+"""What the DRA door's figures are made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second door: sockets in ``plugins_registry``."""
+"""The DRA door: sockets in ``plugins_registry``."""
 
 from __future__ import annotations
 

@@ -36,3 +36,19 @@ def devices_of(results: Sequence[Json] | None) -> list[list[str]] | None:
     if results is None:
         return None
     return [[f"{each['request']}={each['device']}" for each in one["devices"].get("results", ())] for one in results]
+
+
+def allocate(
+    wanted: Json,
+    given_slices: list[Json],
+    classes: dict[str, Json] | None = None,
+    features: Features = Features(),  # noqa: B008 - a frozen value
+) -> Json:
+    """The allocation of one claim on ``NODE``, which it fits."""
+    shares = iter(f"share-{each}" for each in range(9))
+    made = Allocator(
+        [wanted], AllocatedState(), classes or CLASSES, given_slices, features, new_share=lambda: next(shares)
+    )
+    results = made.allocate(NODE)
+    assert results is not None
+    return results[0]

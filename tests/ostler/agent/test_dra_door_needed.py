@@ -1,4 +1,4 @@
-"""Whether a node needs the second door: by its rules, and by what was given to claims before."""
+"""Whether a node needs the DRA door: by its rules, and by what was given to claims before."""
 
 from __future__ import annotations
 
