@@ -85,6 +85,29 @@ def node_events(settings: Settings, events: EventLog) -> NodeEvents | None:
     return NodeEvents(settings, events, surroundings) if events_wanted(settings, surroundings) else None
 
 
+async def in_daemon_thread(
+    work: Callable[[], None], name: str, on_fault: Callable[[str], None], *, to: logging.Logger, consequence: str
+) -> None:
+    """Return when ``work`` has ended in a daemon thread; if cancelled, leave the thread behind.
+
+    An unexpected fault is logged ``to`` a logger with its ``consequence``; ``on_fault`` gets it, in the thread.
+    """
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def worked() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - a bug of ours, but no reason to stop serving devices
+            on_fault(f"stopped by an unexpected fault ({type(error).__name__}: {error})")
+            to.exception(consequence)
+        with contextlib.suppress(RuntimeError):
+            # If the loop is closed by now, nobody waits.
+            loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=worked, name=name, daemon=True).start()
+    await ended.wait()
+
+
 class NodeEventMetrics:
     """Counts posted events; see ``kube.events.PostingObserver``."""
 
@@ -133,31 +156,26 @@ class NodeEvents:
     async def run(self) -> None:
         """Post until cancelled. Returns only if the thread failed, which status and log then report."""
         loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
         poster = self._poster = await asyncio.to_thread(self._made_poster)
         for event in self._events.recent:
             self._take(event)
         self._events.bus.subscribe(Event, self._take)
-
-        def work() -> None:
-            try:
-                self._work(poster, loop)
-            except Exception as error:
-                # A bug of ours, but no reason to stop serving devices: log, status and metrics report it.
-                self._waiting_for = f"stopped by an unexpected fault ({type(error).__name__}: {error})"
-                log.exception("events are no longer posted")
-            with contextlib.suppress(RuntimeError):
-                # If the loop is closed by now, nobody waits.
-                loop.call_soon_threadsafe(ended.set)
-
-        threading.Thread(target=work, name="kubernetes events", daemon=True).start()
         try:
-            await ended.wait()
+            await in_daemon_thread(
+                lambda: self._work(poster, loop),
+                "kubernetes events",
+                self._stopped,
+                to=log,
+                consequence="events are no longer posted",
+            )
         finally:
             self._closed.set()
             poster.close()
             if self._api is not None:
                 self._api.close()
+
+    def _stopped(self, fault: str) -> None:
+        self._waiting_for = fault
 
     def _take(self, event: Event) -> None:
         if self._poster is not None and is_posted(event):

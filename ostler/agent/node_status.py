@@ -18,7 +18,6 @@ served whatever the API server does.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
@@ -29,7 +28,7 @@ from kube.bodies import JsonObject, count_of, object_at, text_at
 from node.events import EventSink, EventType
 from ostler import __version__
 from ostler.agent.eventlog import FromThreads
-from ostler.agent.node_events import ApiEnvironment
+from ostler.agent.node_events import ApiEnvironment, in_daemon_thread
 from plugin.door import ResourceStatus
 from plugin.registration import PluginRegistrationState
 
@@ -160,30 +159,19 @@ class NodeStatus:
 
     async def run(self) -> None:
         """Write until cancelled. Returns only if the thread failed, which status and log then report."""
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-        self._events = FromThreads(self._events, loop)
-
-        def work() -> None:
-            try:
-                self._work()
-            except Exception as error:
-                # A bug of ours, but no reason to stop serving devices: log and status report it.
-                self._fault = f"stopped by an unexpected fault ({type(error).__name__}: {error})"
-                log.exception("the Node's allocatable is no longer written")
-            with contextlib.suppress(RuntimeError):
-                # If the loop is closed by now, nobody waits.
-                loop.call_soon_threadsafe(ended.set)
-
-        threading.Thread(target=work, name="node status", daemon=True).start()
+        self._events = FromThreads(self._events, asyncio.get_running_loop())
         try:
-            await ended.wait()
+            consequence = "the Node's allocatable is no longer written"
+            await in_daemon_thread(self._work, "node status", self._stopped, to=log, consequence=consequence)
         finally:
             self._closed.set()
             with self._changed:
                 self._changed.notify()
             if self._api is not None:
                 self._api.close()
+
+    def _stopped(self, fault: str) -> None:
+        self._fault = fault
 
     def _work(self) -> None:
         """The thread: compare and write what is due, and retry later what failed."""
