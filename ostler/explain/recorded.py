@@ -6,6 +6,7 @@ Nothing of this machine counts: neither its configuration nor its environment no
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from node.inventory.model import Snapshot
 from node.inventory.recordings.source import SCHEMA, RecordedSource, RecordingError
 from node.inventory.scan import Scanner
 from node.ledger.offer_context import NOTHING_HELD
+from node.opening import opened
 from node.rules import Door, Doors, Rule
 from node.values import Value, value
 from ostler.config.errors import ConfigErrors
@@ -61,8 +63,8 @@ def is_recorded(source: str) -> bool:
     file = Path(source)
     try:
         if file.is_file():
-            with file.open("rb") as opened:
-                return f"schema: {SCHEMA}".encode() in opened.read(_HEAD)
+            with opened(file, links=True) as descriptor:
+                return f"schema: {SCHEMA}".encode() in os.read(descriptor, _HEAD)
     except OSError:
         return False  # Whoever reads it says why it cannot be read.
     return source in names() and not file.exists()
