@@ -213,7 +213,9 @@ def _device(
     merged = {each.name: each for each in pool.spec.attributes} | {each.name: each for each in device.attributes}
     attributes: Object = {}
     capacity: Object = dict(_capacities(device, at, losses))
-    shares = bool(capacity)
+    shares = sum(entry["value"] != "0" for entry in capacity.values())
+    if shares > 1:
+        losses.add(f"{at}.resources", "a claim that requests only some of the amounts takes all of the others in v1")
     for attribute in merged.values():
         if len(attributes) + len(capacity) >= _FACTS:
             losses.add(
@@ -272,7 +274,7 @@ def _attribute(attribute: PoolAttribute, driver: str, at: str, losses: Losses) -
 
 
 def _capacities(device: PoolDevice, at: str, losses: Losses) -> Iterator[tuple[str, Object]]:
-    """The amounts that claims can draw. One of which nobody can draw a block is none."""
+    """The amounts that claims can draw; 0 of one that is smaller than its block."""
     for each in device.resources:
         where = f"{at}.resources.{each.name}"
         fault = first_fault(qualified_name(each.name, ""))
@@ -284,14 +286,10 @@ def _capacities(device: PoolDevice, at: str, losses: Losses) -> Iterator[tuple[s
             losses.add(f"{where}.blockSize", f"v1 counts steps in whole units, and the block is {each.block_size}")
             continue
         most = round_down(each.capacity.nanos, block)
-        if most <= 0:
-            continue
-        entry: Object = {"value": each.capacity.text}
-        if each.block_size is not None:
+        entry: Object = {"value": each.capacity.text if most else "0"}
+        if most and each.block_size is not None:
             entry["requestPolicy"] = {
                 "default": quantity_of(most, each.capacity).text,
                 "validRange": {"min": "0", "step": each.block_size.text},
             }
         yield each.name, entry
-    if len(device.resources) > 1:
-        losses.add(f"{at}.resources", "a claim that requests only some of the amounts takes all of the others in v1")

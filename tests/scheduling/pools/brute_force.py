@@ -42,7 +42,7 @@ def best(
         rank(needs, chosen, devices, len(claims))
         for needs in _choices(claims, classes, devices)
         for chosen in product(*(_subsets(need) for need in needs))
-        if _is_way(needs, chosen, devices, claims, others)
+        if is_way(needs, chosen, devices, claims, others)
     ]
     return min(ranks, default=None)
 
@@ -118,7 +118,7 @@ def _subsets(need: Need) -> Iterator[tuple[int, ...]]:
         yield from combinations(need.devices, size)
 
 
-def _is_way(
+def is_way(
     needs: Sequence[Need],
     chosen: Choice,
     devices: Sequence[PooledDevice],

@@ -1,0 +1,15 @@
+"""Documents, converted and allocated by Kubernetes' rules, give what the pools allow; `make judge-pools` tries more."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+
+from tests.scheduling.pools.round_trips import PoolCase, RoundTrips, cases
+
+TRIPS = RoundTrips()
+
+
+@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(cases())
+def test_pools_and_the_allocator_agree(case: PoolCase) -> None:
+    TRIPS.judge(case)
