@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ostler.cli.main import Command
 
 SUBCOMMANDS: dict[str, str] = {
+    "convert": "print documents of pools as objects of resource.k8s.io/v1, and what is lost",
     "view": "show what is free, who has the rest, and what is left of amounts",
     "explain": "say where a need would get its devices, or what prevents it",
 }

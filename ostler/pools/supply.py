@@ -14,19 +14,21 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from kube.bodies import text_at
 from node.given import read_given
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.explain.documents import MAX_BYTES
 from ostler.explain.files import STDIN, SUFFIXES
 from ostler.explain.page import some
 from ostler.pools.source import classes_of, pools_of, read_source
-from scheduling.explain.state import State
+from scheduling.explain.state import State, objects_at
 from scheduling.pools.documented import documented_pools
 from scheduling.pools.documents import API_VERSION, DeviceClaim, DevicePool, Document, PoolDeviceClass
 from scheduling.pools.fields import DocumentError
 from scheduling.pools.published import PublishedPool
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.reading import read_text, title_of
+from scheduling.pools.text import parse_documents
 
 _GROUP = API_VERSION.partition("/")[0].encode()
 
@@ -91,6 +93,20 @@ def read_documents(paths: Sequence[str]) -> PoolDocuments:
     if faults:
         raise CommandFailed("\n".join(faults), Exit.USAGE)
     return _by_kind(found.values())
+
+
+def read_template_names(paths: Sequence[str]) -> set[str]:
+    """The claims (`namespace/name`, or the name) that Pods of the files use as templates."""
+    found: set[str] = set()
+    for path in _files([each for each in paths if each != STDIN]):
+        for body in parse_documents(_text(path), path):
+            if not isinstance(body, dict) or body.get("kind") != "Pod":
+                continue
+            namespace = text_at(body, "metadata", "namespace")
+            for entry in objects_at(body, "spec", "deviceClaims"):
+                name = text_at(entry, "template", "claimName")
+                found |= {f"{namespace}/{name}" if namespace else name} if name else set()
+    return found
 
 
 def _by_kind(documents: Iterable[Document]) -> PoolDocuments:

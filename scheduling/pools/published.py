@@ -44,7 +44,7 @@ STANDARD_DOMAIN = "resource.kubernetes.io"
 _MEBI = 10**9 << 20
 
 
-class DeviceState(StrEnum):
+class PublishedState(StrEnum):
     """Whether a claim could get a device now, and if not, why."""
 
     FREE = "free"
@@ -120,7 +120,7 @@ class PublishedDevice:
     """
 
     document: PoolDevice
-    state: DeviceState
+    state: PublishedState
     users: tuple[DeviceUser, ...] = ()
     amounts: tuple[AmountLeft, ...] = ()
     lacking: tuple[str, ...] = ()
@@ -330,21 +330,21 @@ class _Publication:
             document, state, users, amounts, lacking, names, shareable=device.allows_multiple, source=device
         )
 
-    def _state(self, device: SliceDevice, pool: ResourcePool, fault: str) -> tuple[DeviceState, tuple[str, ...]]:
+    def _state(self, device: SliceDevice, pool: ResourcePool, fault: str) -> tuple[PublishedState, tuple[str, ...]]:
         if device.id in self._allocated.devices:
-            return DeviceState.TAKEN, ()
+            return PublishedState.TAKEN, ()
         if device.id in self._allocated.partly:
-            return DeviceState.SHARED, ()
+            return PublishedState.SHARED, ()
         if fault:
-            return DeviceState.UNUSABLE, ()
+            return PublishedState.UNUSABLE, ()
         if self._features.device_taints and any(prevents(taint) for taint in device.taints):
-            return DeviceState.TAINTED, ()
+            return PublishedState.TAINTED, ()
         left = self._availability.counters(pool) if device.consumed else {}
         # An overdrawn counter keeps every device of the pool away that takes any.
         lacking = [key for key, free in left.items() if device.consumed.get(key, 0) > free or free < 0]
         if lacking:
-            return DeviceState.BLOCKED, tuple(_counter_name(pool, *key) for key in sorted(lacking))
-        return DeviceState.FREE, ()
+            return PublishedState.BLOCKED, tuple(_counter_name(pool, *key) for key in sorted(lacking))
+        return PublishedState.FREE, ()
 
     def _amount(self, device: SliceDevice, name: str, flat: str) -> AmountLeft:
         capacity = device.capacity[name]

@@ -39,6 +39,7 @@ MOST_OPTIONS: Final = 8
 MOST_DEVICES: Final = 32
 """Devices of one claim."""
 _UNIT: Final = 10**9
+_MEBI: Final = _UNIT << 20
 _SHARES: Final = uuid.UUID("9d4b1d4c-9b0e-5c0e-8f3a-6a1c4d0f2b7e")
 
 
@@ -195,7 +196,7 @@ class ClaimConversion:
         found = []
         for count in range(least, most + 1):
             for class_name, driver in classes:
-                capacity = {name: _part(amount, count) for name, amount in amounts.items()}
+                capacity = {name: share_of(amount, count).text for name, amount in amounts.items()}
                 is_admin = self._is_admin(detail, class_name)
                 option = RequestOption(
                     class_name,
@@ -341,10 +342,11 @@ def _whole(amounts: Mapping[str, Quantity], default: int) -> int:
     return default if amount is None else max(1, -(-amount.nanos // _UNIT))
 
 
-def _part(amount: Quantity, count: int) -> str:
-    """What each of some devices gives so that the sum is reached; a whole number if the sum is one."""
+def share_of(amount: Quantity, count: int) -> Quantity:
+    """What each of some devices gives so that the sum is reached; in whole Mi or in whole units if the sum is."""
     part = -(-amount.nanos // count)
-    return quantity_of(part if amount.nanos % _UNIT else round_up(part, _UNIT), amount).text
+    unit = next((unit for unit in (_MEBI, _UNIT) if amount.nanos % unit == 0), 1)
+    return quantity_of(round_up(part, unit), amount)
 
 
 def _listed(amounts: Mapping[str, Quantity]) -> str:

@@ -1,0 +1,77 @@
+"""``ostler pools convert``: documents of pools as objects of resource.k8s.io/v1, with what is lost by name."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.output import emit, print_document
+from ostler.drawing.text import plain
+
+if TYPE_CHECKING:
+    from scheduling.pools.documents import Document
+    from scheduling.pools.lost import Lost
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "Print DevicePool, DeviceClass and DeviceClaim documents as the ResourceSlices, DeviceClasses and\n"
+        "ResourceClaims that mean the same in Kubernetes, and on standard error each thing that is lost, and where. A\n"
+        "converted claim never gets devices that its document would not allow; one that cannot be said so is left out.\n"
+        "A claim that a Pod in the files uses as a template becomes a ResourceClaimTemplate.\n\n"
+        "  ostler pools convert -f pools.yaml -f need.yaml\n"
+        "  ostler pools convert -f need.yaml --templates | kubectl apply -f -\n\n"
+        "exit codes: 0 everything is converted, 1 something is left out, 2 an input cannot be used"
+    )
+    parser.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="documents to convert; a file, a folder, or - for stdin",
+    )
+    parser.add_argument("--templates", action="store_true", help="make a ResourceClaimTemplate of every claim")
+    parser.add_argument(
+        "-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (default: yaml)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read, convert and print."""
+    # Here and not above: help needs none of it.
+    from ostler.pools.supply import read_documents, read_template_names
+    from scheduling.pools.conversion import convert
+    from scheduling.pools.reading import title_of
+
+    if not arguments.filename:
+        raise CommandFailed("nothing to convert: give documents with -f", Exit.USAGE)
+    found = read_documents(arguments.filename)
+    documents: tuple[Document, ...] = (*found.pools, *found.classes, *found.claims)
+    if not documents:
+        names = ", ".join(arguments.filename)
+        raise CommandFailed(
+            f"{names}: there is no DevicePool, DeviceClass or DeviceClaim of devmgmtproto.k8s.io", Exit.USAGE
+        )
+    templates = {title_of(each) for each in found.claims} if arguments.templates else None
+    conversion = convert(documents, read_template_names(arguments.filename) if templates is None else templates)
+    print_objects(conversion.objects, conversion.lost, arguments.output)
+    return Exit.FAILED if any(each.left_out for each in conversion.lost) else Exit.OK
+
+
+def print_objects(objects: tuple[dict[str, object], ...], lost: tuple[Lost, ...], form: str) -> None:
+    """Print objects; what is lost goes to standard error, and into the document with JSON."""
+    if form == "json":
+        entries = [
+            {"document": each.document, "field": each.field, "why": each.why, "leftOut": each.left_out} for each in lost
+        ]
+        print_document({"objects": list(objects), "lost": entries}, "json")
+        return
+    for number, each in enumerate(objects):
+        emit("---\n" if number else "")
+        print_document(each, "yaml")
+    for one in lost:
+        sys.stderr.write(f"lost: {plain(str(one))}\n")
