@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Print DevicePool, DeviceClass and DeviceClaim documents as the ResourceSlices, DeviceClasses and\n"
         "ResourceClaims that mean the same in Kubernetes, and on standard error each thing that is lost, and where. A\n"
-        "converted claim never gets devices that its document would not allow; one that cannot be said so is left out.\n"
-        "A claim that a Pod in the files uses as a template becomes a ResourceClaimTemplate.\n\n"
+        "converted claim never gets devices that its document would not allow; one that cannot be said so is left\n"
+        "out. A claim that a Pod in the files uses as a template becomes a ResourceClaimTemplate.\n\n"
         "  ostler pools convert -f pools.yaml -f need.yaml\n"
         "  ostler pools convert -f need.yaml --templates | kubectl apply -f -\n\n"
         "exit codes: 0 everything is converted, 1 something is left out, 2 an input cannot be used"
