@@ -27,6 +27,7 @@ HELP = """\
   apply FILE               create the objects of a manifest; its pods are run
   retry POD                try again with a pod that waits
   explain POD              why a pod waits, or what it would get
+  fit FILE [COPIES]        how many of a manifest's pods would fit; COPIES may be 'max'
 """
 
 MAX_MANIFEST = 16 << 20
@@ -51,6 +52,7 @@ class ClaimCommands:
                 ("apply", self._apply),
                 ("retry", self._retry),
                 ("explain", self._explain),
+                ("fit", self._fit),
             )
         }
 
@@ -140,6 +142,11 @@ class ClaimCommands:
 
     async def _explain(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         tell(*(await self._node.explained(*self._place(words[0]))).splitlines())
+
+    async def _fit(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
+        if not 1 <= len(words) <= 2:
+            raise ValueError(words)
+        tell(*(await self._node.fitted(words[0], words[1] if len(words) == 2 else "1")).splitlines())
 
     async def _end(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         await cluster.end(*self._place(words[0]))

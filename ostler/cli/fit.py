@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ostler.explain.files import FileObjects
     from scheduling.fit.answer import FitAnswer
     from scheduling.fit.fitting import NodeTemplate
-    from scheduling.fit.wanted import Source
+    from scheduling.fit.wanted import PodSource
 
 PATIENCE, WHAT_IF, TOTAL = 10.0, 1.0, 300.0
 """Seconds for the devices of one pod on a node, for what would be if something were different, and for everything."""
@@ -182,10 +182,10 @@ def _read_cluster(arguments: argparse.Namespace) -> tuple[State, tuple[str, ...]
     return state, (*(str(missing) for missing in state.missing), *state.truncated)
 
 
-def _sources(over: FileObjects) -> tuple[list[Source], str]:
+def _sources(over: FileObjects) -> tuple[list[PodSource], str]:
     """What is to be placed: the pods of the files; without any their claims, without these their claim templates."""
     from scheduling.explain.question import Question
-    from scheduling.fit.wanted import Source
+    from scheduling.fit.wanted import PodSource
 
     for kind, noun in _KINDS:
         found = []
@@ -193,10 +193,10 @@ def _sources(over: FileObjects) -> tuple[list[Source], str]:
             question = Question(kind, namespace_of(body), name_of(body))
             workload = over.workloads.get((question.namespace, question.name)) if kind is Kind.POD else None
             if workload is None:
-                found.append(Source(question))
+                found.append(PodSource(question))
             else:
                 title = f"{workload.body['kind']} {question.namespace}/{name_of(workload.body)}"
-                found.append(Source(question, workload.count, title))
+                found.append(PodSource(question, workload.count, title))
         if found:
             return found, noun
     raise BadQuestion(f"{over.state.origin}: it has no pod, workload, claim or claim template to place")

@@ -25,7 +25,16 @@ from scheduling.fit.answer import FilledNode, FitAnswer, Leftover, PlacedClaim, 
 from scheduling.fit.choosing import ClusterViews, GivenPlace, KindChooser, share_names
 from scheduling.fit.room import ENDED, Needs, NodeRoom, is_running, needs_of, uncounted
 from scheduling.fit.supply import NodePlace, Uses, node_of, slice_for
-from scheduling.fit.wanted import ClaimKey, PodKind, Source, claim_of_copy, copy_of, kind_of_source, likeness, with_more
+from scheduling.fit.wanted import (
+    ClaimKey,
+    PodKind,
+    PodSource,
+    claim_of_copy,
+    copy_of,
+    kind_of_source,
+    likeness,
+    with_more,
+)
 
 MOST = 100_000
 """Pods that are placed at most where as many copies as possible are asked for."""
@@ -60,7 +69,7 @@ class FitOptions:
     progress: Progress = lambda _: None
 
 
-def fit(state: State, sources: Sequence[Source], options: FitOptions = FitOptions()) -> FitAnswer:
+def fit(state: State, sources: Sequence[PodSource], options: FitOptions = FitOptions()) -> FitAnswer:
     """Place everything that is wanted. Raises ``BadQuestion`` and ``FatalError`` for objects that cannot be read."""
     return _Run(state, sources, options).answer()
 
@@ -69,7 +78,7 @@ def fit(state: State, sources: Sequence[Source], options: FitOptions = FitOption
 class _Wanted:
     """A source with its kind; ``number``: how many of it have been named."""
 
-    source: Source
+    source: PodSource
     kind: PodKind
     needs: Needs
     alone: bool
@@ -101,7 +110,7 @@ class _Log:
 
 
 class _Run:
-    def __init__(self, state: State, sources: Sequence[Source], options: FitOptions) -> None:
+    def __init__(self, state: State, sources: Sequence[PodSource], options: FitOptions) -> None:
         self._state = state
         self._options = options
         self._template = options.template
@@ -131,7 +140,7 @@ class _Run:
         for _ in range((self._template.count or 0) if self._template is not None else 0):
             self._open()
 
-    def _take_running(self, sources: Sequence[Source]) -> None:
+    def _take_running(self, sources: Sequence[PodSource]) -> None:
         """Subtract what pods of the cluster have; those that are to be placed are not among them."""
         placed = {(each.question.namespace, each.question.name) for each in sources}
         by_name = {place.name: place for place in self._places}
@@ -147,7 +156,7 @@ class _Run:
             words = "1 pod waits" if waiting == 1 else f"{waiting} pods wait"
             self._own_notes.append(f"{words} in the cluster already; what they would take is not counted")
 
-    def _wanted_of(self, sources: Sequence[Source]) -> Iterator[_Wanted]:
+    def _wanted_of(self, sources: Sequence[PodSource]) -> Iterator[_Wanted]:
         copies = self._options.copies
         known: dict[str, _Wanted] = {}
         for source in sources:

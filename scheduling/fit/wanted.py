@@ -22,7 +22,7 @@ ClaimKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PodSource:
     """``count``: how many are wanted, None for one on every node (a DaemonSet). ``title``: such as Deployment web."""
 
     question: Question
@@ -55,7 +55,7 @@ class PodKind:
         return self.subject.pod
 
 
-def kind_of_source(state: State, source: Source) -> PodKind:
+def kind_of_source(state: State, source: PodSource) -> PodKind:
     """The kind of a source. Raises ``BadQuestion`` where there is nothing of its name."""
     subject = subject_of(state, source.question)
     claims = subject.to_allocate
@@ -71,7 +71,7 @@ def _is_made(claim: JsonObject) -> bool:
     return uid_of(claim).endswith("-to-be-made") or name_of(claim) == CLAIM_NAME
 
 
-def likeness(state: State, source: Source) -> str:
+def likeness(state: State, source: PodSource) -> str:
     """Equal for sources of one kind."""
     question = source.question
     kind = question.kind or Kind.POD

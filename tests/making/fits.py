@@ -11,7 +11,7 @@ from kube.bodies import JsonObject
 from scheduling.explain.question import Question
 from scheduling.explain.state import Kind, State, name_of
 from scheduling.fit.answer import FitAnswer, allocated_claim
-from scheduling.fit.wanted import Source, with_more
+from scheduling.fit.wanted import PodSource, with_more
 from tests.scheduling.allocator.worlds import case, worlds
 
 Object = dict[str, Any]
@@ -30,9 +30,9 @@ def pod_for(name: str, claims: Sequence[JsonObject], *, templates: Iterable[str]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def source(pod: str, count: int | None = 1) -> Source:
+def source(pod: str, count: int | None = 1) -> PodSource:
     """So many of a pod."""
-    return Source(Question(Kind.POD, NAMESPACE, pod), count)
+    return PodSource(Question(Kind.POD, NAMESPACE, pod), count)
 
 
 def on_node(body: Object, node: str) -> Object:
@@ -50,7 +50,7 @@ def node(name: str, cpu: int = 0) -> Object:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[State, list[Source]]:
+def clusters(draw: st.DrawFn) -> tuple[State, list[PodSource]]:
     """One to three nodes of generated devices, and up to six pods of up to three sorts."""
     drawn = draw(worlds())
     made = case(drawn)
@@ -75,7 +75,7 @@ def clusters(draw: st.DrawFn) -> tuple[State, list[Source]]:
         for each in claims
     ]
     pods: list[Object] = []
-    sources: list[Source] = []
+    sources: list[PodSource] = []
     for number in range(draw(st.integers(1, 3))):
         name = f"pod-{number}"
         shared = draw(st.one_of(st.just([]), st.just([]), st.lists(st.sampled_from(claims), max_size=1)))

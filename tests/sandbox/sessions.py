@@ -42,6 +42,26 @@ MANIFESTS = {
     "pod.yaml": _SHARED,
     "team.yaml": "kind: Namespace\nmetadata: {name: team}\n---"
     + _SHARED.replace("metadata: {name:", "metadata: {namespace: team, name:"),
+    "fit.yaml": """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one}
+spec:
+  spec:
+    devices:
+      requests:
+        - {name: gpu, exactly: {deviceClassName: gpu.ostler.dev}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  template:
+    spec:
+      containers: [{name: main, image: none}]
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: one}]
+""",
     "other.yaml": "kind: Deployment\n---\n---\njust text\n",
     "rule.yaml": """
 apiVersion: resource.k8s.io/v1beta2
@@ -88,7 +108,7 @@ SESSIONS: Mapping[str, Typed] = {
         {
             "pods": [
                 "slices", "slices gpu-0000-9d-00-0", "slices nothing", "claim 4 cell4", "claim", "claims",
-                "claim 4 cell4", "explain claim-pod-3", "pods", "status",
+                "claim 4 cell4", "explain claim-pod-3", "fit {}/fit.yaml", "fit {}/fit.yaml max", "fit", "pods", "status",
                 "end claim-pod-1", "retry claim-pod-3", "end claim-pod-3", "end claim-pod-2",
                 "apply {}/pod.yaml", "apply /nonexistent.yaml", "apply {}/other.yaml",
                 "claim none", "claim 0", "retry nobody", "restart-kubelet", "kill-agent", "end mine", "claims",

@@ -20,6 +20,9 @@ def test_prompt_runs_pods_with_claims(run_dir: Path) -> None:
     assert "name: gpu-0000-9d-00-0\n   addressingMode: None\n" in said
     assert "no slice has a device 'nothing'" in said
     assert '→ it would fit here with count: 3 in request "gpu"' in said
+    assert "   all 2 pods fit on h100-sxm-8\n" in said
+    assert "   1 copy fits on h100-sxm-8\n" in said
+    assert "usage: fit FILE [COPIES]" in said
     assert "for claims, pool h100-sxm-8: 18/18 without a taint" in said
     assert "reservedFor:\n     - claim-pod-1\n" in said
     assert "message: '0/1 nodes are available: 1 cannot allocate all claims'" in said

@@ -19,15 +19,15 @@ from scheduling.explain.verdict import NodeOutcome
 from scheduling.fit.answer import FitAnswer, PlacedPod
 from scheduling.fit.fitting import FitOptions, NodeTemplate, fit
 from scheduling.fit.supply import node_of, slice_for
-from scheduling.fit.wanted import Source, with_more
+from scheduling.fit.wanted import PodSource, with_more
 from tests.making.fits import NAMESPACE, clusters, entered, source
 from tests.scheduling.allocator.worlds import CAPACITY, DRIVER
 
-Case = tuple[State, list[Source]]
+Case = tuple[State, list[PodSource]]
 
 
-def in_order(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
-    """Source and name of every pod, in the order in which they are placed."""
+def in_order(sources: Sequence[PodSource]) -> Iterator[tuple[str, str]]:
+    """PodSource and name of every pod, in the order in which they are placed."""
     for each in sources:
         name = each.question.name
         for number in range(each.count or 0):
