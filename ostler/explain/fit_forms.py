@@ -47,6 +47,8 @@ def headline(answer: FitAnswer, noun: str) -> str:
     if answer.wanted is None:
         return _copies(answer, noun)
     where = _where(answer)
+    if not answer.wanted:
+        return f"there are no {noun}s to place"
     if not answer.leftovers:
         if answer.wanted == 1:
             return f"the {noun} fits{where}"

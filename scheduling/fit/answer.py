@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kube.bodies import JsonObject, object_at
+from kube.bodies import JsonObject
 from scheduling.explain.state import objects_at
 from scheduling.explain.verdict import Explanation
 
@@ -92,11 +91,3 @@ class FitAnswer:
     def added(self) -> int:
         """Nodes of the template with pods on them."""
         return sum(bool(node.template and node.pods) for node in self.nodes)
-
-
-def allocated_claim(body: JsonObject, allocation: JsonObject, pods: Iterable[str]) -> JsonObject:
-    """The claim with its allocation, reserved for these pods beside those that have it."""
-    status = object_at(body, "status")
-    more: list[JsonObject] = [{"resource": "pods", "name": pod, "uid": f"{pod}-to-be-made"} for pod in pods]
-    reserved = [*objects_at(status, "reservedFor"), *more]
-    return {**body, "status": {**status, "allocation": allocation, "reservedFor": list(reserved)}}

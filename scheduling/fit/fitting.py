@@ -11,30 +11,22 @@ and no amount exceeded; the answer is the same in every run, unless a search is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 from kube.bodies import JsonObject, text_at
 from scheduling.explain.cluster import Patience, cluster_of
 from scheduling.explain.nodes import Hindrance
-from scheduling.explain.state import Kind, Objects, State, name_of, namespace_of, objects_at
-from scheduling.explain.subject import ASKS_FOR_NOTHING, MOST_PODS, ExplainSubject, is_allocated
+from scheduling.explain.state import Kind, Objects, State, name_of, namespace_of
+from scheduling.explain.subject import ASKS_FOR_NOTHING, is_allocated
 from scheduling.explain.survey import ParameterCheck, nodes_of, survey, unchecked
 from scheduling.explain.verdict import Explanation
-from scheduling.fit.answer import FilledNode, FitAnswer, Leftover, PlacedClaim, PlacedPod, allocated_claim
+from scheduling.fit.answer import FilledNode, FitAnswer, PlacedPod
 from scheduling.fit.choosing import ClusterViews, GivenPlace, KindChooser, share_names
-from scheduling.fit.room import ENDED, Needs, NodeRoom, is_running, needs_of, uncounted
+from scheduling.fit.record import PlacingRecord
+from scheduling.fit.room import ENDED, NodeRoom, is_running, needs_of, uncounted
 from scheduling.fit.supply import NodePlace, Uses, node_of, slice_for
-from scheduling.fit.wanted import (
-    ClaimKey,
-    PodKind,
-    PodSource,
-    claim_of_copy,
-    copy_of,
-    kind_of_source,
-    likeness,
-    with_more,
-)
+from scheduling.fit.wanted import ClaimKey, PodSource, WantedPods, claim_key, wanted_of, with_more
 
 MOST = 100_000
 """Pods that are placed at most where as many copies as possible are asked for."""
@@ -74,50 +66,17 @@ def fit(state: State, sources: Sequence[PodSource], options: FitOptions = FitOpt
     return _Run(state, sources, options).answer()
 
 
-@dataclass
-class _Wanted:
-    """A source with its kind; ``number``: how many of it have been named."""
-
-    source: PodSource
-    kind: PodKind
-    needs: Needs
-    alone: bool
-    shared: tuple[ClaimKey, ...]
-    """The claims to allocate that its pods share."""
-    choosers: dict[tuple[ClaimKey, ...], tuple[KindChooser, list[int]]]
-    number: int = 0
-
-    def next_name(self) -> str:
-        name = self.source.question.name
-        self.number += 1
-        return name if self.alone else f"{name}-{self.number - 1}"
-
-
-@dataclass
-class _Log:
-    """What happened so far."""
-
-    placed: list[tuple[PlacedPod, NodePlace]] = field(default_factory=list)
-    claims: list[JsonObject] = field(default_factory=list)
-    """Claims made for pods, with their allocations."""
-    changed: list[int] = field(default_factory=list)
-    """Numbers of places, one for each pod placed."""
-    leftovers: dict[str, Leftover] = field(default_factory=dict)
-    why: Explanation | None = None
-    wanted: int = 0
-    takes: bool = False
-    """Whether anything has become less since this was last set to False."""
-
-
 class _Run:
     def __init__(self, state: State, sources: Sequence[PodSource], options: FitOptions) -> None:
         self._state = state
         self._options = options
         self._template = options.template
-        self._named: dict[ClaimKey, JsonObject] = {}
-        """Claims that pods share, as they are now, once they are allocated here."""
-        self._users: dict[ClaimKey, int] = {}
-        self._log = _Log()
+        self._record = PlacingRecord()
+        self._wanted = 0
+        """Pods so far."""
+        self._why: Explanation | None = None
+        self._choosers: dict[tuple[int, tuple[ClaimKey, ...]], tuple[KindChooser, list[int]]] = {}
+        """By kind and allocated claims, each with how many changes it has heard of."""
         self._new_share = share_names()
         cluster = cluster_of(state, options.patience)
         clusters = [cluster]
@@ -130,7 +89,7 @@ class _Run:
             own = State(slices=self._template.slices, classes=state.classes, server_version=state.server_version)
             self._template_cluster = cluster_of(own, options.patience)
             clusters.append(self._template_cluster)
-        self._sources = list(self._wanted_of(sources))
+        self._sources = list(wanted_of(state, sources, copies=options.copies))
         claims = {id(claim): claim for each in self._sources for claim in each.kind.subject.to_allocate}
         self._views = ClusterViews(tuple(claims.values()), clusters)
         self._taken_names = {place.name for place in self._places}
@@ -156,19 +115,6 @@ class _Run:
             words = "1 pod waits" if waiting == 1 else f"{waiting} pods wait"
             self._own_notes.append(f"{words} in the cluster already; what they would take is not counted")
 
-    def _wanted_of(self, sources: Sequence[PodSource]) -> Iterator[_Wanted]:
-        copies = self._options.copies
-        known: dict[str, _Wanted] = {}
-        for source in sources:
-            alike = likeness(self._state, source)
-            alone = copies == 1 and source.count == 1
-            first = known.get(alike)
-            if first is None:
-                kind = kind_of_source(self._state, source)
-                needs = {} if kind.pod is None else needs_of(kind.pod)
-                first = known[alike] = _Wanted(source, kind, needs, alone, tuple(map(_key, kind.named)), {})
-            yield replace(first, source=source, alone=alone)
-
     # Placing
 
     def answer(self) -> FitAnswer:
@@ -176,28 +122,28 @@ class _Run:
         whole = 0
         cut = endless = False
         for number in count() if copies is None else range(copies):
-            before, self._log.takes = len(self._log.placed), False
+            before, self._record.takes = len(self._record.placed), False
             self._place_all(daemons=number == 0)
-            if self._log.leftovers and copies is None:
+            if self._record.leftovers and copies is None:
                 # A copy of which a part does not fit is none.
-                del self._log.placed[before:]
+                del self._record.placed[before:]
                 break
             whole += 1
-            if copies is None and not self._log.takes:
+            if copies is None and not self._record.takes:
                 endless = True
                 break
-            cut = copies is None and len(self._log.placed) >= MOST
+            cut = copies is None and len(self._record.placed) >= MOST
             if cut:
                 break
         if self._spare is not None:
             # What its DaemonSets would have is of no interest where nothing else is there.
-            self._log.placed = [(pod, place) for pod, place in self._log.placed if place is not self._spare]
-            self._log.wanted -= self._spare.pods
+            self._record.placed = [(pod, place) for pod, place in self._record.placed if place is not self._spare]
+            self._wanted -= self._spare.pods
         return FitAnswer(
-            wanted=None if copies is None else self._log.wanted,
+            wanted=None if copies is None else self._wanted,
             nodes=tuple(self._filled()),
-            leftovers=tuple(self._log.leftovers.values()),
-            why=self._log.why,
+            leftovers=tuple(self._record.leftovers.values()),
+            why=self._why,
             copies=whole if copies is None else None,
             endless=endless,
             cut=cut,
@@ -212,28 +158,30 @@ class _Run:
                 continue
             for _ in range(wanted.source.count):
                 self._place(wanted)
-                if self._log.leftovers and self._options.copies is None:
+                if self._record.leftovers and self._options.copies is None:
                     return
 
-    def _place_daemons(self, wanted: _Wanted, numbers: Sequence[int]) -> None:
+    def _place_daemons(self, wanted: WantedPods, numbers: Sequence[int]) -> None:
         for number in numbers:
             chooser = self._chooser(wanted)
             if chooser.wants(number):
                 self._place(wanted, only=number)
 
-    def _place(self, wanted: _Wanted, only: int | None = None) -> None:
-        self._log.wanted += 1
+    def _place(self, wanted: WantedPods, only: int | None = None) -> None:
+        self._wanted += 1
         name = wanted.next_name()
         given = None
-        if not wanted.kind.subject.missing and not any(map(self._is_full, wanted.kind.shared)):
+        if not wanted.kind.subject.missing and not any(map(self._record.is_full, wanted.kind.shared)):
             given = self._choose(wanted, only)
         if given is None:
             self._leave(wanted, name, only)
             return
-        self._enter(wanted, name, given)
-        self._options.progress(len(self._log.placed))
+        self._record.enter(wanted, name, given)
+        if given.place is self._spare and wanted.source.count is not None:
+            self._spare = None
+        self._options.progress(len(self._record.placed))
 
-    def _choose(self, wanted: _Wanted, only: int | None) -> GivenPlace | None:
+    def _choose(self, wanted: WantedPods, only: int | None) -> GivenPlace | None:
         spread = self._options.spread
         given = self._chooser(wanted).choose(spread=spread, only=only)
         if given is None and only is None and self._can_open():
@@ -241,55 +189,25 @@ class _Run:
             given = self._chooser(wanted).choose(spread=spread)
         return given
 
-    def _chooser(self, wanted: _Wanted) -> KindChooser:
+    def _chooser(self, wanted: WantedPods) -> KindChooser:
         """The chooser for the claims that are allocated by now, which has heard of everything that changed."""
-        allocated = {key: self._named[key] for key in wanted.shared if key in self._named}
-        key = tuple(allocated)
-        if key not in wanted.choosers:
-            rest = [claim for claim in wanted.kind.subject.to_allocate if _key(claim) not in allocated]
+        kind, allocated = wanted.kind, self._record.allocated(wanted.kind.keys)
+        key = (id(kind), tuple(allocated))
+        if key not in self._choosers:
+            rest = [claim for claim in kind.subject.to_allocate if claim_key(claim) not in allocated]
             chooser = KindChooser(
-                replace(wanted.kind.subject, to_allocate=tuple(rest)),
+                replace(kind.subject, to_allocate=tuple(rest)),
                 wanted.needs,
-                (*wanted.kind.subject.allocated, *allocated.values()),
+                (*kind.subject.allocated, *allocated.values()),
                 places=self._places,
                 views=self._views,
                 new_share=self._new_share,
             )
-            wanted.choosers[key] = (chooser, [0])
-        chooser, heard = wanted.choosers[key]
-        chooser.look(self._log.changed[heard[0] :])
-        heard[0] = len(self._log.changed)
+            self._choosers[key] = (chooser, [0])
+        chooser, heard = self._choosers[key]
+        chooser.look(self._record.changed[heard[0] :])
+        heard[0] = len(self._record.changed)
         return chooser
-
-    def _is_full(self, claim: JsonObject) -> bool:
-        """Whether no more pods can share a claim."""
-        return len(objects_at(claim, "status", "reservedFor")) + self._users.get(_key(claim), 0) >= MOST_PODS
-
-    def _enter(self, wanted: _Wanted, name: str, given: GivenPlace) -> None:
-        place, kind, subject = given.place, wanted.kind, wanted.kind.subject
-        claims: list[PlacedClaim] = []
-        takes = place.room.take(wanted.needs)
-        for claim, result in zip(given.claims, given.results, strict=True):
-            allocation = place.named(dict(result))
-            takes = place.take({**claim, "status": {"allocation": result}}) or takes
-            shared = _key(claim) in wanted.shared
-            body = claim if shared else claim_of_copy(claim, subject, name)
-            made = allocated_claim(body, allocation, () if kind.pod is None else (name,))
-            if shared:
-                self._named[_key(claim)] = made
-            else:
-                self._log.claims.append(made)
-            claims.append(PlacedClaim(namespace_of(made), name_of(made), allocation))
-        for claim in kind.shared:
-            self._users[_key(claim)] = self._users.get(_key(claim), 0) + 1
-            takes = True  # One reservation of a claim that has 256.
-        place.pods += 1
-        if place is self._spare and wanted.source.count is not None:
-            self._spare = None
-        self._log.takes = self._log.takes or takes
-        self._log.changed.append(place.number)
-        pod = PlacedPod(f"{subject.question.namespace}/{name}", str(wanted.source), place.name, tuple(claims))
-        self._log.placed.append((pod, place))
 
     # Nodes of the template
 
@@ -313,52 +231,32 @@ class _Run:
 
     # What is told
 
-    def _leave(self, wanted: _Wanted, name: str, only: int | None) -> None:
-        source = str(wanted.source)
-        known = self._log.leftovers.get(source)
-        if known is None:
-            self._log.leftovers[source] = Leftover(source, f"{wanted.kind.subject.question.namespace}/{name}", 1)
-        else:
-            self._log.leftovers[source] = replace(known, count=known.count + 1)
-        if self._log.why is None:
-            self._log.why = self._explained(wanted, name, only)
+    def _leave(self, wanted: WantedPods, name: str, only: int | None) -> None:
+        self._record.leave(wanted, name)
+        if self._why is None:
+            self._why = self._explained(wanted, name, only)
 
-    def _explained(self, wanted: _Wanted, name: str, only: int | None) -> Explanation:
+    def _explained(self, wanted: WantedPods, name: str, only: int | None) -> Explanation:
         """What a fresh look at the cluster says of a pod that fits nowhere, as it is now."""
-        state, subject = self.state(), self._subject(wanted, name)
+        empty = self._template is not None and self._template.count is None
+        if empty and not self._places:
+            self._open()
+        state, subject = self._now(), self._record.subject(wanted.kind, name)
         rooms = {place.name: place.room for place in self._places}
 
         def short(_: JsonObject, node: JsonObject) -> Sequence[Hindrance]:
             return rooms[name_of(node)].hindrances(wanted.needs) if name_of(node) in rooms else ()
 
         names = [] if only is None else [self._places[only].name]
-        empty = self._template is not None and self._template.count is None
         if only is None and empty and all(place.is_of_template for place in self._places):
             # The others are full; what matters is that it does not fit on an empty one.
             names = [self._places[-1].name]
         options = self._options
         return survey(state, subject, names, patience=options.patience, parameters=options.parameters, room=short)
 
-    def _subject(self, wanted: _Wanted, name: str) -> ExplainSubject:
-        subject = copy_of(wanted.kind, name)
-        full = [] if wanted.kind.pod is None else [each for each in wanted.kind.shared if self._is_full(each)]
-        missing = [
-            f"claim {name_of(claim)} is reserved for {MOST_PODS} pods, and no more can share it; delete one of them"
-            for claim in full
-            if len(objects_at(claim, "status", "reservedFor")) < MOST_PODS
-        ]
-        now = [self._named.get(_key(claim), claim) for claim in (*subject.to_allocate, *subject.allocated)]
-        return replace(
-            subject,
-            notes=(),  # Those of all pods are the answer's.
-            to_allocate=tuple(claim for claim in now if not is_allocated(claim)),
-            allocated=tuple(claim for claim in now if is_allocated(claim)),
-            missing=(*subject.missing, *missing),
-        )
-
-    def state(self) -> State:
+    def _now(self) -> State:
         """The cluster with everything that is placed so far."""
-        state = with_more(self._state, Kind.CLAIM, (*self._named.values(), *self._log.claims))
+        state = with_more(self._state, Kind.CLAIM, self._record.claims)
         template, opened = self._template, [place for place in self._places if place.is_of_template]
         if template is not None and opened:
             slices = [slice_for(body, template.name, place.name) for place in opened for body in template.slices]
@@ -368,7 +266,7 @@ class _Run:
 
     def _filled(self) -> Iterator[FilledNode]:
         pods: dict[int, list[PlacedPod]] = {}
-        for pod, place in self._log.placed:
+        for pod, place in self._record.placed:
             pods.setdefault(place.number, []).append(pod)
         for place in self._places:
             template = self._template.name if self._template is not None and place.is_of_template else ""
@@ -386,7 +284,3 @@ class _Run:
         if short:
             names = " and ".join(short)
             yield f"{names}: not counted, since not every node tells how much it has (status.allocatable)"
-
-
-def _key(claim: JsonObject) -> ClaimKey:
-    return namespace_of(claim), name_of(claim)

@@ -8,7 +8,7 @@ claims of their own where a template makes them; a claim that pods name is one f
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kube.bodies import JsonObject, object_at
@@ -16,9 +16,15 @@ from scheduling.explain.extended import CLAIM_NAME
 from scheduling.explain.question import Question
 from scheduling.explain.state import FACTS, Kind, Objects, State, name_of, namespace_of, uid_of
 from scheduling.explain.subject import POD_CLAIM_NAME, ExplainSubject, subject_of
+from scheduling.fit.room import Needs, needs_of
 
 ClaimKey = tuple[str, str]
 """Namespace and name."""
+
+
+def claim_key(claim: JsonObject) -> ClaimKey:
+    """The key of a claim."""
+    return namespace_of(claim), name_of(claim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,11 @@ class PodKind:
     named: Objects
 
     @property
+    def keys(self) -> tuple[ClaimKey, ...]:
+        """Of the claims that they share and that are to be allocated."""
+        return tuple(map(claim_key, self.named))
+
+    @property
     def shared(self) -> Objects:
         """The claims that they share, also those that have their devices already."""
         return () if self.pod is None else (*self.named, *self.subject.allocated)
@@ -53,6 +64,33 @@ class PodKind:
     def pod(self) -> JsonObject | None:
         """The first pod."""
         return self.subject.pod
+
+
+@dataclass
+class WantedPods:
+    """A source with its kind. ``alone``: there is one of it, which keeps its name; ``number``: how many have names."""
+
+    source: PodSource
+    kind: PodKind
+    needs: Needs
+    alone: bool
+    number: int = 0
+
+    def next_name(self) -> str:
+        """The name of the next one."""
+        name = self.source.question.name
+        self.number += 1
+        return name if self.alone else f"{name}-{self.number - 1}"
+
+
+def wanted_of(state: State, sources: Sequence[PodSource], *, copies: int | None) -> Iterator[WantedPods]:
+    """The sources with their kinds, equal ones with the very same. Raises ``BadQuestion``."""
+    known: dict[str, PodKind] = {}
+    for source in sources:
+        alike = likeness(state, source)
+        kind = known.get(alike) or known.setdefault(alike, kind_of_source(state, source))
+        needs = {} if kind.pod is None else needs_of(kind.pod)
+        yield WantedPods(source, kind, needs, copies == 1 and source.count == 1)
 
 
 def kind_of_source(state: State, source: PodSource) -> PodKind:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kube.bodies import JsonObject
 from scheduling.explain.question import Question
 from scheduling.explain.state import Kind, State, name_of
-from scheduling.fit.answer import FitAnswer, allocated_claim
+from scheduling.fit.answer import FitAnswer
 from scheduling.fit.wanted import PodSource, with_more
 from tests.scheduling.allocator.worlds import case, worlds
 
@@ -118,5 +118,6 @@ def entered(state: State, answer: FitAnswer) -> State:
                     "metadata": {"name": claim.name, "namespace": claim.namespace},
                     "spec": {},
                 }
-                made.append(allocated_claim(body, claim.allocation, [pod.name.partition("/")[2]]))
+                reserved: list[Any] = [{"resource": "pods", "name": pod.name.partition("/")[2]}]
+                made.append({**body, "status": {"allocation": claim.allocation, "reservedFor": reserved}})
     return with_more(state, Kind.CLAIM, made)

@@ -284,6 +284,17 @@ def test_pods_whose_claims_cannot_be_made_do_not_fit_and_say_why(fit: Fit) -> No
     assert 'there is no DeviceClass "gone"' in printed
 
 
+def test_a_pod_that_lacks_an_object_is_explained_without_any_node_as_well(fit: Fit) -> None:
+    printed = fit([pod("a", "gone")], (), "--from", "l4-2")
+    assert printed.startswith("the pod does not fit\n")
+    assert "claim template gone (gpu in the pod) does not exist in namespace team; create it" in printed
+
+
+def test_nothing_to_place_is_said(fit: Fit) -> None:
+    assert fit([template(), workload("Deployment", "web", replicas=0)]).startswith("there are no pods to place\n")
+    assert fit.code == 0
+
+
 def test_how_many_nodes_of_a_recorded_kind_it_takes(fit: Fit) -> None:
     wanted = [template(of="gpu.ostler.dev"), workload("Deployment", "web", replicas=19)]
     assert fit(wanted, (), "--from", "h100-sxm-8") == (
