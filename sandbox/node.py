@@ -99,6 +99,8 @@ class SandboxNode:
         try:
             self.hardware = RecordedHardware(recorded, self.root / "node.yaml") if recorded is not None else None
         except BaseException:
+            if self.server is not None:
+                self.server.stop()
             shutil.rmtree(self.root, ignore_errors=True)
             raise
         self.log = self.root / "agent.log"

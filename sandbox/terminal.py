@@ -7,7 +7,8 @@ import os
 import shlex
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 import grpc.aio
@@ -132,14 +133,14 @@ class Prompt:
         """Ask, do, ask again."""
         commands = f"\n{HELP}" if self._verbose else " 'help' lists them, 'quit' ends.\n"
         sys.stdout.write(f"\nThe node keeps running in {self._node.root}. Commands:{commands}")
-        reader = await _standard_input()
-        while True:
-            sys.stdout.write("ostler> ")
-            sys.stdout.flush()
-            line = (await reader.readline()).decode(errors="replace")
-            if not line or line.strip() == "quit":
-                return
-            await self._do(line)
+        async with _standard_input() as reader:
+            while True:
+                sys.stdout.write("ostler> ")
+                sys.stdout.flush()
+                line = (await reader.readline()).decode(errors="replace")
+                if not line or line.strip() == "quit":
+                    return
+                await self._do(line)
 
     async def _do(self, line: str) -> None:
         try:
@@ -261,13 +262,19 @@ class Prompt:
         sys.stdout.write(HELP)
 
 
-async def _standard_input() -> asyncio.StreamReader:
+@asynccontextmanager
+async def _standard_input() -> AsyncIterator[asyncio.StreamReader]:
     reader = asyncio.StreamReader()
     mode = os.fstat(sys.stdin.fileno()).st_mode
     if sys.stdin.isatty() or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        try:
+            yield reader
+        finally:
+            transport.close()
     else:
         # A file or /dev/null cannot be waited on (epoll refuses them), and need not be.
         reader.feed_data(await asyncio.to_thread(sys.stdin.buffer.read))
         reader.feed_eof()
-    return reader
+        yield reader

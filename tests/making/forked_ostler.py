@@ -1,8 +1,9 @@
 """``ostler WORDS`` in processes of their own, forked from one that has imported what an agent runs.
 
 An agent's start is mostly its imports, and a test run starts a thousand agents. A fork has them already; all else is as
-in a new process: its arguments, environment, folder, output and signals are its own. Tours (``tests.making.tours``) and
-tests of the command line start interpreters, so that the imports of a new process are proved as well.
+in a new process: its arguments, environment, folder, output and signals are its own. The tour of one node
+(``tests.making.tours``) and tests of the command line start interpreters, so that the imports of a new process are
+proved as well.
 
 ``python -m tests.making.forked_ostler DESCRIPTOR`` is the parent. It has no threads, so that it can fork, and receives
 orders on that socket: one JSON object a packet, with the descriptors of output, errors and the status pipe. The status

@@ -1,18 +1,26 @@
 """The sandbox's tour of a recorded node and what is typed at its prompt: each made once per test run, for all workers.
 
 Trade-off: a worker that needs a sandbox's output while another makes it waits for it; starting a second sandbox costs
-more.
+more. For the same reason most sandboxes run in the test's own process, which has imported everything, and their agents
+and commands are forked (``tests.making.forked_ostler``). Tests of the command as such, of its signals and of what a
+new process imports start an interpreter: ``executed_sandbox``.
 """
 
 from __future__ import annotations
 
 import fcntl
+import io
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from unittest.mock import patch
+
+from ostler.cli.main import main
 
 
 def made_once(file: Path, make: Callable[[], str]) -> str:
@@ -28,14 +36,43 @@ def made_once(file: Path, make: Callable[[], str]) -> str:
 
 def sandbox(*words: str, typed: str | Path = "", code: int = 0) -> tuple[str, str]:
     """Standard output and standard error of ``ostler sandbox``; ``typed``: its standard input, or a file that is it."""
-    command = [sys.executable, "-m", "ostler", "sandbox", *words]
-    if isinstance(typed, str):
-        done = subprocess.run(command, input=typed, capture_output=True, text=True, check=False, timeout=240)
-    else:
-        with typed.open() as given:
-            done = subprocess.run(command, stdin=given, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == code, done.stderr
+    with (
+        _given(typed) as given,
+        patch.object(sys, "stdin", given),
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as err,
+    ):
+        ended = main(["sandbox", *words])
+    assert ended == code, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def executed_sandbox(*words: str, typed: str | Path = "") -> tuple[str, str]:
+    """The same by an interpreter of its own, which starts interpreters for its agent and commands."""
+    with _given(typed) as given:
+        command = [sys.executable, "-m", "ostler", "sandbox", *words]
+        done = subprocess.run(command, stdin=given, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
+
+
+@contextmanager
+def _given(typed: str | Path) -> Iterator[IO[str]]:
+    """Standard input: a pipe in which that has been typed, or the file."""
+    if isinstance(typed, Path):
+        with typed.open() as file:
+            yield file
+        return
+    reads, writes = os.pipe()
+    with os.fdopen(reads) as pipe:
+        with os.fdopen(writes, "w") as keyboard:
+            # What people type fits into a pipe, which nobody reads yet.
+            keyboard.write(typed)
+        yield pipe
+
+
+EXECUTED = "l4-2"
+"""The node whose tour is that of a new process: its imports, and the commands that it runs."""
 
 
 def tour_of(node: str, run_dir: Path) -> dict[str, Any]:
@@ -45,7 +82,8 @@ def tour_of(node: str, run_dir: Path) -> dict[str, Any]:
 
 
 def _tour(node: str) -> str:
-    out, err = sandbox("--once", "--node", node, typed=Path("/dev/null"))
+    run = executed_sandbox if node == EXECUTED else sandbox
+    out, err = run("--once", "--node", node, typed=Path("/dev/null"))
     assert err == ""
     assert isinstance(json.loads(out), dict)
     return out

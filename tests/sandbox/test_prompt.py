@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.making.tours import sandbox
+from tests.making.tours import executed_sandbox
 from tests.sandbox.sessions import SERVED, SESSIONS, session
 
 NOBODY = "   no device is held, and none is withheld from a door because of a hold\n"
@@ -76,8 +76,9 @@ def test_prompt_waits_for_what_a_pod_of_another_namespace_had(run_dir: Path) -> 
 
 
 def test_node_without_claims_says_so() -> None:
-    # Of this machine's own devices none is given to claims, unless a configuration says so.
-    out, _ = sandbox("--node", "here", typed="slices\nclaims\nclaim\nend p\nquit\n")
+    # Of this machine's own devices none is given to claims, unless a configuration says so. This one is
+    # the prompt of a new process, whose standard input is a pipe.
+    out, _ = executed_sandbox("--node", "here", typed="slices\nclaims\nclaim\nend p\nquit\n")
     said = out.partition("Commands:")[2]
     assert said.count("   none\n") == 2
     assert "0/1 nodes are available: 1 cannot allocate all claims" in said
