@@ -138,6 +138,7 @@ class SandboxCluster:
             del self._pods[namespace, name]
         await self._client.delete("pods", name, namespace, at_once=True)
         uid = manifest["metadata"]["uid"]
+        self._kubelet.delete(uid)
         for claim in await self._client.list("resourceclaims", namespace=namespace):
             if any(owner["uid"] == uid for owner in claim["metadata"].get("ownerReferences") or ()):
                 await self._client.delete("resourceclaims", claim["metadata"]["name"], namespace)

@@ -40,6 +40,8 @@ class KubeletBehaviour:
     """CDI devices of an Allocate response reach the container."""
     has_dra: bool = True
     """There is a DRA manager."""
+    lists_ended_pods: bool = False
+    """podresources List shows pods that have ended, without devices, until they are deleted (kubelets up to 1.33)."""
     gets_pod_resources: bool = True
     """podresources has the method Get."""
     retries_registrations: bool = True
@@ -64,6 +66,7 @@ _BEHAVIOURS: Final = {
             masks_span_machine=True,
             injects_cdi_devices=False,
             has_dra=False,
+            lists_ended_pods=True,
             gets_pod_resources=False,
             retries_registrations=False,
             reports_device_health=False,

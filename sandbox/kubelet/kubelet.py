@@ -26,7 +26,7 @@ from sandbox.kubelet.dra.manager import DraManager, PrepareError
 from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import ContainerStartError, KubeletError
 from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
-from sandbox.kubelet.generations import Generation
+from sandbox.kubelet.generations import Generation, behaviour_of
 from sandbox.kubelet.plugin_calls import PENDING_SECONDS
 from sandbox.kubelet.pod_devices import RunOptions
 from sandbox.kubelet.pods import ActivePods, NodeCapacity, Pod, PodAdmitResult
@@ -93,7 +93,7 @@ class Kubelet:
             device_manager,
         )
         self._feed = EventFeed()
-        self._active = ActivePods()
+        self._active = ActivePods(keeps_ended=behaviour_of(generation).lists_ended_pods)
         self._reported = ReportedResources({}, {})
         self._session: KubeletSession | None = None
         self._admitting = asyncio.Lock()
@@ -121,7 +121,8 @@ class Kubelet:
         """
         if self._session is not None:
             raise KubeletError("the kubelet is already running; stop it first")
-        self._active.by_uid.update((pod.uid, pod) for pod in pods)
+        for pod in pods:
+            self._active.add(pod)
         session = KubeletSession(self.settings, self._active, self._feed, self._reported)
         if session.manager.should_reset_capacity():
             self._reported.reset()
@@ -144,7 +145,8 @@ class Kubelet:
         pods = tuple(self._active.by_uid.values()) if running is None else tuple(running)
         alive = {(pod.uid, container.name) for pod in pods for container in pod.containers if container.kind != "init"}
         await self._close_session()
-        self._active.by_uid.clear()
+        for pod_uid in tuple(self._active.by_uid):
+            self._active.end(pod_uid)
         await self.start(pods=pods, running=() if reboot else alive, sources_ready=False)
         verdicts = {pod.uid: await self.admit(pod) for pod in pods}
         self.set_sources_ready(ready=True)
@@ -162,7 +164,7 @@ class Kubelet:
         if isinstance(hints, TopologyHint):
             hints = {container.name: hints for container in pod.containers}
         async with self._admitting:
-            self._active.by_uid[pod.uid] = pod
+            self._active.add(pod)
             verdict = None
             try:
                 verdict = await session.admission.admit(pod, hints)
@@ -174,6 +176,11 @@ class Kubelet:
     def terminate(self, pod_uid: str) -> None:
         """The pod has ended; its devices are free from the next allocation or podresources List on."""
         self._drop(pod_uid)
+
+    def delete(self, pod_uid: str) -> None:
+        """The pod is gone at the API server; up to kubelet 1.33 podresources lists one that has ended until then."""
+        self._drop(pod_uid)
+        self._active.delete(pod_uid)
 
     async def run_options(self, pod: Pod, container: str) -> RunOptions | None:
         """Start ``container`` of ``pod`` (again): PreStartContainer, then what it runs with; None without devices.
@@ -207,7 +214,7 @@ class Kubelet:
         Raises ``UnprepareError``; the pod stays active then.
         """
         await self._running.dra.unprepare(pod)
-        self.terminate(pod.uid)
+        self.delete(pod.uid)
 
     def claim_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
         """The CDI names that a container's runtime gets for its claims; raises ``ContainerStartError``."""
@@ -344,7 +351,7 @@ class Kubelet:
         return None if devices is None else len(devices.healthy)
 
     def _drop(self, pod_uid: str) -> None:
-        self._active.by_uid.pop(pod_uid, None)
+        self._active.end(pod_uid)
         if self._session is not None:
             self._session.admission.forget(pod_uid)
 

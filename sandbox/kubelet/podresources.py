@@ -73,11 +73,11 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         request: api_pb2.ListPodResourcesRequest,
         context: grpc.aio.ServicerContext[api_pb2.ListPodResourcesRequest, api_pb2.ListPodResourcesResponse],
     ) -> api_pb2.ListPodResourcesResponse:
-        """All active pods; records of pods that are gone are dropped first, as in the kubelet."""
+        """All active pods, up to 1.33 ended ones too; records of pods that are gone are dropped first."""
         await self._limit(context)
         self._metrics.requested("list")
         self._manager.collect_garbage()
-        return api_pb2.ListPodResourcesResponse(pod_resources=[self._pod(pod) for pod in self._pods.by_uid.values()])
+        return api_pb2.ListPodResourcesResponse(pod_resources=[self._pod(pod) for pod in self._pods.listed()])
 
     async def Get(  # noqa: N802 - the name is the protocol's
         self,
@@ -115,7 +115,7 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         await self._limit(context)
         self._metrics.requested("list", "v1alpha1")
         self._manager.collect_garbage()
-        pods = [self._alpha_pod(pod) for pod in self._pods.by_uid.values()]
+        pods = [self._alpha_pod(pod) for pod in self._pods.listed()]
         return alpha.ListPodResourcesResponse(pod_resources=pods)
 
     def _alpha_pod(self, pod: Pod) -> alpha.PodResources:

@@ -101,11 +101,36 @@ class Pod:
 
 
 class ActivePods:
-    """The pods on the node now, by UID; ``are_all``: every pod has been read since the kubelet's start."""
+    """The pods on the node now, by UID; ``are_all``: every pod has been read since the kubelet's start.
 
-    def __init__(self) -> None:
+    With ``keeps_ended`` also those that have ended, until they are deleted: to the API server they are still there.
+    """
+
+    def __init__(self, *, keeps_ended: bool = False) -> None:
         self.by_uid: dict[str, Pod] = {}
         self.are_all = True
+        self._keeps_ended = keeps_ended
+        self._ended: dict[str, Pod] = {}
+
+    def add(self, pod: Pod) -> None:
+        """Count a pod as active."""
+        self.by_uid[pod.uid] = pod
+        self._ended.pop(pod.uid, None)
+
+    def end(self, pod_uid: str) -> None:
+        """Count a pod as active no longer; an unknown one is no error."""
+        pod = self.by_uid.pop(pod_uid, None)
+        if pod is not None and self._keeps_ended:
+            self._ended[pod_uid] = pod
+
+    def delete(self, pod_uid: str) -> None:
+        """Forget a pod, active or ended; an unknown one is no error."""
+        self.by_uid.pop(pod_uid, None)
+        self._ended.pop(pod_uid, None)
+
+    def listed(self) -> tuple[Pod, ...]:
+        """The pods that podresources List shows."""
+        return (*self.by_uid.values(), *self._ended.values())
 
     def reading(self, *, done: bool) -> None:
         """Note whether all pods have been read; until then none counts as gone."""

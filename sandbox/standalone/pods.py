@@ -74,6 +74,8 @@ class StandalonePods:
         self._cluster = cluster
         self._cdi = tuple(cdi)
         self._pods: dict[Key, Pod] = {}
+        self._uids: dict[Key, str] = {}
+        """UIDs of the pods that were admitted last under their names, the refused ones included."""
         self._numbers = itertools.count(1)
         self._admissions: Counter[str] = Counter()
         """How often each manifest was admitted in this run."""
@@ -92,6 +94,7 @@ class StandalonePods:
         key = pod.namespace, pod.name
         if key in self._pods:
             raise PodRefused(f"pod {name_of(key)} is already on this node; 'delete {name_of(key)}' first")
+        self._uids[key] = pod.uid
         outcome = await self._run(pod)
         self.outcomes[key] = outcome
         return outcome
@@ -115,6 +118,8 @@ class StandalonePods:
             await self._cluster.end(key[1], key[0])
         elif key in self._pods:
             await self._kubelet.end(self._pods[key])
+        else:
+            self._kubelet.delete(self._uids[key])
         self._pods.pop(key, None)
         del self.outcomes[key]
         return key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from protos.podresources.v1alpha1 import api_pb2 as alpha
 from protos.podresources.v1alpha1 import api_pb2_grpc as alpha_grpc
+from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.podresources import TokenBucket
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.clock import ManualClock
@@ -178,6 +179,34 @@ async def test_listing_drops_the_records_of_ended_pods_but_not_from_the_file(
     await client.List(api_pb2.ListPodResourcesRequest())
     assert kubelet.allocated("p1", "c") == {}
     assert checkpoint.read_bytes() == before
+
+
+@pytest.mark.parametrize(("generation", "ended"), [("1.24", {"refused": (), "p2": ()}), ("1.35", {})])
+async def test_kubelets_of_1_24_list_ended_pods_until_they_are_deleted(
+    node: Node, client: api_pb2_grpc.PodResourcesListerStub, generation: Generation, ended: Mapping[str, Sequence[str]]
+) -> None:
+    kubelet = await node.kubelet(generation=generation)
+    await node.plugin(devices("d", 2))
+    await kubelet.wait_for(GPU, healthy=2)
+    for name in ("p1", "p2", "refused"):
+        await kubelet.admit(pod(name))
+
+    async def listed() -> dict[str, tuple[str, ...]]:
+        answer = await client.List(api_pb2.ListPodResourcesRequest(), wait_for_ready=True)
+        return {
+            each.name: tuple(id_ for entry in each.containers[0].devices for id_ in entry.device_ids)
+            for each in answer.pod_resources
+        }
+
+    assert await listed() == {"p1": ("d0",), "p2": ("d1",), **{name: () for name in ended if name == "refused"}}
+    kubelet.terminate("p2")
+    assert await listed() == {"p1": ("d0",), **ended}
+    await kubelet.restart()
+    assert await listed() == {"p1": ("d0",), **ended}
+    for uid in ("p2", "refused"):
+        kubelet.delete(uid)
+    await kubelet.end(pod("p1"))
+    assert await listed() == {}
 
 
 async def test_of_forty_calls_at_once_about_ten_pass(node: Node, client: api_pb2_grpc.PodResourcesListerStub) -> None:
