@@ -21,7 +21,7 @@ from sandbox.kubelet.plugin_process import GRACE_SECONDS
 from sandbox.kubelet.topology import POLICIES, SCOPES, TopologyConfigError, TopologyManager
 from sandbox.nodes import UnknownNodeError, path
 from sandbox.standalone.machine import MachineError, NumaTopology, numa_topology, own_topology, recorded_topology
-from sandbox.standalone.node import WAIT_SECONDS, StandaloneError, StandaloneNode, StandaloneSettings
+from sandbox.standalone.node import StandaloneNode
 from sandbox.standalone.prompt import (
     ScriptConsole,
     ScriptFailed,
@@ -32,6 +32,7 @@ from sandbox.standalone.prompt import (
     TerminalLines,
     TerminalViewer,
 )
+from sandbox.standalone.settings import WAIT_SECONDS, StandaloneError, StandaloneSettings
 
 CALL_SECONDS = 30.0
 """How long a plugin may take for a call, unless the caller says otherwise; a real kubelet sets no limit."""

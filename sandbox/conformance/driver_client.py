@@ -12,13 +12,18 @@ import grpc.aio
 from protos.dra.v1 import api_pb2, api_pb2_grpc
 from protos.dra.v1beta1 import api_pb2 as beta
 from protos.dra.v1beta1 import api_pb2_grpc as beta_grpc
-from protos.drahealth.v1 import api_pb2 as health_v1
-from protos.drahealth.v1 import api_pb2_grpc as health_v1_grpc
-from protos.drahealth.v1alpha1 import api_pb2 as health_v1alpha1
-from protos.drahealth.v1alpha1 import api_pb2_grpc as health_v1alpha1_grpc
 from sandbox.conformance.plugin_client import JudgedCallFailed, answered
 from sandbox.kubelet.dialling import UNLIMITED, plugin_channel, ready
-from sandbox.kubelet.dra.instance import HEALTH_V1, HEALTH_V1ALPHA1, KNOWN, V1, V1BETA1, HealthReport
+from sandbox.kubelet.dra.instance import (
+    HEALTH_V1,
+    HEALTH_V1ALPHA1,
+    KNOWN,
+    V1,
+    V1BETA1,
+    HealthReport,
+    beta_claim,
+    watch_health,
+)
 
 HEALTH_SERVICES: Final = (HEALTH_V1, HEALTH_V1ALPHA1)
 
@@ -57,7 +62,7 @@ class DriverClient:
         response = api_pb2.NodePrepareResourcesResponse()
         deadline = self._seconds if seconds is None else seconds
         if (service or self.service) == V1BETA1:
-            old = beta.NodePrepareResourcesRequest(claims=[_beta(claim) for claim in claims])
+            old = beta.NodePrepareResourcesRequest(claims=[beta_claim(claim) for claim in claims])
             call = beta_grpc.DRAPluginStub(self._channel).NodePrepareResources(old, timeout=deadline)
         else:
             request = api_pb2.NodePrepareResourcesRequest(claims=claims)
@@ -70,7 +75,7 @@ class DriverClient:
         """NodeUnprepareResources: claim UID -> answer."""
         response = api_pb2.NodeUnprepareResourcesResponse()
         if (service or self.service) == V1BETA1:
-            old = beta.NodeUnprepareResourcesRequest(claims=[_beta(claim) for claim in claims])
+            old = beta.NodeUnprepareResourcesRequest(claims=[beta_claim(claim) for claim in claims])
             call = beta_grpc.DRAPluginStub(self._channel).NodeUnprepareResources(old, timeout=self._seconds)
         else:
             request = api_pb2.NodeUnprepareResourcesRequest(claims=claims)
@@ -81,12 +86,7 @@ class DriverClient:
 
     async def reports(self, service: str) -> AsyncGenerator[HealthReport]:
         """The reports of a new health stream until the driver ends it; the stream ends with the iteration."""
-        if service == HEALTH_V1:
-            newer = health_v1_grpc.DRAResourceHealthStub(self._channel)
-            call = newer.NodeWatchResources(health_v1.NodeWatchResourcesRequest())
-        else:
-            older = health_v1alpha1_grpc.DRAResourceHealthStub(self._channel)
-            call = older.NodeWatchResources(health_v1alpha1.NodeWatchResourcesRequest())
+        call = watch_health(self._channel, service)
         try:
             async for report in call:
                 if report is None:
@@ -111,7 +111,3 @@ class DriverClient:
             raise JudgedCallFailed(method, grpc.StatusCode.OK, ended) from None
         finally:
             await reports.aclose()
-
-
-def _beta(claim: api_pb2.Claim) -> beta.Claim:
-    return beta.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name)

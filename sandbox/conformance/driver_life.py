@@ -27,17 +27,6 @@ async def registers_after_kubelet(bed: DriverTestbed) -> str | None:
     return bed.own_end
 
 
-async def starts_before_kubelet(bed: DriverTestbed) -> str | None:
-    """Nothing orders the start of kubelet and driver."""
-    await bed.begin(kubelet=False)
-    await bed.rest()
-    await bed.kubelet.start()
-    missing = await bed.registered_after(0, bed.resources)
-    if missing:
-        raise RuleBroken(f"the kubelet started after the driver: {missing}")
-    return bed.own_end
-
-
 async def health_reports(bed: DriverTestbed) -> str | None:
     """Each stream begins with a report of all devices: kubelets forget what the newest report lacks."""
     driver = await bed.driver()

@@ -6,9 +6,10 @@ import grpc
 
 from sandbox.conformance.driver_client import HEALTH_SERVICES
 from sandbox.conformance.driver_testbed import DriverTestbed, JudgedDriver
-from sandbox.conformance.observing_kubelet import ObservedRegistration
+from sandbox.conformance.life import has_registered
+from sandbox.conformance.observed import ObservedRegistration
 from sandbox.conformance.plugin_client import JudgedCallFailed
-from sandbox.conformance.rule import NotReady, RuleBroken, RuleNotApplicable
+from sandbox.conformance.rule import RuleBroken, RuleNotApplicable
 from sandbox.kubelet.dra.instance import KNOWN
 from scheduling.api.labels import subdomain_faults
 
@@ -24,12 +25,7 @@ def registration_of(driver: JudgedDriver) -> ObservedRegistration:
 
 async def registers(bed: DriverTestbed) -> str | None:
     """It is found in plugins_registry and told that it is registered."""
-    if not bed.has_program:
-        raise RuleNotApplicable("no registration can be seen; give the command, not a socket")
-    try:
-        await bed.prepare()
-    except NotReady as problem:
-        raise RuleBroken(str(problem)) from problem
+    await has_registered(bed)
     driver = await bed.driver()
     if not await driver.client.ready(bed.pace.call):
         raise RuleBroken(f"{driver.name}: nobody answers at its endpoint {registration_of(driver).endpoint!r}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from sandbox.conformance import driver_claims as claims
-from sandbox.conformance import driver_life as life
+from sandbox.conformance import driver_life, life, sources
 from sandbox.conformance import driver_registration as registration
 from sandbox.conformance import driver_slices as slices
-from sandbox.conformance import ending, sources
 from sandbox.conformance.driver_testbed import DriverTestbed
 from sandbox.conformance.rule import ConformanceRule
 
@@ -63,14 +62,16 @@ DRIVER_RULES: Final[tuple[DriverRule, ...]] = (
     ),
     DriverRule("cdi-files", "Writes CDI files that runtimes can use", sources.CDI_SPEC, claims.cdi_files),
     DriverRule("removes-cdi-files", "Removes a claim's CDI files", sources.CDI_SPEC, claims.removes_cdi_files),
-    DriverRule("health-reports", "Begins each health stream with all devices", sources.HEALTH_KEP, life.health_reports),
-    DriverRule("does-not-grow", "Does not grow with claims", sources.DRA_KEP, life.does_not_grow),
+    DriverRule(
+        "health-reports", "Begins each health stream with all devices", sources.HEALTH_KEP, driver_life.health_reports
+    ),
+    DriverRule("does-not-grow", "Does not grow with claims", sources.DRA_KEP, driver_life.does_not_grow),
     DriverRule("restores-slices", "Publishes deleted slices again", sources.DRA_MANAGER, slices.restores),
     DriverRule(
         "registry-after-kubelet",
         "Is still in plugins_registry for a new kubelet",
         sources.PLUGIN_MANAGER,
-        life.registers_after_kubelet,
+        driver_life.registers_after_kubelet,
     ),
     DriverRule(
         "restarts-between", "Releases a claim after its own restart", sources.DRA_LIBRARY, claims.restarts_between
@@ -79,7 +80,7 @@ DRIVER_RULES: Final[tuple[DriverRule, ...]] = (
     DriverRule(
         "starts-before-kubelet", "Waits for a kubelet that starts later", sources.DRA_DOCS, life.starts_before_kubelet
     ),
-    DriverRule("ends-in-grace", "Ends within its grace period", sources.POD_TERMINATION, ending.ends_in_grace),
-    DriverRule("removes-sockets", "Removes its sockets at its end", sources.PLUGIN_MANAGER, ending.removes_sockets),
+    DriverRule("ends-in-grace", "Ends within its grace period", sources.POD_TERMINATION, life.ends_in_grace),
+    DriverRule("removes-sockets", "Removes its sockets at its end", sources.PLUGIN_MANAGER, life.removes_sockets),
     DriverRule("keeps-slices", "Leaves its slices at its end", sources.DRA_LIBRARY, slices.keeps_at_end),
 )

@@ -22,7 +22,8 @@ from sandbox.apiserver.refusals import StatusError
 from sandbox.apiserver.server import ApiServer
 from sandbox.cluster.controllers import Unschedulable, allocate, allocation, reserved
 from sandbox.conformance.driver_client import DriverClient
-from sandbox.conformance.observing_kubelet import LOOK, ObservedRegistration
+from sandbox.conformance.observed import ObservedRegistration
+from sandbox.conformance.observing_kubelet import LOOK
 from sandbox.conformance.plugin_client import JudgedCallFailed
 from sandbox.conformance.rule import CannotJudge, RuleNotApplicable
 from sandbox.conformance.subject import JudgedProgram

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,11 +23,12 @@ from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from protos.pluginregistration.v1 import api_pb2_grpc as registration_grpc
 from protos.podresources.v1 import api_pb2 as resources_pb2
 from protos.podresources.v1 import api_pb2_grpc as resources_grpc
+from sandbox.conformance.observed import ObservedDoor, ObservedRegistration, RegistrySocket
 from sandbox.conformance.plugin_client import JudgedCallFailed, PluginClient, answered
 from sandbox.kubelet.dialling import listen_at, registry_channel
 from sandbox.kubelet.errors import RegistrationError
 from sandbox.kubelet.plugin_process import BUILT_IN
-from sandbox.kubelet.plugin_watcher import GET_INFO_SECONDS, NOTIFY_SECONDS, RegistryFolder, Stamp
+from sandbox.kubelet.plugin_watcher import GET_INFO_SECONDS, NOTIFY_SECONDS, RegistryFolder
 from sandbox.kubelet.registration import SOCKET_NAME, joined, remove_sockets
 
 LOOK: float = 0.02
@@ -39,62 +39,8 @@ TYPES = ("DevicePlugin", "DRAPlugin", "CSIPlugin")
 """Types of plugins that kubelets know; one of another type is taken for what is expected."""
 _UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
-ObservedDoor = Literal["register", "watcher"]
 PluginType = Literal["DevicePlugin", "DRAPlugin"]
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-@dataclass(slots=True, eq=False)
-class ObservedRegistration:
-    """One registration as it came, and the connection it led to.
-
-    ``endpoint`` and ``versions`` are the plugin's words. ``announced``: the options of the Register call.
-    ``pending_problem``: why the plugin could not be reached while its Register call was pending; empty if it could.
-    ``notify_problem``: how NotifyRegistrationStatus failed. ``client`` is None for a driver, and for a plugin that
-    could not be reached (``problem``).
-    """
-
-    number: int
-    resource: str
-    door: ObservedDoor
-    type: str
-    is_device_plugin: bool
-    versions: tuple[str, ...]
-    endpoint: str
-    socket: str
-    path: str = ""
-    announced: api_pb2.DevicePluginOptions | None = None
-    options: api_pb2.DevicePluginOptions | None = None
-    pending_problem: str = ""
-    notify_problem: str = ""
-    problem: str = ""
-    hangs: bool = False
-    """Whether the plugin took the call for its options and did not answer in time."""
-    client: PluginClient | None = None
-    first_message: api_pb2.ListAndWatchResponse = field(default_factory=api_pb2.ListAndWatchResponse)
-    last_message: api_pb2.ListAndWatchResponse = field(default_factory=api_pb2.ListAndWatchResponse)
-    messages: int = 0
-    notified: bool = False
-    lost: bool = False
-    stream_problem: str = ""
-
-    @property
-    def usable(self) -> bool:
-        """Whether the kubelet has the plugin's list and the connection, even if the plugin ended the stream itself.
-
-        A driver has no list; it is told that it is registered.
-        """
-        return (self.messages > 0 if self.is_device_plugin else self.notified) and not self.lost
-
-
-@dataclass(slots=True)
-class RegistrySocket:
-    """What became of one socket in the registry."""
-
-    stamp: Stamp
-    task: asyncio.Task[None]
-    registration: ObservedRegistration | None = None
-    problem: str = ""
 
 
 class ObservingKubelet:

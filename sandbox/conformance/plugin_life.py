@@ -119,17 +119,6 @@ async def registers_after_lost_socket(bed: PluginTestbed) -> str | None:
     return bed.own_end
 
 
-async def starts_before_kubelet(bed: PluginTestbed) -> str | None:
-    """Nothing orders the start of kubelet and plugin."""
-    await bed.begin(kubelet=False)
-    await bed.rest()
-    await bed.kubelet.start()
-    missing = await bed.registered_after(0, bed.resources)
-    if missing:
-        raise RuleBroken(f"the kubelet started after the plugin: {missing}")
-    return bed.own_end
-
-
 async def keeps_ids(bed: PluginTestbed) -> str | None:
     """Containers keep their devices by id over a restart of the plugin."""
     before = {plugin.name: [device.ID for device in await plugin.devices()] for plugin in await bed.plugins()}

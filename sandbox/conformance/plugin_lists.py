@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Final
 
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.conformance.observing_kubelet import ObservedRegistration
+from sandbox.conformance.observed import ObservedRegistration
 from sandbox.conformance.plugin_client import JudgedCallFailed
 from sandbox.conformance.plugin_registration import each_plugin
 from sandbox.conformance.plugin_testbed import HEALTHY, JudgedPlugin, PluginTestbed

@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 import grpc
 
 from node.rules import explain_resource_name
-from sandbox.conformance.observing_kubelet import ObservedRegistration
+from sandbox.conformance.life import has_registered
+from sandbox.conformance.observed import ObservedRegistration
 from sandbox.conformance.plugin_client import JudgedCallFailed
 from sandbox.conformance.plugin_testbed import JudgedPlugin, PluginTestbed
-from sandbox.conformance.rule import NotReady, RuleBroken, RuleNotApplicable
+from sandbox.conformance.rule import RuleBroken, RuleNotApplicable
 
 VERSION = "v1beta1"
 _FLAGS = ("pre_start_required", "get_preferred_allocation_available")
@@ -74,12 +75,7 @@ def _through_watcher(plugin: JudgedPlugin) -> ObservedRegistration:
 
 async def registers(bed: PluginTestbed) -> str | None:
     """It registers and sends a list."""
-    if not bed.has_program:
-        raise RuleNotApplicable("no registration can be seen; give the command, not a socket")
-    try:
-        await bed.prepare()
-    except NotReady as problem:
-        raise RuleBroken(str(problem)) from problem
+    await has_registered(bed)
     return "; ".join(
         [
             f"{plugin.name} by {'Register' if _registration(plugin).door == 'register' else 'plugins_registry'}, "

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandbox.conformance import ending, sources
+from sandbox.conformance import life, plugin_life, sources
 from sandbox.conformance import plugin_allocation as allocation
-from sandbox.conformance import plugin_life as life
 from sandbox.conformance import plugin_lists as lists
 from sandbox.conformance import plugin_registration as registration
 from sandbox.conformance.plugin_testbed import PluginTestbed
@@ -96,18 +95,18 @@ PLUGIN_RULES: Final[tuple[PluginRule, ...]] = (
         sources.PLUGIN_IMPLEMENTATION,
         allocation.repeats_pre_start,
     ),
-    PluginRule("serves-load", "Keeps serving at 1,000 devices", sources.DEVICE_MANAGER, life.serves_load),
+    PluginRule("serves-load", "Keeps serving at 1,000 devices", sources.DEVICE_MANAGER, plugin_life.serves_load),
     PluginRule(
         "serves-streams",
         "Keeps serving with many streams open",
         sources.DEVICE_MANAGER,
-        life.serves_streams,
+        plugin_life.serves_streams,
     ),
     PluginRule(
         "serves-after-lost-stream",
         "Serves the next stream when one is lost",
         sources.DEVICE_MANAGER,
-        life.serves_after_lost_stream,
+        plugin_life.serves_after_lost_stream,
     ),
     PluginRule(
         "reports-changes",
@@ -119,21 +118,23 @@ PLUGIN_RULES: Final[tuple[PluginRule, ...]] = (
         "registry-after-kubelet",
         "Is still in plugins_registry for a new kubelet",
         sources.PLUGIN_MANAGER,
-        life.registry_after_kubelet,
+        plugin_life.registry_after_kubelet,
     ),
     PluginRule(
         "registers-after-lost-stream",
         "Registers again when the kubelet lost it",
         sources.DEVICE_MANAGER,
-        life.registers_after_lost_stream,
+        plugin_life.registers_after_lost_stream,
     ),
     PluginRule(
         "registers-after-lost-socket",
         "Registers again when its socket was deleted",
         sources.KUBELET_RESTARTS,
-        life.registers_after_lost_socket,
+        plugin_life.registers_after_lost_socket,
     ),
-    PluginRule("does-not-grow", "Does not grow with calls and restarts", sources.DEVICE_PLUGIN_KEP, life.does_not_grow),
+    PluginRule(
+        "does-not-grow", "Does not grow with calls and restarts", sources.DEVICE_PLUGIN_KEP, plugin_life.does_not_grow
+    ),
     PluginRule(
         "answers-while-registering",
         "Answers the kubelet while its Register call is pending",
@@ -150,7 +151,7 @@ PLUGIN_RULES: Final[tuple[PluginRule, ...]] = (
         "registers-after-kubelet",
         "Calls Register again on a new kubelet.sock",
         sources.KUBELET_RESTARTS,
-        life.registers_after_kubelet,
+        plugin_life.registers_after_kubelet,
     ),
     PluginRule(
         "starts-before-kubelet",
@@ -158,7 +159,7 @@ PLUGIN_RULES: Final[tuple[PluginRule, ...]] = (
         sources.PLUGIN_DEPLOYMENT,
         life.starts_before_kubelet,
     ),
-    PluginRule("keeps-ids", "Keeps its ids over its own restart", sources.DEVICE_MANAGER, life.keeps_ids),
-    PluginRule("ends-in-grace", "Ends within its grace period", sources.POD_TERMINATION, ending.ends_in_grace),
-    PluginRule("removes-sockets", "Removes its sockets at its end", sources.KUBELET_RESTARTS, ending.removes_sockets),
+    PluginRule("keeps-ids", "Keeps its ids over its own restart", sources.DEVICE_MANAGER, plugin_life.keeps_ids),
+    PluginRule("ends-in-grace", "Ends within its grace period", sources.POD_TERMINATION, life.ends_in_grace),
+    PluginRule("removes-sockets", "Removes its sockets at its end", sources.KUBELET_RESTARTS, life.removes_sockets),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.conformance.observing_kubelet import ObservedRegistration
+from sandbox.conformance.observed import ObservedRegistration
 from sandbox.conformance.plugin_client import JudgedCallFailed, PluginClient
 from sandbox.conformance.rule import CannotJudge, RuleBroken, RuleNotApplicable
 from sandbox.conformance.subject import JudgedProgram

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from sandbox.conformance.plugin_rules import PLUGIN_RULES
 from sandbox.conformance.plugin_testbed import PluginTestbed
 from sandbox.conformance.rule import CannotJudge, RuleVerdict, chosen, judge
 from sandbox.conformance.subject import CommandProgram
-from sandbox.conformance.testbed import ConformancePace
+from sandbox.conformance.testbed import ConformancePace, ProgramTestbed
 from sandbox.temporary import SHORT, NoTemporaryFolder, TemporaryFolder
 
 OnVerdict = Callable[[RuleVerdict], None]
@@ -50,12 +50,8 @@ async def judge_plugin(
         kubelet, state = _made(root / KUBELET), _made(root / "state")
         program = _program(subject, kubelet, pace, words={"{state}": str(state)}, environment={}, folders={})
         bed = PluginTestbed(kubelet, program, pace, socket=subject.socket, change=_change(subject), folders=[state])
-        try:
+        async with _ending(bed, program):
             return await judge(rules, bed, on_verdict)
-        finally:
-            await bed.discard()
-            if program is not None:
-                await program.close()
 
 
 async def judge_driver(
@@ -71,12 +67,19 @@ async def judge_driver(
         environment = {"KUBECONFIG": kubeconfig, "NODE_NAME": NODE}
         program = _program(subject, kubelet, pace, words=words, environment=environment, folders=cdi)
         bed = DriverTestbed(kubelet, program, pace, server, cdi=tuple(cdi.values()), state=state, socket=subject.socket)
-        try:
+        async with _ending(bed, program):
             return await judge(rules, bed, on_verdict)
-        finally:
-            await bed.discard()
-            if program is not None:
-                await program.close()
+
+
+@asynccontextmanager
+async def _ending(bed: ProgramTestbed, program: CommandProgram | None) -> AsyncIterator[None]:
+    """End the kubelet and the program, whatever happens."""
+    try:
+        yield
+    finally:
+        await bed.discard()
+        if program is not None:
+            await program.close()
 
 
 def _program(

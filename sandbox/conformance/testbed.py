@@ -49,7 +49,7 @@ class ConformancePace:
 class ProgramTestbed:
     """``program`` on a node whose kubelet has its folder in ``root``; None: only its socket is known.
 
-    ``folders``: further ones that are empty whenever the program starts anew.
+    ``folders``: further ones that are empty whenever the program starts anew. ``name``: plugin or driver.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ProgramTestbed:
         folders: Sequence[Path] = (),
     ) -> None:
         self.pace = pace
-        self._name = _NAMES[expects]
+        self.name = _NAMES[expects]
         self._folders = tuple(folders)
         self._program = program
         self._kubelet = ObservingKubelet(root, expects, call_seconds=pace.call, away_seconds=pace.away)
@@ -82,7 +82,7 @@ class ProgramTestbed:
         """The kubelet; raises ``RuleNotApplicable`` where there is none."""
         if self._program is None:
             raise RuleNotApplicable(
-                f"it needs a kubelet that the {self._name} registers with; give the command, not a socket"
+                f"it needs a kubelet that the {self.name} registers with; give the command, not a socket"
             )
         return self._kubelet
 
@@ -90,7 +90,7 @@ class ProgramTestbed:
     def program(self) -> JudgedProgram:
         """Its process; raises ``RuleNotApplicable`` where only its socket is known."""
         if self._program is None:
-            raise RuleNotApplicable(f"it needs the {self._name}'s process; give the command, not a socket")
+            raise RuleNotApplicable(f"it needs the {self.name}'s process; give the command, not a socket")
         return self._program
 
     async def prepare(self) -> None:
@@ -109,7 +109,7 @@ class ProgramTestbed:
         A program that did not register at its first start is not started again. Raises ``NotReady``.
         """
         if self._hopeless:
-            raise NotReady(f"the {self._name} does not register, as was seen before")
+            raise NotReady(f"the {self.name} does not register, as was seen before")
         await self.discard()
         for folder in self._own_folders():
             shutil.rmtree(folder, ignore_errors=True)
@@ -126,9 +126,9 @@ class ProgramTestbed:
         if not self._kubelet.current():
             ended = self.program.ended()
             problem = (
-                f"the {self._name} {ended}{_advice(ended)}"
+                f"the {self.name} {ended}{_advice(ended)}"
                 if ended
-                else f"the {self._name} does not register: {self._why_not()}"
+                else f"the {self.name} does not register: {self._why_not()}"
             )
             self._hopeless = not self._known
             raise NotReady(problem)
@@ -136,7 +136,7 @@ class ProgramTestbed:
             await self._settle()
         elif not await self._registered_again():
             missing = ", ".join(sorted(self._known - self._kubelet.current().keys()))
-            raise NotReady(f"the {self._name} does not register {missing} again after a new start: {self._why_not()}")
+            raise NotReady(f"the {self.name} does not register {missing} again after a new start: {self._why_not()}")
 
     async def discard(self) -> None:
         """End the program and the kubelet."""
@@ -151,7 +151,7 @@ class ProgramTestbed:
         program = self._program
         if program is None or not self._running or not await self._kubelet.until(program.ended, self.pace.quiet):
             return ""
-        return f"the {self._name} {program.ended()}"
+        return f"the {self.name} {program.ended()}"
 
     async def registered_after(
         self, number: int, resources: Iterable[str] | None = None, *, restarts: bool = True
@@ -184,7 +184,7 @@ class ProgramTestbed:
                 refused = -1
         self._lost = True
         if self.program.ended():
-            return f"the {self._name} {self.program.ended()}"
+            return f"the {self.name} {self.program.ended()}"
         again = "again " if number else ""
         silent = f"{', '.join(sorted(missing()))} did not register {again}within {self.pace.patience:g} s"
         tried = [each for each in self.kubelet.registrations if each.number > number]
@@ -196,7 +196,7 @@ class ProgramTestbed:
         """How the program ended itself since the rule's begin and came back when it was started again; mostly empty."""
         if not self._own_ends:
             return ""
-        return f"it registered when it was started again, as a DaemonSet does: the {self._name} {self._own_ends[0]}"
+        return f"it registered when it was started again, as a DaemonSet does: the {self.name} {self._own_ends[0]}"
 
     async def rest(self) -> None:
         """Give the program time to go on, where nothing shows that it has."""
@@ -266,7 +266,7 @@ class ProgramTestbed:
         if self._kubelet.registrations:
             return f"it registered, but sent no list within {self.pace.patience:g} s"
         silent = f"within {self.pace.patience:g} s it put no socket into plugins_registry"
-        return silent if self._name == "driver" else f"{silent} and did not call Register on kubelet.sock"
+        return silent if self.name == "driver" else f"{silent} and did not call Register on kubelet.sock"
 
 
 def _advice(ended: str) -> str:

@@ -14,8 +14,9 @@ from sandbox.cluster.explaining import explained
 from sandbox.cluster.views import claim_view, slice_lines, slice_view
 from sandbox.kubelet.events import KubeletEvent
 from sandbox.kubelet.plugin_process import PluginExit
-from sandbox.standalone.node import StandaloneError, StandaloneNode
+from sandbox.standalone.node import StandaloneNode
 from sandbox.standalone.pods import FAILURES, Key, ManifestUnusable, PodRefused, documents_of, name_of
+from sandbox.standalone.settings import StandaloneError
 from sandbox.standalone.views import (
     Answer,
     Json,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -100,7 +100,7 @@ class Instance:
     async def prepare(self, claims: Sequence[api_pb2.Claim]) -> api_pb2.NodePrepareResourcesResponse:
         """NodePrepareResources; raises ``PluginError``."""
         if self.service == V1BETA1:
-            old = beta.NodePrepareResourcesRequest(claims=[_beta(claim) for claim in claims])
+            old = beta.NodePrepareResourcesRequest(claims=[beta_claim(claim) for claim in claims])
             call = beta_grpc.DRAPluginStub(self._channel).NodePrepareResources(old, timeout=self._call_seconds)
             response = await self._run("NodePrepareResources", call)
             return api_pb2.NodePrepareResourcesResponse.FromString(response.SerializeToString())
@@ -111,7 +111,7 @@ class Instance:
     async def unprepare(self, claims: Sequence[api_pb2.Claim]) -> api_pb2.NodeUnprepareResourcesResponse:
         """NodeUnprepareResources; raises ``PluginError``."""
         if self.service == V1BETA1:
-            old = beta.NodeUnprepareResourcesRequest(claims=[_beta(claim) for claim in claims])
+            old = beta.NodeUnprepareResourcesRequest(claims=[beta_claim(claim) for claim in claims])
             call = beta_grpc.DRAPluginStub(self._channel).NodeUnprepareResources(old, timeout=self._call_seconds)
             response = await self._run("NodeUnprepareResources", call)
             return api_pb2.NodeUnprepareResourcesResponse.FromString(response.SerializeToString())
@@ -150,12 +150,8 @@ class Instance:
             await asyncio.sleep(retry_seconds)
 
     async def _reports(self) -> AsyncIterator[HealthReport]:
-        if self.health == HEALTH_V1:
-            newer = health_v1_grpc.DRAResourceHealthStub(self._channel)
-            call = newer.NodeWatchResources(health_v1.NodeWatchResourcesRequest())
-        else:
-            older = health_v1alpha1_grpc.DRAResourceHealthStub(self._channel)
-            call = older.NodeWatchResources(health_v1alpha1.NodeWatchResourcesRequest())
+        assert self.health is not None
+        call = watch_health(self._channel, self.health)
         try:
             async for report in call:
                 if report is None:  # gRPC's result for bytes that are not such a message.
@@ -166,7 +162,20 @@ class Instance:
             call.cancel()
 
 
-def _beta(claim: api_pb2.Claim) -> beta.Claim:
+def watch_health(channel: grpc.aio.Channel, service: str) -> grpc.aio.UnaryStreamCall[Any, HealthReport | None]:
+    """A new health stream of this version of the service; the caller cancels it after use."""
+    call: grpc.aio.UnaryStreamCall[Any, HealthReport | None]
+    if service == HEALTH_V1:
+        newer = health_v1_grpc.DRAResourceHealthStub(channel)
+        call = newer.NodeWatchResources(health_v1.NodeWatchResourcesRequest())
+    else:
+        older = health_v1alpha1_grpc.DRAResourceHealthStub(channel)
+        call = older.NodeWatchResources(health_v1alpha1.NodeWatchResourcesRequest())
+    return call
+
+
+def beta_claim(claim: api_pb2.Claim) -> beta.Claim:
+    """The claim as v1beta1 writes it."""
     return beta.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name)
 
 

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from protos.pluginregistration.v1 import api_pb2 as registration
-from sandbox.standalone.node import StandaloneError, StandaloneNode, StandaloneSettings
+from sandbox.standalone.node import StandaloneNode
+from sandbox.standalone.settings import StandaloneError, StandaloneSettings
 from tests.making.namespaces import needs_namespaces
 from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, devices, register
 from tests.waiting import eventually
