@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 
 
 def cdi_name_fault(name: str) -> str:
-    """What is wrong with a qualified CDI device name; empty for nothing."""
+    """Say what is wrong with a qualified CDI device name; empty for nothing."""
     kind, equals, device = name.partition("=")
     vendor, slash, class_ = kind.partition("/")
     if not equals or not slash:
@@ -26,7 +26,7 @@ def cdi_name_fault(name: str) -> str:
 
 
 def cdi_file_fault(path: Path, data: bytes) -> str:
-    """What is wrong with a CDI spec file, for a sentence about it; empty for nothing."""
+    """Say what is wrong with a CDI spec file, to follow its name in a sentence; empty for nothing."""
     if path.suffix not in (".json", ".yaml"):
         return ""
     try:

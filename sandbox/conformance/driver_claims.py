@@ -44,7 +44,7 @@ async def prepared(bed: DriverTestbed, claim: JudgedClaim) -> Answer:
 
 
 async def unprepare(bed: DriverTestbed, claim: JudgedClaim, when: str) -> None:
-    """Unprepare a claim, which must succeed; raises ``RuleBroken`` with ``when`` it was."""
+    """Unprepare a claim; raises ``RuleBroken``, which says ``when`` that was, unless the driver succeeds."""
     driver = await bed.driver()
     try:
         answer = (await driver.client.unprepare([claim.message])).get(claim.uid)
@@ -57,7 +57,7 @@ async def unprepare(bed: DriverTestbed, claim: JudgedClaim, when: str) -> None:
 
 
 def shape(answer: Answer) -> list[tuple[str, str, tuple[str, ...], tuple[str, ...], str]]:
-    """What an answer gives, in an order that does not matter to a kubelet."""
+    """The devices of an answer, in an order of their own: a kubelet does not look at theirs."""
     return sorted(
         (each.pool_name, each.device_name, tuple(sorted(each.request_names)), tuple(each.cdi_device_ids), each.share_id)
         for each in answer.devices
@@ -65,7 +65,7 @@ def shape(answer: Answer) -> list[tuple[str, str, tuple[str, ...], tuple[str, ..
 
 
 async def prepares(bed: DriverTestbed) -> str | None:
-    """The answer has the claim's devices, by the names of its allocation."""
+    """Check that the answer has the claim's devices, by the names of its allocation."""
     async with bed.claims() as (claim,):
         answer = (await prepare(bed, [claim])).get(claim.uid)
         if answer is None:
@@ -85,7 +85,7 @@ async def prepares(bed: DriverTestbed) -> str | None:
 
 
 async def repeats_prepare(bed: DriverTestbed) -> str | None:
-    """A kubelet repeats the call after any failure, and after its own restart."""
+    """Check that a second call is answered as the first: a kubelet repeats it after a failure and its own restart."""
     async with bed.claims() as (claim,):
         first = await prepared(bed, claim)
         again = (await prepare(bed, [claim])).get(claim.uid, Answer(error="no entry for the claim's UID"))
@@ -97,7 +97,7 @@ async def repeats_prepare(bed: DriverTestbed) -> str | None:
 
 
 async def answers_every_claim(bed: DriverTestbed) -> str | None:
-    """A kubelet fails the pod for a claim without an entry, and for an entry of another UID."""
+    """Check that both calls answer each claim: a kubelet fails the pod of one without an entry, or with another UID."""
     async with bed.claims(2) as claims:
         driver = await bed.driver()
         messages = [claim.message for claim in claims]
@@ -118,7 +118,7 @@ async def answers_every_claim(bed: DriverTestbed) -> str | None:
 
 
 async def judges_each_claim(bed: DriverTestbed) -> str | None:
-    """One claim that cannot be prepared is that claim's error; the others of the call are prepared."""
+    """Check that a bad claim gets an error of its own, and the driver prepares the others of the call."""
     async with bed.claims() as (good,):
         try:
             bad = bed.claim(device=NO_DEVICE)
@@ -136,7 +136,7 @@ async def judges_each_claim(bed: DriverTestbed) -> str | None:
 
 
 async def checks_claims(bed: DriverTestbed) -> str | None:
-    """The kubelet's request is old news: the claim may be gone, replaced, or not allocated any more."""
+    """Check that the driver refuses claims that are gone, replaced or not allocated: the kubelet may ask late."""
     async with bed.claims() as (claim,):
         other = api_pb2.Claim(namespace=claim.message.namespace, name=claim.message.name, uid=str(uuid.uuid4()))
         none = api_pb2.Claim(namespace=claim.message.namespace, name="conformance-none", uid=str(uuid.uuid4()))
@@ -161,7 +161,7 @@ async def checks_claims(bed: DriverTestbed) -> str | None:
 
 
 async def guards_devices(bed: DriverTestbed) -> str | None:
-    """A pod deleted by force frees its devices for the scheduler before the kubelet has unprepared its claim."""
+    """Check that the driver refuses a device that a claim still has: a pod may have been deleted by force."""
     async with bed.claims() as (claim,):
         await prepared(bed, claim)
         twin = bed.claim(like=claim)
@@ -177,7 +177,7 @@ async def guards_devices(bed: DriverTestbed) -> str | None:
 
 
 async def prepares_in_parallel(bed: DriverTestbed) -> str | None:
-    """Pods start side by side; one that waits for another waits for its images, too."""
+    """Check that the driver prepares two claims at once: pods start side by side."""
     async with bed.claims(2) as claims:
         answers = await asyncio.gather(*(prepare(bed, [claim]) for claim in claims), return_exceptions=True)
         for claim, found in zip(claims, answers, strict=True):
@@ -190,7 +190,7 @@ async def prepares_in_parallel(bed: DriverTestbed) -> str | None:
 
 
 async def unprepares_unknown(bed: DriverTestbed) -> str | None:
-    """A kubelet unprepares what it may never have prepared, and the pod does not end before it succeeds."""
+    """Check that the driver unprepares a claim that it does not know: the pod does not end before it succeeds."""
     name = "conformance-unknown"
     message = api_pb2.Claim(namespace="default", name=name, uid=str(uuid.uuid4()))
     await unprepare(bed, JudgedClaim(message, ()), "a claim that was never prepared")
@@ -198,7 +198,7 @@ async def unprepares_unknown(bed: DriverTestbed) -> str | None:
 
 
 async def repeats_unprepare(bed: DriverTestbed) -> str | None:
-    """A kubelet repeats the call until it succeeds, also when only its answer was lost."""
+    """Check that the driver unprepares a claim twice: the answer of the first call may be lost."""
     async with bed.claims() as (claim,):
         await prepared(bed, claim)
         await unprepare(bed, claim, "a prepared claim")
@@ -207,7 +207,7 @@ async def repeats_unprepare(bed: DriverTestbed) -> str | None:
 
 
 async def unprepares_deleted(bed: DriverTestbed) -> str | None:
-    """The claim may be gone at the API server by then; the driver must know by itself what to undo."""
+    """Check that the driver unprepares a claim from its own record: the API server may have it no more."""
     async with bed.claims() as (claim,):
         await prepared(bed, claim)
         bed.delete(claim)
@@ -216,7 +216,7 @@ async def unprepares_deleted(bed: DriverTestbed) -> str | None:
 
 
 async def restarts_between(bed: DriverTestbed) -> str | None:
-    """A driver that is updated while pods run must still be able to release their devices."""
+    """Check that the driver knows its claims after a restart: it is updated while pods run."""
     async with bed.claims() as (claim,):
         first = await prepared(bed, claim)
         missing = await bed.restart()
@@ -228,7 +228,7 @@ async def restarts_between(bed: DriverTestbed) -> str | None:
 
 
 async def killed_between(bed: DriverTestbed) -> str | None:
-    """A driver that is killed has no time to write anything down."""
+    """Check that the driver knows its claims after SIGKILL, which gives it no time to write anything."""
     async with bed.claims() as (claim,):
         before = set(bed.cdi_files())
         await prepared(bed, claim)
@@ -248,7 +248,7 @@ async def killed_between(bed: DriverTestbed) -> str | None:
 
 
 async def cdi_files(bed: DriverTestbed) -> str | None:
-    """A runtime reads every file in its CDI folders, and makes no container with a name that it cannot resolve."""
+    """Check the CDI files: a runtime reads every file, and starts no container with a name that it cannot resolve."""
     async with bed.claims() as (claim,):
         answer = await prepared(bed, claim)
         names = [name for each in answer.devices for name in each.cdi_device_ids]
@@ -268,7 +268,7 @@ async def cdi_files(bed: DriverTestbed) -> str | None:
 
 
 async def removes_cdi_files(bed: DriverTestbed) -> str | None:
-    """Files of claims that are gone are read at every start of a container, for ever."""
+    """Check that the CDI files of released claims are gone: runtimes read every file at each start of a container."""
     async with bed.claims() as (claim,):
         before = bed.cdi_files()
         await prepared(bed, claim)
@@ -283,7 +283,7 @@ async def removes_cdi_files(bed: DriverTestbed) -> str | None:
 
 
 async def _removes_files(bed: DriverTestbed) -> bool:
-    """Whether CDI files go with an ordinary release."""
+    """Whether the driver removes CDI files at an ordinary release."""
     async with bed.claims() as (claim,):
         before = set(bed.cdi_files())
         await prepared(bed, claim)

@@ -19,7 +19,7 @@ _STREAMS = 4
 
 
 async def registers_after_kubelet(bed: DriverTestbed) -> str | None:
-    """A kubelet that starts registers what it finds in plugins_registry; the driver must still be there."""
+    """Check that the driver is in plugins_registry for a new kubelet, which registers what it finds there."""
     last = await bed.kubelet.restart()
     missing = await bed.registered_after(last)
     if missing:
@@ -28,7 +28,7 @@ async def registers_after_kubelet(bed: DriverTestbed) -> str | None:
 
 
 async def health_reports(bed: DriverTestbed) -> str | None:
-    """Each stream begins with a report of all devices: kubelets forget what the newest report lacks."""
+    """Check that each stream begins with all devices: a kubelet forgets those that the newest report lacks."""
     driver = await bed.driver()
     service = driver.client.health_service
     if service is None:
@@ -67,7 +67,7 @@ def _check_report(report: HealthReport, published: set[str]) -> None:
 
 
 async def does_not_grow(bed: DriverTestbed) -> str | None:
-    """Claims come and go for as long as the driver runs."""
+    """Check that claims that come and go leave nothing in the driver's process."""
     if bed.program.size() is None:
         raise RuleNotApplicable("the size of its process cannot be read")
     sizes = []

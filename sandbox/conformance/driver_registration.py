@@ -24,7 +24,7 @@ def registration_of(driver: JudgedDriver) -> ObservedRegistration:
 
 
 async def registers(bed: DriverTestbed) -> str | None:
-    """It is found in plugins_registry and told that it is registered."""
+    """Check that the kubelet finds the driver in plugins_registry and can register it."""
     await has_registered(bed)
     driver = await bed.driver()
     if not await driver.client.ready(bed.pace.call):
@@ -33,7 +33,7 @@ async def registers(bed: DriverTestbed) -> str | None:
 
 
 async def driver_name(bed: DriverTestbed) -> str | None:
-    """It is part of objects' fields, of folders and of metrics' labels."""
+    """Check the driver's name, which is part of objects' fields, of folders and of metrics' labels."""
     name = registration_of(await bed.driver()).resource
     faults = [] if not name else subdomain_faults(name)
     if not name or faults or len(name) > LONGEST_NAME:
@@ -45,7 +45,7 @@ async def driver_name(bed: DriverTestbed) -> str | None:
 
 
 async def endpoint(bed: DriverTestbed) -> str | None:
-    """A kubelet dials the path as it stands."""
+    """Check that the endpoint is an absolute path: a kubelet dials it as it stands."""
     registration = registration_of(await bed.driver())
     said = registration.endpoint
     if said and not said.startswith("/"):
@@ -56,7 +56,7 @@ async def endpoint(bed: DriverTestbed) -> str | None:
 
 
 async def services(bed: DriverTestbed) -> str | None:
-    """A kubelet takes the first service of the list that it knows, and refuses a driver without any."""
+    """Check the list of services: a kubelet takes the first that it knows, and refuses a driver without any."""
     listed = registration_of(await bed.driver()).versions
     known = [service for service in listed if service in KNOWN]
     if not known:
@@ -69,7 +69,7 @@ async def services(bed: DriverTestbed) -> str | None:
 
 
 async def serves_what_it_lists(bed: DriverTestbed) -> str | None:
-    """A kubelet calls what is listed; health streams are tried again every 5 s for ever."""
+    """Check that the driver serves what it lists: a kubelet calls that, and tries health streams again for ever."""
     driver = await bed.driver()
     listed = registration_of(driver).versions
     for service in listed:
@@ -88,7 +88,7 @@ async def serves_what_it_lists(bed: DriverTestbed) -> str | None:
 
 
 async def registry_calls(bed: DriverTestbed) -> str | None:
-    """What the plugin watcher asks of a driver in its registry."""
+    """Check the driver's answers to the calls of the plugin watcher."""
     registration = registration_of(await bed.driver())
     if registration.type != "DRAPlugin":
         raise RuleBroken(f"GetInfo.type is {registration.type!r}; it must be 'DRAPlugin'")

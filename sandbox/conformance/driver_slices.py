@@ -9,7 +9,7 @@ from sandbox.conformance.rule import RuleBroken, RuleNotApplicable
 
 
 async def publishes(bed: DriverTestbed) -> str | None:
-    """What no slice shows no scheduler gives out."""
+    """Check that the driver publishes complete pools: a scheduler gives out nothing else."""
     if not bed.has_program:
         raise RuleNotApplicable("it needs an API server that the driver publishes at; give the command, not a socket")
     driver = await bed.driver()
@@ -27,7 +27,7 @@ async def publishes(bed: DriverTestbed) -> str | None:
 
 
 async def unique_devices(bed: DriverTestbed) -> str | None:
-    """A scheduler takes nothing from a pool in which a device is there twice."""
+    """Check that no device stands twice in a pool: a scheduler takes nothing from such a pool."""
     for pool, names in _devices(await _published(bed)).items():
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
@@ -36,7 +36,7 @@ async def unique_devices(bed: DriverTestbed) -> str | None:
 
 
 async def owned_by_node(bed: DriverTestbed) -> str | None:
-    """Slices of a node that is gone must go with it; nobody else removes them."""
+    """Check that the Node owns the slices: nobody else removes those of a node that is gone."""
     await _published(bed)
     uid = bed.server.store.get("nodes", NODE)["metadata"]["uid"]
     for each in bed.server.store.list("resourceslices", fields=f"spec.nodeName={NODE}"):
@@ -49,7 +49,7 @@ async def owned_by_node(bed: DriverTestbed) -> str | None:
 
 
 async def restores(bed: DriverTestbed) -> str | None:
-    """A kubelet deletes all slices of its node when it starts, and those of a driver that was away for 30 s."""
+    """Check that deleted slices come back: a kubelet deletes them at its start, and 30 s after the driver's end."""
     before = _devices(await _published(bed))
     bed.delete_slices()
     await bed.polled(lambda: not incomplete(bed.slices()) and _devices(bed.slices()) == before, bed.pace.slices)
@@ -65,7 +65,7 @@ async def restores(bed: DriverTestbed) -> str | None:
 
 
 async def keeps_at_end(bed: DriverTestbed) -> str | None:
-    """An update of the driver must not take devices from the scheduler's view."""
+    """Check that the driver leaves its slices: its update must not take devices from the scheduler."""
     before = _devices(await _published(bed))
     await bed.end()
     if _devices(bed.slices()) != before:

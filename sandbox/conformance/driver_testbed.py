@@ -41,7 +41,7 @@ REQUEST: Final = "devices"
 
 @dataclass(frozen=True)
 class JudgedDriver:
-    """The driver: a client, and how it registered (None: only its socket is known)."""
+    """The driver: a client, and its registration (None where only its socket is known)."""
 
     name: str
     client: DriverClient
@@ -289,7 +289,7 @@ class DriverTestbed(ProgramTestbed):
 
 
 def incomplete(specs: Sequence[Mapping[str, Any]]) -> str:
-    """Which pool is not complete; empty if all are."""
+    """Say which pool is not complete; empty if all are."""
     pools: dict[str, list[Mapping[str, Any]]] = {}
     for spec in specs:
         pools.setdefault(spec["pool"]["name"], []).append(spec)
@@ -317,7 +317,7 @@ def _pod(claim: str) -> Json:
 
 
 def _content(path: Path) -> bytes:
-    """What the file holds; nothing, which is no CDI spec either, of one that is gone or too large for runtimes."""
+    """The content of a file; empty if it is gone, or too large for a runtime."""
     try:
         return read_regular(path, LARGEST, links=True)
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether a program that is measured after rounds of the same work grows without end."""
+"""Judges whether a program grows without end, by its size after rounds of the same work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DESCRIPTORS: Final = 3
 
 
 def growth(sizes: Sequence[ProcessSize], work: str) -> str:
-    """What grew in every round of ``work`` by more than it may; empty for nothing. The first size is the measure."""
+    """Say what grew by more than it may in every round of ``work``, all but the first size; empty for nothing."""
     steps = list(pairwise(sizes))
     for name, grown, allowed, unit in (
         ("memory", [after.memory - before.memory for before, after in steps], MEMORY_KIB, " KiB"),

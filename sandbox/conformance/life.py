@@ -31,7 +31,7 @@ async def starts_before_kubelet(bed: ProgramTestbed) -> str | None:
 
 
 async def ends_in_grace(bed: ProgramTestbed) -> str | None:
-    """Kubernetes ends a pod by SIGTERM, and by SIGKILL when its grace period is over."""
+    """Check that it ends on SIGTERM: Kubernetes kills it when its grace period is over."""
     end, _ = await bed.end()
     if not end.in_time:
         raise RuleBroken(f"it still ran {bed.pace.grace:g} s after SIGTERM, and was killed")
@@ -39,7 +39,7 @@ async def ends_in_grace(bed: ProgramTestbed) -> str | None:
 
 
 async def removes_sockets(bed: ProgramTestbed) -> str | None:
-    """A kubelet goes on dialling a socket that nobody serves; a registration socket's removal says that it is gone."""
+    """Check that it removes its sockets: a kubelet dials one that nobody serves, or takes it for registered."""
     end, left = await bed.end()
     if not end.in_time:
         raise RuleNotApplicable("it had to be killed; the rule ends-in-grace judges that")

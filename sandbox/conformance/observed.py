@@ -1,4 +1,4 @@
-"""What the kubelet of conformance has observed of a program: its registrations, and its sockets in the registry."""
+"""A program as the observing kubelet has seen it: its registrations, and its sockets in the registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ObservedDoor = Literal["register", "watcher"]
 
 @dataclass(slots=True, eq=False)
 class ObservedRegistration:
-    """One registration as it came, and the connection it led to.
+    """One registration, and the connection that the kubelet made by it.
 
     ``endpoint`` and ``versions`` are the plugin's words. ``announced``: the options of the Register call.
     ``pending_problem``: why the plugin could not be reached while its Register call was pending; empty if it could.
@@ -58,7 +58,7 @@ class ObservedRegistration:
 
 @dataclass(slots=True)
 class RegistrySocket:
-    """What became of one socket in the registry."""
+    """One socket in the registry, and how far its registration is."""
 
     stamp: Stamp
     task: asyncio.Task[None]

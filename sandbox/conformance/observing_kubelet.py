@@ -44,7 +44,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ObservingKubelet:
-    """The kubelet whose folder is ``root``, of plugins of the type that it ``expects``.
+    """The kubelet whose folder is ``root``, for plugins of the type that it ``expects``.
 
     ``call_seconds`` bounds every call to a plugin; a restart takes ``away_seconds``. ``watches``: whether it has a
     plugin watcher.
@@ -137,7 +137,7 @@ class ObservingKubelet:
         return {each.resource: each for each in self.registrations if each.usable and each.number > after}
 
     async def until(self, condition: Callable[[], object], seconds: float) -> bool:
-        """Whether a condition becomes true within ``seconds``: it is looked at after every change.
+        """Whether a condition becomes true within ``seconds``; it is checked after every change.
 
         And ten times a second, because the end of the plugin's process comes without a change here.
         """
@@ -150,7 +150,7 @@ class ObservingKubelet:
         return bool(condition())
 
     async def drop(self, registration: ObservedRegistration) -> None:
-        """Break the connection to a plugin, as when the network stack or the kubelet loses it."""
+        """Break the connection to a plugin, as a kubelet that loses it."""
         registration.lost = True
         if registration.client is not None:
             await registration.client.close()
@@ -197,7 +197,7 @@ class ObservingKubelet:
         return registration
 
     async def _connect(self, registration: ObservedRegistration) -> str:
-        """Dial the plugin and ask for its options; what went wrong, empty for nothing."""
+        """Dial the plugin and ask for its options; returns what went wrong, empty for nothing."""
         client = PluginClient(registration.socket, self._call_seconds)
         try:
             if not await client.ready(self._call_seconds):
@@ -303,11 +303,11 @@ class ObservingKubelet:
         return _found(self._seen(endpoint), joined(self.registry, endpoint))
 
     def _seen(self, path: str) -> str:
-        """A path of the plugin's as it is here: the plugin has the kubelet's folder where it expects it."""
+        """The path here of what the plugin sees at ``path``."""
         return str(self.root / Path(path).relative_to(BUILT_IN)) if Path(path).is_relative_to(BUILT_IN) else path
 
     def as_known(self, path: str | Path) -> str:
-        """A path here as the plugin knows it, which has the kubelet's folder at ``/var/lib/kubelet``."""
+        """The path at which the plugin sees what is at ``path`` here: it has the folder at ``/var/lib/kubelet``."""
         here = Path(path)
         return str(BUILT_IN / here.relative_to(self.root) if here.is_relative_to(self.root) else here)
 
@@ -323,7 +323,7 @@ class ObservingKubelet:
 
 
 def _found(right: str, wrong: str) -> str:
-    """The path that a kubelet would dial, or the one that the plugin must have meant where only that is a socket."""
+    """The path that a kubelet dials, or, if only the other one is a socket, the one that the plugin must mean."""
     return wrong if not Path(right).is_socket() and Path(wrong).is_socket() else right
 
 
@@ -340,7 +340,7 @@ class _Registration(api_pb2_grpc.RegistrationServicer):
 
 
 class _PodResources(resources_grpc.PodResourcesListerServicer):
-    """No pod has a device; every listed device can be had."""
+    """Answers that no pod has a device and that every listed device can be allocated."""
 
     def __init__(self, kubelet: ObservingKubelet) -> None:
         self._kubelet = kubelet

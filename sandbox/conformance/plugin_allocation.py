@@ -48,7 +48,7 @@ async def _answers(plugin: JudgedPlugin) -> list[tuple[str, ContainerAnswer]]:
 
 
 async def allocates(bed: PluginTestbed) -> str | None:
-    """What is listed as healthy can be had."""
+    """Check that the plugin allocates every device that it lists as healthy."""
 
     async def judge(plugin: JudgedPlugin) -> str | None:
         ids = await plugin.healthy()
@@ -63,7 +63,7 @@ async def allocates(bed: PluginTestbed) -> str | None:
 
 
 async def answers_each_container(bed: PluginTestbed) -> str | None:
-    """Kubelets up to 1.17 asked for all containers of a pod at once; later ones fail without an answer."""
+    """Check that each container gets an answer: kubelets up to 1.17 ask for all containers of a pod at once."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         ids = (await plugin.healthy())[:2]
@@ -78,7 +78,7 @@ async def answers_each_container(bed: PluginTestbed) -> str | None:
 
 
 async def keeps_order(bed: PluginTestbed) -> str | None:
-    """The answers' places say which container they are for; there is nothing else that does."""
+    """Check the order of the answers, which alone says which container each is for."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         # The last and not the second: shares of one device come together, and give the same.
@@ -98,7 +98,7 @@ async def keeps_order(bed: PluginTestbed) -> str | None:
 
 
 async def repeats_allocate(bed: PluginTestbed) -> str | None:
-    """A plugin never hears of a pod's end, and a pod that was refused later is allocated again."""
+    """Check that Allocate can be repeated: a plugin never hears of a pod's end, nor of its refusal."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         ids = (await plugin.healthy())[:1]
@@ -116,7 +116,7 @@ async def repeats_allocate(bed: PluginTestbed) -> str | None:
 
 
 async def refuses_unknown(bed: PluginTestbed) -> str | None:
-    """A kubelet may ask from an old list; a container without its device must not start."""
+    """Check that the plugin refuses unknown ids: a kubelet may ask from an old list."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         ids = await plugin.healthy()
@@ -133,7 +133,7 @@ async def refuses_unknown(bed: PluginTestbed) -> str | None:
 
 
 async def container_paths(bed: PluginTestbed) -> str | None:
-    """A runtime fails to create a container with others, long after the pod was admitted."""
+    """Check the paths of mounts and devices: a runtime fails to create a container with bad ones."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         for id_, response in await _answers(plugin):
@@ -144,7 +144,7 @@ async def container_paths(bed: PluginTestbed) -> str | None:
 
 
 async def cdi_names(bed: PluginTestbed) -> str | None:
-    """A runtime resolves names of the form vendor/class=name, each once."""
+    """Check the CDI names: a runtime resolves those of the form vendor/class=name, each once."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         answers = await _answers(plugin)
@@ -163,7 +163,7 @@ async def cdi_names(bed: PluginTestbed) -> str | None:
 
 
 async def preferred_legal(bed: PluginTestbed) -> str | None:
-    """A kubelet ignores what it did not offer, and cuts or tops up the rest at random."""
+    """Check that preferences are legal: a kubelet ignores other ids, and cuts or tops up the rest at random."""
 
     async def judge(plugin: JudgedPlugin) -> str | None:
         await _require_preference(plugin)
@@ -186,7 +186,7 @@ async def preferred_legal(bed: PluginTestbed) -> str | None:
 
 
 async def preferred_odd(bed: PluginTestbed) -> str | None:
-    """What cannot be fulfilled ends in an error or in the best there is, and the plugin goes on."""
+    """Check that the plugin survives requests that it cannot fulfil."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         await _require_preference(plugin)
@@ -206,7 +206,7 @@ async def preferred_odd(bed: PluginTestbed) -> str | None:
 
 
 async def empty_requests(bed: PluginTestbed) -> str | None:
-    """A request without containers, or for no device, must not end the plugin."""
+    """Check that the plugin survives a request without containers, and one for no device."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         requests: tuple[tuple[list[str], ...], ...] = ((), ([],))
@@ -223,7 +223,7 @@ async def empty_requests(bed: PluginTestbed) -> str | None:
 
 
 async def repeats_pre_start(bed: PluginTestbed) -> str | None:
-    """A kubelet calls it at every start of the container, restarts included, and waits 30 s."""
+    """Check that PreStartContainer can be repeated: a kubelet calls it at every start of the container."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         try:
@@ -277,7 +277,7 @@ async def _preferred(
 def _check_preferred(
     name: str, chosen: Sequence[str], available: Sequence[str], must_include: Sequence[str], size: int
 ) -> None:
-    """An empty answer is no preference; any other has to be a legal choice."""
+    """Raise ``RuleBroken`` unless the answer is a legal choice; an empty one is no preference."""
     if not chosen:
         return
     asked = f"{name}: of {len(available)} devices {size} are asked for"
@@ -311,7 +311,7 @@ def _path_fault(what: str, path: str) -> Iterable[str]:
 
 
 def _same(one: ContainerAnswer, other: ContainerAnswer) -> bool:
-    """Whether two answers give a container the same; values of annotations may be unique to each."""
+    """Whether two answers give a container the same; annotations may have unique values."""
     return _plain(one) == _plain(other)
 
 

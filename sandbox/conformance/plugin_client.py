@@ -65,18 +65,18 @@ class PluginClient:
         return await ready(self._channel, seconds)
 
     async def options(self, seconds: float | None = None) -> api_pb2.DevicePluginOptions:
-        """GetDevicePluginOptions."""
+        """Call GetDevicePluginOptions."""
         call = self._stub.GetDevicePluginOptions(api_pb2.Empty())
         return await answered("GetDevicePluginOptions", call, self._seconds if seconds is None else seconds)
 
     async def allocate(self, *containers: Sequence[str]) -> list[api_pb2.ContainerAllocateResponse]:
-        """Allocate for containers with these ids each."""
+        """Call Allocate for containers with these ids each; returns the container responses."""
         requests = [api_pb2.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
         call = self._stub.Allocate(api_pb2.AllocateRequest(container_requests=requests))
         return list((await answered("Allocate", call, self._seconds)).container_responses)
 
     async def preferred(self, available: Sequence[str], must_include: Sequence[str], size: int) -> list[list[str]]:
-        """GetPreferredAllocation for one container; the ids of every container response."""
+        """Call GetPreferredAllocation for one container; returns the ids of every container response."""
         wanted = api_pb2.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
         )
@@ -85,7 +85,7 @@ class PluginClient:
         return [list(each.deviceIDs) for each in response.container_responses]
 
     async def pre_start(self, ids: Sequence[str]) -> None:
-        """PreStartContainer."""
+        """Call PreStartContainer."""
         call = self._stub.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=ids))
         await answered("PreStartContainer", call, self._seconds)
 

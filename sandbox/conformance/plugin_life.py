@@ -26,7 +26,7 @@ _DEAD = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.St
 
 
 async def registers_after_kubelet(bed: PluginTestbed) -> str | None:
-    """A new kubelet listens, the plugin's socket is gone; until then ``kubelet.sock`` is dead, or is not there."""
+    """Check that the plugin calls Register on a new ``kubelet.sock``, after one that is dead and one that is gone."""
     registrations = await bed.through_register()
     resources = {each.resource for each in registrations}
     for killed, how in ((True, "was killed and"), (False, "removed its kubelet.sock and")):
@@ -38,7 +38,7 @@ async def registers_after_kubelet(bed: PluginTestbed) -> str | None:
 
 
 async def registry_after_kubelet(bed: PluginTestbed) -> str | None:
-    """A kubelet that starts registers what it finds in plugins_registry; the plugin must still be there."""
+    """Check that the plugin is in plugins_registry for a new kubelet, which registers what it finds there."""
     current = bed.kubelet.current()
     resources = {name for name, each in current.items() if each.door == "watcher"}
     if not resources:
@@ -51,7 +51,7 @@ async def registry_after_kubelet(bed: PluginTestbed) -> str | None:
 
 
 async def serves_after_lost_stream(bed: PluginTestbed) -> str | None:
-    """The plugin serves whoever comes next, and be it by a new start."""
+    """Check that the plugin serves the next client after a lost stream, if need be by a new start."""
 
     async def judge(plugin: JudgedPlugin) -> str:
         if bed.own_end:
@@ -83,7 +83,7 @@ async def serves_after_lost_stream(bed: PluginTestbed) -> str | None:
 
 
 async def registers_after_lost_stream(bed: PluginTestbed) -> str | None:
-    """A kubelet that has lost the stream does not connect again; its devices stay unhealthy until they register."""
+    """Check that the plugin registers when its stream is lost: the kubelet does not connect again."""
     current = bed.kubelet.current()
     last = max(each.number for each in current.values())
     followed = {name: each for name, each in current.items() if not each.stream_problem}
@@ -101,7 +101,7 @@ async def registers_after_lost_stream(bed: PluginTestbed) -> str | None:
 
 
 async def registers_after_lost_socket(bed: PluginTestbed) -> str | None:
-    """A kubelet that starts removes all sockets in device-plugins, and none in plugins_registry."""
+    """Check that the plugin registers when its socket is gone: a new kubelet empties device-plugins of sockets."""
     await bed.through_register()
     current = bed.kubelet.current()
     last = max(each.number for each in current.values())
@@ -120,7 +120,7 @@ async def registers_after_lost_socket(bed: PluginTestbed) -> str | None:
 
 
 async def keeps_ids(bed: PluginTestbed) -> str | None:
-    """Containers keep their devices by id over a restart of the plugin."""
+    """Check that ids survive a restart of the plugin: containers hold devices by them."""
     before = {plugin.name: [device.ID for device in await plugin.devices()] for plugin in await bed.plugins()}
     await bed.begin()
     for plugin in await bed.plugins():
@@ -132,7 +132,7 @@ async def keeps_ids(bed: PluginTestbed) -> str | None:
 
 
 async def serves_load(bed: PluginTestbed) -> str | None:
-    """As many calls as a node of 1,000 devices gets, side by side."""
+    """Check that the plugin answers as many calls side by side as a node of 1,000 devices makes."""
 
     async def judge(plugin: JudgedPlugin) -> str | None:
         ids = await plugin.healthy()
@@ -161,7 +161,7 @@ async def serves_load(bed: PluginTestbed) -> str | None:
 
 
 async def serves_streams(bed: PluginTestbed) -> str | None:
-    """A stream that the kubelet has lost may stay open for long; it must not take the place of a call."""
+    """Check that many open streams leave room for calls: a kubelet's lost streams may stay open for long."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         async with AsyncExitStack() as streams:
@@ -191,7 +191,7 @@ async def _open(name: str, client: PluginClient, number: int, seconds: float, st
 
 
 async def does_not_grow(bed: PluginTestbed) -> str | None:
-    """Calls, streams and registrations leave nothing behind."""
+    """Check that calls, streams and registrations leave nothing in the plugin's process."""
     if bed.program.size() is None:
         raise RuleNotApplicable("the size of its process cannot be read")
     sizes = []

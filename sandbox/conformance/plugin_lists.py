@@ -20,13 +20,13 @@ _MOST_NAMED: Final = 5
 
 
 def named(ids: list[str]) -> str:
-    """The first of these ids, for a message."""
+    """The first of these ids, as a message shows them."""
     more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
     return ", ".join(map(repr, ids[:_MOST_NAMED])) + more
 
 
 async def list_stays_open(bed: PluginTestbed) -> str | None:
-    """A kubelet takes the end of the stream for the end of the plugin."""
+    """Check that ListAndWatch stays open: a kubelet takes its end for the end of the plugin."""
 
     if bed.has_program:
         current = bed.kubelet.current().values()
@@ -59,7 +59,7 @@ async def list_stays_open(bed: PluginTestbed) -> str | None:
 
 
 async def full_lists(bed: PluginTestbed) -> str | None:
-    """A kubelet forgets every device that the newest message lacks."""
+    """Check that every message lists all devices: a kubelet forgets those that the newest one lacks."""
 
     async def judge(plugin: JudgedPlugin) -> str | None:
         registration = plugin.registration
@@ -76,7 +76,7 @@ async def full_lists(bed: PluginTestbed) -> str | None:
 
 
 async def reports_changes(bed: PluginTestbed) -> str | None:
-    """The kubelet asks for nothing: what it is not sent it does not know."""
+    """Check that the plugin sends a list when a device changes: the kubelet never asks."""
     if bed.change is None:
         raise RuleNotApplicable("nothing is known that changes a device; give --change COMMAND")
     if all(each.stream_problem for each in bed.kubelet.current().values()):
@@ -113,7 +113,7 @@ def _check_same(name: str, what: str, devices: list[api_pb2.Device], other: str,
 
 
 async def device_ids(bed: PluginTestbed) -> str | None:
-    """An id is how everybody names a device: kubelet, checkpoint, podresources."""
+    """Check the ids, by which the kubelet, its checkpoint and podresources name a device."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         ids = [device.ID for device in await plugin.devices()]
@@ -132,7 +132,7 @@ async def device_ids(bed: PluginTestbed) -> str | None:
 
 
 async def device_health(bed: PluginTestbed) -> str | None:
-    """Any other word, and any other spelling, counts as unhealthy."""
+    """Check the words for health: a kubelet takes any other word, and any other spelling, for unhealthy."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         for device in await plugin.devices():
@@ -146,7 +146,7 @@ async def device_health(bed: PluginTestbed) -> str | None:
 
 
 async def device_numa(bed: PluginTestbed) -> str | None:
-    """-1 is what sysfs says of a device without a node, and what a kubelet stores for one without topology."""
+    """Check that no NUMA node is -1: sysfs means no node by it, and a kubelet no topology."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         for device in await plugin.devices():
@@ -161,7 +161,7 @@ async def device_numa(bed: PluginTestbed) -> str | None:
 
 
 async def list_size(bed: PluginTestbed) -> str | None:
-    """A kubelet's client breaks the stream at a larger message, and does not come back."""
+    """Check the size of a list: a kubelet breaks the stream at a larger message, and does not come back."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         message = api_pb2.ListAndWatchResponse(devices=await plugin.devices())

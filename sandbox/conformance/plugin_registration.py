@@ -19,7 +19,7 @@ _FLAGS = ("pre_start_required", "get_preferred_allocation_available")
 
 
 async def each_plugin(bed: PluginTestbed, judge: Callable[[JudgedPlugin], Awaitable[str | None]]) -> str | None:
-    """Judge every resource; not applicable only if it is so for all of them."""
+    """Judge every resource; the rule is not applicable only if it is so for all of them."""
     notes: list[tuple[str, str]] = []
     reasons: list[tuple[str, str]] = []
     plugins = await bed.plugins()
@@ -34,7 +34,7 @@ async def each_plugin(bed: PluginTestbed, judge: Callable[[JudgedPlugin], Awaita
 
 
 def _said_once(texts: Sequence[tuple[str, str]]) -> str:
-    """Texts about resources of these names; one that is true of several is said of the first, with their number."""
+    """Join texts about resources of these names; what is true of several is said of the first, with their number."""
     alike: dict[str, list[str]] = {}
     for name, text in texts:
         if text:
@@ -50,7 +50,7 @@ def _more(count: int) -> str:
 
 
 async def each_plugin_anew(bed: PluginTestbed, judge: Callable[[JudgedPlugin], Awaitable[str | None]]) -> str | None:
-    """Judge every resource, on a new start of the plugin if what happened before makes the rule not applicable."""
+    """Judge every resource; start the plugin anew if earlier rules have made this one not applicable."""
     try:
         return await each_plugin(bed, judge)
     except RuleNotApplicable:
@@ -74,7 +74,7 @@ def _through_watcher(plugin: JudgedPlugin) -> ObservedRegistration:
 
 
 async def registers(bed: PluginTestbed) -> str | None:
-    """It registers and sends a list."""
+    """Check that the plugin registers and sends a list."""
     await has_registered(bed)
     return "; ".join(
         [
@@ -86,7 +86,7 @@ async def registers(bed: PluginTestbed) -> str | None:
 
 
 async def resource_name(bed: PluginTestbed) -> str | None:
-    """Kubelets refuse other names, and nothing else of the plugin counts then."""
+    """Check the resource's name: kubelets refuse an invalid one."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         problem = explain_resource_name(_registration(plugin).resource)
@@ -97,7 +97,7 @@ async def resource_name(bed: PluginTestbed) -> str | None:
 
 
 async def api_version(bed: PluginTestbed) -> str | None:
-    """Kubelets know one version."""
+    """Check the API version: kubelets take one."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         registration = _registration(plugin)
@@ -110,7 +110,7 @@ async def api_version(bed: PluginTestbed) -> str | None:
 
 
 async def endpoint(bed: PluginTestbed) -> str | None:
-    """A kubelet joins Register's endpoint with its folder, and takes GetInfo's verbatim."""
+    """Check the endpoint: a kubelet joins Register's with its folder, and takes GetInfo's as it stands."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         registration = _registration(plugin)
@@ -130,7 +130,7 @@ async def endpoint(bed: PluginTestbed) -> str | None:
 
 
 async def own_socket(bed: PluginTestbed) -> str | None:
-    """No call carries the resource's name, so two resources on one socket cannot be told apart."""
+    """Check that each resource has its own socket: no call carries the resource's name."""
     counts = Counter(_registration(plugin).socket for plugin in await bed.plugins())
     for socket, count in counts.items():
         if count > 1:
@@ -142,7 +142,7 @@ async def own_socket(bed: PluginTestbed) -> str | None:
 
 
 async def registry_calls(bed: PluginTestbed) -> str | None:
-    """What the plugin watcher asks of a plugin in its registry."""
+    """Check the plugin's answers to the calls of the plugin watcher."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         registration = _through_watcher(plugin)
@@ -157,7 +157,7 @@ async def registry_calls(bed: PluginTestbed) -> str | None:
 
 
 async def options_agree(bed: PluginTestbed) -> str | None:
-    """Kubelets up to 1.24 read the options of Register, later ones ask for them."""
+    """Check that both options agree: kubelets up to 1.24 read those of Register, later ones ask for them."""
     for registration in await bed.through_register():
         answered = registration.options
         if answered is None:
@@ -173,7 +173,7 @@ async def options_agree(bed: PluginTestbed) -> str | None:
 
 
 async def options_implemented(bed: PluginTestbed) -> str | None:
-    """A kubelet that is told of a method calls it, and refuses the pod if it is not there."""
+    """Check that the announced methods are there: a kubelet calls them, and refuses the pod otherwise."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         try:
@@ -195,7 +195,7 @@ async def options_implemented(bed: PluginTestbed) -> str | None:
 
 
 async def answers_while_registering(bed: PluginTestbed) -> str | None:
-    """Kubelets from 1.25 on dial back and ask for the options before they answer Register."""
+    """Check that the plugin answers while its Register call is pending: kubelets from 1.25 on dial back first."""
     # The newest of each: a kubelet's start deletes the plugin's socket, which may meet a call that is under way.
     newest = {each.resource: each for each in await bed.through_register()}
     for registration in newest.values():

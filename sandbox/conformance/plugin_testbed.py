@@ -19,7 +19,7 @@ _NEVER_REGISTERS = "it never calls Register, only plugins_registry leads to it"
 
 @dataclass(frozen=True)
 class JudgedPlugin:
-    """One resource of the plugin: a client, and how it registered (None: only its socket is known)."""
+    """One resource of the plugin: a client, and its registration (None where only its socket is known)."""
 
     name: str
     client: PluginClient
@@ -81,11 +81,11 @@ class PluginTestbed(ProgramTestbed):
         return tuple(self._judged(current[name]) for name in sorted(current))
 
     def client(self, socket: str) -> PluginClient:
-        """A further client of a socket; whoever asks closes it."""
+        """A further client of a socket; the caller closes it."""
         return PluginClient(socket, self.pace.call)
 
     async def through_register(self) -> list[ObservedRegistration]:
-        """The plugin's registrations by Register, if need be with a kubelet that does not watch its registry.
+        """The plugin's registrations by Register, made by a kubelet that does not watch its registry if need be.
 
         Raises ``RuleNotApplicable`` for a plugin that never calls Register.
         """

@@ -20,7 +20,7 @@ def row(verdict: RuleVerdict) -> tuple[str, str, str]:
 
 
 def summary(verdicts: Sequence[RuleVerdict]) -> str:
-    """How many rules came to which outcome, as one line."""
+    """One line with the number of rules by outcome."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     seconds = sum(verdict.seconds for verdict in verdicts)
     found = ", ".join(f"{counts[outcome]} {outcome}" for outcome in RuleOutcome if counts[outcome])

@@ -36,7 +36,7 @@ class CannotJudge(Exception):
 
 
 class RuleOutcome(StrEnum):
-    """What judging a rule came to."""
+    """The outcome of judging a rule."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -46,23 +46,23 @@ class RuleOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleSource:
-    """Where a rule comes from: a public document or behaviour of the kubelet that everybody can look up."""
+    """The public document, or behaviour of the kubelet, that a rule comes from."""
 
     name: str
     url: str
 
 
 class Testbed(Protocol):
-    """What rules are judged on."""
+    """The program that is judged, in a state in which it can be."""
 
     async def prepare(self) -> None:
-        """Have a program that works, the one before if it does; raises ``NotReady`` or ``CannotJudge``."""
+        """Start the program unless it runs and works; raises ``NotReady`` or ``CannotJudge``."""
 
     async def discard(self) -> None:
         """End the program: the next rule gets a new one."""
 
     async def own_end_now(self) -> str:
-        """How the program ended itself and is not running now, empty while it runs; one that is ending is awaited."""
+        """Say how the program ended itself, empty while it runs; waits for one that is ending."""
 
 
 Bed = TypeVar("Bed", bound=Testbed)
@@ -70,7 +70,7 @@ Bed = TypeVar("Bed", bound=Testbed)
 
 @dataclass(frozen=True)  # With slots a generic class could not be made by its alias in Python 3.11.
 class ConformanceRule(Generic[Bed]):
-    """One rule. ``judge`` returns what the reader should know of a pass, mostly nothing.
+    """One rule. ``judge`` returns a remark on a pass, mostly none.
 
     ``prepared``: it is judged on a program that works; else it prepares the testbed itself.
     """

@@ -30,7 +30,7 @@ _CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 @dataclass(frozen=True, slots=True)
 class JudgedSubject:
-    """What is judged: a command, or what serves ``socket``. ``log`` gets the lines that the command writes.
+    """The subject of a run: a command, or what serves ``socket``. ``log`` gets the lines that the command writes.
 
     ``change``: a command line of the shell that makes a device of a plugin change; empty for none.
     """
@@ -100,7 +100,7 @@ def _program(
 
 
 def _change(subject: JudgedSubject) -> Callable[[], Awaitable[None]] | None:
-    """What runs the subject's command that changes a device."""
+    """The function that runs the subject's command that changes a device; None without one."""
 
     async def change() -> None:
         pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
@@ -115,7 +115,7 @@ def _change(subject: JudgedSubject) -> Callable[[], Awaitable[None]] | None:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder that is removed in the end.
+    """A folder for the run, which is removed at its end.
 
     Sockets' paths may have 107 bytes only. So the kubelet's folder in it has a path that is no longer than the one by
     which the program knows it: what the program can serve can be dialled.

@@ -18,7 +18,7 @@ _LAST_LINES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ProcessSize:
-    """What a program takes of the machine: anonymous memory in KiB, and open file descriptors."""
+    """The size of a program: anonymous memory in KiB, and open file descriptors."""
 
     memory: int
     descriptors: int
@@ -48,14 +48,14 @@ class JudgedProgram(Protocol):
         """End it by SIGKILL."""
 
     def ended(self) -> str:
-        """How it ended by itself, with the end of its log; empty while it runs."""
+        """Say how it ended by itself, with the end of its log; empty while it runs."""
 
     def size(self) -> ProcessSize | None:
-        """What it takes now, its children included; None where that cannot be measured."""
+        """Its size now, its children included; None where that cannot be measured."""
 
 
 def size_of(pid: int) -> ProcessSize | None:
-    """What a process and its descendants take; None if it is gone."""
+    """The size of a process and its descendants; None if it is gone."""
     pids = [pid]
     memory = descriptors = 0
     while pids:

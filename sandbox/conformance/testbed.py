@@ -1,4 +1,4 @@
-"""What the testbeds of plugins and drivers have in common: a program, and the kubelet that it registers with.
+"""The part that the testbeds of plugins and drivers share: a program, and the kubelet that it registers with.
 
 The program goes on from rule to rule as long as it is registered. Before each rule the testbed looks: whatever the rule
 before did, all that has registered once has to be registered again, else the program is started anew in empty folders.
@@ -156,7 +156,7 @@ class ProgramTestbed:
     async def registered_after(
         self, number: int, resources: Iterable[str] | None = None, *, restarts: bool = True
     ) -> str:
-        """Wait until the resources (None: all) are registered after this one; what is missing, empty for nothing.
+        """Wait until the resources (None: all) have registered after this number; returns what is missing, or nothing.
 
         ``restarts``: a program that ends itself is started again, as Kubernetes does with a container of a DaemonSet;
         ``own_end`` says so. It has its whole patience again then, and after a Register call that the kubelet refused.
@@ -193,7 +193,7 @@ class ProgramTestbed:
 
     @property
     def own_end(self) -> str:
-        """How the program ended itself since the rule's begin and came back when it was started again; mostly empty."""
+        """How the program ended itself during the rule and came back by a new start; mostly empty."""
         if not self._own_ends:
             return ""
         return f"it registered when it was started again, as a DaemonSet does: the {self.name} {self._own_ends[0]}"
@@ -209,7 +209,7 @@ class ProgramTestbed:
             return await work
 
     async def restart(self, *, killed: bool = False) -> str:
-        """End the program by SIGTERM or SIGKILL and start it in its folders; why it is not back, empty if it is."""
+        """End the program by SIGTERM or SIGKILL and start it in its folders; say why it is not back, empty if it is."""
         last = self.kubelet.last_number
         await (self.program.kill() if killed else self.program.stop())
         await self.program.start()
@@ -221,7 +221,7 @@ class ProgramTestbed:
         return self._known
 
     async def end(self) -> tuple[ProgramEnd, list[str]]:
-        """End the program by SIGTERM; how it ended, and its sockets that are left, at the paths where it knows them."""
+        """End the program by SIGTERM; returns how it ended, and the sockets that it left, as it knows them."""
         # One that has just started may not listen to signals yet.
         await self.rest()
         before = set(_sockets(self.kubelet))
@@ -253,7 +253,7 @@ class ProgramTestbed:
             self._known |= self._kubelet.current().keys()
 
     def _why_not(self) -> str:
-        """Why no registration is usable, as far as it was seen."""
+        """Say why no registration is usable, as far as the kubelet saw it."""
         problems = [each.problem or each.pending_problem or each.stream_problem for each in self._kubelet.registrations]
         problems += [
             f"{self._kubelet.as_known(path)}: {known.problem}"
