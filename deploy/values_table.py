@@ -31,7 +31,7 @@ class Undescribed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedValue:
     """One value: the title it stands under, its path with dots, and what it is for."""
 
     title: str
@@ -39,7 +39,7 @@ class Described:
     description: str
 
 
-def described(text: str) -> tuple[Described, ...]:
+def described(text: str) -> tuple[DescribedValue, ...]:
     """The values that a values.yaml describes, in its order; raises ``Undescribed``."""
     found = list(_walk(text))
     known = {item.key for item in found}
@@ -70,7 +70,7 @@ def with_tables(readme: str, values: str) -> str:
     return f"{head}{BEGIN}\n\n{tables(values)}\n{END}{tail}"
 
 
-def _walk(text: str) -> Iterator[Described]:
+def _walk(text: str) -> Iterator[DescribedValue]:
     title, comment = "", ""
     path: list[str] = []
     for line in text.splitlines():
@@ -84,7 +84,7 @@ def _walk(text: str) -> Iterator[Described]:
         elif match := _KEY.fullmatch(line):
             path = [*path[: len(match[1]) // 2], match[2]]
             if comment:
-                yield Described(title, ".".join(path), comment)
+                yield DescribedValue(title, ".".join(path), comment)
             comment = ""
         else:
             comment = ""

@@ -17,7 +17,7 @@ from node.offer import Offer, Withheld
 from protos.agent.v1alpha1 import agent_pb2
 
 
-class PublishedState(StrEnum):
+class PoolDeviceState(StrEnum):
     """``PoolDevice.state``: a device as the API server has it, compared with the wanted state."""
 
     PUBLISHED = "published"
@@ -50,7 +50,7 @@ def slices_message(
     pool = agent_pb2.Pool(
         name=publication.pool,
         slices=len(publication.stored),
-        devices=[*_devices(publication, reasons), *(_device(PublishedState.WITHHELD, each) for each in withheld)],
+        devices=[*_devices(publication, reasons), *(_device(PoolDeviceState.WITHHELD, each) for each in withheld)],
         in_order=publication.in_order,
         dropped=publication.dropped,
         problem=publication.error,
@@ -93,7 +93,7 @@ def door_message(
     door: DoorStatus, slices: agent_pb2.ListSlicesResponse, claims: agent_pb2.ListClaimsResponse
 ) -> agent_pb2.DraStatus:
     """The door in one line: why the kubelet cannot use it comes first, why slices are not written second."""
-    published, missing = (devices_in(slices, state) for state in (PublishedState.PUBLISHED, PublishedState.MISSING))
+    published, missing = (devices_in(slices, state) for state in (PoolDeviceState.PUBLISHED, PoolDeviceState.MISSING))
     return agent_pb2.DraStatus(
         driver=slices.driver,
         registration=door.state.value,
@@ -106,7 +106,7 @@ def door_message(
     )
 
 
-def devices_in(slices: agent_pb2.ListSlicesResponse, state: PublishedState) -> int:
+def devices_in(slices: agent_pb2.ListSlicesResponse, state: PoolDeviceState) -> int:
     """How many devices are in that state."""
     return sum(device.state == state for pool in slices.pools for device in pool.devices)
 
@@ -124,16 +124,16 @@ def _devices(publication: Publication, reasons: Mapping[str, str]) -> Iterator[a
         for device in group:
             name = text_at(device, "name")
             wanted.add(name)
-            state = PublishedState.PUBLISHED if name in places else PublishedState.MISSING
+            state = PoolDeviceState.PUBLISHED if name in places else PoolDeviceState.MISSING
             yield agent_pb2.PoolDevice(
                 name=name, state=state, slice=places.get(name), taints=_taints(device), why=reasons.get(name, "")
             )
     for name, number in places.items():
         if name not in wanted:
-            yield agent_pb2.PoolDevice(name=name, state=PublishedState.SURPLUS, slice=number)
+            yield agent_pb2.PoolDevice(name=name, state=PoolDeviceState.SURPLUS, slice=number)
 
 
-def _device(state: PublishedState, each: Withheld) -> agent_pb2.PoolDevice:
+def _device(state: PoolDeviceState, each: Withheld) -> agent_pb2.PoolDevice:
     return agent_pb2.PoolDevice(name=each.device.name, state=state, why=each.reason)
 
 

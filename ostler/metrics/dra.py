@@ -12,7 +12,7 @@ from driver.door.registration import DraDoorObserver, RegistrationState
 from node.ledger.events import HoldsObserver
 from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of
 from node.rules import Door
-from ostler.admin.dra import PublishedState, devices_in
+from ostler.admin.dra import PoolDeviceState, devices_in
 from protos.agent.v1alpha1 import agent_pb2
 
 PREPARATIONS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
@@ -212,7 +212,7 @@ def _published(view: agent_pb2.ListSlicesResponse) -> Iterator[Metric]:
         "ostler_dra_devices",
         "Devices of the DRA door, by their state at the API server compared with the wanted one.",
         ("state",),
-        [((state.value,), devices_in(view, state)) for state in PublishedState],
+        [((state.value,), devices_in(view, state)) for state in PoolDeviceState],
     )
     yield Gauge(
         "ostler_dra_tainted_devices",

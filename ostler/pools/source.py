@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from node.opening import opened
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.drawing.text import plain
 from ostler.explain.access import add_access, choice_of
@@ -84,8 +85,8 @@ def _recorded(source: str) -> RecordedNode | None:
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_HEAD)
+    with opened(path, links=True) as descriptor:
+        return os.read(descriptor, _HEAD)
 
 
 def _read_cluster(arguments: argparse.Namespace) -> State:
