@@ -166,13 +166,11 @@ def pool_lines(obstacle: PoolObstacle, depth: int, several: bool = False) -> lis
 
 
 def _differ(obstacle: kinds.AttributesDiffer, depth: int) -> list[Line]:
+    names = code(f"matchAttributes: {', '.join(obstacle.attributes)}")
     found = f"at most {obstacle.best} found" if obstacle.best else "none found"
-    wanted = "with it" if obstacle.wanted == 1 else "with one value"
-    said = line(
-        depth,
-        code(f"matchAttributes: {', '.join(obstacle.attributes)}"),
-        f": {obstacle.wanted} wanted {wanted}, {found}",
-    )
+    wanted = f": {obstacle.wanted} wanted {'with it' if obstacle.wanted == 1 else 'with one value'}, {found}"
+    # With enough of one value it is their amounts that are short; the next reason says so.
+    said = line(depth, names, wanted if obstacle.best < obstacle.wanted else ": all devices must have one value")
     shown = [f"{', '.join(each or 'absent' for each in one.values)} {TIMES} {one.count}" for one in obstacle.values]
     return [said, line(depth + 1, "values: ", value(some(shown, 6)))]
 

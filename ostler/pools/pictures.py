@@ -107,7 +107,7 @@ def pictures(node: PoolNode) -> Iterator[str]:
         cards = cards_of(pool)
         cut = {each.name for card in cards for each in card.devices}
         for card in cards:
-            yield from _card_lines(card)
+            yield from _card_lines(card, pool)
         for kind in node.kinds:
             devices = [each for each in kind.devices if each.name not in cut]
             if kind.pool is pool and devices:
@@ -123,15 +123,15 @@ def _kind_lines(kind: PoolDeviceKind, devices: Sequence[PublishedDevice]) -> Ite
     yield from _legend(devices, letters)
 
 
-def _card_lines(card: CutCard) -> Iterator[str]:
+def _card_lines(card: CutCard, pool: PublishedPool) -> Iterator[str]:
     """One bar of what the partitions divide, or what is left of it where it has no units."""
     letters = _lettered(card.devices)
     if not card.cells:
-        yield f"{card.whole.name}: {', '.join(map(_left, card.resources))} left"
+        yield f"{pool.name}, {card.whole.name}: {', '.join(map(_left, card.resources))} left"
     else:
         free = sum(bool(each.left.nanos) for each in card.cells)
         bar = "".join(_unit(card, each, letters) for each in card.cells)
-        yield f"{card.whole.name} [{bar}] {free} of {number(len(card.cells), card.cell_word)} free"
+        yield f"{pool.name}, {card.whole.name} [{bar}] {free} of {number(len(card.cells), card.cell_word)} free"
     yield from _legend([each for each in card.devices if each.state is not PublishedState.BLOCKED], letters)
 
 

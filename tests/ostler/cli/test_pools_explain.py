@@ -198,6 +198,8 @@ def test_attributes_that_differ(explain: Explain, tmp_path: Path) -> None:
 def test_amount_of_equal_devices(explain: Explain, tmp_path: Path) -> None:
     need = {"requests": {"memory": "200Gi"}, "limits": {"count": 4}, "matchAttributes": ["root"]}
     assert (
+        "    matchAttributes: root: all devices must have one value\n"
+        "      values: r0 × 2, r1 × 2\n"
         "    memory: 200Gi wanted, 4 devices with equal root can give 160Gi at most; 320Gi is available in all\n"
     ) in reasons(explain, tmp_path, need)
 

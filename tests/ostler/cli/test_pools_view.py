@@ -83,7 +83,7 @@ def test_card_has_a_bar_of_what_its_partitions_divide(view: View, tmp_path: Path
         resources=[(f"memory-slice-{n}", 1) for n in range(3)],
     )
     path = documents(tmp_path, class_(), card, having("train", "card", "a"))
-    assert "gpu [aa.] 1 of 3 memory slices free\n  a  train: a\n" in view("--from", path)
+    assert "card, gpu [aa.] 1 of 3 memory slices free\n  a  train: a\n" in view("--from", path)
 
 
 def test_card_without_units_says_what_is_left(view: View, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_card_without_units_says_what_is_left(view: View, tmp_path: Path) -> Non
         resources=[("memory", "80Gi")],
     )
     path = documents(tmp_path, class_(), card, having("train", "c", "h"))
-    assert "gpu: memory 40Gi of 80Gi left\n  a  train: h\n" in view("--from", path)
+    assert "c, gpu: memory 40Gi of 80Gi left\n  a  train: h\n" in view("--from", path)
 
 
 def test_objects_of_a_cluster(view: View, tmp_path: Path) -> None:
