@@ -16,7 +16,7 @@ from ostler.explain.page import some
 from scheduling.allocator.claims import prevents
 from scheduling.api.quantities import Format, Quantity
 from scheduling.pools.overview import AmountSum, CutCard, PoolDeviceKind, PoolNode, cards_of
-from scheduling.pools.published import AmountLeft, DeviceUser, PublishedDevice, PublishedState
+from scheduling.pools.published import AmountLeft, DeviceUser, PooledState, PublishedDevice, PublishedPool
 
 Rows = list[tuple[str, ...]]
 
@@ -116,7 +116,7 @@ def pictures(node: PoolNode) -> Iterator[str]:
 
 def _kind_lines(kind: PoolDeviceKind, devices: Sequence[PublishedDevice]) -> Iterator[str]:
     letters = _lettered(devices)
-    free = sum(each.state is PublishedState.FREE for each in devices)
+    free = sum(each.state is PooledState.FREE for each in devices)
     bar = "".join(_cell(each, letters) for each in devices)
     shown = f" [{bar}]" if len(devices) <= _WIDEST else ""
     yield f"{kind.pool.name}, {kind.name}{shown} {free} of {len(devices)} free"
@@ -132,7 +132,7 @@ def _card_lines(card: CutCard, pool: PublishedPool) -> Iterator[str]:
         free = sum(bool(each.left.nanos) for each in card.cells)
         bar = "".join(_unit(card, each, letters) for each in card.cells)
         yield f"{pool.name}, {card.whole.name} [{bar}] {free} of {number(len(card.cells), card.cell_word)} free"
-    yield from _legend([each for each in card.devices if each.state is not PublishedState.BLOCKED], letters)
+    yield from _legend([each for each in card.devices if each.state is not PooledState.BLOCKED], letters)
 
 
 def _unit(card: CutCard, cell: AmountLeft, letters: Mapping[DeviceUser, str]) -> str:
@@ -156,11 +156,11 @@ def _lettered(devices: Iterable[PublishedDevice]) -> dict[DeviceUser, str]:
 def _cell(device: PublishedDevice, letters: Mapping[DeviceUser, str]) -> str:
     users = list(_takers(device))
     match device.state:
-        case PublishedState.FREE:
+        case PooledState.FREE:
             return _FREE
-        case PublishedState.TAKEN | PublishedState.SHARED:
+        case PooledState.TAKEN | PooledState.SHARED:
             return letters[users[0]] if len(users) == 1 else _SHARED
-        case PublishedState.BLOCKED:
+        case PooledState.BLOCKED:
             return _BLOCKED
         case _:
             return _WITHHELD
@@ -190,9 +190,9 @@ def _drawn(device: PublishedDevice, user: DeviceUser) -> str:
 
 def _kept_away(device: PublishedDevice) -> tuple[str, str]:
     match device.state:
-        case PublishedState.BLOCKED:
+        case PooledState.BLOCKED:
             return _BLOCKED, f"too little is left of {some(device.lacking)}"
-        case PublishedState.TAINTED:
+        case PooledState.TAINTED:
             taint = next(each for each in device.taints if prevents(each))
             return _WITHHELD, f"tainted {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
         case _:

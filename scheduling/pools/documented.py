@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from scheduling.pools.capacity import PoolLedger
 from scheduling.pools.documents import DeviceClaim, DevicePool, PoolDeviceClass, ResourceCapacity
 from scheduling.pools.matching import PooledDevice, devices_of
-from scheduling.pools.published import AmountLeft, DeviceUser, PublishedDevice, PublishedPool, PublishedState
+from scheduling.pools.published import AmountLeft, DeviceUser, PooledState, PublishedDevice, PublishedPool
 from scheduling.pools.reading import title_of
 from scheduling.pools.search import node_names, occupying
 
@@ -51,11 +51,11 @@ def _published(pool: DevicePool, nodes: tuple[str, ...], ledger: PoolLedger, use
 
 def _device(device: PooledDevice, ledger: PoolLedger, users: _Users) -> PublishedDevice:
     use = ledger.uses[device.name]
-    state, lacking = PublishedState.FREE, ()  # type: tuple[PublishedState, tuple[str, ...]]
+    state, lacking = PooledState.FREE, ()  # type: tuple[PooledState, tuple[str, ...]]
     if use.users:
-        state = PublishedState.TAKEN if use.whole else PublishedState.SHARED
+        state = PooledState.TAKEN if use.whole else PooledState.SHARED
     elif not ledger.fits_pool(device):
-        state, lacking = PublishedState.BLOCKED, tuple(ledger.lacking(device))
+        state, lacking = PooledState.BLOCKED, tuple(ledger.lacking(device))
     return PublishedDevice(
         device.device,
         state,

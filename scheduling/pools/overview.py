@@ -15,7 +15,7 @@ from functools import cached_property
 from scheduling.api.quantities import Quantity
 from scheduling.pools.capacity import quantity_of
 from scheduling.pools.documents import AttributeValue
-from scheduling.pools.published import AmountLeft, DeviceUser, PublishedDevice, PublishedPool, PublishedState
+from scheduling.pools.published import AmountLeft, DeviceUser, PooledState, PublishedDevice, PublishedPool
 
 MEMORY = "memory"
 _PRODUCTS = ("productName", "model")
@@ -50,14 +50,14 @@ class PoolDeviceKind:
     @cached_property
     def free(self) -> int:
         """Devices that nobody has and that a claim could get."""
-        return sum(each.state is PublishedState.FREE for each in self.devices)
+        return sum(each.state is PooledState.FREE for each in self.devices)
 
     @cached_property
     def amounts(self) -> tuple[AmountSum, ...]:
         """Memory, and every amount that claims can have parts of. What a tainted or blocked device has is not left."""
         found: dict[str, list[tuple[AmountLeft, bool]]] = {}
         for device in self.devices:
-            available = device.state in (PublishedState.FREE, PublishedState.SHARED)
+            available = device.state in (PooledState.FREE, PooledState.SHARED)
             for each in device.amounts:
                 if each.name == MEMORY or device.shareable:
                     found.setdefault(each.name, []).append((each, available))

@@ -44,7 +44,7 @@ STANDARD_DOMAIN = "resource.kubernetes.io"
 _MEBI = 10**9 << 20
 
 
-class PublishedState(StrEnum):
+class PooledState(StrEnum):
     """Whether a claim could get a device now, and if not, why."""
 
     FREE = "free"
@@ -120,7 +120,7 @@ class PublishedDevice:
     """
 
     document: PoolDevice
-    state: PublishedState
+    state: PooledState
     users: tuple[DeviceUser, ...] = ()
     amounts: tuple[AmountLeft, ...] = ()
     lacking: tuple[str, ...] = ()
@@ -330,21 +330,21 @@ class _Publication:
             document, state, users, amounts, lacking, names, shareable=device.allows_multiple, source=device
         )
 
-    def _state(self, device: SliceDevice, pool: ResourcePool, fault: str) -> tuple[PublishedState, tuple[str, ...]]:
+    def _state(self, device: SliceDevice, pool: ResourcePool, fault: str) -> tuple[PooledState, tuple[str, ...]]:
         if device.id in self._allocated.devices:
-            return PublishedState.TAKEN, ()
+            return PooledState.TAKEN, ()
         if device.id in self._allocated.partly:
-            return PublishedState.SHARED, ()
+            return PooledState.SHARED, ()
         if fault:
-            return PublishedState.UNUSABLE, ()
+            return PooledState.UNUSABLE, ()
         if self._features.device_taints and any(prevents(taint) for taint in device.taints):
-            return PublishedState.TAINTED, ()
+            return PooledState.TAINTED, ()
         left = self._availability.counters(pool) if device.consumed else {}
         # An overdrawn counter keeps every device of the pool away that takes any.
         lacking = [key for key, free in left.items() if device.consumed.get(key, 0) > free or free < 0]
         if lacking:
-            return PublishedState.BLOCKED, tuple(_counter_name(pool, *key) for key in sorted(lacking))
-        return PublishedState.FREE, ()
+            return PooledState.BLOCKED, tuple(_counter_name(pool, *key) for key in sorted(lacking))
+        return PooledState.FREE, ()
 
     def _amount(self, device: SliceDevice, name: str, flat: str) -> AmountLeft:
         capacity = device.capacity[name]

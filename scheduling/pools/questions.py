@@ -14,7 +14,7 @@ from scheduling.api.quantities import Quantity, from_int
 from scheduling.pools.capacity import PoolLedger, quantity_of
 from scheduling.pools.documents import COUNT, DeviceClaim, DeviceClaimDetail, DeviceClaimInstance
 from scheduling.pools.matching import MatchingError
-from scheduling.pools.published import PublishedPool, PublishedState, ledger_of
+from scheduling.pools.published import PooledState, PublishedPool, ledger_of
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.reading import title_of
 from scheduling.pools.search import MOST_STEPS, PoolSearch, PoolSolution
@@ -91,13 +91,12 @@ class PoolJudge:
         return PoolSearch(ledger, most_steps=most_steps, eligible=self.classes.is_eligible)
 
 
-_USED = (PublishedState.TAKEN, PublishedState.SHARED, PublishedState.BLOCKED)
+_USED = (PooledState.TAKEN, PooledState.SHARED, PooledState.BLOCKED)
 
 
 def _unused(pool: PublishedPool) -> PublishedPool:
     devices = tuple(
-        replace(each, users=(), state=PublishedState.FREE if each.state in _USED else each.state)
-        for each in pool.devices
+        replace(each, users=(), state=PooledState.FREE if each.state in _USED else each.state) for each in pool.devices
     )
     resources = tuple(replace(each, left=each.capacity) for each in pool.resources)
     return replace(pool, devices=devices, resources=resources)

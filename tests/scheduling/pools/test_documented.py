@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduling.pools.documented import documented_pools
 from scheduling.pools.documents import DeviceClaim
-from scheduling.pools.published import DeviceUser, PublishedState, ledger_of
+from scheduling.pools.published import DeviceUser, PooledState, ledger_of
 from tests.making.pool_documents import claim, class_, device, pool
 
 CARD = pool(
@@ -35,9 +35,9 @@ def test_pools_are_in_order_of_nodes_with_those_of_the_network_last() -> None:
 def test_partition_in_use_blocks_its_gpu() -> None:
     (card,) = documented_pools([CARD], [class_()], [allocated("a", "card", "half-0")])
     assert [(each.name, each.state, each.lacking) for each in card.devices] == [
-        ("gpu", PublishedState.BLOCKED, ("slice",)),
-        ("half-0", PublishedState.TAKEN, ()),
-        ("half-1", PublishedState.FREE, ()),
+        ("gpu", PooledState.BLOCKED, ("slice",)),
+        ("half-0", PooledState.TAKEN, ()),
+        ("half-1", PooledState.FREE, ()),
     ]
     assert [(str(each.capacity), str(each.left)) for each in card.resources] == [("2", "1")]
     assert card.devices[1].users == (DeviceUser("a"),)
@@ -47,7 +47,7 @@ def test_amounts_are_left_after_what_claims_draw_in_blocks() -> None:
     claims = [allocated("a", "shared", "big", "15Gi"), allocated("b", "shared", "big", "1Gi")]
     (shared,) = documented_pools([SHARED], [class_()], claims)
     big = shared.devices[0]
-    assert (big.state, [user.claim for user in big.users]) == (PublishedState.SHARED, ["a", "b"])
+    assert (big.state, [user.claim for user in big.users]) == (PooledState.SHARED, ["a", "b"])
     assert [(each.name, str(each.left), str(each.capacity)) for each in big.amounts] == [("memory", "50Gi", "80Gi")]
 
 
@@ -57,7 +57,7 @@ def test_admin_access_is_listed_and_takes_nothing() -> None:
     )
     (shared,) = documented_pools([SHARED], [class_("watch", adminAccess=True)], [watching])
     idle = shared.devices[1]
-    assert idle.state is PublishedState.FREE
+    assert idle.state is PooledState.FREE
     assert idle.users == (DeviceUser("w", admin=True),)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from scheduling.pools.capacity import DeviceName
 from scheduling.pools.matching import MatchingError
-from scheduling.pools.published import PublishedPool, PublishedState, ledger_of, published_pools
+from scheduling.pools.published import PooledState, PublishedPool, ledger_of, published_pools
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.search import PoolSearch, PoolSolution
 from tests.making.clusters import (
@@ -157,7 +157,7 @@ def test_an_incomplete_pool_is_unusable() -> None:
 def test_an_invalid_pool_is_unusable() -> None:
     found = the_pool(resource_slice("node-1", [device("gpu-0"), device("gpu-0")]))
     assert found.fault == "device gpu-0 is in slice node-1-gpu and in slice node-1-gpu"
-    assert {each.state for each in found.devices} == {PublishedState.UNUSABLE}
+    assert {each.state for each in found.devices} == {PooledState.UNUSABLE}
 
 
 def test_only_the_newest_slices_count() -> None:
