@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from node.ledger.containers import NodeContainers, processes_of
+from node.opening import read_kernel_text
 from tests.making.clock import ManualClock
 from tests.node.ledger.test_cgroups import UID, Tree
 
@@ -21,9 +23,16 @@ class Proc:
         (root / "self/ns").mkdir(parents=True)
         (root / "self/ns/pid").symlink_to("pid:[4026531836]" if own else "pid:[4026532000]")
 
-    def put(self, pid: int, *, cgroup: str = "0::/init.scope\n", mounts: str = "") -> None:
+    def put(
+        self, pid: int, *, cgroup: str = "0::/init.scope\n", mounts: str = "", view: tuple[int, str] | None = None
+    ) -> None:
+        """``view``: its mount namespace and its root, where the kernel tells us."""
         folder = self.root / str(pid)
         folder.mkdir()
+        if view is not None:
+            (folder / "ns").mkdir()
+            (folder / "ns/mnt").symlink_to(f"mnt:[{view[0]}]")
+            (folder / "root").symlink_to(view[1])
         (folder / "cgroup").write_text(cgroup)
         (folder / "mountinfo").write_text(mounts)
 
@@ -54,6 +63,51 @@ def test_a_pod_without_a_cgroup_is_told_by_what_its_processes_have_mounted(tmp_p
     assert seen.left([UID, OTHER]) == {UID}
     proc.end(17)
     assert not seen.left([UID, OTHER])
+
+
+class Reads:
+    """Counts the processes whose mounts are read; ``after`` is done after each."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.after: Callable[[Path], object] = lambda _: None
+        monkeypatch.setattr("node.ledger.containers.read_kernel_text", self._read)
+
+    def _read(self, path: Path) -> str:
+        text = read_kernel_text(path)
+        if path.name == "mountinfo":
+            self.count += 1
+            self.after(path.parent)
+        return text
+
+
+def test_mounts_are_read_once_for_all_processes_that_see_the_same(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = [f"{number:08x}-0000-4000-8000-0123456789ab" for number in range(5)]
+    views = [(7, "/"), (8, "/"), (7, "/srv/jail"), None, None]
+    for number, (pod, view) in enumerate(zip(pods, views, strict=True)):
+        proc.put(100 + number, mounts=mount(pod), view=view)
+    for pid in range(200, 220):
+        proc.put(pid, mounts=mount(pods[0]), view=views[0])
+    proc.put(300, cgroup=f"0::/pod{OTHER}/abc\n", mounts=mount(pods[0]), view=views[0])
+    reads = Reads(monkeypatch)
+    assert processes_of([*pods, OTHER, UID], proc.root) == {*pods, OTHER}
+    assert reads.count == len(views)
+
+
+def test_mounts_of_a_process_that_changes_its_namespace_meanwhile_stand_for_no_other(
+    proc: Proc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid in range(17, 20):
+        proc.put(pid, mounts=mount(OTHER), view=(7, "/"))
+    reads = Reads(monkeypatch)
+
+    def enters_another(process: Path) -> None:
+        (process / "ns/mnt").unlink()
+        (process / "ns/mnt").symlink_to("mnt:[8]")
+
+    reads.after = enters_another
+    assert processes_of([OTHER, UID], proc.root) == {OTHER}
+    assert reads.count == 3
 
 
 @pytest.mark.parametrize(
