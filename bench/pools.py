@@ -1,6 +1,6 @@
-"""`ostler pools` on a snapshot of a thousand nodes with eight GPUs each, as a person runs it: a process of its own.
+"""`ostler pools` and `ostler fit` on a snapshot of a thousand nodes with eight GPUs each, as a person runs them.
 
-Half of the GPUs are in use, by claims of one to four devices. Time and memory are those of the whole process.
+A quarter of the GPUs is in use, by claims of one to four devices; `ostler fit` places a thousand pods on the rest. Time and memory are those of the whole process.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from bench.allocation import CLASSES, DRIVER, GPUS, NODES, node
 
 Json = dict[str, Any]
+PODS = 1000
 SIZES = (4, 0, 1, 2, 3, 2, 0, 4)
 """How many devices claims have on one node after the other."""
 
@@ -28,7 +29,10 @@ def figures(root: Path, *, quick: bool) -> dict[str, float]:
     cluster = root / "cluster.json"
     cluster.write_text(json.dumps(snapshot()))
     runs = 2 if quick else 5
-    return measured("pools_view", runs, lambda: viewed(cluster))
+    pods = root / "pods.json"
+    pods.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted_pods()}))
+    figures = measured("pools_view", runs, lambda: viewed(cluster))
+    return figures | measured("fit", runs, lambda: fitted(cluster, pods))
 
 
 def measured(name: str, runs: int, work: Callable[[], resource.struct_rusage]) -> dict[str, float]:
@@ -47,6 +51,11 @@ def viewed(cluster: Path) -> resource.struct_rusage:
     in_use = sum(SIZES[number % len(SIZES)] for number in range(NODES))
     words = f"{NODES} nodes, {NODES} pools: {NODES * GPUS - in_use} of {NODES * GPUS} gpu "
     return ended(["pools", "view", "--from", str(cluster)], words)
+
+
+def fitted(cluster: Path, pods: Path) -> resource.struct_rusage:
+    """Place all pods once."""
+    return ended(["fit", "-f", str(pods), "--from", str(cluster)], f"all {PODS} pods fit on ")
 
 
 def ended(command: Sequence[str], expected: str) -> resource.struct_rusage:
@@ -118,3 +127,25 @@ def claim(name: str, size: int) -> Json:
             "reservedFor": [{"resource": "pods", "name": f"train-{name}-0", "uid": f"uid-{name}"}],
         },
     }
+
+
+def wanted_pods() -> list[Json]:
+    """A workload of a thousand pods with a GPU each."""
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "one", "namespace": "team"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}},
+    }
+    spec = {
+        "containers": [{"name": "main", "image": "train"}],
+        "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "one"}],
+    }
+    workload = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "train", "namespace": "team"},
+        "spec": {"replicas": PODS, "template": {"spec": spec}},
+    }
+    return [template, workload]
