@@ -1,6 +1,7 @@
 """`ostler pools` and `ostler fit` on a snapshot of a thousand nodes with eight GPUs each, as a person runs them.
 
-A quarter of the GPUs is in use, by claims of one to four devices; `ostler fit` places a thousand pods on the rest. Time and memory are those of the whole process.
+A quarter of the GPUs is in use, by claims of one to four devices; `ostler fit` places a thousand pods on the rest.
+Time and memory are those of the whole process.
 """
 
 from __future__ import annotations
