@@ -86,7 +86,7 @@ def ask_http(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """A folder's mode and owner, None if it does not exist; ``writable``: this user can write it, or create it."""
+    """The mode and owner of a folder, None if it does not exist; ``writable``: by this user, who may also create it."""
 
     path: Path
     mode: int | None
@@ -111,7 +111,7 @@ def judge_state(facts: FolderFacts, *, root: bool = True) -> CheckFinding:
 
 
 def read_folder(path: Path) -> FolderFacts:
-    """The folder as this process sees it."""
+    """The folder's facts as this process sees them."""
     try:
         status = path.stat()
     except OSError:
@@ -174,7 +174,7 @@ def _opener(proc: Path, pid: int | None, status: os.stat_result) -> int | None:
     try:
         opened = list((proc / str(pid) / "fd").iterdir()) if pid is not None else []
     except OSError:
-        return None  # Invisible, so nothing is known of it.
+        return None  # If it cannot be seen, nothing is known about it.
     return pid if any(_same(link, status) for link in opened) else None
 
 
@@ -222,7 +222,8 @@ def instances(
 ) -> tuple[RunningProcess, ...]:
     """Processes of ``ostler run`` with the same state folder, besides the active one.
 
-    ``active``: its numbers. It tells one itself, which is another from here when it runs in a container.
+    ``active``: the process ids of the active one. It reports its own, which differs from the one here if it runs in a
+    container.
     """
     return tuple(
         process

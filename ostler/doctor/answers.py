@@ -1,10 +1,10 @@
-"""What the agent, the kubelet, the API server and NVML answer, each asked once with deadlines and without a change.
+"""Asks the agent, the kubelet, the API server and NVML, each once, with deadlines and without changing anything.
 
-The kubelet's pod resources: ``List`` lets the kubelet drop records of pods that are gone, which it does by itself as
-well; so ``Get`` of a pod that cannot exist is called to tell kubelets apart, and ``List`` is left alone. ``/healthz``
-over plain HTTP is a page that both the kubelet and the agent have. The Node object is read as the agent reads it for
-its events. NVML is asked in a process of its own: a driver that hangs makes its callers hang where no signal and no
-thread can end them; a process can be left behind.
+The kubelet's pod resources: ``List`` makes the kubelet drop records of pods that are gone, as it does by itself; so a
+call of ``Get`` for a pod that cannot exist tells kubelets apart, and ``List`` is left alone. ``/healthz`` over plain
+HTTP is a page that both the kubelet and the agent have. The Node object is read as the agent reads it for its events.
+NVML is called in a process of its own: if the driver hangs, its callers hang where no signal and no thread can end
+them, but a process can be left behind.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ AGENT_TIMEOUT = 5.0
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswers:
-    """``status`` and ``devices`` are None when it did not answer; ``fault`` says why, ``listening`` if one is there.
+    """The agent's answers; ``status`` and ``devices`` are None if it gave none.
 
-    ``holds``: None also where it serves nobody yet, or is too old to tell.
+    ``fault``: why there is no answer; ``listening``: whether somebody listens at the socket. ``holds``:
+    None also if it does not serve the kubelet yet, or is too old to report them.
     """
 
     status: agent_pb2.GetStatusResponse | None = None
@@ -63,7 +64,7 @@ class AgentAnswers:
     def healthy_ids(self) -> dict[str, frozenset[str]]:
         """Ids that the agent lists to the kubelet as healthy, by resource; including resources without any.
 
-        What is offered by claims alone is not the kubelet's.
+        Devices that only claims can get are not in the kubelet's lists.
         """
         found: dict[str, set[str]] = {item.name: set() for item in self.status.resources} if self.status else {}
         for device in self.devices.devices if self.devices is not None else ():
@@ -100,8 +101,8 @@ HIDDEN, MISSING, DEAD, LISTENING = "hidden", "missing", "dead", "answered"
 class KubeletAnswers:
     """``state``: ``hidden`` (this user may not look), ``missing``, ``dead`` (nobody listens) or ``answered``.
 
-    ``faults``: by method what it said instead of an answer, empty for an answer. ``allocatable``: ids of healthy
-    devices by resource, None where the kubelet did not tell.
+    ``faults``: the error of each method, empty for an answer. ``allocatable``: ids of healthy devices by resource, None
+    if the kubelet did not report them.
     """
 
     state: str
@@ -154,7 +155,7 @@ _MOST = 2000
 
 @dataclass(frozen=True, slots=True)
 class HealthPage:
-    """``fault``: why there is no answer, empty for an answer; then its ``status`` and the beginning of its text."""
+    """``fault``: why there is no answer, empty if there is one; then its ``status`` and the beginning of its text."""
 
     fault: str = ""
     status: int = 0
@@ -184,7 +185,7 @@ def ask_page(host: str, port: int) -> HealthPage:
 class NodeAnswer:
     """The Node object, or why there is none: ``fault`` with ``fix``; ``off``: the API server is not asked.
 
-    ``identity``: what tells that it is another machine's, empty for ours. ``server``: who answered.
+    ``identity``: the proof that it is another machine's, empty for ours. ``server``: the API server that answered.
     """
 
     node: JsonObject | None = None
@@ -201,7 +202,7 @@ def ask_node(settings: Settings, surroundings: ApiEnvironment) -> NodeAnswer:
         return NodeAnswer(off=True)
     if not settings.node_name:
         return NodeAnswer(fault="the node's name is not known", fix="give it with --node-name (in a pod spec.nodeName)")
-    # Here and not above: the client library is slow to load, and most nodes need it only now.
+    # Imported here: the client library is slow to load, and only this check needs it.
     from kube.access import in_cluster
     from kube.bodies import path_of
     from kube.client import Client, RequestLimits
@@ -251,7 +252,7 @@ _OTHERWISE = "check whether this node can reach the API server"
 NVML_TIMEOUT = 10.0
 """Seconds: nvmlInit takes some hundred milliseconds per GPU without persistence mode."""
 NVML_HANGS = "HANGS"
-"""Not an error of NVML: it did not answer in time."""
+"""The status if NVML did not answer in time; not an error of NVML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +270,7 @@ class MigAnswer:
 class NvmlAnswer:
     """``status`` as in NvmlFacts or NVML_HANGS; ``gpus``: how many; ``lost``: those that do not answer, for people.
 
-    ``modes``: the compute mode of each GPU that tells it, by UUID.
+    ``modes``: the compute mode of each GPU that reports one, by UUID.
     """
 
     status: str
@@ -282,7 +283,7 @@ class NvmlAnswer:
 
 
 def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float = NVML_TIMEOUT) -> NvmlAnswer:
-    """Ask NVML in a process of its own, and leave that process behind when it hangs."""
+    """Call NVML in a process of its own, and leave that process behind if it hangs."""
     command = [
         sys.executable,
         "-P",

@@ -1,8 +1,8 @@
-"""A check: its name, what it looks at, the function that looks, and what it concludes.
+"""A check: its name, what it examines, the function that does, and the verdict.
 
 ``examine`` only reads: it changes nothing on the node, takes no lock, and dials sockets with deadlines. It may raise;
-the examination turns that into the verdict ``error`` and goes on with the others. Whatever is not well carries a fix,
-and what was not looked at carries the reason why.
+the examination turns that into the verdict ``error`` and goes on with the others. Every bad finding has a fix, and
+every skipped check a reason.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ DEADLINE = 12.0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``meaning``: what is looked at; ``remedy``: what to do in general. Both are the columns of the documentation.
+    """``meaning``: what the check examines; ``remedy``: the general fix. Both are columns of the documentation.
 
-    ``hardware``: it looks at this machine's hardware, which does not matter where a recorded node is replayed.
+    ``hardware``: it examines this machine's hardware, which does not matter if a recorded node is replayed.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Check:
     hardware: bool = False
 
     def finding(self, view: NodeView) -> CheckFinding:
-        """What the check concludes."""
+        """Examine the node and return the conclusion."""
         return skipped(RECORDED) if self.hardware and view.recorded else self.examine(view)
 
 
@@ -104,7 +104,7 @@ def failed(found: str, fix: str) -> CheckFinding:
 
 
 def skipped(why: str) -> CheckFinding:
-    """Not looked at."""
+    """The check was skipped."""
     return CheckFinding(CheckVerdict.SKIPPED, why)
 
 

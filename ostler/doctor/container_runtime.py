@@ -1,9 +1,9 @@
-"""The container runtime as its configuration files describe it, and checks of CDI: no process is asked or started.
+"""The container runtime according to its configuration files, and checks of CDI: no process is asked or started.
 
-For containerd or CRI-O, the files of the plain packages and those of k3s, rke2, k0s and microk8s are read. containerd's
-``imports`` are followed, later files over earlier ones, as containerd does it; a containerd whose CRI plugin is
-disabled (Docker's package ships it so) serves no kubelet and is passed over. What a file leaves out has the runtime's
-default, which may depend on a version that files do not tell; such a value is None.
+For containerd and CRI-O, the files of the plain packages and those of k3s, rke2, k0s and microk8s are read.
+containerd's ``imports`` are followed, later files over earlier ones, as containerd does; a containerd whose CRI plugin
+is disabled (Docker's package ships it so) serves no kubelet and is ignored. A value that a file leaves out has the
+runtime's default; if that depends on a version that files do not name, the value is None.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _with_imports(host: Path, file: Path) -> list[Table]:
 
 
 def _matching(host: Path, folder: Path, pattern: str) -> list[Path]:
-    """Files that an import names; folders may have wildcards, too."""
+    """Files that an import names; folders may contain wildcards as well."""
     base = host if pattern.startswith("/") else folder
     found = glob.glob(pattern.lstrip("/"), root_dir=base)  # noqa: PTH207 - Path.glob refuses an empty pattern
     return [base / name for name in sorted(found)]
@@ -147,7 +147,7 @@ def _crio(files: list[Path]) -> Runtime:
     return Runtime(
         "CRI-O",
         files[0],
-        cdi=True,  # It cannot be switched off, only left without folders.
+        cdi=True,  # It cannot be turned off, only left without folders.
         directories=_texts(directories) if isinstance(directories, list) else DEFAULT_DIRECTORIES,
         runtimes=tuple((name, str(_table(runtimes, name).get("runtime_path", ""))) for name in sorted(runtimes)),
         default_runtime=str(section.get("default_runtime", "")),
@@ -238,7 +238,7 @@ def _runtime(view: NodeView) -> CheckFinding:
 
 
 def _specs(view: NodeView) -> CheckFinding:
-    # Here and not above: only this check needs it. No file is left out, ours can be wrong as well.
+    # Imported here: only this check needs it. No file is left out, because ours can be wrong as well.
     from node.inventory.cdi_specs import CdiSpecSource
 
     facts = CdiSpecSource(view.settings.cdi.directories).read().cdi

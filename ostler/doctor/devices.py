@@ -1,4 +1,5 @@
-"""Checks of devices. GPUs' drivers: NVIDIA's by checks of its own, those of vendors that say how by one that fits all.
+"""Checks of devices. GPUs' drivers: NVIDIA's by checks of its own, those of other vendors by one check for all.
+
 NICs: the right network namespace, none of the node's own given away, one firmware per model.
 """
 

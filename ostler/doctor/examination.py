@@ -1,11 +1,11 @@
 """Runs the checks and shows their results: all at the same time, each in a thread of its own with a deadline.
 
-A thread that hangs in the kernel or in a driver cannot be ended; it is left behind as a daemon, so that the command
-ends all the same. A check that raises gets a verdict, too.
+A thread that hangs in the kernel or in a driver cannot be ended; it is left behind as a daemon thread, so that the
+command ends anyway. A check that raises gets a verdict as well.
 
 Results are lines for people, grouped by subject, or plain data for programs. They stay in the order of the catalogue,
-from what everything stands on to what stands on it, so that two reports can be laid side by side. The last line counts
-the verdicts and names what failed, because that is where eyes are after a long output.
+from the foundations upwards, so that two reports can be compared side by side. The last line counts the verdicts and
+names the failed checks, because that is where people look after a long output.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REPORT = "run it again; if it persists, report it with the output of 'ostler do
 
 
 class _Run:
-    """One check on its way."""
+    """One running check."""
 
     def __init__(self, subject: str, check: Check, view: NodeView, clock: Callable[[], float]) -> None:
         self.subject = subject
@@ -106,7 +106,7 @@ def chosen(names: Iterable[str]) -> tuple[CheckSubject, ...]:
 
 
 SCHEMA = "ostler.dev/doctor/v1"
-"""Name of the data format; its number grows when a member changes its meaning."""
+"""Name of the data format; its number increases when a member changes its meaning."""
 
 _COLOURS = {
     CheckVerdict.OK: "32",

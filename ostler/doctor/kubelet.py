@@ -34,9 +34,9 @@ _START_KUBELET = "start the kubelet; for another root folder set kubelet.deviceP
 def judge_place(
     fault: SocketError | None, folder: Path, choice: RegistrationChoice, *, registry: bool, root: bool = True
 ) -> CheckFinding:
-    """Whether a plugin's socket can be in the folder; ``fault`` as ``node.sockets.check_place`` has it.
+    """Whether a plugin's socket can be in the folder; ``fault`` as in ``node.sockets.check_place``.
 
-    ``root``: it was looked at with root's rights; what another user may not do says nothing about the agent.
+    ``root``: it was checked with root's rights; what another user may not do says nothing about the agent.
     """
     if fault is None:
         return ok(f"{folder} takes our sockets")
@@ -68,7 +68,7 @@ def judge_socket(state: str, path: Path) -> CheckFinding:
 def judge_pod_resources(answers: KubeletAnswers, path: Path, *, needed: bool = False) -> CheckFinding:
     """Whether the pod resources API answers, and the age of the kubelet by its methods.
 
-    ``needed``: a rule offers devices through DRA, where none is given as long as it is not known what pods have.
+    ``needed``: a rule offers devices through DRA, which gives out none until it is known which devices pods have.
     """
     lacking = failed if needed else warning
     if answers.state == HIDDEN:
@@ -121,7 +121,7 @@ def judge_root(kubelets: tuple[RunningProcess, ...], registry: Path, device_plug
 
 
 def judge_health(answer: str | None, address: str) -> CheckFinding:
-    """The kubelet's report on its own health; None if nothing answers at its usual address."""
+    """The kubelet's report on its own health; None if nobody answers at its usual address."""
     if answer is None:
         return skipped(f"nobody answers at {address}; the kubelet reports its health only on its own machine")
     if answer:
@@ -137,7 +137,7 @@ def ask_health(address: str) -> str | None:
     host, _, port = address.rpartition(":")
     page = ask_page(host, int(port))
     if page.fault:
-        return None  # Not here, or not HTTP: the finding says that nothing answers.
+        return None  # Not here, or not HTTP: the finding says that nobody answers.
     if page.well:
         return ""
     bad = [line for line in page.text.splitlines() if line.startswith("[-]")]

@@ -1,7 +1,6 @@
-"""Checks of what Kubernetes knows about this node, if the API server is used.
+"""Checks of this node's state at the API server, if the API server is used.
 
-The kubelet publishes the numbers there some seconds after it has them, so a difference is
-a warning.
+The kubelet publishes its numbers there some seconds after it has them, so a difference is a warning.
 """
 
 from __future__ import annotations

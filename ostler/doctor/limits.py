@@ -27,7 +27,7 @@ _FEW_INODES = 100
 
 @dataclass(frozen=True, slots=True)
 class InotifyUse:
-    """Limits of one user, None where unknown, and what the visible processes use of them."""
+    """The limits of one user, None if unknown, and the use of them by the visible processes."""
 
     uid: int
     max_instances: int | None
@@ -39,7 +39,8 @@ class InotifyUse:
 def judge_instances(use: InotifyUse, refusal: str = "") -> CheckFinding:
     """Whether inotify instances are left; ``refusal``: why the kernel refused one, empty if it did not.
 
-    Asked besides counting, because a pod sees its own processes alone and the limit holds for all of the user's.
+    Requested as well as counted, because a pod sees only its own processes, while the limit holds for all processes of
+    the user.
     """
     if refusal:
         most = "" if use.max_instances is None else f" (the limit is {use.max_instances})"
@@ -101,7 +102,7 @@ def _inotify_descriptors(process: Path, uid: int) -> list[str]:
             return []
         return [link.name for link in (process / "fd").iterdir() if _is_inotify(link)]
     except OSError:
-        return []  # Ended meanwhile, or not ours to look into.
+        return []  # Ended meanwhile, or not accessible to us.
 
 
 def _is_inotify(link: Path) -> bool:

@@ -209,9 +209,9 @@ SUBJECT = CheckSubject(
 
 
 def judge_uevents(reach: Reach, fault: str, fix: str, *, interfaces: bool = True) -> CheckFinding:
-    """Where events of devices come from. ``fault``: why uevents are unavailable, with its fix; empty for none.
+    """Where events of devices come from. ``fault``: why uevents are unavailable, with its fix; empty if they are.
 
-    ``interfaces``: whether a rule is about NICs; from the kernel only events of network interfaces are ever missed.
+    ``interfaces``: whether a rule is about NICs; only events of network interfaces are ever missing from the kernel's.
     """
     if reach.state is EventState.POLLING:
         return warning(f"the agent polls folders instead of receiving uevents: {reach.missed}", reach.hint)

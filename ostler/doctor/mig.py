@@ -1,4 +1,4 @@
-"""Checks of MIG: whether the agent may divide GPUs where the configuration says so, and modes that wait for a reset."""
+"""Checks of MIG: whether the agent may divide GPUs if the configuration says so, and modes that wait for a reset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOPPER = 9
 
 
 def judge_rights(uid: int, config: int | None, files: Path, gpus: Sequence[MigAnswer]) -> CheckFinding:
-    """Whether this user may change MIG here; ``config``: the minor number of the driver's file for it, None without."""
+    """Whether this user may change MIG here; ``config``: the minor number of the driver's file for it, if it exists."""
     capable = [gpu for gpu in gpus if gpu.mode is not None]
     if not capable:
         return failed("rules divide GPUs by MIG, but no GPU supports it", "select GPUs that do, or remove the keys")
@@ -47,7 +47,7 @@ def judge_rights(uid: int, config: int | None, files: Path, gpus: Sequence[MigAn
 
 
 def judge_pending(gpus: Sequence[MigAnswer]) -> CheckFinding:
-    """Whether a change of MIG mode waits for a reset, which takes every process on the GPU with it."""
+    """Whether a change of MIG mode waits for a reset, which ends every process on the GPU."""
     findings = [
         warning(
             f"MIG mode of GPU {gpu.index} will be {'on' if gpu.pending else 'off'} after the next reset",
@@ -57,7 +57,7 @@ def judge_pending(gpus: Sequence[MigAnswer]) -> CheckFinding:
         for gpu in gpus
         if gpu.pending is not None and gpu.pending != gpu.mode
     ]
-    return joined(findings, f"MIG mode of {len(gpus)} GPUs is as it was asked for")
+    return joined(findings, f"no GPU waits for a reset to change its MIG mode ({len(gpus)} GPUs)")
 
 
 def _rights(view: NodeView) -> CheckFinding:

@@ -1,4 +1,4 @@
-"""Checks of MPS: the driver's programs, compute modes that keep pods out, and what a killed daemon left."""
+"""Checks of MPS: the driver's programs, compute modes that keep pods out, and leftovers of a killed daemon."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def judge_program(program: Path | None, driver_root: Path) -> CheckFinding:
 
 
 def judge_storage(root: Path, storage: MpsStorage) -> CheckFinding:
-    """Whether daemons get bounded file systems, and whether one is full; nothing is changed for it."""
+    """Whether daemons get bounded file systems, and whether one is full; changes nothing."""
     if not root.is_dir():
         return warning(f"{root} does not exist; the agent makes it", "start the agent, then run this again")
     problem, _, fix = storage.hindrance().partition("; ")
@@ -57,9 +57,9 @@ def judge_storage(root: Path, storage: MpsStorage) -> CheckFinding:
 
 
 def judge_modes(modes: Mapping[str, int], taken: Mapping[str, int], *, running: bool) -> CheckFinding:
-    """Whether GPUs are in a compute mode that keeps processes out though no daemon needs it.
+    """Whether a GPU's compute mode keeps processes out although no daemon needs that.
 
-    ``taken``: what GPUs had before MPS, by UUID; ``running``: whether a daemon on record runs.
+    ``taken``: the GPUs' modes before MPS, by UUID; ``running``: whether a daemon on record runs.
     """
     findings = []
     for uuid, mode in sorted(modes.items()):
@@ -75,7 +75,7 @@ def judge_modes(modes: Mapping[str, int], taken: Mapping[str, int], *, running: 
 
 
 def judge_folders(folders: Sequence[str], running: frozenset[str], root: Path) -> CheckFinding:
-    """Whether folders of daemons are left that do not run; ``folders``: the resources that have one."""
+    """Whether folders are left of daemons that do not run; ``folders``: the resources that have one."""
     left = [name for name in folders if name not in running]
     if left:
         fix = f"start the agent, which starts or removes them, or remove them below {root}"
@@ -84,7 +84,7 @@ def judge_folders(folders: Sequence[str], running: frozenset[str], root: Path) -
 
 
 def read_left(state: Path, proc: Path) -> tuple[Mapping[str, int], frozenset[str]]:
-    """What the records say: compute modes before MPS by UUID, and the names of daemons that run.
+    """The content of the records: compute modes before MPS by UUID, and the names of daemons that run.
 
     Read without the agent's reader, which sets a damaged file aside. Raises OSError and ValueError.
     """

@@ -1,6 +1,6 @@
-"""The node as checks see it: the settings, where the node's file systems are, and facts that several checks share.
+"""The node as checks see it: the settings, the places of the node's file systems, and facts that several checks share.
 
-This is the edge: checks get facts from here and decide. Everything can be pointed elsewhere (a tree of files in a test,
+This is the edge: checks get facts from here and decide. Everything can be redirected (to a tree of files in a test, to
 the host's root in a container). Checks run in threads, and each shared fact is read once, when the first check asks.
 """
 
@@ -41,10 +41,10 @@ _DISPLAY_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 class NodeView:
     """One node, read once.
 
-    ``loaded``: the settings with their notes; ``problems``: what is wrong with the configuration, and then ``loaded``
-    has the defaults. ``host``: where the node's /etc, /run and /var are. ``clock``: Unix seconds; ``pause``: waits for
-    so many seconds. ``stat``: reads a device file's numbers. ``uid``: the user that we are. ``kubelet_health``: where
-    kubelets serve their health unless told otherwise.
+    ``loaded``: the settings with their notes; ``problems``: the faults of the configuration, with which ``loaded`` has
+    the defaults. ``host``: where the node's /etc, /run and /var are. ``clock``: Unix seconds; ``pause``: waits for so
+    many seconds. ``stat``: reads a device file's numbers. ``uid``: this process's user. ``kubelet_health``: where
+    kubelets usually serve their health.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class NodeView:
         self.processes: Once[tuple[RunningProcess, ...]] = Once(lambda: processes(self.proc))
         """Visible processes."""
         self.facts: Once[NodeFacts] = Once(self._read_facts)
-        """What the kernel shows of devices, without NVIDIA's driver."""
+        """The kernel's facts about devices, without NVIDIA's driver."""
         self.devices: Once[tuple[Device, ...]] = Once(self._make_devices)
         """Devices derived from ``pci``."""
         self.node: Once[NodeAnswer] = Once(self._ask_node)
@@ -140,7 +140,7 @@ class NodeView:
         )
 
     def _read_facts(self) -> NodeFacts:
-        # Here and not above, as below: without such a check none of it is loaded.
+        # Imported here, as below: without such a check none of it is loaded.
         from node.inventory.facts import merge
         from node.inventory.source import DriverHolder
         from ostler.cli.scanning import open_sources

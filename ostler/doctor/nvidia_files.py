@@ -1,7 +1,7 @@
 """Checks of NVIDIA's device files (present, with the driver's numbers, open to containers) and container runtime.
 
-Major 195 is NVIDIA's own, /proc/devices has the numbers that are given at load time. Containers get device files
-themselves (not copies), so what is wrong here is wrong in every container. NVIDIA's container runtime alone turns
+Major 195 is NVIDIA's own; /proc/devices has the numbers that are assigned when modules load. Containers get the device
+files themselves (not copies), so a fault here is a fault in every container. Only NVIDIA's container runtime turns
 variables and mounts that name devices into devices.
 """
 
@@ -34,9 +34,9 @@ _ALL_RW = 0o666
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A device file that should be there: path below /dev, numbers (major None where the driver does not tell it).
+    """A device file that should exist: path below /dev, numbers (major None if the driver does not report it).
 
-    ``needed``: nothing works without it; the others are made by the driver's tools when first used.
+    ``needed``: nothing works without it; the driver's tools create the others when they are first used.
     """
 
     name: str
@@ -137,14 +137,14 @@ def read_files(dev: Path, names: Iterable[str], stat: StatDevice) -> dict[str, F
 
 
 def read_links(dev: Path, numbers: Iterable[tuple[int, int]]) -> dict[tuple[int, int], str]:
-    """Where the links below ``dev``/char lead to, as paths that begin with /dev."""
+    """The targets of the links below ``dev``/char, as paths that begin with /dev."""
     found = {}
     for major, minor in numbers:
         link = dev / "char" / f"{major}:{minor}"
         try:
             target = os.path.normpath(link.parent / link.readlink())
         except OSError:
-            continue  # Missing, which the check looks for.
+            continue  # If it is missing, the check reports it.
         found[major, minor] = f"/dev{target.removeprefix(str(dev))}" if target.startswith(str(dev)) else target
     return found
 
@@ -212,7 +212,7 @@ def judge_runtime_options(
 ) -> CheckFinding:
     """Whether named devices reach the containers of the pods that have them, and no others.
 
-    ``specs``: device nodes are part of the answers as well, so that containers have those in any case.
+    ``specs``: device nodes are part of the answers as well, so that containers get those in any case.
     """
     if not strategies:
         return skipped("no rule passes NVIDIA GPUs by variable or mount")

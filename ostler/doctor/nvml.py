@@ -1,6 +1,6 @@
-"""Checks of NVIDIA's kernel driver (loaded, bound to its GPUs, not kept away by nouveau) and of its library NVML.
+"""Checks of NVIDIA's kernel driver (loaded, bound to its GPUs, not displaced by nouveau) and of its library NVML.
 
-The library is not opened while the driver is quiesced: it would hold what is to be replaced.
+The library is not opened while the driver is quiesced, because it would hold the driver that should be replaced.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The process that calls NVML for the checks: prints one line of JSON and ends.
 
-Arguments: the driver root, the library (empty to search), the proc file system.
+Its arguments are the driver root, the library (empty to search for it) and the proc file system.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Reads small files and processes; nothing for what does not exist or this user may not read.
+"""Reads small files and processes; what does not exist or is unreadable for this user gives nothing.
 
-On the node all processes can be seen, in a pod without hostPID only the pod's own.
+On the node all processes are visible, in a pod without hostPID only the pod's own.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def number_after(word: str, text: str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class RunningProcess:
-    """``words``: its command line. Kernel threads and processes that ended meanwhile are left out."""
+    """``words``: its command line. Kernel threads and processes that have ended are left out."""
 
     pid: int
     words: tuple[str, ...]
@@ -90,7 +90,7 @@ class RunningProcess:
 
 
 def processes(proc: Path) -> tuple[RunningProcess, ...]:
-    """All that have a command line, by process id."""
+    """All processes that have a command line, by process id."""
     found = []
     for pid in pids(proc):
         try:
@@ -104,7 +104,7 @@ def processes(proc: Path) -> tuple[RunningProcess, ...]:
 
 
 def on_this_node(proc: Path, found: tuple[RunningProcess, ...]) -> tuple[RunningProcess, ...]:
-    """Those that see the file systems of this process or of process 1; others run in their own containers."""
+    """Those that share the mount namespace of this process or of process 1; others run in their own containers."""
     ours = {_mounts(proc / "self"), _mounts(proc / "1")} - {""}
     return tuple(process for process in found if _mounts(proc / str(process.pid)) in (*ours, ""))
 
@@ -118,7 +118,7 @@ def _mounts(process: Path) -> str:
 
 
 def pids(proc: Path) -> Iterator[int]:
-    """RunningProcess ids, in order."""
+    """Process ids, in order."""
     try:
         names = [entry.name for entry in proc.iterdir()]
     except OSError:

@@ -1,7 +1,7 @@
-"""Checks of our resources at the kubelet: registered, the same devices on both sides, served by no other plugin.
+"""Checks of our resources at the kubelet: registered, with the same devices on both sides, served by no other plugin.
 
-People forget to remove the plugin that they had before. Sockets are asked GetInfo only: ListAndWatch would say more,
-but some plugins hand an update to a single stream, and one that we opened would take it from the kubelet.
+People forget to remove the plugin that they had before. Sockets are only asked for GetInfo: ListAndWatch would say
+more, but some plugins hand an update to a single stream, and one that we opened would take it from the kubelet.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from plugin.kubelet import KUBELET_SOCKET
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
 AGAIN = 1.0
-"""Seconds until both sides are asked again if they differ: a list may have been under way."""
+"""Seconds until both sides are asked again if they differ: a list may have been on its way."""
 
 Ids = Mapping[str, frozenset[str]]
 
@@ -114,7 +114,7 @@ def read_checkpoint(path: Path) -> CheckpointFacts:
 def judge_devices(agent: Ids, allocatable: Ids | None, recorded: Ids | None) -> CheckFinding:
     """Whether the kubelet has the devices that the agent lists as healthy.
 
-    ``allocatable``: what the pod resources API says, ``recorded``: what the checkpoint says; None where unknown.
+    ``allocatable``: those of the pod resources API, ``recorded``: those of the checkpoint; None if unknown.
     """
     seen, source = (allocatable, "the kubelet has") if allocatable is not None else (recorded, "its checkpoint has")
     if seen is None:
@@ -144,7 +144,7 @@ def judge_devices(agent: Ids, allocatable: Ids | None, recorded: Ids | None) -> 
 
 
 def difference(ours: frozenset[str], theirs: frozenset[str]) -> str:
-    """What only one side has, for people; empty for nothing."""
+    """The devices that only one side has, for people; empty if there are none."""
     missing, extra = sorted(ours - theirs), sorted(theirs - ours)
     parts = [f"missing: {several(missing, 2)}"] if missing else []
     return "; ".join(parts + ([f"not ours: {several(extra, 2)}"] if extra else []))
@@ -195,7 +195,7 @@ def judge_plugins(
 ) -> CheckFinding:
     """Whether another plugin serves one of ``wanted`` (resource names, in which ``{profile}`` matches anything).
 
-    ``driver``: name of our DRA driver, empty where we serve none.
+    ``driver``: the name of our DRA driver, empty if we serve none.
     """
     findings, others = [], []
     for socket in sockets:
@@ -258,7 +258,7 @@ def _listed(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError:
-        return []  # The checks of the folder itself say so.
+        return []  # The check of the folder itself reports it.
 
 
 def _ask(paths: list[Path]) -> dict[Path, api_pb2.PluginInfo]:
@@ -274,7 +274,7 @@ def _ask(paths: list[Path]) -> dict[Path, api_pb2.PluginInfo]:
             try:
                 infos[path] = call.result()
             except grpc.RpcError:
-                continue  # Does not speak the watcher's protocol.
+                continue  # It does not speak the plugin watcher's protocol.
     return infos
 
 
@@ -286,7 +286,7 @@ def _foreign(view: NodeView) -> CheckFinding:
         wanted += tuple(item.name for item in agent.status.resources)
     sockets = read_sockets((kubelet.registry_dir, kubelet.device_plugin_dir))
     if agent.status is None:
-        # Whose they are cannot be told then; what is named like ours counts as ours.
+        # Then it cannot be told whose they are; one that is named like ours counts as ours.
         own = frozenset(socket.path for socket in sockets if socket.path.name.startswith(PREFIX) and socket.answered)
     serves = agent.status is not None and agent.status.HasField("dra")
     driver = view.settings.dra.driver_name if serves else ""

@@ -64,7 +64,7 @@ def test_virtual_machines_are_told_what_they_cannot_do(tmp_path: Path) -> None:
 
 
 def test_a_pending_mode_is_told_with_what_ends_it() -> None:
-    says(judge_pending([WELL]), OK, "MIG mode of 1 GPUs is as it was asked for")
+    says(judge_pending([WELL]), OK, "no GPU waits for a reset to change its MIG mode (1 GPUs)")
     pending = judge_pending([WELL, MigAnswer(4, 0, 1, 0, AMPERE)])
     says(pending, WARNING, "MIG mode of GPU 4 will be on after the next reset", "'nvidia-smi --gpu-reset -i 4'")
     off = judge_pending([MigAnswer(4, 1, 0, 0, AMPERE)])
