@@ -62,7 +62,7 @@ class Credentials(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """One that does not change while the process runs; a certificate's files may."""
+    """Does not change while the process runs, but the files of a certificate may."""
 
     origin: str
     credential: Credential = Credential()
@@ -192,7 +192,7 @@ class _Node(dict[str, object]):
     """A mapping as the library's plugin runner wants it."""
 
     def safe_get(self, key: str) -> object:
-        """The value, None where there is none."""
+        """The value, None if there is none."""
         return self.get(key)
 
 

@@ -14,7 +14,7 @@ _THOUSANDS = {"k": 10**3, "M": 10**6}
 
 
 def object_at(body: Json, *keys: str) -> JsonObject:
-    """The object at a path of keys, empty where there is none."""
+    """The object at a path of keys, empty if there is none."""
     for key in keys:
         if not isinstance(body, dict):
             return {}
@@ -23,7 +23,7 @@ def object_at(body: Json, *keys: str) -> JsonObject:
 
 
 def text_at(body: Json, *keys: str) -> str:
-    """The text at a path of keys, empty where there is none."""
+    """The text at a path of keys, empty if there is none."""
     found = object_at(body, *keys[:-1]).get(keys[-1])
     return found if isinstance(found, str) else ""
 
@@ -59,5 +59,5 @@ def path_of(*parts: str) -> str:
 
 
 def whole(body: JsonObject) -> JsonObject:
-    """What is kept of an object: all of it."""
+    """The fields to keep of an object: all of them."""
     return body

@@ -353,7 +353,7 @@ class Client:
             return self._pool
 
     def _made_pool(self, certificate: Certificate | None, connections: int) -> Any:
-        """Files are read at every new connection, so that new certificates are used without being told of them."""
+        """Files are read at every new connection, so that new certificates take effect by themselves."""
         parts = library()
         access = self._access
         configuration = parts.configuration(host=access.server)

@@ -52,7 +52,7 @@ class PostingObserver(Protocol):
         """The API server has taken so many more."""
 
     def dropped(self, events: int) -> None:
-        """So many more were given up: too many waited, or the API server refused them."""
+        """Count events that were dropped: too many waited, or the API server refused them."""
 
     def failed(self) -> None:
         """An attempt to post failed."""
@@ -164,7 +164,7 @@ class EventPoster:
         self.failing = ""
 
     def offer(self, kind: str, reason: str, message: str, at: float) -> None:
-        """Have an event posted: ``kind`` is Normal or Warning, ``at`` Unix seconds."""
+        """Post an event: ``kind`` is Normal or Warning, ``at`` Unix seconds."""
         key = (kind, reason[:MAX_REASON], _clipped(message))
         with self._changed:
             self._put(key, _Pending(1, at, at))

@@ -60,7 +60,7 @@ class Handler(Protocol):
     """Receives objects as ``CollectionSource.read`` gives them, and must not change them."""
 
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
-        """These are all objects there are; whatever else was known is gone."""
+        """Take the complete list; every other known object is gone."""
 
     def applied(self, body: JsonObject) -> None:
         """This object is new or has changed."""
@@ -199,7 +199,7 @@ class Reflector:
         self._watch_began = None
 
     def _turn(self) -> None:
-        """One list, where it is needed, and one watch, to its end."""
+        """One list, if needed, and one watch, to its end."""
         if not self._version:
             self._list()
         low, high = self._limits.watch
@@ -340,7 +340,7 @@ class WatchPace:
         self._may_list_at_once = True
 
     def after(self, fault: Exception | None, lived: float, *, heard: bool = True) -> NextRequest:
-        """What to do after a turn that ended by ``fault``, None for in good order.
+        """Decide what follows a turn that ended by ``fault``, None if it ended properly.
 
         Its watch ``lived`` seconds, and ``heard`` of changes or bookmarks.
         """

@@ -60,7 +60,7 @@ class Conflict:
         return tuple(await foreign_sockets(candidates, self._resource, self._listing.devices, taken))
 
     def begin(self, sockets: tuple[Path, ...], *, hold: bool) -> None:
-        """``sockets`` have it; ``hold``: the kubelet is not told of our devices meanwhile."""
+        """``sockets`` have the resource; ``hold``: do not tell the kubelet of our devices meanwhile."""
         self.begun, self.sockets = True, sockets
         self._until = self._clock() + self._patience.delay()
         if hold:

@@ -40,7 +40,7 @@ log = logging.getLogger("ostler.plugin")
 
 @value
 class ResourceStatus(Value):
-    """A resource as people ask for it; ``problem`` says why the newest list is not the one that is shown."""
+    """A resource for people; ``problem`` says why the newest list is not shown."""
 
     name: str
     devices: int
@@ -140,7 +140,7 @@ class PluginDoor:
             self._group = None
 
     def hand_over(self) -> None:
-        """Have the end of ``run`` leave the kubelet what a successor can take over; ``leave`` is to follow it."""
+        """When ``run`` ends, leave the kubelet a plugin that a successor can take over; call ``leave`` afterwards."""
         for resource in self._resources.values():
             resource.registrar.hand_over()
 

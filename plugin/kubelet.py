@@ -84,12 +84,12 @@ class KubeletFolders(Value):
 
     @property
     def pod_resources(self) -> Path:
-        """Where the kubelet tells which devices it has; the folder follows its root, as the registry does."""
+        """The folder in which the kubelet reports its devices; it follows the kubelet's root, as the registry does."""
         return socket_below(self.registry.parent)
 
     @property
     def plugin_folders(self) -> tuple[Path, Path]:
-        """Where plugins have their sockets, ours and those of others."""
+        """The folder in which plugins have their sockets, ours and others'."""
         return self.device_plugins, self.registry
 
     def directory(self, path: RegistrationPath) -> Path:
@@ -169,7 +169,7 @@ class KubeletView:
         self._woken = asyncio.Event()
 
     def want(self, seconds: float) -> None:
-        """Have the kubelet asked in so many seconds at the latest."""
+        """Ask the kubelet in so many seconds at the latest."""
         due = self._clock() + seconds
         if due < min(self._wanted, self._regular):
             self._woken.set()

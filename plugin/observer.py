@@ -27,7 +27,7 @@ class PluginObserver:
         """The kubelet has this socket; every resource tells it whenever it is another one than before."""
 
     def attempted(self, resource: str, path: str) -> None:
-        """The kubelet was told of the resource by this path: it asked, or Register was called."""
+        """The resource was announced to the kubelet by this path: the kubelet asked, or Register was called."""
 
     def registered(self, resource: str, path: str) -> None:
         """The kubelet opened a device stream after a registration by this path."""

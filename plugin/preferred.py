@@ -27,7 +27,7 @@ from node.topology.packing import CellTree, nearest
 
 
 class PlacementMap:
-    """What choices of all resources share, made once for each topology: places, and the tree of the GPUs' cells."""
+    """Facts that all choices share, made once per topology: places, and the tree of the GPUs' cells."""
 
     def __init__(self, topology: Topology | None = None) -> None:
         self.topology = topology or Topology()
@@ -41,7 +41,7 @@ class PlacementMap:
         return next((name for name in (device.name, device.parent) if name in self.gpus), None)
 
     def place_of(self, device: Device) -> Place:
-        """Where the device is: its own place, its physical function's, or what its own facts say."""
+        """The place of the device: its own, its physical function's, or that of its own facts."""
         for name in (device.name, device.parent):
             if name in self.places:
                 return self.places[name]
@@ -62,7 +62,7 @@ class Preference:
         elsewhere = {id_: ground.place_of(offered.device) for id_, offered in devices.items() if id_ not in gpus}
         only_nics = all(offered.device.kind in NIC_KINDS for offered in devices.values())
         self.nics = elsewhere if only_nics else {}
-        """Where every NIC is, virtual functions with their physical one; empty unless all devices are NICs."""
+        """The place of every NIC, virtual functions with their physical one; empty unless all devices are NICs."""
         self._tree = _tree(ground, bool(gpus), elsewhere.values())
         numbers = {name: number for number, name in enumerate(self._tree.leaves)}
         self._leaves = {id_: numbers[gpus[id_] if id_ in gpus else elsewhere[id_].name] for id_ in devices}

@@ -81,7 +81,7 @@ MOST = 4096
 
 
 class ExpectedGpus:
-    """What is known of the GPUs of all resources of a door."""
+    """The known state of the GPUs of all resources of a door."""
 
     def __init__(self) -> None:
         self._preferences: dict[str, Preference] = {}

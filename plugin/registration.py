@@ -1,4 +1,4 @@
-"""Where a resource's registration stands: its state, the registrar's memory, socket names, and how it backs off."""
+"""The state of a resource's registration, the registrar's memory, socket names, and how it backs off."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plugin.kubelet import RegistrationPath
 
 
 class PluginRegistrationState(StrEnum):
-    """Where a resource stands."""
+    """The state of a resource's registration."""
 
     WAITING = "waiting"
     """No kubelet is there."""
@@ -41,7 +41,7 @@ class PluginRegistrationStatus(Value):
 
 @record
 class RegistrarMemory(Record):
-    """What the registrar remembers between two looks; times are of the injected clock, 0 for never."""
+    """The registrar's memory between two checks; times are of the injected clock, 0 for never."""
 
     kubelet: FileId | None = None
     kubelet_since: float = 0.0

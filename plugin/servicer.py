@@ -54,7 +54,7 @@ Render = Callable[[Sequence[OfferedDevice]], api_pb2.ContainerAllocateResponse]
 """Makes one container's answer of its devices, in the order of the request; pure."""
 _MOST_NAMED = 10
 OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
-"""What Register announces and GetDevicePluginOptions answers: old kubelets read the one, new ones the other."""
+"""The options in Register and in GetDevicePluginOptions: old kubelets read the former, new ones the latter."""
 
 
 class DevicePluginError(Exception):
@@ -118,7 +118,7 @@ class TooManyShares(DevicePluginError):
 
 
 class Admission(Protocol):
-    """Whoever knows who has which device."""
+    """Decides whether devices may be given out, knowing who has which."""
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
         """What has to be waited for before these are given out; None, mostly, where nothing speaks against them.
@@ -135,10 +135,10 @@ class AdmitAll:
     """For a door that nobody shares its devices with."""
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Nothing is."""
+        """Wait for nothing."""
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """They may always be given out."""
+        """Allow everything."""
 
 
 class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
@@ -223,7 +223,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     async def Allocate(  # noqa: N802
         self, request: api_pb2.AllocateRequest, context: Context
     ) -> api_pb2.AllocateResponse:
-        """What each container gets; INVALID_ARGUMENT names ids that cannot be given, FAILED_PRECONDITION a holder."""
+        """The answer for each container; INVALID_ARGUMENT names invalid ids, FAILED_PRECONDITION a holder."""
         async with self._call("Allocate", context):
             doubt = self._doubted(request)
             if doubt is not None:
@@ -247,7 +247,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         return response
 
     def _near(self, wanted: api_pb2.ContainerPreferredAllocationRequest) -> Sequence[Place]:
-        """What the container's devices should be near to: its NICs for GPUs, its GPUs for NICs, come or to come."""
+        """The places that the container's devices should be close to: its NICs' for GPUs, its GPUs' for NICs."""
         resource, recent = self._listing.resource, self._recent
         recent.expected.free(wanted.available_deviceIDs)
         nics = recent.nics(resource)

@@ -230,7 +230,7 @@ class Slot:
         await asyncio.sleep(NOTICE)
 
     async def fill(self) -> None:
-        """Be in the slot again, so that the kubelet notices our end; for a plugin that nobody has relieved."""
+        """Take the slot again, so that the kubelet notices our end; for a plugin that nobody has relieved."""
         self._servicer.accept_kubelets()
         self._listing.begin()
         with contextlib.suppress(RegisterRefused, TimeoutError):

@@ -55,7 +55,7 @@ def _sockets(folder: str) -> Iterator[Socket]:
 
 
 def difference(ours: frozenset[str], theirs: frozenset[str]) -> str:
-    """What only one side has, in words; empty for nothing."""
+    """The differences of both sides, in words; empty if there are none."""
     parts = []
     if missing := sorted(ours - theirs):
         parts.append(f"missing: {_named(missing)}")
@@ -139,7 +139,7 @@ class SlotOwnership:
         return answer.ids.get(self._listing.resource, frozenset())
 
     def look(self, now: float) -> Loss | None:
-        """What the kubelet has instead of our devices, once that is sure."""
+        """The kubelet's devices in place of ours, once that is certain."""
         self._see_newcomers()
         if self._listing.streams < self._streams:
             # Whose stream it was that ended cannot be told: a person's, or the kubelet's.

@@ -34,7 +34,7 @@ from node.values import Value, value
 
 @value
 class Described(Value):
-    """All that a slice says of a device: equal ones give the same bytes."""
+    """Everything that a slice says of a device: equal values give the same bytes."""
 
     offered: DraDevice
     taints: tuple[Json, ...]
@@ -173,7 +173,7 @@ _CHOOSING = (
     *("switch", "cell2", "cell4", "cell8", "cell16", "cell32"),
     *("ifName", "rdma", "linkType", "sriovFunction", "pfName", "vfIndex", "driver"),
 )
-"""What claims choose by, on any device: never left out."""
+"""Attributes by which claims choose any device: never left out."""
 _KNOWING = (
     *("driverVersion", "cudaDriverVersion", "cudaComputeCapability", "architecture", "migEnabled", "clique"),
     *("pciVendor", "pciDevice", "pfPciAddress", "mac", "mtu", "linkUp", "linkSpeedMbps"),
@@ -187,14 +187,14 @@ _TELLING = (
     *("gpuInstanceID", "computeInstanceID", "gpuInstanceProfileID", "sriovTotalVfs", "acpiIndex"),
     *("firmwareVersion", "nodeGuid", "vbiosVersion", "serial", "boardPartNumber"),
 )
-"""What rather informs; left out from the end where there are too many. Facts in none of the lists come before these."""
+"""Attributes for information; left out from the end if there are too many. Unlisted facts come before these."""
 _WORTH = {name: number for number, name in enumerate((*_CHOOSING, *_KNOWING))}
 _UNLISTED = len(_WORTH)
 _WORTH |= {name: _UNLISTED + 1 + number for number, name in enumerate(_TELLING)}
 
 
 def own_facts(offered: DraDevice) -> tuple[list[Fact], list[Fact]]:
-    """What is never left out, and what else there is; each most important first."""
+    """The attributes that are never left out, and the others; each with the most important first."""
     facts = sorted(_facts(offered), key=lambda fact: (_WORTH.get(fact.name, _UNLISTED), fact.name))
     most = len(_CHOOSING)
     first = [fact for fact in facts if _WORTH.get(fact.name, _UNLISTED) < most]
@@ -229,7 +229,7 @@ Named = Iterator[tuple[str, AttributeValue | None]]
 
 
 def peer_facts(peer: Peer, offered: DraDevice) -> list[Fact]:
-    """What this peer would publish of the device, most important first; nothing for a device that is not its own."""
+    """The attributes that this peer would publish, most important first; none for a device that is not its own."""
     return list(_SPEAKERS[peer](offered)) if is_of(peer, offered.device) else []
 
 

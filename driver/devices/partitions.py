@@ -57,7 +57,7 @@ class CounterSet(Value):
     counters: tuple[tuple[str, int], ...]
 
     def without(self, others: Iterable[CounterSet]) -> CounterSet:
-        """What is left of the set when others consume theirs; never less than nothing."""
+        """The rest of the set when others consume their counters; never below zero."""
         taken: dict[str, int] = {}
         for other in others:
             for name, amount in other.counters:
@@ -268,7 +268,7 @@ def shape_of(instance: Device, gpu: Device) -> PartitionShape | None:
 
 
 def _placed(instance: Device) -> PartitionShape | None:
-    """What an instance of no known shape takes; None where its place is unknown."""
+    """The shape of an instance that has none of the known shapes; None if its place is unknown."""
     start, size = instance.attribute("placementStart"), instance.attribute("placementSize")
     if not isinstance(start, int) or not isinstance(size, int):
         return None
@@ -289,7 +289,7 @@ def totals(gpu: Device) -> CounterSet:
 
 
 def consumption(gpu: Device, shape: PartitionShape) -> CounterSet:
-    """What a partition takes of its GPU's counters."""
+    """The counters of its GPU that a partition takes."""
     capacity = ((each.name, each.value) for each in shape.capacity)
     return _counter_set(gpu, capacity, range(shape.start, shape.start + shape.size))
 

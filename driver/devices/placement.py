@@ -38,7 +38,7 @@ Key = tuple[int, int, int]
 _KINDS = {DeviceKind.GPU: 0, DeviceKind.MIG: 1, DeviceKind.PARTITION: 1}
 _NICS = 2
 _PART_NUMBERS = ("placementStart", "partition", "vfIndex", "sfNumber")
-"""What numbers the parts of one device."""
+"""The attribute that numbers the parts of one device."""
 _NOWHERE = 1 << 30
 """The position of devices that the topology does not know (gone, or a virtual function in a virtual machine): last."""
 
@@ -101,7 +101,7 @@ def _hosts(snapshot: Snapshot, devices: Iterable[Device]) -> dict[str, str]:
 
 
 def _number(device: Device) -> int:
-    """Where a part of a device is among its parts, -1 for what is none."""
+    """The number of a part among the parts of its device, -1 for a device that is not a part."""
     numbers = (device.attribute(name) for name in _PART_NUMBERS)
     return next((number for number in numbers if isinstance(number, int)), -1)
 
@@ -237,7 +237,7 @@ def _merged(run: Sequence[GpuGroup], label: str) -> GpuGroup:
 
 @value
 class Spot(Value):
-    """A GPU or NIC by name, and what is above it: host bridge and bridges, outermost first, as ``Place`` has it."""
+    """A GPU or NIC by name, with its host bridge and bridges, outermost first, as in ``Place``."""
 
     name: str
     gpu: bool

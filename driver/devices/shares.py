@@ -15,7 +15,7 @@ from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing, whole_amoun
 from node.values import Value, value
 
 _UNITS = {MEMORY: 1 << 20, COMPUTE: MILLION // 100}
-"""What claims consume at least: a MiB, and one percent."""
+"""The least that claims consume: a MiB, and one percent."""
 _SHOWN = {MEMORY: 1 << 20, COMPUTE: 1}
 """The same as slices and claims write it."""
 _MOST = 2**63 - 1

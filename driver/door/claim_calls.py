@@ -64,7 +64,7 @@ class KubeletClaim(Protocol):
 
 
 class Operation(StrEnum):
-    """What is asked for."""
+    """The methods that the kubelet calls."""
 
     PREPARE = "NodePrepareResources"
     UNPREPARE = "NodeUnprepareResources"
@@ -236,7 +236,7 @@ class ClaimCalls:
         return task
 
     async def _work(self, operation: Operation, claim: ClaimReference) -> Outcome:
-        """What became of one claim, and a line in the log that says so."""
+        """The outcome of one claim, which is also logged."""
         began = self._monotonic()
 
         def named(**fields: object) -> dict[str, object]:
@@ -277,7 +277,7 @@ def _patience(seconds: float | None) -> float | None:
 
 
 def _fault(named: KubeletClaim) -> str:
-    """What is wrong with how a claim is named; empty for nothing."""
+    """The fault in how a claim is named; empty if there is none."""
     if not is_uid(named.uid):
         return f"uid: {named.uid[:_SHOWN]!r} is not a claim's UID"
     missing = [field for field in ("namespace", "name") if not getattr(named, field)]

@@ -46,7 +46,7 @@ log = logging.getLogger("ostler.driver")
 GRACE = 2.0
 """Seconds that calls under way get at the end, where no successor is there to take them, and on sockets that go."""
 LAST_WORDS = 0.5
-"""Seconds that health streams and calls get to end in order; one that is cut off says nothing in the kubelet's log."""
+"""Seconds for health streams and calls to end properly; the kubelet's log does not mention streams cut off."""
 LOOK = 0.05
 """Seconds between looks whether a successor has taken over; a file that goes tells nobody."""
 PREDECESSORS = 1.0
@@ -251,7 +251,7 @@ class DraDoor:
         self._reports.repeat()
 
     def _remove_dead_predecessors(self) -> None:
-        """One that was killed while it handed over leaves its names, which nobody answers any more."""
+        """An instance that was killed while it handed over leaves its names behind, which nobody answers any more."""
         before, self._predecessors = self._predecessors, tuple(path for path in self._predecessors if path.exists())
         if len(self._predecessors) < len(before):
             self._reports.repeat()

@@ -37,7 +37,7 @@ SILENT = "ostler has not looked at its devices for too long"
 
 
 def device_report(pool: str, offered: DraDevice) -> DeviceHealth:
-    """What is reported of one device, but for the time."""
+    """The report on one device, except its time."""
     if offered.device.health.state is HealthState.UNKNOWN:
         health = HealthStatus.UNKNOWN
     elif not offered.healthy and offered.cause in _ILL:

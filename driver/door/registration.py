@@ -26,7 +26,7 @@ HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 
 
 class RegistrationState(StrEnum):
-    """Where the driver stands."""
+    """The state of the driver's registration."""
 
     WAITING = "waiting"
     """Its sockets are there, and no kubelet has asked yet."""
@@ -76,7 +76,7 @@ class DoorOptions(Value):
 
     @property
     def services(self) -> tuple[str, ...]:
-        """What the driver tells the kubelet that it serves."""
+        """The services that the driver announces to the kubelet."""
         return (*CLAIM_SERVICES, *HEALTH_SERVICES) if self.health else CLAIM_SERVICES
 
     def seen_by_kubelet(self, socket: Path) -> str:
@@ -117,7 +117,7 @@ _UNIQUE = "[0-9a-f]{8}"
 
 
 def unique() -> str:
-    """What tells one serving from the next."""
+    """A suffix that differs from one serving to the next."""
     return os.urandom(4).hex()
 
 
@@ -146,7 +146,7 @@ def registration_sockets(options: DoorOptions) -> tuple[Path, ...]:
 
 
 def age(path: Path) -> tuple[int, int]:
-    """What orders sockets by the time at which they were made; those that are gone come first."""
+    """A sort key by the time at which sockets were made; sockets that are gone come first."""
     identity = FileId.of(path)
     return (0, 0) if identity is None else (identity.modified_ns, identity.inode)
 

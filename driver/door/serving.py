@@ -40,7 +40,7 @@ LIMITS = SocketLimits(calls=1024)
 _CLAIMS: Final[Mapping[str, Any]] = {"v1": dra_v1, "v1beta1": dra_v1beta1}
 """Messages by version. Kubelets from 1.34 on ask in v1; v1beta1 has no share ids."""
 _HEALTH: Final[Mapping[str, Any]] = {"v1": health_v1, "v1alpha1": health_v1alpha1}
-"""Kubelets from 1.37 on ask in v1, those from 1.34 to 1.36 in v1alpha1, even where it is not announced."""
+"""Kubelets from 1.37 on call v1, those from 1.34 to 1.36 v1alpha1, even if it is not announced."""
 
 
 def _names(versions: Mapping[str, Any], service: str) -> tuple[str, ...]:

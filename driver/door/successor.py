@@ -42,7 +42,7 @@ class Successor:
         self._given_up = False
 
     def socket(self) -> Path | None:
-        """The newest socket that is served, None while there is none."""
+        """The newest socket that is served, None if there is none."""
         for path in reversed(claim_sockets(self._folder)):
             if age(path) > self._after and is_answered(path):
                 return path

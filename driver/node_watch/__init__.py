@@ -1,1 +1,1 @@
-"""What the API server says of this node, followed: its pods, the claims that they name, and its doors."""
+"""Follows what the API server knows about this node: its pods, the claims that they name, and its doors."""

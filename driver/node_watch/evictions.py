@@ -40,7 +40,7 @@ log = logging.getLogger("ostler.claims")
 PATIENCE = 3.0
 """Seconds for which a pod is left to Kubernetes, which takes a fraction of one where it evicts such pods."""
 REASON = "DeletionByDeviceTaint"
-"""Of the condition, as people read it in the pod's status."""
+"""The condition's reason, as people read it in the pod's status."""
 _RIGHTS = (
     "let the agent patch pods/status and delete pods of its node (the chart's dra.evictByName does), or delete the pod"
 )
@@ -102,11 +102,11 @@ class PodEvictions:
         self._backoff = Backoff(policy, clocks.random)
         self._wanted: Mapping[str, EvictedPod] = {}
         self._due: dict[str, float] = {}
-        """By UID of a wanted pod when Kubernetes has had its time."""
+        """By UID of a wanted pod, the time until which Kubernetes may evict it itself."""
         self._ended: set[str] = set()
         """UIDs of wanted pods that are deleted, or gone."""
         self._failed: dict[str, str] = {}
-        """By UID why a pod could not be evicted; each is reported once."""
+        """By UID, why a pod could not be evicted; each reason is reported once."""
         self._changed = asyncio.Event()
 
     @property
@@ -115,7 +115,7 @@ class PodEvictions:
         return tuple(self._failed.values())
 
     def apply(self, wanted: Mapping[str, EvictedPod]) -> None:
-        """These are to be evicted, and no others."""
+        """Evict these, and no others."""
         if wanted.keys() != self._wanted.keys():
             self._changed.set()
         self._wanted = wanted

@@ -42,19 +42,19 @@ class Follower(Protocol[T]):
     """Says what is followed, and takes the news of it on the loop; see ``kube.reflector.Handler``."""
 
     def source(self, api: ResourceApi) -> CollectionSource:
-        """What is followed; in a thread. May ask the API server first: a ``KubeError`` is tried again."""
+        """Makes the collection to follow; runs in a thread. May ask the API server; a ``KubeError`` is retried."""
 
     def value_of(self, body: JsonObject) -> T:
-        """What the loop needs of an object; in the reflector's thread."""
+        """Reduces an object to what the loop needs; runs in the reflector's thread."""
 
     def replaced(self, found: Sequence[T]) -> None:
-        """These are all there are."""
+        """Take the complete list."""
 
     def applied(self, each: T) -> None:
-        """This is new or has changed."""
+        """Take a new or changed object."""
 
     def deleted(self, each: T) -> None:
-        """This is gone; its last state."""
+        """Take the last state of an object that is gone."""
 
 
 class Following(Generic[T]):

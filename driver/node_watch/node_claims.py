@@ -93,7 +93,7 @@ class NodeClaims:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why something is not known as it is now, one line each; none while all is well."""
+        """Why some knowledge may be outdated, one line each; empty if all is well."""
         return (*filter(None, (self._pods.failing,)), *self._reservations.problems)
 
     def gone(self, uid: str) -> bool:
@@ -101,11 +101,11 @@ class NodeClaims:
         return self._pods.gone(uid)
 
     def name_of(self, uid: str) -> str:
-        """``namespace/name`` of a pod, empty where it is not known."""
+        """``namespace/name`` of a pod, empty if it is unknown."""
         return self._pods.name_of(uid)
 
     def uid_of(self, name: str) -> str:
-        """The kubelet's UID of a pod by its ``namespace/name``, empty where it is not known."""
+        """The kubelet's UID of a pod by its ``namespace/name``, empty if it is unknown."""
         return self._pods.uid_of(name)
 
     @property
@@ -114,7 +114,7 @@ class NodeClaims:
         return self._pods.pods
 
     def reservations(self) -> Mapping[str, tuple[Hold, ...]]:
-        """By UID the claims of this node's pods, with their devices; a claim stays among them when it is prepared."""
+        """By UID, the claims of this node's pods with their devices; a prepared claim stays among them."""
         return self._reservations.holds()
 
     def place(self, devices: Iterable[Device], rules: Collection[Rule] = ()) -> bool:
@@ -203,7 +203,7 @@ class ClaimNames:
         return tuple(name for body in listing.objects if body for name in self._names(body))
 
     def _stripped(self, body: JsonObject) -> JsonObject:
-        """What is kept of a claim: nothing where no device of our driver is named."""
+        """The part of a claim to keep: nothing if no device of our driver is named."""
         results = object_at(body, "status", "allocation", "devices").get("results")
         if results is None:
             return {}

@@ -124,12 +124,12 @@ class NodeDoorsKeeper:
 
     @property
     def doors(self) -> NodeDoors:
-        """What people wrote on the node, as it was last known."""
+        """The settings that people wrote on the Node, as last read."""
         return self._doors
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What on the node means nothing, one line each."""
+        """Settings on the Node that have no effect, one line each."""
         return self._problems
 
     @property
@@ -139,7 +139,7 @@ class NodeDoorsKeeper:
         return tuple(filter(None, (followed, self._not_ours, self.features.unanswered)))
 
     def acting(self, rules: Iterable[Rule]) -> Acting:
-        """These rules as they act here."""
+        """These rules as they take effect on this node."""
         acting = effective(rules, self._doors, self.features.support)
         if not makes_partitions(acting.rules):
             return acting

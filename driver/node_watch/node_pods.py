@@ -36,7 +36,7 @@ LIST_EVERY = 10.0
 
 @value
 class PodsChanged(Value):
-    """What is known of the pods of this node, or an answer of ``gone``, has changed."""
+    """The known pods of this node, or an answer of ``gone``, have changed."""
 
 
 class NodePods:
@@ -94,11 +94,11 @@ class NodePods:
         return gone
 
     def name_of(self, uid: str) -> str:
-        """``namespace/name``, empty where it is not known."""
+        """``namespace/name``, empty if it is unknown."""
         return self._presence.name_of(uid)
 
     def uid_of(self, name: str) -> str:
-        """The kubelet's UID of a pod by its ``namespace/name``, empty where it is not known."""
+        """The kubelet's UID of a pod by its ``namespace/name``, empty if it is unknown."""
         return self._presence.uid_of(name)
 
     async def run(self) -> None:

@@ -60,7 +60,7 @@ FIELDS: Fields = {
         **dict.fromkeys(_CONTAINERS, _STATUS),
     },
 }
-"""What is read of a pod's object."""
+"""The fields that are read of a pod's object."""
 
 
 @value
@@ -161,7 +161,7 @@ def _is_accepted(status: JsonObject) -> bool:
 
 
 def _is_over(status: JsonObject) -> bool:
-    """By phase and containers: others than the kubelet set a phase, too, while containers still run."""
+    """Whether it is over by phase and containers: others also set a phase while containers still run."""
     if text_at(status, "phase") not in _OVER:
         return False
     return not any(_is_running(each) for key in _CONTAINERS for each in _objects(status.get(key)))
@@ -195,9 +195,9 @@ MIRROR_WAIT = 120.0
 LOOK_AGAIN = 60.0
 """Seconds after which a pod that a list has and the watch has not is looked for again."""
 _REMEMBERED = 4096
-"""Pods that are gone and whose names are remembered; one that is forgotten is asked for like one never seen."""
+"""Pods that are gone and whose names are remembered; a forgotten one is looked up like one never seen."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-"""Of pods of the API; a static pod's is the hash of its file, 32 digits without a dash."""
+"""The form of the UIDs of pods of the API; a static pod's is the hash of its file, 32 digits without a dash."""
 
 
 class Presence:
@@ -209,9 +209,9 @@ class Presence:
         self._copies: dict[str, set[str]] = {}
         """UIDs of mirror pods by those of their static pods."""
         self._gone: OrderedDict[str, tuple[str, bool]] = OrderedDict()
-        """By UID the name, and whether it is an object's: that one is not used again, whatever a mirror pod says."""
+        """By UID, the name, and whether it is an object's: then it is not reused, whatever a mirror pod says."""
         self._asked: dict[str, tuple[float, str]] = {}
-        """By UIDs that are to be looked for in a list: the time at which it may begin, and the pod's name if known."""
+        """By UID to look for in a list: the earliest time at which the list may begin, and the pod's name if known."""
         self.synced = False
 
     @property
@@ -220,7 +220,7 @@ class Presence:
         return tuple(pod for pod in self._pods.values() if not pod.over)
 
     def replaced(self, pods: Iterable[NodePod]) -> None:
-        """These are all there are."""
+        """Take the complete list."""
         before, self._pods = self._pods, {pod.uid: pod for pod in pods if pod.uid}
         self._copies = {}
         for pod in self._pods.values():
@@ -280,17 +280,17 @@ class Presence:
         return False
 
     def name_of(self, uid: str) -> str:
-        """``namespace/name`` of a pod, by either of its UIDs; empty where it is not known."""
+        """``namespace/name`` of a pod, by either of its UIDs; empty if it is unknown."""
         for pod in self._with(uid):
             return str(pod)
         return self._gone.get(uid, ("", False))[0] or self._asked.get(uid, (0.0, ""))[1]
 
     def uid_of(self, name: str) -> str:
-        """The kubelet's UID of the pod with this ``namespace/name`` that is not over; empty where there is none."""
+        """The kubelet's UID of the pod with this ``namespace/name`` that is not over; empty if there is none."""
         return next((pod.static or pod.uid for pod in self._pods.values() if str(pod) == name and not pod.over), "")
 
     def list_at(self) -> float | None:
-        """The time from which on a list would answer a question; None: there is none."""
+        """The time from which on a list would answer a question; None if there is no question."""
         return min((since for since, _ in self._asked.values()), default=None)
 
     def listed(self, began: float, pods: Iterable[NodePod]) -> bool:

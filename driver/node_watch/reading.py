@@ -54,7 +54,7 @@ class ReadPace(Value):
 
 
 class ReadResult(StrEnum):
-    """What a read has come to."""
+    """The outcome of a read."""
 
     SETTLED = "settled"
     """A pod of the node may use the claim: it is read again only when other pods name it."""
@@ -147,7 +147,7 @@ class ReadingOrder:
         return claim is not None and claim.reading == turn.number
 
     def apply(self, pods: Iterable[NodePod], now: float) -> tuple[Key, ...]:
-        """These are the pods of the node; the claims that were taken and that no pod names any more."""
+        """Take the pods of the node; returns the claims that were read and that no pod names any more."""
         named = {pod.uid: pod for pod in pods if pod.claims}
         changed: dict[Key, _Claim] = {}
         for uid, known in tuple(self._pods.items()):
@@ -166,7 +166,7 @@ class ReadingOrder:
         return tuple(key for key, claim in changed.items() if not claim.users)
 
     def take(self, now: float) -> ReadTurn | None:
-        """The claim to read now, None where there is none; ``done`` is to follow."""
+        """The claim to read now, None if there is none; call ``done`` afterwards."""
         self._fill(now)
         if self._tokens < _WHOLE:
             return None

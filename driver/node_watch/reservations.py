@@ -59,7 +59,7 @@ class _Found(Value):
 
 @value
 class ReservationsChanged(Value):
-    """What claims of this node's pods were allocated here, or which pods may use it, has changed."""
+    """The reservations of this node's pods, or the pods that may use a claim, have changed."""
 
 
 class Reservations:
@@ -82,13 +82,13 @@ class Reservations:
         self._driver = driver
         self._pool = pool
         self._wholes: dict[str, tuple[str, ...]] = {}
-        """By name of a device that is part of others: their names."""
+        """By name of a device that is divided, the names of its parts."""
         self._slices: dict[str, tuple[int, int] | None] = {}
-        """By name of a MIG device: the memory slices that it takes of its GPU."""
+        """By name of a MIG device, the memory slices that it takes of its GPU."""
         self._sizes: dict[str, Amounts] = {}
-        """By name of a device that can be shared: what there is of it."""
+        """By name of a device that can be shared, its whole capacity."""
         self._defaults: dict[str, Amounts] = {}
-        """By name of a device that its rule shares: what a share takes of it unless its claim says otherwise."""
+        """By name of a device that its rule shares, the amount of a share unless its claim says otherwise."""
         self._bus = bus
         self._clock = clocks.clock
         self._monotonic = clocks.monotonic
@@ -96,12 +96,12 @@ class Reservations:
         self._found: dict[Key, _Found] = {}
         self._problems: dict[Key, str] = {}
         self._cut: dict[str, str] = {}
-        """What is said of pods that name more claims than are followed, by UID."""
+        """By UID, the report on pods that name more claims than are followed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._woken = asyncio.Event()
 
     def holds(self) -> dict[str, tuple[Hold, ...]]:
-        """What is reserved, by the claim's UID, in the order in which claims were first seen reserved."""
+        """The reservations, by the claim's UID, in the order in which claims were first seen reserved."""
         return {found.reservation.uid: self._holds_of(key) for key, found in self._found.items()}
 
     @property
@@ -131,7 +131,7 @@ class Reservations:
         return bool(self._found) and (self._wholes, self._slices, self._sizes, self._defaults) != before
 
     def apply(self, pods: Iterable[NodePod]) -> None:
-        """These are the pods of the node that are not over."""
+        """Take the pods of the node that are not over."""
         pods = tuple(pods)
         self._tell_cut(pods)
         before = self._users()
@@ -143,7 +143,7 @@ class Reservations:
             self._bus.publish(ReservationsChanged())
 
     def _users(self) -> dict[Key, frozenset[str]]:
-        """Who may come to use what is reserved."""
+        """By claim, the pods that may come to use its devices."""
         return {key: self._order.users(key) for key in self._found}
 
     async def run(self) -> None:
@@ -257,7 +257,7 @@ class Reservations:
         )
 
     def _amounts(self, device: AllocatedDevice) -> Amounts:
-        """What a share takes of its device, as it will be counted when the claim is prepared."""
+        """The amount that a share takes of its device, as it will count when the claim is prepared."""
         if device.share_id is None:
             return device.amounts
         return tuple(sorted({**dict(self._defaults.get(device.device, ())), **dict(device.amounts)}.items()))

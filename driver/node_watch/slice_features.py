@@ -160,7 +160,7 @@ class SliceFeatures:
         self._on_learned()
 
     async def _support(self) -> TaintSupport | None:
-        """What the server says; None: it is the one that has said it already."""
+        """The server's answer; None if this server has answered before."""
         try:
             return await self._api.call(self._asked_in_thread)
         except (KubeError, Unavailable) as error:
@@ -174,7 +174,7 @@ class SliceFeatures:
 
 
 class DryRunApi(Protocol):
-    """What is needed of a ``driver.resource_api.client.ResourceApi``."""
+    """The part of a ``driver.resource_api.client.ResourceApi`` that this needs."""
 
     def version(self) -> str:
         """The version of resource.k8s.io that is spoken."""
@@ -197,7 +197,7 @@ def probe(driver: str, node_name: str) -> JsonObject:
 
 
 def asked(api: DryRunApi, driver: str, node_name: str, server: str) -> TaintSupport:
-    """What the server does with a taint; ``server``: its release and version of the API, for people and to compare."""
+    """How the server treats a taint; ``server``: its release and version of the API, for people and to compare."""
     try:
         stored = api.create_slice(probe(driver, node_name), dry_run=True)
     except KubeError as error:

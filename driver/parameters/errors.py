@@ -44,7 +44,7 @@ def shown(content: Json) -> str:
 
 
 def shown_key(key: str) -> str:
-    """A key in a path; one that is no plain word is quoted."""
+    """A key in a path; quoted unless it is a plain word."""
     return key if key.isidentifier() and len(key) <= LONGEST else shown(key)
 
 
@@ -54,5 +54,5 @@ def shown_path(path: str) -> str:
 
 
 def missing_or(content: Json) -> str:
-    """What is wrong with a value that is not one of those that are known."""
+    """The fault of a value that is not one of the known ones."""
     return "is missing" if content is None else f"{shown(content)} is not known"

@@ -117,7 +117,7 @@ class _Parameters:
         return self.error(field, f"{shown(content)} is for {self._peer} and ostler does not support it{because}", fix)
 
     def each(self, content: JsonObject, fields: _Fields, path: str = "", *, skip: Collection[str] = ()) -> None:
-        """Have every field of an object checked; null is as if it were absent."""
+        """Check every field of an object; null counts as absent."""
         for key, value in content.items():
             if key in skip:
                 continue

@@ -25,7 +25,7 @@ Refusal = Callable[[str, str, str], ParameterError]
 
 _MIB = 1 << 20
 _DIGITS = 4
-"""Of a device's number in a claim."""
+"""Digits of a device's number in a claim."""
 _VOLTA = (7, 0)
 """Compute capability from which time slices can be set, and MPS limits its clients."""
 _FIELDS: Mapping[SharingStrategy, tuple[str, ...]] = {
@@ -77,7 +77,7 @@ class SharingParameters(Value):
         return self.refusal(field, f"{shown(name)}: {why}", fix)
 
     def limits(self, uuids: Sequence[str]) -> Mapping[str, int | None]:
-        """The memory limit on each of these devices; raises ``ParameterError`` for one that is for none of them."""
+        """The memory limit on each of these devices; raises ``ParameterError`` for a limit that is for none of them."""
         ordered = sorted(uuids)
         found: dict[str, int | None] = dict.fromkeys(ordered, self.memory_limit)
         for key, limit in self.memory_limits:

@@ -116,7 +116,7 @@ class AsyncResourceApi:
 
 
 def explained(error: KubeError, what: str, right: str) -> str:
-    """What went wrong with ``what`` and what a person can do; ``right`` such as ``get on resourceclaims``."""
+    """The failure of ``what`` and the fix; ``right`` such as ``get on resourceclaims``."""
     if isinstance(error, Forbidden):
         if _UNRELATED in error.message:
             return (

@@ -139,7 +139,7 @@ class ResourceApi:
         )
 
     def claim(self, namespace: str, name: str, *, attempts: int | None = None) -> JsonObject | None:
-        """One claim, None where the server says that there is none of that name.
+        """One claim, None if the server has none of that name.
 
         ``attempts``: as for ``Asks.get``, for callers that ask again themselves.
         """
@@ -176,7 +176,7 @@ class ResourceApi:
         self._client.delete(path, uid=uid)
 
     def node(self, name: str) -> JsonObject:
-        """A core/v1 Node; ``NotFound`` where there is none."""
+        """A core/v1 Node; raises ``NotFound`` if there is none."""
         return self._client.get(path_of("api", "v1", "nodes", name))
 
     def close(self) -> None:

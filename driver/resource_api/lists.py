@@ -61,7 +61,7 @@ class ResourceList:
         return read_whole(self)
 
     def page(self, query: Mapping[str, str], *, roomy: int | None = None) -> Page:
-        """See ``Source``. Where the version is gone, the list is asked for in the one that is served now."""
+        """See ``Source``. If the version is gone, the list is requested in the version that is served now."""
         version = self._served.version()
         try:
             return self._page(version, query, roomy)
