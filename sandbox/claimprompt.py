@@ -27,6 +27,7 @@ HELP = """\
   apply FILE               create the objects of a manifest; its pods are run
   retry POD                try again with a pod that waits
   explain POD              why a pod waits, or what it would get
+  pools [WORDS]            what is free, or where a need would fit (as 'ostler pools': view, explain "2 gpu")
   fit FILE [COPIES]        how many of a manifest's pods would fit; COPIES may be 'max'
 """
 
@@ -53,6 +54,7 @@ class ClaimCommands:
                 ("retry", self._retry),
                 ("explain", self._explain),
                 ("fit", self._fit),
+                ("pools", self._pools),
             )
         }
 
@@ -147,6 +149,9 @@ class ClaimCommands:
         if not 1 <= len(words) <= 2:
             raise ValueError(words)
         tell(*(await self._node.fitted(words[0], words[1] if len(words) == 2 else "1")).splitlines())
+
+    async def _pools(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
+        tell(*(await self._node.pools(words or ("view",))).splitlines())
 
     async def _end(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         await cluster.end(*self._place(words[0]))

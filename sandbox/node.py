@@ -22,7 +22,7 @@ from protos.agent.v1alpha1 import agent_pb2
 from sandbox.apiserver.server import ApiServer
 from sandbox.cluster.client import ClusterClient, KubeletApi
 from sandbox.cluster.cluster import SandboxCluster
-from sandbox.cluster.explaining import explained, fitted
+from sandbox.cluster.explaining import explained, fitted, pools_told
 from sandbox.hardware import RecordedHardware
 from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.dra.settings import DraManagerSettings
@@ -333,6 +333,10 @@ class SandboxNode:
     async def fitted(self, file: str, copies: str) -> str:
         """The output of ``ostler fit`` for so many copies of a file's pods."""
         return await fitted(self.root / "kubeconfig", file, copies)
+
+    async def pools(self, words: Sequence[str]) -> str:
+        """The output of ``ostler pools`` with these words."""
+        return await pools_told(self.root / "kubeconfig", words)
 
 
 def _missing(slices: agent_pb2.ListSlicesResponse, newest: int) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scheduling.pools.documents import DeviceClaim
     from scheduling.pools.survey import PoolExplanation
 
-_EXAMPLE = "DeviceClaim of devmgmtproto.k8s.io/v1alpha1; docs/pools.md has examples"
+_DOCUMENT = "DeviceClaim of devmgmtproto.k8s.io/v1alpha1; docs/pools.md has examples"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,16 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Say on which nodes the claims of a file would get their devices, and which; or what prevents it, for each\n"
         "node and need, the closest node first, and what would help. Changes nothing. Several claims are asked about\n"
         "together, as those of one pod. DeviceClass documents beside them win over the cluster's classes.\n\n"
+        "  ostler pools explain '1..8 gpu, memory>=128Gi total, same pcieRoot'\n"
         "  ostler pools explain -f need.yaml\n"
         "  ostler pools explain -f need.yaml --from snapshot.json --node gpu-7\n\n"
         "exit codes: 0 it fits on a node, 1 on none, 2 an input cannot be used"
     )
+    parser.add_argument("need", nargs="?", default="", metavar="NEED", help="a need in its short form, instead of -f")
     parser.add_argument(
         "-f",
         "--filename",
         action="append",
         default=[],
-        required=True,
         metavar="FILE",
         help="DeviceClaims to ask about, with DeviceClasses and DevicePools to think of as there; - is stdin",
     )
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with uncollected():
             written = read_documents(arguments.filename)
-            asked = _asked(written, arguments.filename)
+            asked = [_short(arguments.need)] if arguments.need else _asked(written, arguments.filename)
             supply = read_supply(arguments, written)
             _check_nodes(arguments.node, supply)
             answer = survey_pools(asked, supply.pools, supply.classes, arguments.node, progress.nodes)
@@ -72,12 +73,27 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.OK if answer.fitting else Exit.FAILED
 
 
+def _short(text: str) -> DeviceClaim:
+    """The claim of a short form; raises ``CommandFailed``."""
+    from scheduling.pools.need import NeedError, need_of
+
+    try:
+        return need_of(text)
+    except NeedError as error:
+        raise CommandFailed(f"the need cannot be read: {error}", Exit.USAGE) from error
+
+
 def _asked(written: PoolDocuments, files: Sequence[str]) -> list[DeviceClaim]:
     """The claims without devices; raises ``CommandFailed`` if there is none."""
+    from scheduling.pools.need import EXAMPLE
     from scheduling.pools.reading import title_of
 
+    if not files:
+        raise CommandFailed(
+            f"nothing to explain: give a need, such as '{EXAMPLE}', or a DeviceClaim with -f FILE", Exit.USAGE
+        )
     if not written.claims:
-        raise CommandFailed(f"{', '.join(files)}: no DeviceClaim is in it; write one, a {_EXAMPLE}", Exit.USAGE)
+        raise CommandFailed(f"{', '.join(files)}: no DeviceClaim is in it; write one, a {_DOCUMENT}", Exit.USAGE)
     asked = [each for each in written.claims if not each.status.allocations]
     if not asked:
         names = ", ".join(map(title_of, written.claims))

@@ -110,6 +110,7 @@ SESSIONS: Mapping[str, Typed] = {
                 "slices", "slices gpu-0000-9d-00-0", "slices nothing", "claim 4 cell4", "claim", "claims",
                 "claim 4 cell4", "explain claim-pod-3", "pods", "status",
                 "fit {}/fit.yaml", "fit {}/fit.yaml max", "fit",
+                "pools", 'pools explain "9 gpu, same numaNode"',
                 "end claim-pod-1", "retry claim-pod-3", "end claim-pod-3", "end claim-pod-2",
                 "apply {}/pod.yaml", "apply /nonexistent.yaml", "apply {}/other.yaml",
                 "claim none", "claim 0", "retry nobody", "restart-kubelet", "kill-agent", "end mine", "claims",

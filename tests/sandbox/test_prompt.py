@@ -23,6 +23,8 @@ def test_prompt_runs_pods_with_claims(run_dir: Path) -> None:
     assert "   all 2 pods fit on h100-sxm-8\n" in said
     assert "   1 copy fits on h100-sxm-8\n" in said
     assert "usage: fit FILE [COPIES]" in said
+    assert "h100-sxm-8, gpu NVIDIA H100 80GB HBM3 [" in said
+    assert "claims[0] (type gpu): 8 of 18 devices suit, " in said
     assert "for claims, pool h100-sxm-8: 18/18 without a taint" in said
     assert "reservedFor:\n     - claim-pod-1\n" in said
     assert "message: '0/1 nodes are available: 1 cannot allocate all claims'" in said

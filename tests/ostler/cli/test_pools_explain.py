@@ -389,8 +389,22 @@ def test_unknown_node_and_broken_claim(explain: Explain, tmp_path: Path) -> None
     )
 
 
-def test_no_file(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["pools", "explain"])
-    assert ended.value.code == 2
-    assert "the following arguments are required: -f/--filename" in capsys.readouterr().err
+def test_need_in_its_short_form(explain: Explain, tmp_path: Path) -> None:
+    path = documents(tmp_path, class_(), GPUS)
+    printed = explain("1..4 gpu, memory>=128Gi total, same root", "--from", path, code=0)
+    assert printed == (
+        "claim need fits on node-1\n"
+        "\n"
+        "node-1\n"
+        "  claims[0] (type gpu): gpu-0 (memory 80Gi), gpu-1 (memory 50Gi) of pool node-1-gpus\n"
+    )
+    assert explain("2 gpu same", "--from", path, code=2).startswith(
+        'ostler: the need cannot be read: "same" at character 7: expected '
+    )
+
+
+def test_nothing_is_asked(explain: Explain) -> None:
+    assert explain(code=2) == (
+        "ostler: nothing to explain: give a need, such as '1..8 gpu, memory>=128Gi total, same pcieRoot', or a "
+        "DeviceClaim with -f FILE\n"
+    )
