@@ -15,7 +15,7 @@ from node.values import Value, value
 
 
 class Clocks(Protocol):
-    """What tests replace of time and randomness."""
+    """The sources of time and randomness, which tests replace."""
 
     @property
     def clock(self) -> Callable[[], float]:

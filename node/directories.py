@@ -38,7 +38,7 @@ class InotifyEvent(Protocol):
 
     @property
     def mask(self) -> int:
-        """What happened."""
+        """The kinds of change, as a mask of inotify."""
 
 
 class Inotify(Protocol):

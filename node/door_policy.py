@@ -115,7 +115,7 @@ def _cut(text: str, most: int) -> str:
 
 
 class Taints(StrEnum):
-    """What becomes of a device's taints."""
+    """How a server treats the taints of devices."""
 
     KEPT = "kept"
     DROPPED = "dropped"
@@ -223,7 +223,7 @@ SCHEMA = "node-doors/v1"
 
 @value
 class KnownDoors(Value):
-    """What the node says, and what the server keeps.
+    """The Node's settings of doors, and what the server keeps.
 
     ``counters``: whether it keeps counter sets in slices of their own; None where it was never asked.
     """
@@ -252,7 +252,7 @@ def load(state_dir: Path) -> tuple[KnownDoors, str]:
 
 
 def save(state_dir: Path, known: KnownDoors) -> None:
-    """Have it on the disk; blocking, raises WriteFailed."""
+    """Write it to disk; blocking, raises WriteFailed."""
     data: JsonValue = {
         "label": known.words.label,
         "annotation": known.words.annotation,

@@ -45,7 +45,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 @value
 class SocketLimits(Value):
-    """Of one socket: bytes of a request, calls at once, and connections at once."""
+    """Limits of one socket: bytes of a request, calls at once, and connections at once."""
 
     message: int = 1 << 20
     calls: int = 32
@@ -81,7 +81,7 @@ class Intake(grpc.GenericRpcHandler):
         self._handlers: list[grpc.GenericRpcHandler] = []
 
     def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
-        """Have these answer, too; what generated code calls of a server."""
+        """Add a servicer; generated code calls this of a server."""
         self._handlers += handlers
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
@@ -235,7 +235,7 @@ class Endpoint:
 
     @property
     def path(self) -> Path:
-        """Where clients connect."""
+        """The path at which clients connect."""
         return self._socket.path
 
     @property

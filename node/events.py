@@ -55,7 +55,7 @@ class EventBus:
         self._subscribers: dict[type, tuple[Callable[[Any], None], ...]] = {}
 
     def subscribe(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
-        """Have every event of exactly this type delivered from now on."""
+        """Call the handler with every event of exactly this type from now on."""
         self._subscribers[kind] = (*self._subscribers.get(kind, ()), subscriber)
 
     def publish(self, event: object) -> None:

@@ -29,7 +29,7 @@ class Cause(StrEnum):
     MOVING = "moving"
     """A rule moves it from one door to the other, and it is not free of the old one yet."""
     BAD_NAME = "bad_name"
-    """The resource's name is none that Kubernetes takes."""
+    """The resource's name is not valid in Kubernetes."""
     RULE_CONFLICT = "rule_conflict"
     """Two rules with different options give one resource."""
     NOT_UNIFORM = "not_uniform"

@@ -94,7 +94,7 @@ def read_regular(path: Path, limit: int, *, links: bool = False) -> bytes:
 
 
 def read_kernel_text(path: Path) -> str:
-    """What the kernel says in a file of procfs or sysfs, decoded whatever its bytes are; raises ``OSError``."""
+    """The content of a file of procfs or sysfs, decoded whatever its bytes are; raises ``OSError``."""
     return read_regular(path, KERNEL_FILE, links=True).decode(errors="replace")
 
 
@@ -122,7 +122,7 @@ def _check(path: Path, status: os.stat_result) -> None:
 
 
 def boot_id(proc: Path = Path("/proc")) -> str:
-    """The kernel's id of this boot, empty where it cannot be read: then boots cannot be told apart."""
+    """The kernel's id of this boot, empty if it cannot be read: then boots cannot be told apart."""
     try:
         return read_kernel_text(proc / "sys/kernel/random/boot_id").strip()
     except OSError:

@@ -50,7 +50,7 @@ class Doors(StrEnum):
 
 
 class DeviceIds(StrEnum):
-    """What names a device towards the kubelet: the id of the plugin that ostler replaces, or the device's own name."""
+    """The id of a device at the kubelet: that of the plugin that ostler replaces, or the device's own name."""
 
     VENDOR = "vendor"
     NAME = "name"

@@ -34,7 +34,7 @@ Amounts = tuple[tuple[str, int], ...]
 
 
 class SharingStrategy(StrEnum):
-    """What keeps the pods of one device apart."""
+    """How the pods of one device share it."""
 
     TIME_SLICING = "timeSlicing"
     """Nothing but the driver's time slices: memory is not limited."""
@@ -74,7 +74,7 @@ class Sharing(Value):
     thread_percentage: int | None = None
 
     def replicas_of(self, device: Device) -> int:
-        """The shares of this device; 1 for one that is not shared."""
+        """The number of shares of this device; 1 if it is not shared."""
         names = [name for name in (device.name, device.uuid, device.index) if name is not None]
         for pattern, replicas in self.own_replicas:
             if any(fnmatch.fnmatchcase(name, pattern) for name in names):
@@ -82,7 +82,7 @@ class Sharing(Value):
         return self.replicas
 
     def replica_amounts(self, device: Device) -> Amounts:
-        """What one replica of the device takes of it: an equal part, rounded down so that all of them fit."""
+        """The amounts that one replica takes of the device: an equal part, rounded down so that all of them fit."""
         replicas = self.replicas_of(device)
         parts = ((name, amount // replicas) for name, amount in whole_amounts(device))
         limit = self.memory_limit if replicas > 1 else None
@@ -163,7 +163,7 @@ def total(shares: Iterable[Amounts]) -> Mapping[str, int]:
 
 
 def left_of(whole: Amounts, shares: Iterable[Amounts]) -> Mapping[str, int]:
-    """What these shares leave of the whole, by name; never less than nothing."""
+    """The amounts of the whole that these shares leave, by name; never below zero."""
     taken = total(shares)
     return {name: max(amount - taken.get(name, 0), 0) for name, amount in whole}
 

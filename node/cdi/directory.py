@@ -35,7 +35,7 @@ MODE = 0o644
 
 @dataclass(frozen=True, slots=True)
 class SpecFileChange:
-    """What was done with a file: ``written``, ``removed``, or ``left`` because somebody else changed it."""
+    """The fate of a file: ``written``, ``removed``, or ``left`` because somebody else changed it."""
 
     name: str
     action: str
@@ -59,10 +59,10 @@ class CdiDirectory:
         return bool(self._load())
 
     def sync(self, desired: Mapping[str, Spec]) -> tuple[SpecFileChange, ...]:
-        """Have exactly ``desired`` (by file name) of ours in the folder.
+        """Make our files in the folder exactly ``desired`` (by file name).
 
-        Raises ``CdiError`` for a spec that is not valid and for a folder or disk that does not take it; files that
-        are there stay whole.
+        Raises ``CdiError`` for a spec that is not valid and for a folder or disk that does not take it; files that are
+        there stay whole.
         """
         wanted = {name: encode(spec) for name, spec in sorted(desired.items())}
         digests = {name: _digest(data) for name, data in wanted.items()}

@@ -69,7 +69,7 @@ def vendor_environment(devices: Iterable[Device]) -> Environment:
 
 
 def spec_edits(device: Device, options: EditOptions) -> ContainerEdits:
-    """What the CDI spec says of a device that is not NVIDIA's; empty if it needs nothing, and then has no CDI name."""
+    """The edits in the CDI spec of another vendor's device; empty if it needs none, and then has no CDI name."""
     return ContainerEdits(nodes=_node_edits([(device, options)]))
 
 
@@ -135,7 +135,7 @@ def _gpu_nodes(device: Device) -> tuple[DeviceNode, ...]:
 
 
 def _lacking_nodes(device: Device) -> str:
-    """What a container would miss, in words; empty for nothing."""
+    """The device nodes that a container would lack, in words; empty if there are none."""
     wanted = _wanted(device)
     if not any(node.role is NodeRole.DEVICE for node in wanted):
         return "it has no device node"

@@ -12,7 +12,7 @@ from node.values import Value, replace, value
 
 
 class ListStrategy(StrEnum):
-    """How a container is told its devices; several at once add up."""
+    """How a container learns of its devices; several strategies add up."""
 
     ENVVAR = "envvar"
     VOLUME_MOUNTS = "volume-mounts"

@@ -123,7 +123,7 @@ class EvictionLimits:
     def see(
         self, sick: Iterable[Sick], known: Collection[str], counts: Mapping[DeviceKind, int], now: float
     ) -> tuple[EvictionLimit, ...]:
-        """These devices are unhealthy now, of those known and of so many of each kind; the limits that this starts."""
+        """Take the devices that are unhealthy, of those known and of so many of each kind; returns new limits."""
         sick = tuple(sick)
         self._kinds = {device.name: device.kind for device in sick}
         self._excuse(known, now)

@@ -144,7 +144,7 @@ class HealthKeeper:
 
     @property
     def policy(self) -> Policy:
-        """What is in force."""
+        """The policy in force."""
         return self._tracker.policy
 
     @property

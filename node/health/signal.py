@@ -36,7 +36,7 @@ class Trouble(StrEnum):
     LOST = "lost"
     """It left the bus, or does not answer its driver any more."""
     SRAM = "sram"
-    """So many uncorrectable errors of its SRAM that NVIDIA wants the GPU examined."""
+    """The GPU's SRAM has so many uncorrectable errors that NVIDIA wants the GPU examined."""
     FABRIC = "fabric"
     """The NVLink fabric (switches between GPUs) serves it only in part or not at all; the code says which."""
     NVLINK = "nvlink"

@@ -25,7 +25,7 @@ class HealthState(StrEnum):
 
 
 class Recovery(StrEnum):
-    """What ends a state that is not healthy."""
+    """How a state that is not healthy ends."""
 
     NONE = "none"
     """Nothing to recover from."""
@@ -88,7 +88,7 @@ class Action(StrEnum):
 
     @property
     def recovery(self) -> Recovery:
-        """What ends it."""
+        """How it ends."""
         return _RECOVERIES[self]
 
 

@@ -44,7 +44,7 @@ NAMED = 2
 
 
 class PodsKnown(Protocol):
-    """What the API server has reported about this node's pods; answers from memory."""
+    """The API server's reports about this node's pods; answers from memory."""
 
     def gone(self, uid: str) -> bool:
         """Whether the pod has certainly left this node or ended for good; False while that is unknown.

@@ -367,7 +367,7 @@ class Bookkeeping:
         self._look_again()
 
     def _look_again(self) -> None:
-        """Have the kubelet read as soon as no other instance can have answered it."""
+        """Read the kubelet as soon as no other instance can have answered it."""
         until = self.keeper.answered_until
         if self._running and not self.plugin.read_since(until):
             self._loop.look_at(until)

@@ -68,7 +68,7 @@ class HoldKeeper:
         self.pending_release = pending_release
         self.states = DeviceStates(ledger.bus)
         self.pods: PodsKnown = NobodyKnown()
-        """What the API server reports about this node's pods."""
+        """The API server's reports about this node's pods."""
         self._clock = clocks.clock
         self._monotonic = clocks.monotonic
         self._reserved: Mapping[str, tuple[Hold, ...]] = {}

@@ -76,7 +76,7 @@ class Ledger:
         self._by_place: dict[str, dict[str, None]] = {}
         """Owners by every device that they hold or hold a part of: where a conflict can be."""
         self._shares: dict[str, _Shares] = {}
-        """By device the owners of one counted share each."""
+        """By device, the owners of one counted share each."""
 
     def take(self, owner: str, holds: Iterable[Hold]) -> None:
         """Enter an owner's holds in place of its earlier ones; raises HeldError, changing none, if one is excluded."""

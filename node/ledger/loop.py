@@ -38,7 +38,8 @@ class ReadingPace(Value):
     soon: float = 1.0
     """Between readings after grants or changes of the kubelet's file."""
     settle: float = 0.3
-    """From a grant to the reading: the kubelet records a device some milliseconds after Allocate has answered."""
+    """Seconds from a grant to the reading: the kubelet records a device some milliseconds after Allocate has answered.
+    """
     every: float = 10.0
     """Between readings when nothing happens."""
     again: float = 1.0

@@ -111,7 +111,7 @@ class IdPlace(Value):
 
 
 class HeldIds:
-    """What each held id means: found among the devices of the last snapshot, and kept after a device is gone."""
+    """The meaning of each held id: found among the devices of the last snapshot, and kept after a device is gone."""
 
     def __init__(self) -> None:
         self._places: dict[Id, tuple[IdPlace, ...]] = {}
@@ -166,7 +166,7 @@ class HeldIds:
         return replica_of(id_[1])[1] if shared is not None and shared.resource == id_[0] else ""
 
     def amounts(self, device: str, share: str) -> tuple[Amounts, Amounts]:
-        """What a share takes and the device has; one that the rule no longer counts is as large as the others."""
+        """The amounts that a share takes and the device has; one that the rule no longer counts is like the others."""
         shared = self._shared.get(device) if share else None
         return (shared.amounts, shared.whole) if shared is not None else ((), ())
 
@@ -180,5 +180,5 @@ class HeldIds:
         return sorted(self._by_device.items())
 
     def place_of(self, id_: Id, device: str) -> IdPlace:
-        """What a held id means of this device."""
+        """The meaning of a held id of this device."""
         return next(place for place in self._places[id_] if place.device == device)

@@ -120,7 +120,7 @@ class OfferContext(Value):
         return tuple(found)
 
     def left(self, device: Device, whole: Amounts) -> Mapping[str, int]:
-        """What the shares of the device leave of it, by name; nothing where anybody has all of it or a part."""
+        """The amounts that the shares of the device leave, by name; empty if somebody has all of it or a part."""
         wanted = replace(_wanted(device, Door.PLUGIN, None), share="*", amounts=whole, whole=whole)
         around = [hold for hold in self._around(device.name, wanted.within, Door.PLUGIN) if not hold.admin]
         if any(excludes(hold, wanted) for hold in around):

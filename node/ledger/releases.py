@@ -67,7 +67,7 @@ class Releases:
         self._written = tenants.version
         self._problem = ""
         self._pending: Mapping[str, Hold] = {}
-        """What was pending after the last check; the passing of time changes it too."""
+        """The releases pending after the last check; the passing of time changes them too."""
         self._living: frozenset[str] = frozenset()
         self._woken = asyncio.Event()
         self._over = False
@@ -200,7 +200,7 @@ def refusal(resource: str, by: Hold, at: float) -> HeldError:
 
 
 def remembered(state_dir: Path) -> tuple[Tenancy, ...]:
-    """What an earlier process saved; blocking. An unusable file is logged and gives nothing."""
+    """The releases that an earlier process saved; blocking. An unusable file is logged and gives nothing."""
     try:
         data = read_record(state_dir / FILE_NAME, SCHEMA)
     except FileError as error:

@@ -114,7 +114,7 @@ def _transitions(state: LedgerState) -> Mapping[LedgerEvent, LedgerState]:
 TRANSITIONS: Mapping[LedgerState, Mapping[LedgerEvent, LedgerState]] = {
     each: _transitions(each) for each in LedgerState
 }
-"""By state and event the next state; what is not in it cannot happen."""
+"""The next state by state and event; a missing pair cannot happen."""
 
 
 @quick
@@ -197,7 +197,7 @@ class DeviceStates:
             self.advance(device, event)
 
     def advance(self, device: str, event: LedgerEvent) -> None:
-        """Take one step of the table; raises KeyError for one that is not in it."""
+        """Take one step of the table; raises KeyError for a step that is not in it."""
         before = self.of(device)
         after = TRANSITIONS[before][event]
         self._bus.publish(DeviceMoved(device, before, event, after))

@@ -63,7 +63,7 @@ class MpsHome(Value):
 
     @property
     def storage(self) -> MpsStorage:
-        """Where daemons and pods store what they share."""
+        """The folder in which daemons and pods store what they share."""
         return MpsStorage(self.root, self.mounts, self.size, Path(SHARED_MEMORY))
 
 
@@ -90,7 +90,7 @@ class MpsResource(Value):
 
 
 async def _answer_to(asking: Process, command: bytes) -> bytes:
-    """What the process writes when it has read the command; not much more than ``_LONGEST`` bytes of it."""
+    """The answer of the process to the command; not much more than ``_LONGEST`` bytes of it."""
     assert asking.stdin is not None
     assert asking.stdout is not None
     with contextlib.suppress(ConnectionError):  # It has ended: its output says why.
@@ -137,7 +137,7 @@ class MpsDaemon:
         # Not one of asyncio's, which kills its children when the loop is closed.
         self._child: subprocess.Popen[bytes] | None = None
         self.process: MpsProcess | None = None
-        """The running process; None while there is none."""
+        """The running process; None if there is none."""
 
     @property
     def log(self) -> Path:

@@ -37,7 +37,7 @@ class ComputeModes(Protocol):
 
 
 class MpsRecord:
-    """What must survive the agent: GPUs' modes before MPS, by UUID, and the daemons' processes, by resource."""
+    """State that must survive the agent: GPUs' modes before MPS, by UUID, and the daemons' processes, by resource."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

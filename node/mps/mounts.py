@@ -85,7 +85,7 @@ class Mounts(Protocol):
 
 
 def read_mounts(path: Path) -> tuple[KernelMount, ...]:
-    """What a process has mounted, by its ``mountinfo``, in the order of the mounts; raises OSError."""
+    """The mounts of a process, by its ``mountinfo``, in the order of the mounts; raises OSError."""
     found = []
     for line in read_kernel_text(path).splitlines():
         before, _, after = line.partition(" - ")

@@ -32,7 +32,7 @@ class MpsProcess(Value):
 
 
 def find_process(pid: int, proc: Path) -> MpsProcess | None:
-    """The process with this pid; None for one that is gone or only waits to be reaped."""
+    """The process with this pid; None if it is gone or only waits to be reaped."""
     try:
         # The name in parentheses may hold blanks and parentheses itself.
         fields = read_kernel_text(proc / str(pid) / "stat").rpartition(")")[2].split()

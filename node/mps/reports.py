@@ -1,4 +1,4 @@
-"""What people are told of MPS: events that name the pods concerned, notes at the GPUs, and metrics.
+"""Reports of MPS to people: events that name the pods concerned, notes at the GPUs, and metrics.
 
 Claims' own daemons count together: their names come from requests, and a metric's label must not.
 """
@@ -130,13 +130,13 @@ class MpsReports:
             self._events.emit(EventType.WARNING, ENDED, f"{name}: {text}; restart pods that still have shares")
 
     def left(self, name: str, what: str) -> None:
-        """Something of an ended daemon stays for now; nothing is told if ``what`` is empty."""
+        """Report that something of an ended daemon remains for now; ``what`` is empty if nothing does."""
         if what:
             log.warning("something of MPS stays", extra={"resource": name, "what": what})
             self._events.emit(EventType.WARNING, STORAGE_BUSY, f"{name}: {what}")
 
     def looked(self, resource: MpsResource, clients: int, usage: StorageUsage, holders: Sequence[str]) -> None:
-        """A running daemon was looked at; its pods are told once when its file system becomes full."""
+        """Report once to its pods when the file system of a running daemon becomes full."""
         name = resource.name
         self.metrics.found(name, clients, usage.ratio)
         if usage.ratio < _RELAXED:

@@ -39,7 +39,7 @@ class MpsPace(Value):
 
 @value
 class MpsHolders(Value):
-    """Who has shares: pods and claims by the resource's name. ``known``: whether these are all of them."""
+    """Holders of shares: pods and claims by the resource's name. ``known``: whether these are all of them."""
 
     by_resource: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     known: bool = False
@@ -199,7 +199,7 @@ class MpsKeeper:
             await self._stop()
 
     async def _take_over(self) -> None:
-        """Take over the daemon that an earlier agent left; where there is none, set back what it changed."""
+        """Take over the daemon that an earlier agent left; if there is none, reset what it changed."""
         resource = self.resource
         process = self._record.daemons.pop(resource.name, None)
         daemon = MpsDaemon(resource, self._home)

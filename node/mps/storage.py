@@ -30,7 +30,7 @@ from node.values import Value, value
 _BYTES_PER_FILE = 16 << 10
 """A file system may have a file for so many bytes: the kernel's memory for empty files is bounded as well."""
 FULL = 0.95
-"""Part in use from which pods are told that nothing more fits."""
+"""Used part of the file system from which pods are warned that nothing more fits."""
 _LOGS = 1 / 8
 """Part of the file system that a log may use before it is shortened."""
 _TAIL = 64 << 10
@@ -60,7 +60,7 @@ class StorageUsage(Value):
 
     @property
     def remedy(self) -> str:
-        """What gives a full one more room."""
+        """The setting that gives a full one more room."""
         return "give nvidia.mpsRoot a larger one" if self.shared else "raise nvidia.mpsFileSystemSize"
 
     @property
@@ -105,7 +105,7 @@ class MpsStorage:
         return ""
 
     def _unbounded(self) -> str:
-        """Why the operator's file system is none that pods may write to."""
+        """Why pods may not write to the operator's file system."""
         mount = self._mounts.at(self._root)
         if not self._is_own(mount):
             return (

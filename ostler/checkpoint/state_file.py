@@ -58,7 +58,7 @@ _MARKS = (
 
 
 class StateFileError(Exception):
-    """A file that cannot be read, or is none of the kubelet's state files; the message names it."""
+    """A file that cannot be read, or is not one of the kubelet's state files; the message names it."""
 
 
 class Start(StrEnum):
@@ -107,7 +107,7 @@ class StateFile:
 
     @property
     def fix(self) -> str:
-        """What to do about damage; empty for none."""
+        """The fix for damage; empty if there is none."""
         if self.damage is None:
             return ""
         when = "before such a kubelet starts, " if self.is_accepted and len(self.starts) > 1 else ""

@@ -86,7 +86,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def _print_partitions(gpu: agent_pb2.Device) -> None:
-    """One bar of the GPU's memory slices, and who has which of them."""
+    """One bar of the GPU's memory slices, with their holders."""
     bar = [_FREE] * gpu.memory_slices
     rows = []
     for letter, part in zip(itertools.cycle(_LETTERS), gpu.partitions, strict=False):

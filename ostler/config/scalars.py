@@ -55,7 +55,7 @@ class ValueType(Protocol[T_co]):
 
     @property
     def accepts(self) -> str:
-        """What may be written, for people."""
+        """The accepted values, for people."""
 
     @property
     def example(self) -> str:

@@ -49,7 +49,7 @@ class AnyField(Protocol):
 
     @property
     def type(self) -> ValueType[object]:
-        """What is accepted."""
+        """The type of accepted values."""
 
     @property
     def default(self) -> object:
@@ -57,7 +57,7 @@ class AnyField(Protocol):
 
     @property
     def help(self) -> str:
-        """One sentence."""
+        """One sentence of help."""
 
     @property
     def required(self) -> bool:
@@ -98,7 +98,7 @@ class Values:
         return iter(self._given.items())
 
     def place(self, field: AnyField) -> Origin:
-        """Where the field's value comes from; the place where it would stand when it is not given."""
+        """The origin of the field's value; if it is not given, the place where it would be."""
         given = self._given.get(field.key)
         if given is not None:
             return given.origin

@@ -59,7 +59,7 @@ class Scene(Value):
 
     @property
     def link_word(self) -> str:
-        """What the GPUs' links are called."""
+        """The name of the GPUs' links."""
         return self._link[0]
 
     def links_in_words(self, count: int | str) -> str:
@@ -69,7 +69,7 @@ class Scene(Value):
 
     @property
     def link_sign(self) -> str:
-        """What stands before their number in a matrix."""
+        """The text before their number in a matrix."""
         return self._link[1]
 
     @property
@@ -135,7 +135,7 @@ def _speed(numbers: dict[str, int]) -> str:
 
 
 class BoxKind(StrEnum):
-    """What a box stands for."""
+    """The kind of a box."""
 
     NUMA = "numa"
     """Devices of one NUMA node."""

@@ -20,7 +20,7 @@ DEFAULT_KUBECONFIG = Path(".kube/config")
 
 @dataclass(frozen=True, slots=True)
 class AccessChoice:
-    """What the command line says; None and "" where it says nothing."""
+    """The options of the command line; None and "" if they are missing."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -42,7 +42,7 @@ def add_access(parser: argparse.ArgumentParser, *, namespace: bool = True) -> No
 
 
 def choice_of(arguments: argparse.Namespace) -> AccessChoice:
-    """What ``add_access``'s options say."""
+    """The values of ``add_access``'s options."""
     return AccessChoice(arguments.kubeconfig, arguments.context, getattr(arguments, "namespace", ""))
 
 

@@ -20,7 +20,7 @@ from scheduling.explain.subject import DEFAULT_SCHEDULER, POD_CLAIM_NAME
 
 
 class NameGroup(StrEnum):
-    """What is named, by the word that aliases begin with."""
+    """The kinds of names, by the word that aliases begin with."""
 
     NAMESPACE = "namespace"
     POD = "pod"
@@ -47,7 +47,7 @@ WORKLOADS = frozenset(NameGroup) - NODES
 
 
 class AliasNaming(Protocol):
-    """What a name becomes."""
+    """The replacement of a name."""
 
     @property
     def groups(self) -> frozenset[NameGroup]:
@@ -58,7 +58,7 @@ class AliasNaming(Protocol):
 
 
 Leaf = Callable[[AliasNaming, Json], Json]
-"""What is written for a value; None for nothing."""
+"""The text for a value; None if there is none."""
 Tree = object
 """A ``Leaf``, a mapping from kept fields to trees, or a list with the tree of its items."""
 
@@ -70,7 +70,7 @@ LONGEST_NUMBER = 9
 
 
 def kept(kind: Kind, body: JsonObject, naming: AliasNaming) -> JsonObject:
-    """An object as a snapshot has it."""
+    """An object in the form of a snapshot."""
     facts = FACTS[kind]
     made = _apply(TREES[kind], body, naming)
     inner: JsonObject = made if isinstance(made, dict) else {}

@@ -36,7 +36,7 @@ def quoted(text: str) -> str:
 
 
 def holder(who: ClaimHolder) -> str:
-    """Who has a device."""
+    """The holder of a device."""
     if not who.claim:
         return "a claim that could not be read"
     if not who.pods:
@@ -45,7 +45,7 @@ def holder(who: ClaimHolder) -> str:
 
 
 def source(where: SelectorSource) -> str:
-    """Where a selector stands; people count from 1."""
+    """The place of a selector; people count from 1."""
     name = where.name if where.kind == "class" else quoted(where.name)
     of = f" of claim {where.claim}" if where.claim else ""
     return f"{where.kind} {name}{of}, selector {where.index + 1}"

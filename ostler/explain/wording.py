@@ -219,7 +219,7 @@ def device_lines(obstacle: kinds.OfDevices, depth: int) -> list[Line]:
 
 
 def advice(depth: int, *pieces: TextPiece | str) -> Line:
-    """What to do."""
+    """The fix."""
     return line(depth, TextPiece("→ ", Ink.GOOD), *pieces)
 
 
@@ -295,7 +295,7 @@ def _capacity(obstacle: kinds.CapacityExhausted, depth: int) -> list[Line]:
 
 
 def used_lines(users: tuple[kinds.Usage, ...], depth: int) -> list[Line]:
-    """Who has how much of something shared."""
+    """The holders of something shared, with their amounts."""
     shown = users if len(users) <= HOLDERS + 1 else users[:HOLDERS]
     lines = [line(depth, f"{each.amount} used by {each.device}, held by {holder(each.holder)}") for each in shown]
     if len(shown) < len(users):

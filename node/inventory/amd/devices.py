@@ -88,7 +88,7 @@ class _Part(Value):
 
 @value
 class _Assembly(Value):
-    """What the devices of one scan share."""
+    """Facts that the devices of one scan share."""
 
     sysfs: SysfsFacts
     kfd: dict[str, list[_Part]]

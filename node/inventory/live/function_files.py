@@ -37,7 +37,7 @@ class _Ends(Value):
 
 @record
 class _Function(Record):
-    """What is remembered of a function between two looks."""
+    """The memory of a function between two looks."""
 
     ends: _Ends
     counts: AerCounts

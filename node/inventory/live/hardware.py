@@ -115,7 +115,7 @@ class LiveHardware:
 
     @property
     def state(self) -> EventState:
-        """Where events of hardware come from at the moment."""
+        """The present source of hardware events."""
         return self._uevents.state
 
     @property

@@ -54,7 +54,7 @@ class LinkListener(Protocol):
         """Take in the list of all links; earlier reports no longer hold."""
 
     def link(self, link: Link, *, gone: bool) -> None:
-        """One link changed or is gone; more may follow at once."""
+        """Take a link that changed or is gone; more may follow at once."""
 
     def settle(self) -> None:
         """The burst of changes is over."""

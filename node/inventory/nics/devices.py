@@ -68,7 +68,7 @@ def _hidden(facts: NodeFacts, identities: Identities) -> int:
 
 @value
 class _Assembly(Value):
-    """What the devices of one scan share."""
+    """Facts that the devices of one scan share."""
 
     physical: dict[str, NicPart]
     nodes: NicNodes

@@ -93,7 +93,7 @@ def _on_the_bus(facts: NodeFacts) -> str:
 
 @value
 class _Assembly(Value):
-    """What the devices of one scan share."""
+    """Facts that the devices of one scan share."""
 
     nvml: NvmlFacts
     silent: str

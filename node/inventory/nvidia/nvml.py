@@ -72,7 +72,7 @@ class NvmlSource:
 
     @property
     def sessions(self) -> NvmlSessions:
-        """Where others find the current session."""
+        """The holder of the current session, for others."""
         return self._sessions
 
     @property

@@ -15,7 +15,7 @@ from node.ledger.processes import Process, sees_processes
 from node.opening import read_kernel_text
 
 _CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
-"""By the newest struct first; drivers before 510 lack it."""
+"""Calls NVML with the newest struct first; drivers before 510 lack it."""
 _NEVER = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NO_PERMISSION"})
 _TRIES = 3
 """The list may outgrow the room made for it between two calls."""

@@ -61,7 +61,7 @@ class Heard(Protocol):
         """A GPU is lost, or the driver does not answer: look at all GPUs."""
 
     def unmonitored(self, gpus: dict[GpuId, str]) -> None:
-        """These GPUs report no events, with the reason; the others do."""
+        """Note that these GPUs report no events, with the reason; the others do."""
 
 
 class EventWatch:

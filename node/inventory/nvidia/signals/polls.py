@@ -39,7 +39,7 @@ class Saw(Protocol):
 
 
 class LookMemory:
-    """What a look remembers of earlier ones; used by one thread at a time."""
+    """The memory of earlier looks; used by one thread at a time."""
 
     def __init__(self) -> None:
         self._before: dict[GpuId, Vitals] = {}
@@ -101,7 +101,7 @@ class NvmlPolls:
         return self._binding.ending or self._over.is_set()
 
     def look(self, gpus: Iterable[GpuId] = ()) -> None:
-        """Have these looked at soon, or all; from any thread."""
+        """Look soon at these, or at all of them; safe to call from any thread."""
         self._asked.update(gpus or (GpuId(),))
         self._bell.set()
 

@@ -137,7 +137,7 @@ class NvmlSignals:
             self._polls.look()
 
     def notes(self) -> tuple[str, ...]:
-        """What is not watched and why, one sentence each; none of it is a fault of a device."""
+        """Which GPUs are not watched and why, one sentence each; none of it is a fault of a device."""
         unheard = {
             f"{self._name(gpu) or 'GPUs'}: NVML reports no events ({reason}); health is polled only"
             for gpu, reason in self._unmonitored.items()
@@ -305,7 +305,7 @@ Found = Mapping[GpuId, tuple[str | None, tuple[Condition, ...]]]
 
 
 class Rescans:
-    """What the last scan and the last look at each GPU have found."""
+    """The findings of the last scan and of the last look at each GPU."""
 
     def __init__(self) -> None:
         self._scanned: dict[str, str] = {}
