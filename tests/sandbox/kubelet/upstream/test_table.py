@@ -13,6 +13,13 @@ test_manager.py
   TestGetAllocatableDevicesMultipleResources                test_get_allocatable_devices_multiple_resources
   TestGetAllocatableDevicesHealthTransition                 test_get_allocatable_devices_health_transition
   TestCheckpoint                                            test_checkpoint
+  TestUpdatePluginResources                                 test_update_plugin_resources
+  TestResetExtendedResource                                 test_reset_extended_resource
+  TestUpdateAllocatedResourcesStatus                        test_update_allocated_resources_status
+  TestFeatureGateResourceHealthStatus                       test_feature_gate_resource_health_status
+  TestEndpointSyncOnDisconnect                              test_endpoint_sync_on_disconnect
+
+test_allocation.py
   TestPodContainerDeviceAllocation                          test_pod_container_device_allocation
   TestPodContainerDeviceToAllocate                          test_pod_container_device_to_allocate
   TestDevicesToAllocateConflictWithUpdateAllocatedDevices   \
@@ -20,15 +27,10 @@ test_devices_to_allocate_conflict_with_update_allocated_devices
   TestGetDeviceRunContainerOptions                          test_get_device_run_container_options
   TestInitContainerDeviceAllocation                         test_init_container_device_allocation
   TestRestartableInitContainerDeviceAllocation              test_restartable_init_container_device_allocation
-  TestUpdatePluginResources                                 test_update_plugin_resources
   TestDevicePreStartContainer                               test_device_pre_start_container
-  TestResetExtendedResource                                 test_reset_extended_resource
   TestFilterByAffinity                                      test_filter_by_affinity
   TestGetTopologyHintsWithUpdates                           test_get_topology_hints_with_updates
-  TestUpdateAllocatedResourcesStatus                        test_update_allocated_resources_status
-  TestFeatureGateResourceHealthStatus                       test_feature_gate_resource_health_status
   TestAdmitPodWithDRAResources                              test_admit_pod_with_dra_resources
-  TestEndpointSyncOnDisconnect                              test_endpoint_sync_on_disconnect
 
 test_connections.py
   TestPluginConnected_SameResourceSameSocketRejected        test_plugin_connected_same_resource_same_socket_rejected
@@ -123,7 +125,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 THEMES = {
-    "test_manager.py": 24,
+    "test_manager.py": 14,
+    "test_allocation.py": 10,
     "test_connections.py": 8,
     "test_records_and_endpoints.py": 14,
     "test_topology.py": 14,
