@@ -23,7 +23,7 @@ from sandbox.conformance.plugin_rules import PLUGIN_RULES
 from sandbox.conformance.report import HEADER, document, junit, row, summary
 from sandbox.conformance.rule import CannotJudge, RuleOutcome, RuleVerdict, UnknownRule
 from sandbox.conformance.session import JudgedSubject, judge_driver, judge_plugin
-from sandbox.conformance.testbed import ConformancePace
+from sandbox.conformance.testbed import CALL_SECONDS, ConformancePace
 
 PLUGIN, DRIVER = "plugin", "driver"
 
@@ -133,7 +133,9 @@ async def _until_signalled(arguments: argparse.Namespace) -> list[RuleVerdict]:
 
 
 async def _judge(arguments: argparse.Namespace) -> list[RuleVerdict]:
-    pace = ConformancePace(patience=arguments.patience, grace=arguments.grace)
+    # A call may take half of the patience, so that a wait never ends before its reason is known.
+    call = min(CALL_SECONDS, arguments.patience / 2)
+    pace = ConformancePace(patience=arguments.patience, call=call, grace=arguments.grace)
     with ExitStack() as files:
         file: TextIO | None = None
         if arguments.log is not None:

@@ -25,6 +25,8 @@ _MOST_OWN_ENDS: Final = 2
 """How often in one wait a program that ended itself is started again."""
 _MOST_WAITS: Final = 5
 """How often its patience begins anew in one wait."""
+CALL_SECONDS: Final = 10.0
+"""For one call to the program, unless the caller says otherwise."""
 _NAMES: Final = {"DevicePlugin": "plugin", "DRAPlugin": "driver"}
 
 
@@ -38,7 +40,7 @@ class ConformancePace:
     """
 
     patience: float = 20.0
-    call: float = 10.0
+    call: float = CALL_SECONDS
     quiet: float = 1.0
     grace: float = 30.0
     away: float = 0.2
