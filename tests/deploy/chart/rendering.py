@@ -1,10 +1,15 @@
-"""Rendering the chart with the real Helm, and finding things in what comes out."""
+"""Rendering the chart with the real Helm, and finding things in what comes out.
+
+What Helm answers depends on its build, the chart and the call alone. So the answers are kept in the cache folder, under
+the digest of all three: a render is mostly Helm's own start, and three hundred tests ask for one.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -17,9 +22,12 @@ import yaml
 from deploy.generate import CHART, KUBERNETES, NAMESPACE
 from tests.cluster.components.build import tools
 from tests.cluster.components.toolchain import ToolchainMissing
+from tests.making.cache import cache_folder, cached, digest
 
 Values = Mapping[str, Any]
 Document = dict[str, Any]
+KEPT = 5
+"""Charts whose answers stay in the cache folder; those of older ones are removed when another is added."""
 
 
 @functools.cache
@@ -39,7 +47,22 @@ def run_helm(*arguments: str, values: Values | None = None) -> subprocess.Comple
 
 @functools.cache
 def _run_helm(arguments: tuple[str, ...], values: str) -> subprocess.CompletedProcess[str]:
-    """Kept: many tests look at other parts of what the same values make."""
+    """The kept answer; Helm is asked when there is none."""
+    given = [path.read_bytes() for path in map(Path, arguments) if path.is_file()]
+    kept = _answers() / f"{digest(KUBERNETES, json.dumps(arguments), values, *given)}.json"
+    if kept.exists():
+        return subprocess.CompletedProcess(arguments, *json.loads(kept.read_text()))
+    done = _ask_helm(arguments, values)
+    # Neither a crash nor a signal is an answer.
+    if done.returncode in (0, 1):
+        # Whole or not at all: another worker may read it.
+        with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False) as file:
+            json.dump([done.returncode, done.stdout, done.stderr], file)
+        Path(file.name).rename(kept)
+    return done
+
+
+def _ask_helm(arguments: tuple[str, ...], values: str) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "values.yaml"
         file.write_text(values)
@@ -48,6 +71,24 @@ def _run_helm(arguments: tuple[str, ...], values: str) -> subprocess.CompletedPr
         # Helm ends before its garbage is worth a collection.
         environment = {**os.environ, "GOGC": "off"}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+
+
+@functools.cache
+def _answers() -> Path:
+    """The folder of the answers about the chart as it is, by the Helm of the tests."""
+    files = sorted(path for path in CHART.rglob("*") if path.is_file())
+    contents = [part for path in files for part in (str(path.relative_to(CHART)), path.read_bytes())]
+    # The path of Helm has the digest of what it is built from.
+    entry = cached(f"chart/{digest(str(helm()), *contents)}", lambda _: _remove_old())
+    entry.touch()
+    return entry
+
+
+def _remove_old() -> None:
+    """Answers about charts as they were; the newest stay for other checkouts."""
+    made = sorted((cache_folder() / "chart").glob("[!.]*"), key=lambda entry: entry.stat().st_mtime, reverse=True)
+    for entry in made[KEPT:]:
+        shutil.rmtree(entry, ignore_errors=True)
 
 
 def template(values: Values | None = None, *options: str) -> subprocess.CompletedProcess[str]:
