@@ -10,15 +10,17 @@ node that its own pods have changed; where nodes share a pool, only when the pod
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 
-from kube.bodies import object_at
+from kube.bodies import JsonObject, object_at
 from scheduling.allocator.allocator import Allocator
 from scheduling.allocator.reading import FatalError, GaveUp, NodeError, Object
 from scheduling.explain.cluster import Cluster
+from scheduling.explain.extended import asks_of
 from scheduling.explain.nodes import hindrances
 from scheduling.explain.situations import Situations
 from scheduling.explain.state import Objects
@@ -48,12 +50,32 @@ class GivenPlace:
 
 
 class ClusterViews:
-    """The situations of nodes, one reader for each cluster; made for all claims together."""
+    """What is known of nodes for all kinds of pods together: their situations, and which pods they let run.
+
+    Situations have one reader for each cluster, made for all claims.
+    """
 
     def __init__(self, claims: Objects, clusters: Sequence[Cluster]) -> None:
         """Raises ``FatalError`` for claims that cannot be read."""
         self._readers = {id(cluster): Situations(claims, cluster) for cluster in clusters}
         self._known: dict[int, tuple[tuple[int, ...], Hashable]] = {}
+        self._hindered: dict[str, dict[int, bool]] = {}
+
+    def hindered(self, subject: ExplainSubject) -> Callable[[NodePlace], bool]:
+        """Whether a place keeps these pods away, apart from what is left; asked once for pods that say the same."""
+        pod = subject.pod
+        if pod is None:
+            return lambda _: False
+        known = self._hindered.setdefault(_selection(pod, subject), {})
+
+        def ask(place: NodePlace) -> bool:
+            answer = known.get(place.number)
+            if answer is None:
+                found = hindrances(pod, place.node, subject.extended)
+                answer = known[place.number] = any(each.blocking for each in found)
+            return answer
+
+        return ask
 
     def of(self, place: NodePlace) -> Hashable:
         """Equal for places in the same situation."""
@@ -89,6 +111,7 @@ class KindChooser:
         """``subject``: with the claims that are to be allocated; ``allocated``: those that are; ``places`` may grow."""
         self._subject = subject
         self._needs = needs
+        self._hinders = views.hindered(subject)
         self._reach = [reach_of(claim)[0] for claim in allocated]
         self._places = places
         self._views = views
@@ -171,10 +194,7 @@ class KindChooser:
         return verdict
 
     def _is_hindered(self, place: NodePlace) -> bool:
-        pod = self._subject.pod
-        if pod is not None and any(each.blocking for each in hindrances(pod, place.node, self._subject.extended)):
-            return True
-        return not all(is_inside(place.node) for is_inside in self._reach)
+        return self._hinders(place) or not all(is_inside(place.node) for is_inside in self._reach)
 
     def _claims_on(self, place: NodePlace) -> Objects:
         return self._subject.claims_on(place.node)
@@ -207,3 +227,10 @@ def share_names() -> Callable[[], str]:
     """Makes ids of shares, the same in every run."""
     numbers = count(1)
     return lambda: f"share-{next(numbers)}"
+
+
+def _selection(pod: JsonObject, subject: ExplainSubject) -> str:
+    """Everything of a pod that decides which nodes keep it away."""
+    spec = object_at(pod, "spec")
+    parts = [spec.get("nodeName"), spec.get("nodeSelector"), spec.get("affinity"), spec.get("tolerations")]
+    return json.dumps([*parts, [[ask.resource, ask.count] for ask in asks_of(pod)], sorted(subject.extended)])

@@ -8,16 +8,17 @@ claims of their own where a template makes them; a claim that pods name is one f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kube.bodies import JsonObject, object_at
+from kube.bodies import JsonObject, object_at, text_at
 from scheduling.explain.extended import CLAIM_NAME
 from scheduling.explain.question import Question
-from scheduling.explain.state import FACTS, Kind, Objects, State, name_of, namespace_of, uid_of
+from scheduling.explain.state import FACTS, Kind, Objects, State, name_of, namespace_of, objects_at, uid_of
 from scheduling.explain.subject import POD_CLAIM_NAME, ExplainSubject, subject_of
 from scheduling.fit.room import Needs, needs_of
 
+_CLAIMS_IN_STATUS = ("resourceClaimStatuses", "extendedResourceClaimStatus")
 ClaimKey = tuple[str, str]
 """Namespace and name."""
 
@@ -86,8 +87,10 @@ class WantedPods:
 def wanted_of(state: State, sources: Sequence[PodSource], *, copies: int | None) -> Iterator[WantedPods]:
     """The sources with their kinds, equal ones with the very same. Raises ``BadQuestion``."""
     known: dict[str, PodKind] = {}
+    owning = (one for claim in state.claims for one in objects_at(claim, "metadata", "ownerReferences"))
+    owners = {uid for one in owning if (uid := text_at(one, "uid"))}
     for source in sources:
-        alike = likeness(state, source)
+        alike = _likeness(state, source, owners)
         kind = known.get(alike) or known.setdefault(alike, kind_of_source(state, source))
         needs = {} if kind.pod is None else needs_of(kind.pod)
         yield WantedPods(source, kind, needs, copies == 1 and source.count == 1)
@@ -109,14 +112,16 @@ def _is_made(claim: JsonObject) -> bool:
     return uid_of(claim).endswith("-to-be-made") or name_of(claim) == CLAIM_NAME
 
 
-def likeness(state: State, source: PodSource) -> str:
-    """Equal for sources of one kind."""
+def _likeness(state: State, source: PodSource, owners: Collection[str]) -> str:
+    """Equal for sources of one kind; ``owners``: UIDs of those that have claims of their own already."""
     question = source.question
     kind = question.kind or Kind.POD
     body = state.find(kind, question.name, question.namespace) or {}
-    if kind is not Kind.POD or uid_of(body):
+    status = object_at(body, "status")
+    if kind is not Kind.POD or uid_of(body) in owners or any(key in status for key in _CLAIMS_IN_STATUS):
         return str(question)
-    return json.dumps([namespace_of(body), object_at(body, "spec"), object_at(body, "status")], sort_keys=True)
+    has = bool(uid_of(body)), bool(text_at(body, "metadata", "deletionTimestamp"))
+    return json.dumps([namespace_of(body), object_at(body, "spec"), *has], sort_keys=True)
 
 
 def copy_of(kind: PodKind, name: str) -> ExplainSubject:
