@@ -76,6 +76,10 @@ class ClusterClasses:
             raise MatchingError(f"the claim, at device {own} of pool {pool}: {outcome.error}") from outcome.error
         return outcome.result
 
+    def is_member(self, device: PooledDevice, class_: PoolDeviceClass) -> bool:
+        """True if a device belongs to a class, whatever a need asks for. Raises MatchingError."""
+        return self.is_eligible(device, class_, DeviceClaimDetail())
+
     def has(self, name: str, device: DeviceName) -> bool:
         """True if a class of the cluster has a published device; never one that only a document lists.
 

@@ -161,11 +161,11 @@ class ClaimConversion:
         found: list[NamedRequest] = []
         for number, instance in enumerate(claim.spec.claims):
             at = f"spec.claims[{number}]"
-            for name, details in _needs(number, instance, at, {each.name for each in found}):
+            for name, details in requests_in(number, instance, at, {each.name for each in found}):
                 options = [one for where, each in details for one in self._options(each, where, losses)]
                 if len(options) > 1 and any(each.admin for each in options):
                     raise LeftOut(at, "v1 cannot ask for admin access in alternatives; write one need without them")
-                found.append(NamedRequest(name, tuple(_bounded(options, details[0][0], losses))))
+                found.append(NamedRequest(name, tuple(bounded(options, details[0][0], losses))))
         return found
 
     def _options(self, detail: DeviceClaimDetail, at: str, losses: Losses) -> list[RequestOption]:
@@ -182,13 +182,13 @@ class ClaimConversion:
         for name in detail.limits:
             if name != COUNT:
                 losses.add(f"{at}.limits.{name}", "v1 has no limits")
-        least = _whole(detail.requests, 1)
-        most = max(least, _whole(detail.limits, least)) if amounts and admin != {True} else least
+        least = count_in(detail.requests, 1)
+        most = max(least, count_in(detail.limits, least)) if amounts and admin != {True} else least
         for name, amount in detail.requests.items():
             if name != COUNT and not amount.nanos:
                 losses.add(f"{at}.requests.{name}", "v1 has no part of 0; the need takes whole devices")
         if amounts and most > 1 and admin != {True}:
-            losses.add(f"{at}.requests", f"{_listed(amounts)}: a sum over devices in v1 is an equal part of each")
+            losses.add(f"{at}.requests", f"{listed(amounts)}: a sum over devices in v1 is an equal part of each")
         if True in admin:
             losses.add(f"{at}.adminAccess", "v1 gives it only to devices whose shared counters are left")
         if len(classes) > 1 and most > 1:
@@ -306,10 +306,13 @@ class ClaimConversion:
         return {**found, "shareID": str(uuid.uuid5(_SHARES, who)), "consumedCapacity": consumed}
 
 
-def _needs(
+def requests_in(
     number: int, instance: DeviceClaimInstance, at: str, taken: set[str]
 ) -> list[tuple[str, list[tuple[str, DeviceClaimDetail]]]]:
-    """The requests of one entry of a claim: the name, and the details of which one must be met, with their places."""
+    """The requests of one entry of a claim: the name, and the details of which one must be met, with their places.
+
+    `taken`: names that other requests have.
+    """
     slots: list[list[tuple[str, DeviceClaimDetail]]] = []
     for position, each in enumerate(instance.all_of):
         inner = f".allOf[{position}]" if instance.name or len(instance.all_of) > 1 else ""
@@ -323,7 +326,7 @@ def _needs(
     return list(zip(free, slots, strict=True))
 
 
-def _bounded(options: Sequence[RequestOption], at: str, losses: Losses) -> list[RequestOption]:
+def bounded(options: Sequence[RequestOption], at: str, losses: Losses) -> list[RequestOption]:
     """As many options as v1 has room for."""
     found = [each for each in options if each.count <= MOST_DEVICES]
     if not found:
@@ -337,7 +340,8 @@ def _bounded(options: Sequence[RequestOption], at: str, losses: Losses) -> list[
     return found[:MOST_OPTIONS]
 
 
-def _whole(amounts: Mapping[str, Quantity], default: int) -> int:
+def count_in(amounts: Mapping[str, Quantity], default: int) -> int:
+    """The number of devices that requests or limits name."""
     amount = amounts.get(COUNT)
     return default if amount is None else max(1, -(-amount.nanos // _UNIT))
 
@@ -349,5 +353,6 @@ def share_of(amount: Quantity, count: int) -> Quantity:
     return quantity_of(round_up(part, unit), amount)
 
 
-def _listed(amounts: Mapping[str, Quantity]) -> str:
+def listed(amounts: Mapping[str, Quantity]) -> str:
+    """Amounts as messages show them."""
     return ", ".join(f"{name} {amount}" for name, amount in amounts.items())

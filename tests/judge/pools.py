@@ -40,6 +40,7 @@ def main() -> int:
     def judge(case: PoolCase) -> None:
         last[:] = [case]
         trips.judge(case)
+        trips.judge_compiled(case)
 
     try:
         judge()

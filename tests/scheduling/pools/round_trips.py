@@ -15,12 +15,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.allocator import Allocator
+from scheduling.allocator.pools import SliceIndex
 from scheduling.allocator.reading import FatalError, Object
 from scheduling.api.validation.objects import VALIDATORS
 from scheduling.api.versions import with_defaults
-from scheduling.pools.conversion import Conversion, convert
+from scheduling.pools.compiler import PART, CompilerInput, claim_of, compile_claim
+from scheduling.pools.conversion import convert
 from scheduling.pools.documents import DeviceClaim, DeviceClaimDetail, DevicePool, PoolDeviceClass
+from scheduling.pools.live_names import written_class
+from scheduling.pools.lost import LeftOut
 from scheduling.pools.matching import MatchingError, PooledDevice, candidate_classes, devices_of, has_admin_access
 from scheduling.pools.matching import is_eligible as eligible
 from scheduling.pools.published import ledger_of, published_pools
@@ -225,6 +230,46 @@ class RoundTrips:
             assert failing
             return None
 
+    def judge_compiled(self, case: PoolCase) -> None:
+        """Compiles the first claim for what the documents publish; what is promised keeps the documents' rules."""
+        conversion = convert([*case.pools, *case.others])
+        objects = [with_defaults(each) for each in conversion.objects]
+        slices = SliceIndex(each for each in objects if each["kind"] == "ResourceSlice")
+        held = [each for each in objects if each["kind"] == "ResourceClaim"]
+        if any(each.left_out or each.document.startswith("DevicePool") for each in conversion.lost):
+            self.counts["not published as it is"] += 1
+            return
+        case = replace(case, claims=case.claims[:1])
+        plain = with_flat_root(case.claims[0])
+        published = published_pools(slices, held, [{"metadata": {"name": NODE}}])
+        classes = ClusterClasses((), published, written=case.classes)
+        try:
+            written = {each.metadata.name: with_defaults(written_class(each, published)) for each in case.classes}
+            cluster = CompilerInput(published, classes, written, slices, AllocatedState.of_claims(held))
+            compiled = compile_claim(plain, cluster, [NODE])
+            solution = case.solution()
+        except LeftOut:
+            self.counts["v1 cannot say it"] += 1
+            return
+        except (MatchingError, FatalError):
+            self.counts["a constraint fails"] += 1
+            return
+        found = VALIDATORS["ResourceClaimTemplate"](compiled.template, admin_namespace=True)
+        assert not found, (compiled.template, [str(one) for one in found])
+        if compiled.node is None:
+            self.counts["no way" if solution is None else "a way that v1 cannot say"] += 1
+            assert solution is None or compiled.lost, compiled
+            return
+        self.counts["promised exactly" if compiled.exact else "promised"] += 1
+        allocator = Allocator(
+            [claim_of(compiled.template)], cluster.allocated, cluster.class_objects, cluster.index, cluster.features
+        )
+        results = allocator.allocate({"metadata": {"name": NODE}})
+        assert results is not None
+        given = [(each["pool"], each["device"]) for each in results[0]["devices"]["results"]]
+        assert given == [(each.pool, each.device) for each in compiled.devices]
+        assert is_allowed(case, results) or any("all of a device" in each.why for each in compiled.lost), results
+
     def _read_back(self, objects: Sequence[Object], case: PoolCase, solution: PoolSolution | None) -> None:
         slices = [each for each in objects if each["kind"] == "ResourceSlice"]
         held = [each for each in objects if each["kind"] == "ResourceClaim" and each["metadata"]["name"] == "earlier"]
@@ -269,7 +314,7 @@ def is_allowed(case: PoolCase, results: Sequence[Json]) -> bool:
     for owner, (wanted, result) in enumerate(zip(case.claims, results, strict=True)):
         given: dict[str, list[Json]] = {}
         for each in result["devices"].get("results", ()):
-            given.setdefault(each["request"].partition("/")[0], []).append(each)
+            given.setdefault(each["request"].partition("/")[0].partition(PART)[0], []).append(each)
         for name, details in requests_of(wanted):
             taken = given.pop(name, [])
             chosen = tuple(numbers[each["pool"], each["device"]] for each in taken)
@@ -304,6 +349,3 @@ def takes(
     most = detail.limits["count"].value() if "count" in detail.limits else least
     named = [each for each in candidate_classes(detail, classes) if has_admin_access(detail, each) == admin]
     return least <= len(chosen) <= most and all(any(eligible(one, each, detail) for each in named) for one in chosen)
-
-
-__all__ = ["Conversion", "PoolCase", "RoundTrips", "cases"]

@@ -1,0 +1,386 @@
+"""The claim compiler: a need of pools becomes the ResourceClaimTemplate that gets it now.
+
+First the general form: each need is one request, whose alternatives have 1, 2, ... devices that each give an equal part
+of the sums. If the allocator gives no node's devices for it but the pools' search finds a way, the exact form: the
+devices of that way, grouped by what they give, one request for each group, so that the sums hold whichever devices of
+the groups are taken.
+
+What is promised is what the allocator gives for the very claim that is printed, so a promise can only be broken by
+others who are faster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from scheduling.allocator.allocated import AllocatedState
+from scheduling.allocator.allocator import Allocator
+from scheduling.allocator.pools import Features, SliceIndex
+from scheduling.allocator.reading import NodeError, Object
+from scheduling.api.quantities import Quantity
+from scheduling.api.versions import with_defaults
+from scheduling.pools.documents import COUNT, DeviceClaim, DeviceClaimDetail
+from scheduling.pools.flat_cel import UntranslatableConstraint, selector_of
+from scheduling.pools.live_names import ClassMembers, LiveNames
+from scheduling.pools.lost import LeftOut, Losses, Lost
+from scheduling.pools.matching import candidate_classes, has_admin_access
+from scheduling.pools.published import PublishedPool, ledger_of
+from scheduling.pools.published_classes import ClusterClasses
+from scheduling.pools.reading import title_of
+from scheduling.pools.resource_claims import (
+    NamedRequest,
+    RequestOption,
+    bounded,
+    claim_spec,
+    count_in,
+    listed,
+    option_name,
+    requests_in,
+    share_of,
+)
+from scheduling.pools.resource_slices import V1
+from scheduling.pools.search import ChosenDevice, MetNeed, PoolSearch, PoolSolution
+
+PART: Final = "-part-"
+"""Between the name of a need and the number of a group, in the names of requests of the exact form."""
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerInput:
+    """A cluster: its pools, the classes that needs can name, and what the allocator works on.
+
+    `class_objects`: the v1 classes by name.
+    """
+
+    pools: Sequence[PublishedPool]
+    classes: ClusterClasses
+    class_objects: Mapping[str, Object]
+    index: SliceIndex
+    allocated: AllocatedState
+    nodes: Sequence[Object] = ()
+    features: Features = field(default_factory=Features)
+
+    @property
+    def node_names(self) -> list[str]:
+        """All nodes that pools are on, and those known as objects."""
+        named = {str(each["metadata"]["name"]) for each in self.nodes}
+        return sorted(named | {name for pool in self.pools for name in pool.nodes})
+
+
+@dataclass(frozen=True, slots=True)
+class PromisedDevice:
+    """A device that the claim gets, for which request; `amounts` as it consumes them."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    amounts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledClaim:
+    """What to apply, and what it would get now: devices on `node`, or nothing on any (None).
+
+    `exact`: it names amounts of devices that are there now, because no general form fits. `reason`: why there is no
+    node although pools have a way.
+    """
+
+    template: Json
+    node: str | None
+    devices: tuple[PromisedDevice, ...] = ()
+    lost: tuple[Lost, ...] = ()
+    exact: bool = False
+
+
+def compile_claim(claim: DeviceClaim, cluster: CompilerInput, nodes: Iterable[str] | None = None) -> CompiledClaim:
+    """The template for a claim; `nodes`: only these may be promised.
+
+    Raises LeftOut for a need that v1 cannot say, MatchingError and FatalError for one that fails, SearchGaveUp.
+    """
+    names = cluster.node_names if nodes is None else list(nodes)
+    losses = Losses(f"DeviceClaim {title_of(claim)}")
+    compiler = _Compiler(cluster, losses)
+    requests = compiler.general(claim)
+    spec = claim_spec(requests, compiler.matches(claim, claim.spec.match_attributes, requests))
+    general = _template(claim, spec)
+    found = _promise(general, cluster, names, requests)
+    if found is not None:
+        return CompiledClaim(general, *found, tuple(losses.into))
+    for node, solution in _solutions(claim, cluster, names):
+        exact = _template(claim, compiler.exact(claim, solution))
+        promised = _promise(exact, cluster, [node], ())
+        if promised is not None:
+            return CompiledClaim(exact, *promised, tuple(losses.into), exact=True)
+    return CompiledClaim(general, None, (), tuple(losses.into))
+
+
+def _template(claim: DeviceClaim, spec: Json) -> Json:
+    metadata: Json = {"name": claim.metadata.name}
+    if claim.metadata.namespace:
+        metadata["namespace"] = claim.metadata.namespace
+    return {"apiVersion": V1, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": {"spec": spec}}
+
+
+def claim_of(template: Object, name: str = "") -> Object:
+    """The claim that a template makes, with the API server's defaults."""
+    metadata = {**template["metadata"], **({"name": name} if name else {})}
+    body = {"apiVersion": V1, "kind": "ResourceClaim", "metadata": metadata, "spec": template["spec"]["spec"]}
+    return with_defaults(body)
+
+
+def _promise(
+    template: Object, cluster: CompilerInput, nodes: Sequence[str], requests: Sequence[NamedRequest]
+) -> tuple[str, tuple[PromisedDevice, ...]] | None:
+    """The node and devices that the allocator gives: the node with the most preferred options, then by name."""
+    allocator = Allocator(
+        [claim_of(template)], cluster.allocated, cluster.class_objects, cluster.index, cluster.features
+    )
+    objects = {str(each["metadata"]["name"]): each for each in cluster.nodes}
+    best: tuple[tuple[int, ...], str, tuple[PromisedDevice, ...]] | None = None
+    for name in nodes:
+        try:
+            results = allocator.allocate(objects.get(name, {"metadata": {"name": name}}))
+        except NodeError:
+            continue
+        if results is None:
+            continue
+        devices = tuple(_promised(results[0]))
+        rank = tuple(_rank(each, devices) for each in requests)
+        if best is None or rank < best[0]:
+            best = (rank, name, devices)
+        if not any(rank):
+            break
+    return None if best is None else best[1:]
+
+
+def _promised(result: Object) -> Iterable[PromisedDevice]:
+    for each in result["devices"].get("results", ()):
+        yield PromisedDevice(
+            each["request"], each["driver"], each["pool"], each["device"], dict(each.get("consumedCapacity", {}))
+        )
+
+
+def _rank(request: NamedRequest, devices: Iterable[PromisedDevice]) -> int:
+    """The number of the option that a request got."""
+    chosen = {each.request for each in devices}
+    names = (f"{request.name}/{option_name(number)}" for number in range(len(request.options)))
+    return next((number for number, name in enumerate(names) if name in chosen), 0)
+
+
+def _solutions(claim: DeviceClaim, cluster: CompilerInput, nodes: Sequence[str]) -> Iterable[tuple[str, PoolSolution]]:
+    """What the pools' search finds, node by node."""
+    for node in nodes:
+        pools = sorted(
+            (each for each in cluster.pools if each.is_at(node)), key=lambda each: each.document.metadata.name
+        )
+        found = PoolSearch(ledger_of(pools), eligible=cluster.classes.is_eligible).run(
+            [claim], cluster.classes.documents
+        )
+        if found is not None:
+            yield node, found
+
+
+class _Compiler:
+    """Writes requests for the needs of one claim."""
+
+    def __init__(self, cluster: CompilerInput, losses: Losses) -> None:
+        self._cluster = cluster
+        self._losses = losses
+        pools = {each.document.metadata.name: each for each in cluster.pools}
+        self._ledger = ledger_of(cluster.pools)
+        self._published = {(name, each.name): each for name, pool in pools.items() for each in pool.devices}
+
+    def general(self, claim: DeviceClaim) -> list[NamedRequest]:
+        """One request for each need. Raises LeftOut and MatchingError."""
+        found: list[NamedRequest] = []
+        for number, instance in enumerate(claim.spec.claims):
+            at = f"spec.claims[{number}]"
+            for name, details in requests_in(number, instance, at, {each.name for each in found}):
+                options = [one for where, each in details for one in self._options(each, where)]
+                if len(options) > 1 and any(each.admin for each in options):
+                    raise LeftOut(at, "v1 cannot ask for admin access in alternatives; write one need without them")
+                found.append(NamedRequest(name, tuple(bounded(options, details[0][0], self._losses))))
+        return found
+
+    def _options(self, detail: DeviceClaimDetail, at: str) -> list[RequestOption]:
+        members = self._candidates(detail, at)
+        amounts = {name: amount for name, amount in detail.requests.items() if name != COUNT and amount.nanos}
+        least = count_in(detail.requests, 1)
+        most = (
+            max(least, count_in(detail.limits, least)) if amounts and not all(one.admin for one in members) else least
+        )
+        self._note(detail, at, members, amounts, most)
+        found = []
+        for count in range(least, most + 1):
+            for member in members:
+                shares = {} if member.admin else {name: share_of(each, count) for name, each in amounts.items()}
+                found.append((shares, self._option(detail, at, member, count, shares), member))
+        # A part that no device has, free or not, would only make the claim longer.
+        possible = [
+            option
+            for shares, option, member in found
+            if all(share.nanos <= member.most_of(name) for name, share in shares.items())
+        ]
+        return possible or [option for _, option, _ in found[-1:]]
+
+    def _note(
+        self,
+        detail: DeviceClaimDetail,
+        at: str,
+        members: Sequence[ClassMembers],
+        amounts: Mapping[str, Quantity],
+        most: int,
+    ) -> None:
+        """What is lost of a need."""
+        losses = self._losses
+        for number, each in enumerate(detail.configs):
+            losses.add(f"{at}.configs[{number}]", f"v1 holds parameters and no reference to {each.kind} {each.name}")
+        for name in detail.limits:
+            if name != COUNT:
+                losses.add(f"{at}.limits.{name}", "v1 has no limits")
+        if amounts and most > 1:
+            losses.add(f"{at}.requests", f"{listed(amounts)}: a sum over devices in v1 is an equal part of each")
+        if len(members) > 1 and most > 1:
+            losses.add(at, "v1 cannot take the devices of one need from several classes")
+        if not amounts and any(each.shareable for member in members for each in member.devices):
+            losses.add(at, "v1 cannot ask for all of a device that can be shared; others may get parts of it")
+
+    def _candidates(self, detail: DeviceClaimDetail, at: str) -> list[ClassMembers]:
+        """The classes of a need that have devices; all of them where none has any."""
+        classes = candidate_classes(detail, self._cluster.classes.documents)
+        found = []
+        for class_ in classes:
+            name = class_.metadata.name
+            if name not in self._cluster.class_objects:
+                raise LeftOut(at, f"the class {name} cannot be said in v1")
+            found.append(replace(self._member(name), admin=has_admin_access(detail, class_)))
+        return [each for each in found if each.devices] or found
+
+    def _option(
+        self, detail: DeviceClaimDetail, at: str, member: ClassMembers, count: int, shares: Mapping[str, Quantity]
+    ) -> RequestOption:
+        selectors = []
+        if detail.constraints:
+            try:
+                selectors.append(_selector(selector_of(detail.constraints, member.names.find)))
+            except UntranslatableConstraint as error:
+                raise LeftOut(f"{at}.constraints", f'"{detail.constraints}" {error}') from error
+        matches = []
+        for number, name in enumerate(detail.match_attributes):
+            matches += self._full_names(member, name, f"{at}.matchAttributes[{number}]")
+        asked, filters = self._amounts(member, at, shares)
+        return RequestOption(member.name, "", count, (*selectors, *filters), asked, member.admin, tuple(matches))
+
+    def _amounts(
+        self, member: ClassMembers, at: str, shares: Mapping[str, Quantity]
+    ) -> tuple[dict[str, str], list[dict[str, object]]]:
+        """What is requested of each device: as capacity where devices can be shared, else by a selector."""
+        asked: dict[str, str] = {}
+        filters = []
+        shared = self._cluster.features.consumable_capacity and any(each.shareable for each in member.devices)
+        for name, share in shares.items():
+            written = member.names.capacity(name)
+            if written is None:
+                known = sorted({one.name for each in member.devices for one in each.amounts})
+                what = ", ".join(known) or "none"
+                raise LeftOut(
+                    f"{at}.requests.{name}", f"the devices of class {member.name} have no {name}; they have: {what}"
+                )
+            if shared:
+                asked[written] = share.text
+            else:
+                filters.append(_at_least(written, share))
+        return asked, filters
+
+    def _full_names(self, member: ClassMembers, name: str, at: str) -> list[str]:
+        full = member.names.full_names(name)
+        if len(full) == 1:
+            return list(full)
+        if not full:
+            raise LeftOut(at, f"no device of class {member.name} has the attribute {name}")
+        raise LeftOut(at, f"v1 compares one name on all devices, and {name} is {' and '.join(sorted(full))}")
+
+    def matches(self, claim: DeviceClaim, names: Sequence[str], requests: Sequence[NamedRequest]) -> list[str]:
+        """The full names of what matches across a claim. Raises LeftOut."""
+        used = {option.class_name for each in requests for option in each.options}
+        found: list[str] = []
+        for number, name in enumerate(names):
+            at = f"spec.matchAttributes[{number}]"
+            full = {one for class_name in sorted(used) for one in self._full_names(self._member(class_name), name, at)}
+            if len(full) > 1:
+                raise LeftOut(at, f"v1 compares one name on all devices, and {name} is {' and '.join(sorted(full))}")
+            found += full
+        return found
+
+    def _member(self, name: str) -> ClassMembers:
+        class_ = self._cluster.classes.documents[name]
+        ours = [
+            self._published[each.name]
+            for each in self._ledger.devices.values()
+            if self._cluster.classes.is_member(each, class_)
+        ]
+        return ClassMembers(name, tuple(ours), LiveNames(ours))
+
+    def exact(self, claim: DeviceClaim, solution: PoolSolution) -> Json:
+        """The spec that asks for devices like those of a solution."""
+        requests: list[NamedRequest] = []
+        constraints: list[Json] = []
+        names = [
+            (name, place)
+            for number, instance in enumerate(claim.spec.claims)
+            for name, place in ((name, number) for name, _ in requests_in(number, instance, "", set()))
+        ]
+        for (name, _), need in zip(names, solution.needs, strict=True):
+            at = f"spec.claims[{need.instance}]"
+            groups = self._groups(need, at)
+            parts = [
+                NamedRequest(name if len(groups) == 1 else f"{name}{PART}{number + 1}", (replace(each, matches=()),))
+                for number, each in enumerate(groups)
+            ]
+            requests += parts
+            matches = sorted({one for each in groups for one in each.matches})
+            constraints += [{"requests": [each.name for each in parts], "matchAttribute": one} for one in matches]
+        spec = claim_spec(requests, self.matches(claim, claim.spec.match_attributes, requests))
+        devices = spec["devices"]
+        devices["constraints"] = [*constraints, *devices.get("constraints", ())]
+        if not devices["constraints"]:
+            del devices["constraints"]
+        return spec
+
+    def _groups(self, need: MetNeed, at: str) -> list[RequestOption]:
+        """The devices of a need by class and by what each gives, the most first."""
+        amounts = [name for name in need.detail.requests if name != COUNT and need.detail.requests[name].nanos]
+        members = {each.name: each for each in self._candidates(need.detail, at)}
+        counted: dict[tuple[str, tuple[tuple[str, Quantity], ...]], int] = {}
+        for each in need.devices:
+            key = (each.class_name, tuple(self._gives(each, amounts)))
+            counted[key] = counted.get(key, 0) + 1
+        ordered = sorted(counted.items(), key=lambda one: [-amount.nanos for _, amount in one[0][1]])
+        return [
+            self._option(need.detail, at, members[class_name], count, dict(gives))
+            for (class_name, gives), count in ordered
+        ]
+
+    def _gives(self, chosen: ChosenDevice, amounts: Sequence[str]) -> Iterable[tuple[str, Quantity]]:
+        """What a device gives: a part if it can be shared, else all that it has."""
+        device = self._published[chosen.device.name]
+        drawn = {each.name: each.allocation for each in chosen.amounts}
+        for each in device.amounts:
+            if each.name in amounts and each.name in drawn:
+                yield each.name, drawn[each.name] if device.shareable else each.capacity
+
+
+def _selector(expression: str) -> dict[str, object]:
+    return {"cel": {"expression": expression}}
+
+
+def _at_least(written: str, share: Quantity) -> dict[str, object]:
+    """The selector for devices that have so much of a capacity; false for one that lacks it."""
+    domain, _, identifier = written.rpartition("/")
+    value = f"device.capacity[{json.dumps(domain) if domain else 'device.driver'}].{identifier}"
+    return _selector(f"has({value}) && {value}.compareTo(quantity({json.dumps(share.text)})) >= 0")

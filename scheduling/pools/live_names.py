@@ -1,0 +1,96 @@
+"""Where the names of published pools stand in the slices they come from, for a claim that is written against them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from scheduling.allocator.constraints import lookup, scalar
+from scheduling.allocator.slices import SliceDevice
+from scheduling.pools.documents import PoolDeviceClass
+from scheduling.pools.flat_cel import AttributeKind, SliceName, UntranslatableConstraint, selector_of
+from scheduling.pools.lost import LeftOut
+from scheduling.pools.published import PublishedDevice, PublishedPool
+from scheduling.pools.resource_slices import V1, Object
+
+
+class LiveNames:
+    """Where flat names stand in the slices of some published devices."""
+
+    def __init__(self, devices: Iterable[PublishedDevice]) -> None:
+        self._found: dict[str, set[tuple[str, str, AttributeKind]]] = {}
+        self._capacities: dict[str, set[str]] = {}
+        for each in devices:
+            source = each.source
+            if source is None:
+                continue
+            for flat, full in each.names.items():
+                self._found.setdefault(flat, set()).add((source.id.driver, full, _kind(source, full)))
+            for amount, written in zip(each.amounts, sorted(source.capacity), strict=True):
+                self._capacities.setdefault(amount.name, set()).add(written)
+
+    def find(self, name: str) -> SliceName:
+        """Where an attribute stands. Raises UntranslatableConstraint."""
+        known = self._found.get(name, set())
+        if not known:
+            raise UntranslatableConstraint(f"reads the attribute {name}, which no device of the class has")
+        kinds = {kind for _, _, kind in known}
+        full = {each for _, each, _ in known}
+        if len(kinds) > 1:
+            raise UntranslatableConstraint(f"reads the attribute {name}, which is a {' and a '.join(sorted(kinds))}")
+        identifier = next(iter(full)).partition("/")[2]
+        if len(full) == 1:
+            return SliceName(next(iter(full)).partition("/")[0], identifier, kinds.pop())
+        if all(each == f"{driver}/{identifier}" for driver, each, _ in known):
+            return SliceName("", identifier, kinds.pop())
+        raise UntranslatableConstraint(f"reads the attribute {name}, which is {' and '.join(sorted(full))}; write one")
+
+    def full_names(self, name: str) -> set[str]:
+        """The full names of an attribute, for comparing devices."""
+        return {full for _, full, _ in self._found.get(name, ())}
+
+    def capacity(self, name: str) -> str | None:
+        """The name of an amount as slices write it; None if they write several, or none."""
+        known = self._capacities.get(name, set())
+        return next(iter(known)) if len(known) == 1 else None
+
+
+def _kind(device: SliceDevice, full: str) -> AttributeKind:
+    attribute = lookup(device, full)
+    typed = None if attribute is None else scalar(attribute)
+    kinds = {"bool": AttributeKind.FLAG, "version": AttributeKind.VERSION}
+    return AttributeKind.PLAIN if typed is None else kinds.get(typed[0], AttributeKind.PLAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMembers:
+    """A class for a need: its devices, whoever has them, and where names stand in their slices.
+
+    admin: the need has admin access through it.
+    """
+
+    name: str
+    devices: tuple[PublishedDevice, ...]
+    names: LiveNames
+    admin: bool = False
+
+    def most_of(self, amount: str) -> int:
+        """The most that one device has of an amount."""
+        sizes = (one.capacity.nanos for each in self.devices for one in each.amounts if one.name == amount)
+        return max(sizes, default=0)
+
+
+def written_class(class_: PoolDeviceClass, pools: Sequence[PublishedPool]) -> Object:
+    """The v1 class that a document stands for, on the devices of published pools. Raises LeftOut."""
+    driver = class_.spec.driver
+    if class_.spec.selector is not None:
+        raise LeftOut("spec.selector", "v1 has no class for other classes; name those in the claim")
+    expressions = [f'device.driver == "{driver}"']
+    if class_.spec.constraints:
+        names = LiveNames(each for pool in pools if pool.driver == driver for each in pool.devices)
+        try:
+            expressions.append(selector_of(class_.spec.constraints, names.find))
+        except UntranslatableConstraint as error:
+            raise LeftOut("spec.constraints", f'"{class_.spec.constraints}" {error}') from error
+    spec = {"selectors": [{"cel": {"expression": each}} for each in expressions]}
+    return {"apiVersion": V1, "kind": "DeviceClass", "metadata": {"name": class_.metadata.name}, "spec": spec}
