@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 SUBCOMMANDS: dict[str, str] = {
     "convert": "print documents of pools as objects of resource.k8s.io/v1, and what is lost",
     "view": "show what is free, who has the rest, and what is left of amounts",
+    "claim": "print the claim template to apply for a need, and what it would get now",
     "explain": "say where a need would get its devices, or what prevents it",
 }
 """Subcommand -> what it does; `view` is in ``ostler.cli.pools_view``."""

@@ -17,11 +17,13 @@ from pathlib import Path
 from kube.bodies import text_at
 from node.given import read_given
 from ostler.cli.exits import CommandFailed, Exit
+from ostler.drawing.text import plain
 from ostler.explain.documents import MAX_BYTES
 from ostler.explain.files import STDIN, SUFFIXES
 from ostler.explain.page import some
 from ostler.pools.source import classes_of, pools_of, read_source
-from scheduling.explain.state import State, objects_at
+from scheduling.api.versions import with_defaults
+from scheduling.explain.state import Kind, State, merge, objects_at
 from scheduling.pools.documented import documented_pools
 from scheduling.pools.documents import API_VERSION, DeviceClaim, DevicePool, Document, PoolDeviceClass
 from scheduling.pools.fields import DocumentError
@@ -74,6 +76,30 @@ def read_supply(arguments: argparse.Namespace, written: PoolDocuments = PoolDocu
     ordered = sorted(pools, key=lambda each: (each.node is None, each.node or "", each.driver, each.name))
     origin = ", ".join(arguments.origin) or state.origin
     return PoolSupply(origin, tuple(ordered), classes_of(state, pools, documents.classes))
+
+
+def read_objects(arguments: argparse.Namespace) -> State:
+    """What ``--from`` names, or the cluster, as objects of v1; DevicePool documents become their slices.
+
+    Raises ``CommandFailed``.
+    """
+    documented, others = _parted(arguments.origin)
+    state = State()
+    if others or not arguments.origin:
+        state = read_source(argparse.Namespace(**{**vars(arguments), "origin": others}))
+    if not documented:
+        return state
+    # Here and not above: only documents need it.
+    from scheduling.pools.conversion import convert
+
+    given = read_documents(documented)
+    conversion = convert((*given.pools, *given.classes, *given.claims))
+    for lost in conversion.lost:
+        sys.stderr.write(f"lost: {plain(str(lost))}\n")
+    objects = [with_defaults(each) for each in conversion.objects]
+    of_kind = {kind: tuple(each for each in objects if each["kind"] == kind) for kind in Kind}
+    made = State(slices=of_kind[Kind.SLICE], classes=of_kind[Kind.CLASS], claims=of_kind[Kind.CLAIM])
+    return merge(state, made)
 
 
 def read_documents(paths: Sequence[str]) -> PoolDocuments:

@@ -23,7 +23,7 @@ from scheduling.allocator.reading import NodeError, Object
 from scheduling.api.quantities import Quantity
 from scheduling.api.versions import with_defaults
 from scheduling.pools.documents import COUNT, DeviceClaim, DeviceClaimDetail
-from scheduling.pools.flat_cel import UntranslatableConstraint, selector_of
+from scheduling.pools.flat_cel import SliceName, UntranslatableConstraint, selector_of
 from scheduling.pools.live_names import ClassMembers, LiveNames
 from scheduling.pools.lost import LeftOut, Losses, Lost
 from scheduling.pools.matching import candidate_classes, has_admin_access
@@ -269,7 +269,7 @@ class _Compiler:
             try:
                 selectors.append(_selector(selector_of(detail.constraints, member.names.find)))
             except UntranslatableConstraint as error:
-                raise LeftOut(f"{at}.constraints", f'"{detail.constraints}" {error}') from error
+                raise LeftOut(f"{at}.constraints", f"{detail.constraints}: {error}") from error
         matches = []
         for number, name in enumerate(detail.match_attributes):
             matches += self._full_names(member, name, f"{at}.matchAttributes[{number}]")
@@ -292,7 +292,7 @@ class _Compiler:
                     f"{at}.requests.{name}", f"the devices of class {member.name} have no {name}; they have: {what}"
                 )
             if shared:
-                asked[written] = share.text
+                asked[written.written] = share.text
             else:
                 filters.append(_at_least(written, share))
         return asked, filters
@@ -302,7 +302,8 @@ class _Compiler:
         if len(full) == 1:
             return list(full)
         if not full:
-            raise LeftOut(at, f"no device of class {member.name} has the attribute {name}")
+            known = member.names.known
+            raise LeftOut(at, f"no device of class {member.name} has the attribute {name}; they have: {known}")
         raise LeftOut(at, f"v1 compares one name on all devices, and {name} is {' and '.join(sorted(full))}")
 
     def matches(self, claim: DeviceClaim, names: Sequence[str], requests: Sequence[NamedRequest]) -> list[str]:
@@ -379,8 +380,6 @@ def _selector(expression: str) -> dict[str, object]:
     return {"cel": {"expression": expression}}
 
 
-def _at_least(written: str, share: Quantity) -> dict[str, object]:
+def _at_least(name: SliceName, share: Quantity) -> dict[str, object]:
     """The selector for devices that have so much of a capacity; false for one that lacks it."""
-    domain, _, identifier = written.rpartition("/")
-    value = f"device.capacity[{json.dumps(domain) if domain else 'device.driver'}].{identifier}"
-    return _selector(f"has({value}) && {value}.compareTo(quantity({json.dumps(share.text)})) >= 0")
+    return _selector(f"has({name.cel}) && {name.cel}.compareTo(quantity({json.dumps(share.text)})) >= 0")

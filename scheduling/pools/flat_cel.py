@@ -45,11 +45,20 @@ class AttributeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SliceName:
-    """Where a name of the flat map stands in a slice's device. `domain` empty: that of the device's driver."""
+    """Where a name of the flat map stands in a slice's device. `domain` empty: that of the device's driver.
+
+    bare: the slice writes it without the domain.
+    """
 
     domain: str
     identifier: str
     kind: AttributeKind = AttributeKind.PLAIN
+    bare: bool = False
+
+    @property
+    def written(self) -> str:
+        """The name as the slice writes it."""
+        return self.identifier if self.bare or not self.domain else f"{self.domain}/{self.identifier}"
 
     @property
     def map(self) -> str:

@@ -19,7 +19,7 @@ class LiveNames:
 
     def __init__(self, devices: Iterable[PublishedDevice]) -> None:
         self._found: dict[str, set[tuple[str, str, AttributeKind]]] = {}
-        self._capacities: dict[str, set[str]] = {}
+        self._capacities: dict[str, set[tuple[str, str]]] = {}
         for each in devices:
             source = each.source
             if source is None:
@@ -27,13 +27,15 @@ class LiveNames:
             for flat, full in each.names.items():
                 self._found.setdefault(flat, set()).add((source.id.driver, full, _kind(source, full)))
             for amount, written in zip(each.amounts, sorted(source.capacity), strict=True):
-                self._capacities.setdefault(amount.name, set()).add(written)
+                self._capacities.setdefault(amount.name, set()).add((source.id.driver, written))
 
     def find(self, name: str) -> SliceName:
         """Where an attribute stands. Raises UntranslatableConstraint."""
         known = self._found.get(name, set())
         if not known:
-            raise UntranslatableConstraint(f"reads the attribute {name}, which no device of the class has")
+            raise UntranslatableConstraint(
+                f"reads the attribute {name}, which no device of the class has; they have: {self.known}"
+            )
         kinds = {kind for _, _, kind in known}
         full = {each for _, each, _ in known}
         if len(kinds) > 1:
@@ -49,10 +51,21 @@ class LiveNames:
         """The full names of an attribute, for comparing devices."""
         return {full for _, full, _ in self._found.get(name, ())}
 
-    def capacity(self, name: str) -> str | None:
-        """The name of an amount as slices write it; None if they write several, or none."""
+    @property
+    def known(self) -> str:
+        """The attributes that devices have, for messages."""
+        return ", ".join(sorted(self._found)) or "none"
+
+    def capacity(self, name: str) -> SliceName | None:
+        """Where an amount stands; None if slices write several names, or none."""
         known = self._capacities.get(name, set())
-        return next(iter(known)) if len(known) == 1 else None
+        written = {each for _, each in known}
+        if len(written) != 1:
+            return None
+        domain, _, identifier = written.pop().rpartition("/")
+        drivers = {each for each, _ in known}
+        own = drivers.pop() if len(drivers) == 1 else ""
+        return SliceName(domain or own, identifier, AttributeKind.QUANTITY, bare=not domain)
 
 
 def _kind(device: SliceDevice, full: str) -> AttributeKind:
@@ -91,6 +104,6 @@ def written_class(class_: PoolDeviceClass, pools: Sequence[PublishedPool]) -> Ob
         try:
             expressions.append(selector_of(class_.spec.constraints, names.find))
         except UntranslatableConstraint as error:
-            raise LeftOut("spec.constraints", f'"{class_.spec.constraints}" {error}') from error
+            raise LeftOut("spec.constraints", f"{class_.spec.constraints}: {error}") from error
     spec = {"selectors": [{"cel": {"expression": each}} for each in expressions]}
     return {"apiVersion": V1, "kind": "DeviceClass", "metadata": {"name": class_.metadata.name}, "spec": spec}

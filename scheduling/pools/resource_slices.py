@@ -117,7 +117,7 @@ def constraint_of(text: str | None, driver: str, names: PublishedNames, at: str)
     try:
         return [_selector(selector_of(text, lambda name: names.find(driver, name)))]
     except UntranslatableConstraint as error:
-        raise LeftOut(at, f'"{text}" {error}') from error
+        raise LeftOut(at, f"{text}: {error}") from error
 
 
 def _selector(expression: str) -> Object:
