@@ -174,8 +174,8 @@ def test_convert_fails_when_something_is_left_out(ostler: Command, tmp_path: Pat
     _, error = ostler("convert", "-f", path, code=1)
     assert error == (
         "lost: DeviceClaim claim: spec.claims[0].matchAttributes[0]: v1 needs the domain of color, and the driver of "
-        "the class is not known; add the DeviceClass document, or write the domain, such as resource.kubernetes.io/color; "
-        "left out\n"
+        "the class is not known; add the DeviceClass document, or write the domain, such as resource.kubernetes.io/"
+        "color; left out\n"
     )
 
 
