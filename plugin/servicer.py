@@ -5,7 +5,8 @@ out, which is a hint and no more: the kubelet repeats Allocate for pods it refus
 ends. Allocate waits in four cases (see ``Admission``), some seconds at most: for the kubelet's record, where a pod has
 the device as far as is known, or nothing is known; for containers of an ended pod that had the device; for the
 kubelet's checkpoint, where nobody has read yet which pod got the devices that were given out last; and just after the
-agent's start until it is known whether a pod has what overlaps the device.
+agent's start until it is known whether a pod has what overlaps the device. GetPreferredAllocation waits just after the
+agent's start until it is known which shares pods have.
 
 Faults become gRPC status codes in ``_call`` and nowhere else. What the kubelet sees as an error refuses a pod for
 good, so only requests that name devices that cannot be given are refused. An answer says the same as the container's
@@ -127,6 +128,9 @@ class Admission(Protocol):
         had one of them do not end in time.
         """
 
+    def unlisted(self) -> Awaitable[None] | None:
+        """What has to be waited for before shares are chosen: a list by what pods have. None once there is one."""
+
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Enter devices of a resource that are given out now, all or none; raises ``HeldError``. Does not wait."""
 
@@ -136,6 +140,9 @@ class AdmitAll:
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Wait for nothing."""
+
+    def unlisted(self) -> None:
+        """No list changes by what pods have."""
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Allow everything."""
@@ -218,6 +225,10 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     ) -> api_pb2.PreferredAllocationResponse:
         """Advice for each container; odd requests get the best there is, never an error."""
         async with self._call("GetPreferredAllocation", context):
+            # The kubelet knows which devices pods have, and not that shares of an earlier rule leave less of a device.
+            unlisted = None if self._sharing is None else self._taking.unlisted()
+            if unlisted is not None:
+                await unlisted
             return self._preferred(request)
 
     async def Allocate(  # noqa: N802

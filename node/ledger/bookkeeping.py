@@ -8,6 +8,7 @@ device, and the readings matter only to people and to devices that overlap, so o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -161,6 +162,10 @@ class Bookkeeping:
         self._confirmable = asyncio.Event()
         self._seen = NOTHING_HELD
         """The facts of the doors' last offers."""
+        self._has_read = self._sees_reading = False
+        """Whether the kubelet was read at all, and before the last offers were made."""
+        self._listed = asyncio.Event()
+        """Set once the plugin door lists what was offered after the first reading."""
         self._running = self._over = False
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
@@ -187,6 +192,7 @@ class Bookkeeping:
                 asked[resource, each.id] = asked[resource, replica_of(each.id)[0]] = each
             suspects = self.tenants.suspects(each.device.name, self.grants.within(each.device), each.share)
             suspected = suspected or bool(suspects)
+        suspected = suspected or bool(self.grants.crowded_by_ended(devices))
         return self._cleared(resource, devices, asked) if suspected or asked else None
 
     async def _cleared(
@@ -204,7 +210,7 @@ class Bookkeeping:
         await self._until_unheld(resource, devices, began)
         began = self._monotonic()
         try:
-            await self.releases.ended(resource, devices)
+            await self.releases.ended(resource, devices, lambda: self.grants.crowded_by_ended(devices))
         except HeldError as error:
             self.observer.waited(given=False)
             self._lost(resource, error)
@@ -245,6 +251,19 @@ class Bookkeeping:
         )
         self._lost(resource, error)
         raise error
+
+    def unlisted(self) -> Awaitable[None] | None:
+        """What GetPreferredAllocation must wait for before it chooses shares; see ``plugin.servicer.Admission``.
+
+        Once ``run`` has ended nothing waits, and neither does anything if the kubelet was asked and did not answer.
+        """
+        return None if self._listed.is_set() or self._over else self._first_list()
+
+    async def _first_list(self) -> None:
+        self._loop.look_at(self._monotonic())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KNOWN_WITHIN):
+                await self._listed.wait()
 
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Enter what the plugin door gives out; raises HeldError. See ``plugin.servicer.Admission``."""
@@ -303,6 +322,7 @@ class Bookkeeping:
         """The facts that the current offers depend on."""
         self._at_scheduler = at_scheduler
         context = self._seen = self._standing()
+        self._sees_reading = self._has_read
         # A pod is proved to live only while the kubelet can be read.
         contested = contested if context.known else frozenset()
         return replace(context, at_scheduler=at_scheduler, contested=contested)
@@ -310,6 +330,8 @@ class Bookkeeping:
     def shown(self, offer: Offer) -> None:
         """Note that the plugin door has just listed this offer."""
         withdrawn = self._shown.show(offer, self._kept(), self._monotonic())
+        if self._sees_reading:
+            self._listed.set()
         if self._running and withdrawn:
             # A device that moves to the other door waits until the kubelet no longer counts it.
             self._loop.soon()
@@ -340,6 +362,7 @@ class Bookkeeping:
                 group.create_task(self._confirm(), name="visibility of containers")
         finally:
             self._running, self._over = False, True
+            self._listed.set()
 
     def _kept(self) -> frozenset[str]:
         """Devices for claims that the plugin door lists only while not all holds are known."""
@@ -362,8 +385,11 @@ class Bookkeeping:
         self._confirmable.set()
         if reading.allocatable is not None:
             self.bus.publish(AllocatableRead(reading.began, reading.allocatable))
+        self._has_read = True
         if self._standing() != self._seen:
             self.bus.publish(HoldsChanged())
+        else:
+            self._listed.set()
         self._look_again()
 
     def _look_again(self) -> None:

@@ -111,16 +111,26 @@ class PluginGrants:
         places = [place for each in devices for place in (each.device.name, *self.within(each.device))]
         if not self._ledger.has_claims(places):
             return False
-        for offered in devices:
-            name, share, within = offered.device.name, offered.share, self.within(offered.device)
-            sizes = (offered.amounts, offered.whole)
-            state, own = HoldState.ALLOCATED, plugin_owner(name, share)
-            by = self._ledger.obstacle(
-                Hold(name, Door.PLUGIN, "", 0.0, own, share, False, within, state, "", False, (), (), *sizes)
-            )
-            if by is not None and by.door is Door.DRA:
-                return True
-        return False
+        obstacles = (self._ledger.obstacle(self._wanted(offered)) for offered in devices)
+        return any(by is not None and by.door is Door.DRA for by in obstacles)
+
+    def crowded_by_ended(self, devices: Sequence[OfferedDevice]) -> frozenset[str]:
+        """UIDs of pods that have ended, whose shares leave too little for these until their containers have ended.
+
+        An earlier rule may have given more shares of a device than the present one.
+        """
+        found: set[str] = set()
+        for offered in devices if self._tenants.waited_for else ():
+            error = self._ledger.conflict(self._wanted(offered)) if offered.share else None
+            if error is not None and error.shares and error.by.state is HoldState.PENDING_RELEASE:
+                found |= self._tenants.waiting(offered.device.name)
+        return frozenset(found)
+
+    def _wanted(self, offered: OfferedDevice) -> Hold:
+        """The hold of a new pod, as far as it decides who is in its way."""
+        name, share, within = offered.device.name, offered.share, self.within(offered.device)
+        state, own, sizes = HoldState.ALLOCATED, plugin_owner(name, share), (offered.amounts, offered.whole)
+        return Hold(name, Door.PLUGIN, "", 0.0, own, share, False, within, state, "", False, (), (), *sizes)
 
     def within(self, device: Device) -> tuple[str, ...]:
         """``wholes_of``, from what ``place`` has computed for all devices."""

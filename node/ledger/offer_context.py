@@ -90,7 +90,8 @@ class OfferContext(Value):
     def replicas(self, device: Device, shared: SharedDevice) -> tuple[ReplicaState, ...]:
         """The device's replicas, then those that pods have by an earlier rule, be it all of the device.
 
-        As many that nobody has are without an obstacle as fit beside everything that is held, the first ones.
+        As many that nobody has are without an obstacle as fit beside everything that is held, the first ones. What
+        Allocate waits for, because it is about to be free, is not counted as held.
         """
         wanted = _wanted(device, Door.PLUGIN, shared)
         around = self._around(device.name, wanted.within, Door.PLUGIN)
@@ -99,7 +100,8 @@ class OfferContext(Value):
         pods = {hold.share: hold for hold in own if hold.door is Door.PLUGIN and hold.share not in pending}
         by = next((hold for hold in around if excludes(hold, wanted)), None)
         shares = [hold for hold in own if hold.share]
-        room = room_for(shared.amounts, left_of(shared.whole, [hold.amounts for hold in shares]))
+        lasting = [hold for hold in shares if not (_is_pending(hold) and hold.door is Door.PLUGIN)]
+        room = room_for(shared.amounts, left_of(shared.whole, [hold.amounts for hold in lasting]))
         others = sorted(shares, key=lambda hold: (hold.door is Door.PLUGIN, _is_pending(hold)))
         found = []
         for number in dict.fromkeys((*map(str, range(shared.replicas)), *pods)):
@@ -108,9 +110,6 @@ class OfferContext(Value):
                 found.append(ReplicaState(number, pods[number]))
             elif by is not None or (kept is not None and kept.door is not Door.PLUGIN):
                 found.append(ReplicaState(number, by=kept or by))
-            elif kept is not None:
-                # It counts already, and Allocate waits for the containers of the pod that had it.
-                found.append(ReplicaState(number))
             elif room > 0 or not self.known:
                 # While it is not known which replicas pods have, it can be any of them; Allocate has the last word.
                 room -= 1

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from node.clocks import Clocks
@@ -92,8 +92,16 @@ class Releases:
                 # The next reading tries again, and a check that matters says why it fails.
                 await in_passing(self._containers.confirm, before & living)
 
-    async def ended(self, resource: str, devices: Collection[OfferedDevice]) -> None:
+    async def ended(
+        self,
+        resource: str,
+        devices: Collection[OfferedDevice],
+        crowding: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
         """Return when no pod that had one of these devices has a container left; raises ``HeldError`` after ``WAIT``.
+
+        ``crowding``: pods that had other shares of a device, which leave too little as long as they have containers.
+        If they still have some after ``WAIT``, it is the ledger that refuses.
 
         Once ``run`` has ended nothing waits: a successor relies on it that this process gives nothing out later.
 
@@ -102,7 +110,7 @@ class Releases:
         """
         proved: set[str] = set()
         longest = self._monotonic() + WAIT
-        while uids := self._suspects(devices) - proved:
+        while uids := (self._suspects(devices) | crowding()) - proved:
             now = self._monotonic()
             until = min(self._tenants.wait_until(uids, now, self._clock()), longest)
             async with self._looking:
@@ -110,12 +118,14 @@ class Releases:
                 if self._last.began < now or not uids <= self._last.uids:
                     await self._look(uids)
                 # A person may have released some meanwhile.
-                left = uids & self._last.left & self._suspects(devices)
+                left = uids & self._last.left & (self._suspects(devices) | crowding())
             proved |= uids - left
             if left:
                 if self._over or self._monotonic() >= until:
                     error = self._refusal(resource, devices, left)
                     self._bus.publish(ReleasesAdvanced())
+                    if error is None:
+                        return
                     raise error
                 await asyncio.sleep(STEP)
 
@@ -172,10 +182,10 @@ class Releases:
             for uid in self._tenants.suspects(each.device.name, wholes_of(each.device), each.share)
         )
 
-    def _refusal(self, resource: str, devices: Collection[OfferedDevice], left: frozenset[str]) -> HeldError:
+    def _refusal(self, resource: str, devices: Collection[OfferedDevice], left: frozenset[str]) -> HeldError | None:
         found = [self._tenants.kept_by(left, each.device.name, wholes_of(each.device), each.share) for each in devices]
-        by = next(each for each in found if each is not None)
-        return refusal(resource, by, self._clock())
+        by = next((each for each in found if each is not None), None)
+        return None if by is None else refusal(resource, by, self._clock())
 
     async def _write(self) -> None:
         if self._tenants.version == self._written:

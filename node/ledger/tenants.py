@@ -204,6 +204,10 @@ class Tenants:
             self._proved.add(each.uid)
         return bool(waiting)
 
+    def waiting(self, device: str) -> frozenset[str]:
+        """UIDs of the pods that the device, or a share of it, waits for."""
+        return frozenset(each.uid for each in self._by_device.get(device, {}).values() if each.uid in self._waits)
+
     def named(self, device: str) -> str:
         """The pods that the device waits for, for people; empty for none."""
         waiting = [each for each in self._by_device.get(device, {}).values() if each.uid in self._waits]

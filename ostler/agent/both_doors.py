@@ -220,6 +220,10 @@ class BothDoors:
         if starting is not None:
             await starting
 
+    def unlisted(self) -> Awaitable[None] | None:
+        """See ``plugin.servicer.Admission``."""
+        return self._opened_books().unlisted()
+
     async def shares_ready(self, resource: str) -> None:
         """See ``driver.claims.sharing.ShareDaemons``."""
         if self._mps is not None:

@@ -168,6 +168,10 @@ class Agent:
         """See ``plugin.servicer.Admission``."""
         return self.books.doubted(resource, devices)
 
+    def unlisted(self) -> Awaitable[None] | None:
+        """See ``plugin.servicer.Admission``."""
+        return self.books.unlisted()
+
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """See ``plugin.servicer.Admission``."""
         self.books.allocate(resource, devices)

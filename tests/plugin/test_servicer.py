@@ -13,8 +13,10 @@ import pytest
 from node.endpoint import Endpoint
 from node.events import EventBus
 from node.offer import OfferedDevice
+from node.sharing import Sharing
 from ostler.metrics.counters import PluginMetrics
 from plugin.listing import DeviceListing
+from plugin.preferred import PlacementMap
 from plugin.recent import RecentGrants
 from plugin.servicer import AdmitAll, DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
@@ -186,3 +188,37 @@ async def test_a_call_that_the_kubelet_gives_up_while_it_waits_is_not_counted_as
         await stub.Allocate(request, timeout=0.2)
     await eventually(lambda: codes, "the call has ended here, too")
     assert codes == ["CANCELLED"]
+
+
+class Listing(AdmitAll):
+    """Has the choice of shares wait until the list says what pods have."""
+
+    def __init__(self) -> None:
+        self.is_listed = asyncio.Event()
+        self.waiting = asyncio.Event()
+
+    def unlisted(self) -> Awaitable[None] | None:  # type: ignore[override]
+        return None if self.is_listed.is_set() else self._wait()
+
+    async def _wait(self) -> None:
+        self.waiting.set()
+        await self.is_listed.wait()
+
+
+async def test_shares_are_chosen_by_the_list_that_is_waited_for(
+    served: Served, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = Listing()
+    monkeypatch.setattr(served.servicer, "_taking", listing)
+    wanted = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=["a", "b"], allocation_size=1)
+    request = api_pb2.PreferredAllocationRequest(container_requests=[wanted])
+    answer = await stub.GetPreferredAllocation(request)
+    assert list(answer.container_responses[0].deviceIDs) == ["a"], "devices that are not shared are chosen at once"
+    served.servicer.use(PlacementMap(), Sharing(replicas=2))
+    call = stub.GetPreferredAllocation(request)
+    await listing.waiting.wait()
+    served.listing.update((offered("a", 0, healthy=False), offered("b", 1)))
+    served.servicer.use(PlacementMap(), Sharing(replicas=2))
+    listing.is_listed.set()
+    answer = await call
+    assert list(answer.container_responses[0].deviceIDs) == ["b"]

@@ -375,3 +375,16 @@ def test_a_claims_share_counts_while_its_containers_run_although_the_kubelet_was
     node.ended("pod-uid-1")
     node.keeper.attribute(())
     node.allocate("GPU-1::0")
+
+
+def test_shares_of_ended_pods_that_an_earlier_rule_gave_keep_no_replica_from_the_list() -> None:
+    node = Node(rule=replace(RULE, door=Doors.PLUGIN, sharing=Sharing(replicas=6)))
+    node.allocate(*ids(range(6)))
+    node.read(*((id_, f"pod-{number}") for number, id_ in enumerate(ids(range(6)))))
+    node.place(replace(RULE, door=Doors.PLUGIN), ONE)
+    node.read(*((id_, f"pod-{number}") for number, id_ in enumerate(ids(range(6))) if number in (0, 4, 5)))
+    assert [state for state in node.held().values() if state is HoldState.PENDING_RELEASE] != []
+    assert node.given() == ["0", "1", "4", "5"], "Allocate waits for the containers of the pods that ended"
+    node.ended("pod-1", "pod-2", "pod-3")
+    assert node.given() == ["0", "1", "4", "5"]
+    node.allocate("GPU-1::1")

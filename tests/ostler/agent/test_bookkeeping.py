@@ -311,6 +311,55 @@ def test_nothing_waits_for_a_reading_once_the_books_are_closed() -> None:
     beside(lambda: Desk(gpu(0), part(0)), Desk.rest, story)
 
 
+async def chosen(desk: Desk) -> float:
+    """When shares are chosen that were asked for now."""
+    unlisted = desk.books.unlisted()
+    if unlisted is not None:
+        await unlisted
+    return now()
+
+
+def list_all(desk: Desk) -> None:
+    """The plugin door lists what it offers by what is known now."""
+    desk.context()
+    desk.books.shown(shown(gpu(0)))
+
+
+def test_shares_are_chosen_from_the_first_list_by_what_the_kubelet_says() -> None:
+    async def story(desk: Desk) -> None:
+        list_all(desk)
+        desk.kubelet.listed = (Holding(GPU, "GPU-0", "main", pod="team/pod"),)
+        desk.books.bus.subscribe(HoldsChanged, lambda _: asyncio.get_running_loop().call_later(0.2, list_all, desk))
+        assert await chosen(desk) == pytest.approx(LATER + 0.2, abs=0.01)
+        assert desk.books.unlisted() is None
+
+    play(story, gpu(0))
+
+
+def test_shares_are_chosen_at_once_when_the_kubelet_does_not_answer_or_nobody_asks_it_in_time() -> None:
+    async def silent(desk: Desk) -> None:
+        desk.kubelet.faults = ("the socket does not exist",)
+        desk.context()
+        await asyncio.sleep(LATER / 2)
+        desk.context()
+        assert await chosen(desk) == pytest.approx(LATER, abs=0.01)
+
+    async def unread(desk: Desk) -> None:
+        assert await chosen(desk) == pytest.approx(KNOWN_WITHIN, abs=0.01)
+
+    async def closed(desk: Desk) -> None:
+        desk.kubelet.faults = ("the socket does not exist",)
+        running = asyncio.create_task(desk.books.run())
+        await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+        assert desk.books.unlisted() is None
+
+    play(silent, gpu(0))
+    for story in (unread, closed):
+        beside(lambda: Desk(gpu(0)), Desk.rest, story)
+
+
 def test_what_the_instance_before_gave_out_after_the_first_reading_is_found_in_the_checkpoint() -> None:
     async def story(desk: Desk) -> None:
         await asyncio.sleep(1.0)

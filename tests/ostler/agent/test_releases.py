@@ -13,7 +13,10 @@ from node.ledger.holds import HeldError, Hold, HoldState
 from node.ledger.reader import Holding
 from node.ledger.releases import FILE_NAME, SCHEMA, SLOW, STEP
 from node.ledger.tenants import WAIT
+from node.offer import OfferedDevice
 from node.rules import Door, Rule
+from node.sharing import Sharing
+from node.values import replace
 from tests.making.virtual_time import beside
 from tests.ostler.agent.books import BOTH, GPU, PLUGIN, Desk, gpu, offered, play
 
@@ -84,6 +87,59 @@ def test_allocate_waits_until_the_containers_have_ended(rule: Rule) -> None:
         assert desk.metrics.waits.counts == {("given",): 1, ("refused",): 0}
 
     play(story, gpu(0), gpu(1), rule=rule)
+
+
+HALVES = replace(PLUGIN, sharing=Sharing(replicas=2))
+
+
+async def share_while_pods_of_an_earlier_rule_end(desk: Desk) -> asyncio.Task[None]:
+    """An Allocate for a share of a GPU of which ended pods have two others, which is all that there is."""
+    await asyncio.sleep(1)
+    ids = {"a": "GPU-0::2", "b": "GPU-0::3"}
+    desk.kubelet.written = tuple(Holding(GPU, id_, "main", uid=uid) for uid, id_ in ids.items())
+    desk.kubelet.listed = tuple(Holding(GPU, id_, "main", pod=f"team/{uid}") for uid, id_ in ids.items())
+    desk.containers.running |= {"a", "b"}
+    desk.books.kubelet_changed()
+    await asyncio.sleep(2)
+    desk.kubelet.written = desk.kubelet.listed = ()
+    desk.books.know(Pods("a", "b"))
+    desk.books.pods_changed()
+    await asyncio.sleep(0.5)
+    shared = HALVES.shared(gpu(0))
+    assert shared is not None
+    share = OfferedDevice("GPU-0::0", gpu(0), True, share="0", amounts=shared.amounts, whole=shared.whole)
+
+    async def called() -> None:
+        doubt = desk.books.doubted(GPU, [share])
+        assert doubt is not None
+        await doubt
+        desk.books.allocate(GPU, [share])
+
+    return asyncio.create_task(called())
+
+
+def test_a_share_waits_for_the_ended_pods_whose_other_shares_leave_too_little() -> None:
+    async def story(desk: Desk) -> None:
+        waiting = await share_while_pods_of_an_earlier_rule_end(desk)
+        await asyncio.sleep(3)
+        assert not waiting.done()
+        desk.containers.running.remove("b")
+        await asyncio.wait_for(waiting, 0.2)
+
+    play(story, gpu(0), rule=HALVES)
+
+
+def test_a_share_that_waits_in_vain_for_other_shares_is_refused_and_says_whose_they_are() -> None:
+    async def story(desk: Desk) -> None:
+        began = asyncio.get_running_loop().time()
+        waiting = await share_while_pods_of_an_earlier_rule_end(desk)
+        with pytest.raises(
+            HeldError, match=r"has too little left for share 0.*containers of pod team/a \(UID a\) still"
+        ):
+            await waiting
+        assert asyncio.get_running_loop().time() - began < 3.5 + WAIT + 0.2
+
+    play(story, gpu(0), rule=HALVES)
 
 
 def test_an_allocate_that_waits_in_vain_is_refused_and_says_for_whom_and_what_to_do() -> None:
