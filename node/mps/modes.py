@@ -22,6 +22,8 @@ log = logging.getLogger("ostler.mps")
 SCHEMA = "mps/v1"
 RECORD = "mps.json"
 """Name of the record of resources' daemons in the state folder."""
+_PATIENCE = 15.0
+"""Seconds that a daemon waits for a GPU that another one has: longer than that one lingers and takes to end."""
 _MIG = "MIG-"
 """Begins the UUIDs of MIG devices."""
 
@@ -79,36 +81,60 @@ class MpsRecord:
 
 
 class ExclusiveModes:
-    """Gives GPUs to one process alone, and back; for the event loop. ``record``: has what they had before."""
+    """Gives GPUs to the processes of one daemon alone, and back; for the event loop. One for the process.
 
-    def __init__(self, modes: ComputeModes, record: MpsRecord) -> None:
+    Daemons have names; ``record`` is where their supervisor keeps what a GPU had before. A daemon waits until another
+    one has given a GPU back, whoever supervises that: what it had then is not what it is to have again.
+    """
+
+    def __init__(self, modes: ComputeModes, *, patience: float = _PATIENCE) -> None:
         self._modes = modes
-        self._record = record
+        self._patience = patience
+        self._taken: dict[str, tuple[str, MpsRecord]] = {}
+        """By UUID the daemon that has the GPU to itself."""
+        self._stuck: dict[str, int] = {}
+        """The modes that could not be set back."""
+        self._given_back = asyncio.Event()
+        """Set, and made anew, with every GPU that is given back."""
         self._lock = asyncio.Lock()
-        """Held while compute modes and their record change."""
+        """Held while compute modes and their records change."""
 
-    async def take(self, uuids: Iterable[str]) -> None:
-        """Give the GPUs to one process alone; what they had is on disk before.
+    async def take(self, name: str, record: MpsRecord, uuids: Iterable[str]) -> None:
+        """Give the GPUs to this daemon's processes alone; what they had is on disk before.
 
-        Raises ``MpsError`` if that cannot be written, and ``ComputeModeError``.
+        Raises ``MpsError`` if that cannot be written or another daemon keeps a GPU, and ``ComputeModeError``.
         """
+        # A MIG device has no mode of its own, and its GPU's must be the default.
+        gpus = [uuid for uuid in uuids if not uuid.startswith(_MIG)]
+        await self._turn(name, gpus)
+        self._taken |= dict.fromkeys(gpus, (name, record))
         async with self._lock:
-            for uuid in uuids:
-                if uuid.startswith(_MIG):
-                    continue  # It has no mode of its own, and its GPU's must be the default.
+            for uuid in gpus:
                 mode = await asyncio.to_thread(self._modes.read, uuid)
-                if uuid not in self._record.modes:
-                    self._record.modes[uuid] = mode
-                    await asyncio.to_thread(self._record.write)
+                if uuid not in record.modes:
+                    record.modes[uuid] = self._stuck.get(uuid, mode)
+                    await asyncio.to_thread(record.write)
                 if mode != EXCLUSIVE_PROCESS:
                     await asyncio.to_thread(self._modes.write, uuid, EXCLUSIVE_PROCESS)
 
-    async def give_back(self, uuids: Iterable[str]) -> None:
-        """Set modes back; one that cannot be set stays on record. Raises ``MpsError``."""
+    def keep(self, name: str, record: MpsRecord, uuids: Iterable[str]) -> None:
+        """Note that this daemon has had the GPUs to itself since an earlier agent."""
+        self._taken |= {uuid: (name, record) for uuid in uuids if uuid in record.modes}
+
+    async def give_back(self, name: str, record: MpsRecord, uuids: Iterable[str]) -> None:
+        """Set modes back, but for GPUs that another daemon has; one that cannot be set stays on record.
+
+        Raises ``MpsError``.
+        """
         problems = []
         async with self._lock:
             for uuid in uuids:
-                mode = self._record.modes.get(uuid)
+                mode, by = record.modes.get(uuid), self._taken.get(uuid)
+                if by is not None and by[0] != name:
+                    if by[1] is not record:
+                        record.modes.pop(uuid, None)
+                    continue
+                self._taken.pop(uuid, None)
                 if mode is None:
                     continue
                 try:
@@ -116,11 +142,29 @@ class ExclusiveModes:
                     if await asyncio.to_thread(self._modes.read, uuid) != mode:
                         await asyncio.to_thread(self._modes.write, uuid, mode)
                 except ComputeModeError as error:
+                    self._stuck[uuid] = mode
                     problems.append(
                         f"{uuid} stays in compute mode EXCLUSIVE_PROCESS, not {mode_name(mode)}: {error.reason}"
                     )
                 else:
-                    del self._record.modes[uuid]
-            await asyncio.to_thread(self._record.write)
+                    del record.modes[uuid]
+                    self._stuck.pop(uuid, None)
+            await asyncio.to_thread(record.write)
+        self._given_back.set()
+        self._given_back = asyncio.Event()
         if problems:
             raise MpsError("; ".join(problems))
+
+    async def _turn(self, name: str, gpus: Iterable[str]) -> None:
+        """Wait until no other daemon has one of these GPUs; raises ``MpsError``."""
+        until = asyncio.get_running_loop().time() + self._patience
+        while kept := [(uuid, self._taken[uuid][0]) for uuid in gpus if self._taken.get(uuid, (name,))[0] != name]:
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._given_back.wait()
+            except TimeoutError as error:
+                uuid, other = kept[0]
+                raise MpsError(
+                    f"{uuid} still belongs to the MPS control daemon of {other}, which ends with its last share; "
+                    "'ostler holds' says who has one"
+                ) from error

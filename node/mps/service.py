@@ -206,6 +206,7 @@ class MpsKeeper:
         if process is not None and await daemon.adopt(process):
             self.daemon = daemon
             self._record.daemons[resource.name] = process
+            self._modes.keep(resource.name, self._record, [device.uuid for device in daemon.resource.devices])
             self._reports.metrics.found(resource.name, 0, 0.0)
             log.info("MPS control daemon taken over", extra={"resource": resource.name, "pid": process.pid})
             return
@@ -214,7 +215,7 @@ class MpsKeeper:
             self._reports.crashed(resource, reason, self._held)
         if not self.is_needed:
             try:
-                await self._modes.give_back(device.uuid for device in resource.devices)
+                await self._give_back(resource)
             except MpsError as error:
                 self._reports.failed(resource.name, str(error))
             self._reports.left(resource.name, await daemon.stop())
@@ -232,7 +233,7 @@ class MpsKeeper:
         resource = self.resource
         daemon = MpsDaemon(resource, self._home)
         try:
-            await self._modes.take(device.uuid for device in resource.devices)
+            await self._modes.take(resource.name, self._record, [device.uuid for device in resource.devices])
             self._reports.left(resource.name, await daemon.start())
             assert daemon.process is not None
             self._record.daemons[resource.name] = daemon.process
@@ -246,7 +247,7 @@ class MpsKeeper:
             self._record.daemons.pop(resource.name, None)
             self._reports.metrics.started(resource.name, well=False)
             with contextlib.suppress(MpsError):
-                await self._modes.give_back(device.uuid for device in resource.devices)
+                await self._give_back(resource)
             raise
         self.daemon, self._servers = daemon, frozenset()
         self._reports.metrics.started(resource.name, well=True)
@@ -261,9 +262,13 @@ class MpsKeeper:
         self._record.daemons.pop(daemon.resource.name, None)
         log.info("MPS control daemon stopped", extra={"resource": daemon.resource.name})
         try:
-            await self._modes.give_back(device.uuid for device in daemon.resource.devices)
+            await self._give_back(daemon.resource)
         except MpsError as error:
             self._reports.failed(daemon.resource.name, str(error))
+
+    async def _give_back(self, resource: MpsResource) -> None:
+        """Give GPUs back that the daemon of this resource had; raises ``MpsError``."""
+        await self._modes.give_back(resource.name, self._record, [device.uuid for device in resource.devices])
 
     async def _watch(self) -> str:
         """Watch the running daemon: why it is of no use any more, empty if nobody needs it."""

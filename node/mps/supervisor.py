@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from node.clocks import Clocks
 from node.events import EventBus, EventSink
 from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsResource, hindrance
-from node.mps.modes import ComputeModes, ExclusiveModes, MpsRecord
+from node.mps.modes import ExclusiveModes, MpsRecord
 from node.mps.processes import MpsProcess, find_daemons, find_process
 from node.mps.reports import MpsMetrics, MpsReports
 from node.mps.service import MpsHolders, MpsKeeper, MpsPace, MpsParts
@@ -28,7 +28,7 @@ class MpsSupervisor:
     def __init__(
         self,
         home: MpsHome,
-        modes: ComputeModes,
+        modes: ExclusiveModes,
         record: MpsRecord,
         *,
         clocks: Clocks,
@@ -39,12 +39,14 @@ class MpsSupervisor:
         pace: MpsPace | None = None,
         owns: Callable[[str], bool] = lambda name: "/" in name,
     ) -> None:
-        """``bus``: publishes a ``HealthEvent`` for every device whose pods have lost their server.
+        """``modes``: one object for all supervisors of the process.
+
+        ``bus``: publishes a ``HealthEvent`` for every device whose pods have lost their server.
         ``metrics``: where it is counted; other supervisors may count there as well.
 
         ``owns``: whether a daemon of this name would be one of ours; those of resources are, unless said."""
         self._home = home
-        self._modes = ExclusiveModes(modes, record)
+        self._modes = modes
         self._record = record
         self._reports = MpsReports(clocks, events, bus or EventBus(), metrics or MpsMetrics())
         self._has_ended = asyncio.Event()
@@ -163,7 +165,8 @@ class MpsSupervisor:
         await self._remove_left()
         served = {device.uuid for service in self._services.values() for device in service.resource.devices}
         try:
-            await self._modes.give_back(uuid for uuid in tuple(self._record.modes) if uuid not in served)
+            left = [uuid for uuid in self._record.modes if uuid not in served]
+            await self._modes.give_back("", self._record, left)
         except MpsError as error:
             self._reports.failed("MPS of an earlier agent", str(error))
 
@@ -184,10 +187,8 @@ class MpsSupervisor:
     async def _clear(self, service: MpsKeeper) -> None:
         """Leave nothing of a resource that is not served any more, whatever its last daemon came to."""
         resource = service.resource
-        others = [each.daemon for each in self._services.values() if each is not service and each.daemon is not None]
-        served = {device.uuid for daemon in others for device in daemon.resource.devices}
         try:
-            await self._modes.give_back(device.uuid for device in resource.devices if device.uuid not in served)
+            await self._modes.give_back(resource.name, self._record, [device.uuid for device in resource.devices])
         except MpsError as error:
             self._reports.failed(resource.name, str(error))
         self._reports.left(resource.name, await MpsDaemon(resource, self._home).stop())

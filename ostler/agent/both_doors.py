@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from node.ledger.containers import PodContainers
     from node.ledger.processes import ComputeProcesses
     from node.ledger.reader import KubeletSource
+    from node.mps.modes import ExclusiveModes
     from node.mps.reports import MpsMetrics
     from node.partitions import PartitionMaker
     from ostler.admin.holds import HoldsView
@@ -105,6 +106,7 @@ class BothDoors:
         self._mps: MpsService | None = None
         self._mps_task: asyncio.Task[None] | None = None
         self._mps_metrics: MpsMetrics | None = None
+        self._modes: ExclusiveModes | None = None
 
     async def serve(self, group: asyncio.TaskGroup, *, relieves: bool) -> None:
         """Show submitted snapshots from now on, by tasks of ``group``; returns when devices are shown.
@@ -277,13 +279,12 @@ class BothDoors:
         if self._mps is not None or not _needs_mps(self._settings):
             return
         # Imported here: a node without MPS does not pay for it.
-        from node.inventory.nvidia.compute_modes import NvmlComputeModes
         from ostler.agent.mps import MpsService
 
-        around, sessions = self._around, nvml_sessions(self._sources)
+        around = self._around
         self._mps = MpsService(
             self._settings,
-            None if sessions is None else NvmlComputeModes(sessions),
+            None if nvml_sessions(self._sources) is None else self._exclusive_modes(),
             clocks=around.edges,
             events=around.events,
             bus=around.bus,
@@ -291,6 +292,17 @@ class BothDoors:
             on_changed=self.publisher.held,
         )
         self.publisher.follow_mps(self._mps)
+
+    def _exclusive_modes(self) -> ExclusiveModes:
+        """The compute modes of GPUs for all MPS daemons of the process; made when the first is needed."""
+        if self._modes is None:
+            from node.inventory.nvidia.compute_modes import NvmlComputeModes
+            from node.mps.modes import ExclusiveModes
+
+            sessions = nvml_sessions(self._sources)
+            assert sessions is not None, "asked for where there is a driver"
+            self._modes = ExclusiveModes(NvmlComputeModes(sessions))
+        return self._modes
 
     def _run_mps(self) -> None:
         if self._group is not None and self._mps is not None and self._mps_task is None:
@@ -322,6 +334,7 @@ class BothDoors:
                 events=around.events,
                 bus=around.bus,
                 shares=self,
+                modes=self._exclusive_modes,
                 metrics=self.mps_metrics,
             ),
         )

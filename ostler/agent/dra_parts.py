@@ -47,6 +47,7 @@ from ostler.metrics.dra import DraMetrics
 
 if TYPE_CHECKING:
     from driver.resource_api.client import ResourceApi
+    from node.mps.modes import ExclusiveModes
     from node.mps.reports import MpsMetrics
 
 log = logging.getLogger("ostler.dra")
@@ -81,12 +82,13 @@ def sharing_tools(
     events: EventSink,
     bus: EventBus,
     shares: ShareDaemons,
+    modes: Callable[[], ExclusiveModes],
     metrics: Callable[[], MpsMetrics],
 ) -> SharingTools:
     """The tools of this node for sharing the GPUs of claims.
 
     ``bus``: gets a ``HealthEvent`` for GPUs whose MPS server ended. ``shares``: runs the daemons of shared resources.
-    ``metrics``: makes the counters of the claims' own daemons.
+    ``modes`` and ``metrics``: make what the claims' own daemons have in common with those of shared resources.
     """
     sessions = nvml_sessions(sources)
     if sessions is None:
@@ -95,7 +97,6 @@ def sharing_tools(
 
     def daemons() -> ClaimDaemons:
         # Imported here: only claims with MPS need them.
-        from node.inventory.nvidia.compute_modes import NvmlComputeModes
         from node.mps.daemon import MpsHome
         from node.mps.modes import MpsRecord
         from node.mps.service import MpsPace
@@ -103,7 +104,7 @@ def sharing_tools(
 
         return MpsSupervisor(
             MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, settings.roots.proc, nvidia.mps_size),
-            NvmlComputeModes(sessions),
+            modes(),
             MpsRecord(settings.state_dir / CLAIMS_RECORD),
             clocks=edges,
             events=events,

@@ -18,7 +18,7 @@ from node.events import EventBus, EventSink
 from node.inventory.model import Device, Snapshot, SourceState
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.mps.daemon import MpsDevice, MpsError, MpsHome, MpsResource
-from node.mps.modes import RECORD, ComputeModes, MpsRecord
+from node.mps.modes import RECORD, ExclusiveModes, MpsRecord
 from node.mps.mounts import KernelMounts, Mounts
 from node.mps.reports import MpsMetrics
 from node.mps.service import MpsHolders
@@ -89,7 +89,7 @@ class MpsService:
     def __init__(
         self,
         settings: Settings,
-        modes: ComputeModes | None,
+        modes: ExclusiveModes | None,
         *,
         clocks: Clocks,
         events: EventSink,

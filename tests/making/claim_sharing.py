@@ -16,7 +16,7 @@ from node.clocks import SYSTEM
 from node.inventory.nvidia.compute_modes import DEFAULT
 from node.inventory.nvidia.time_slices import TimeSlicer
 from node.mps.daemon import MpsError
-from node.mps.modes import MpsRecord
+from node.mps.modes import ExclusiveModes, MpsRecord
 from node.mps.processes import find_daemons
 from node.mps.service import MpsPace
 from node.mps.supervisor import MpsSupervisor
@@ -44,7 +44,7 @@ class Sharer:
     def _daemons(self) -> ClaimDaemons:
         return MpsSupervisor(
             self.driver.home,
-            self.modes,
+            ExclusiveModes(self.modes),
             MpsRecord(self.node.root / "state" / CLAIMS_RECORD),
             clocks=SYSTEM,
             events=self.node.events,

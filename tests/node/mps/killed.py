@@ -20,7 +20,7 @@ from node.clocks import SYSTEM
 from node.events import EventType
 from node.inventory.nvidia.compute_modes import ComputeModeError
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsHome, MpsResource
-from node.mps.modes import MpsRecord
+from node.mps.modes import ExclusiveModes, MpsRecord
 from node.mps.mounts import KernelMounts
 from node.mps.service import MpsHolders, MpsPace
 from node.mps.supervisor import MpsSupervisor
@@ -111,7 +111,7 @@ class NoEvents:
 
 def supervisor(folder: Path, home: MpsHome, pace: MpsPace = PACE) -> MpsSupervisor:
     """A supervisor of the node below this folder."""
-    modes, record = FileModes(folder / "modes.json"), StepRecord(folder / "mps.json")
+    modes, record = ExclusiveModes(FileModes(folder / "modes.json")), StepRecord(folder / "mps.json")
     return MpsSupervisor(home, modes, record, clocks=SYSTEM, events=NoEvents(), on_changed=lambda: None, pace=pace)
 
 

@@ -16,7 +16,7 @@ import pytest
 from node.clocks import SYSTEM
 from node.events import EventBus, EventType
 from node.mps.daemon import MpsHome
-from node.mps.modes import MpsRecord
+from node.mps.modes import ExclusiveModes, MpsRecord
 from node.mps.mounts import KernelMounts, read_mounts
 from node.mps.processes import find_daemons
 from node.mps.reports import STORAGE_FULL
@@ -146,7 +146,7 @@ class Agent:
         self.events: list[tuple[str, str]] = []
         self.supervisor = MpsSupervisor(
             self.home,
-            GpuModes("GPU-0", "GPU-1"),
+            ExclusiveModes(GpuModes("GPU-0", "GPU-1")),
             MpsRecord(folder / "mps.json"),
             clocks=SYSTEM,
             events=self,

@@ -329,7 +329,11 @@ def test_shares_are_chosen_from_the_first_list_by_what_the_kubelet_says() -> Non
     async def story(desk: Desk) -> None:
         list_all(desk)
         desk.kubelet.listed = (Holding(GPU, "GPU-0", "main", pod="team/pod"),)
-        desk.books.bus.subscribe(HoldsChanged, lambda _: asyncio.get_running_loop().call_later(0.2, list_all, desk))
+
+        def list_later(_: HoldsChanged) -> None:
+            asyncio.get_running_loop().call_later(0.2, list_all, desk)
+
+        desk.books.bus.subscribe(HoldsChanged, list_later)
         assert await chosen(desk) == pytest.approx(LATER + 0.2, abs=0.01)
         assert desk.books.unlisted() is None
 

@@ -22,6 +22,7 @@ from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS
 from node.ledger.holds import Hold
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.mps.daemon import MpsDevice, MpsResource
+from node.mps.modes import ExclusiveModes
 from node.mps.reports import MpsMetrics
 from node.offer import Offer
 from node.rules import Door, Rule, Selector
@@ -139,7 +140,7 @@ class Agent:
         self.changed = asyncio.Event()
         self.service = MpsService(
             replace(Settings(), nvidia=nvidia, state_dir=folder),
-            self.modes if real else None,
+            ExclusiveModes(self.modes) if real else None,
             clocks=SYSTEM,
             events=self,
             bus=EventBus(),
