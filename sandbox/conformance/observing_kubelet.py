@@ -76,8 +76,9 @@ class ObservingKubelet:
         for folder in (self.device_plugins, self.registry, self.root / "plugins", self.root / "pod-resources"):
             folder.mkdir(mode=0o750, parents=True, exist_ok=True)
 
-    async def start(self) -> None:
-        """Start as a kubelet does: remove the sockets of plugins, then listen."""
+    async def start(self, *, watches: bool = True) -> None:
+        """Start as a kubelet does: remove the sockets of plugins, then listen; ``watches``: also the registry."""
+        self.watches = watches
         self.make_folders()
         remove_sockets(self.device_plugins)
         pod_resources = self.root / "pod-resources" / SOCKET_NAME
@@ -117,9 +118,8 @@ class ObservingKubelet:
         """Stop, or be ``killed``, and start; the number of the last registration before."""
         await self.stop(killed=killed)
         await asyncio.sleep(self._away_seconds)
-        self.watches = watches
         last = self._numbers
-        await self.start()
+        await self.start(watches=watches)
         return last
 
     @property

@@ -117,7 +117,6 @@ class ProgramTestbed:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(mode=0o750)
         self._kubelet.make_folders()
-        self._kubelet.watches = True
         if kubelet:
             await self._kubelet.start()
         self._running, self._lost = True, False

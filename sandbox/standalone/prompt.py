@@ -16,7 +16,7 @@ import stat
 import sys
 import termios
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final, Literal, Protocol
 
 from sandbox.kubelet.events import KubeletEvent
@@ -55,12 +55,21 @@ class TerminalConsole:
     """Lines between a person's commands; what is being typed is drawn again below them."""
 
     def __init__(self) -> None:
-        self.is_reading = False
+        self._is_reading = False
+
+    @contextlib.contextmanager
+    def reading(self, *, shown: bool) -> Iterator[None]:
+        """Draw what is typed in this block again; ``shown``: it stands behind a prompt."""
+        self._is_reading = shown
+        try:
+            yield
+        finally:
+            self._is_reading = False
 
     def aside(self, source: str, text: str) -> None:
         """See ``Console``."""
         line = f"{source} | {plain(text)}\n"
-        sys.stdout.write(f"\r\x1b[K{line}{PROMPT}{_typed()}" if self.is_reading else line)
+        sys.stdout.write(f"\r\x1b[K{line}{PROMPT}{_typed()}" if self._is_reading else line)
         sys.stdout.flush()
 
 
@@ -132,15 +141,13 @@ class TerminalLines:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(hand_over, line)
 
-        self._console.is_reading = bool(prompt)
-        threading.Thread(target=ask, name="read the terminal", daemon=True).start()
-        try:
-            return await found
-        except asyncio.CancelledError:
-            sys.stdout.write("\n")
-            raise
-        finally:
-            self._console.is_reading = False
+        with self._console.reading(shown=bool(prompt)):
+            threading.Thread(target=ask, name="read the terminal", daemon=True).start()
+            try:
+                return await found
+            except asyncio.CancelledError:
+                sys.stdout.write("\n")
+                raise
 
     def close(self) -> None:
         """Put the terminal back as it was."""
