@@ -216,12 +216,12 @@ def _explain(
 
     subject = subject_of(state, asked)
     subject = replace(subject, notes=(*subject.notes, *notes))
-    return survey(state, subject, arguments.node, progress.nodes, _patience(), parameters=refusals)
+    return survey(state, subject, arguments.node, progress.nodes, patience(TOTAL), parameters=refusals)
 
 
-def _patience() -> Callable[[bool], Callable[[], bool]]:
-    """A deadline for each question to the allocator, and one for all of them."""
-    last = time.monotonic() + TOTAL
+def patience(total: float) -> Callable[[bool], Callable[[], bool]]:
+    """A deadline for each question to the allocator, and one after ``total`` seconds for all of them."""
+    last = time.monotonic() + total
 
     def begin(what_if: bool) -> Callable[[], bool]:
         end = min(last, time.monotonic() + (WHAT_IF if what_if else PATIENCE))

@@ -7,8 +7,7 @@ import gc
 import os
 import shutil
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from scheduling.fit.fitting import NodeTemplate
     from scheduling.fit.wanted import PodSource
 
-PATIENCE, WHAT_IF, TOTAL = 10.0, 1.0, 300.0
-"""Seconds for the devices of one pod on a node, for what would be if something were different, and for everything."""
+TOTAL = 300.0
+"""Seconds for all pods and nodes."""
 MOST_COPIES, MOST_NODES = 100_000, 10_000
 MAX = "max"
 _KINDS = ((Kind.POD, "pod"), (Kind.CLAIM, "claim"), (Kind.TEMPLATE, "claim"))
@@ -113,6 +112,7 @@ def _nodes(text: str | None) -> int | None:
 
 def _answer(arguments: argparse.Namespace, copies: int | None, nodes: int | None) -> tuple[FitAnswer, str]:
     # Here and not above: help needs none of it.
+    from ostler.cli.explain import patience
     from ostler.explain.files import read_files
     from ostler.explain.parameters import refusals
     from scheduling.allocator.reading import FatalError
@@ -121,7 +121,7 @@ def _answer(arguments: argparse.Namespace, copies: int | None, nodes: int | None
     state, notes, template = _read(arguments, nodes)
     over = read_files(arguments.filename, namespace=arguments.namespace)
     sources, noun = _sources(over)
-    options = FitOptions(copies, arguments.spread, template, _patience(), refusals)
+    options = FitOptions(copies, arguments.spread, template, patience(TOTAL), refusals)
     try:
         answer = fit(merge(state, over.state), sources, options)
     except FatalError as error:
@@ -200,16 +200,6 @@ def _sources(over: FileObjects) -> tuple[list[PodSource], str]:
         if found:
             return found, noun
     raise BadQuestion(f"{over.state.origin}: it has no pod, workload, claim or claim template to place")
-
-
-def _patience() -> Callable[[bool], Callable[[], bool]]:
-    last = time.monotonic() + TOTAL
-
-    def begin(what_if: bool) -> Callable[[], bool]:
-        end = min(last, time.monotonic() + (WHAT_IF if what_if else PATIENCE))
-        return lambda: time.monotonic() > end
-
-    return begin
 
 
 def _print(answer: FitAnswer, noun: str, arguments: argparse.Namespace) -> None:
