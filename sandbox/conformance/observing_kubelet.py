@@ -66,6 +66,8 @@ class ObservingKubelet:
         """Why the plugin could not be reached while its Register call was pending, once that was seen."""
         self._answering: set[str] = set()
         """Resources whose plugin was reached while its Register call was pending."""
+        self.first_problems: dict[str, str] = {}
+        """Resource -> why the plugin could not be reached during its very first Register call; empty if it could."""
         self.refused = 0
         """Register calls that were refused because the plugin could not be reached."""
         self._changed = asyncio.Event()
@@ -171,7 +173,9 @@ class ObservingKubelet:
             problem = blocks or await self._connect(registration)
         except asyncio.CancelledError:
             registration.pending_problem = "the plugin gave its Register call up before it answered"
+            self.first_problems.setdefault(registration.resource, registration.pending_problem)
             raise
+        self.first_problems.setdefault(registration.resource, problem)
         if not problem:
             self._answering.add(registration.resource)
         elif registration.resource in self._answering:

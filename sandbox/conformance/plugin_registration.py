@@ -196,12 +196,12 @@ async def options_implemented(bed: PluginTestbed) -> str | None:
 
 async def answers_while_registering(bed: PluginTestbed) -> str | None:
     """Check that the plugin answers while its Register call is pending: kubelets from 1.25 on dial back first."""
-    # The newest of each: a kubelet's start deletes the plugin's socket, which may meet a call that is under way.
-    newest = {each.resource: each for each in await bed.through_register()}
-    for registration in newest.values():
-        if registration.pending_problem:
+    # The first of each and the newest: in between a kubelet's start deletes the plugin's socket, and may meet a call.
+    newest = {each.resource: each.pending_problem for each in await bed.through_register()}
+    for resource, problem in newest.items():
+        if found := bed.kubelet.first_problems.get(resource) or problem:
             raise RuleBroken(
-                f"{registration.resource}: while its Register call was pending: {registration.pending_problem}; "
-                "serve the socket before the call, and do not block what answers"
+                f"{resource}: while its Register call was pending: {found}; serve the socket before the call, and do "
+                "not block what answers"
             )
     return None

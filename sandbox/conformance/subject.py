@@ -126,7 +126,7 @@ class CommandProgram:
         found = self._process.exit
         if found is None or found.asked:
             return ""
-        lines = self._process.last_lines[-_LAST_LINES:]
+        lines = self._process.lines_of_run[-_LAST_LINES:]
         return f"{found}; the end of its log: {' | '.join(lines)}" if lines else f"{found} and wrote no log"
 
     def size(self) -> ProcessSize | None:

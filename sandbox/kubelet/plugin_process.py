@@ -107,6 +107,7 @@ class PluginProcess:
         self._grace = grace
         self._folders = {BUILT_IN: root, **(folders or {})}
         self._lines: deque[str] = deque(maxlen=LINES)
+        self._lines_of_run: deque[str] = deque(maxlen=LINES)
         self._stage: TemporaryFolder | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._namespace: int | None = None
@@ -144,6 +145,11 @@ class PluginProcess:
         """The end of the log, over all runs: at most ``LINES`` lines."""
         return tuple(self._lines)
 
+    @property
+    def lines_of_run(self) -> tuple[str, ...]:
+        """The end of the log of this run, or of the last one: at most ``LINES`` lines."""
+        return tuple(self._lines_of_run)
+
     def __str__(self) -> str:
         return f"plugin '{shlex.join(self.command)}'"
 
@@ -162,6 +168,7 @@ class PluginProcess:
             except NoTemporaryFolder as error:
                 raise PluginStartError(f"{self} cannot be started: {error}; name another one in TMPDIR") from error
         self._asked, self._overran = False, 0.0
+        self._lines_of_run.clear()
         # Not asyncio's pipes: with them it would tell of an end only when all children have closed theirs.
         report, launchers = socket.socketpair()
         output, commands = os.pipe()
@@ -269,7 +276,7 @@ class PluginProcess:
         if first:
             return self._problem(json.loads(first))
         await self.ended
-        return "\n  ".join((f"{self} could not be started; its launcher wrote:", *self._lines))
+        return "\n  ".join((f"{self} could not be started; its launcher wrote:", *self._lines_of_run))
 
     def _problem(self, failed: Mapping[str, Any]) -> str:
         problem = str(failed["problem"])
@@ -325,6 +332,7 @@ class PluginProcess:
         text = data.decode(errors="replace").rstrip("\r")
         line = text if len(text) <= LINE else f"{text[:LINE]}…"
         self._lines.append(line)
+        self._lines_of_run.append(line)
         self._log(line)
 
     async def _end(self, number: signal.Signals) -> PluginExit | None:

@@ -390,5 +390,5 @@ def _is_whole(slices: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _log_end(plugin: PluginProcess) -> str:
-    lines = plugin.last_lines[-5:]
+    lines = plugin.lines_of_run[-5:]
     return "\n  ".join(("the end of its log:", *lines)) if lines else "it has written nothing"

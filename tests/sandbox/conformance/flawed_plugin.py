@@ -29,6 +29,8 @@ CRASHES = "crashes"
 """The flaw of plugins that die of a request for nothing."""
 REGISTERS_ONCE = "registers-once"
 """The habit of plugins that serve before there is a kubelet, and end themselves when it refuses them."""
+EARLY = "registers-early"
+"""The flaw of plugins that call Register first and serve then."""
 CAPACITY = 8
 """Calls and streams at once with the flaw that bounds them."""
 
@@ -84,6 +86,8 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
                 # The kubelet has removed the socket meanwhile, so that it refuses this.
                 if not await self._register():
                     return
+        if EARLY in self.flaws and self.kubelet.exists():
+            await self._register(timeout=0.2)
         known: FileId | None = None
         own: FileId | None = None
         first: FileId | None = None
@@ -128,7 +132,7 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
         self._server.add_insecure_port(f"unix:{self.path}")
         await self._server.start()
 
-    async def _register(self) -> bool:
+    async def _register(self, timeout: float | None = None) -> bool:
         local = [("grpc.use_local_subchannel_pool", 1)]
         version = "v1alpha1" if "api-version" in self.flaws else "v1beta1"
         endpoint = str(self.path) if "endpoint" in self.flaws else self.path.name
@@ -144,7 +148,7 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
                 )
                 try:
                     async with self._registering:
-                        await stub.Register(request)
+                        await stub.Register(request, timeout=timeout)
                 except grpc.aio.AioRpcError:
                     return False
         return True

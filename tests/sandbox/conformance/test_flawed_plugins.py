@@ -14,6 +14,7 @@ from sandbox.conformance.rule import RuleVerdict, judge
 from sandbox.conformance.testbed import ConformancePace
 from tests.sandbox.conformance.flawed_plugin import (
     CRASHES,
+    EARLY,
     ENDS_ITSELF,
     ENDS_WITH_STREAM,
     REGISTERS_ONCE,
@@ -61,6 +62,7 @@ SEEN = {
     "does-not-grow": "memory grew in every round of calls, streams and a restart of the kubelet: by ",
     "answers-while-registering": f"{GPU}: while its Register call was pending: GetDevicePluginOptions failed with "
     "DEADLINE_EXCEEDED: no answer within 2 s; serve the socket before the call, and do not block what answers",
+    EARLY: f"{GPU}: while its Register call was pending: the plugin gave its Register call up before it answered; ",
     "registers-after-kubelet": "the kubelet was killed and made a new kubelet.sock at its start: a.example/gpu did",
     "starts-before-kubelet": f"the kubelet started after the plugin: {GPU} did not register within 2.5 s",
     "keeps-ids": f"{GPU}: after a restart of the plugin, the devices ",
@@ -72,7 +74,8 @@ SEEN = {
 }
 """What is seen of each flaw. A flaw has the name of its rule, but for those of which one rule sees several."""
 RULE = dict.fromkeys(("preferred-size", "preferred-required", "preferred-foreign"), "preferred-legal") | {
-    CRASHES: "empty-requests"
+    CRASHES: "empty-requests",
+    EARLY: "answers-while-registering",
 }
 NONE, NONE_WATCHED = "none", "none-watched"
 NOT_APPLICABLE = {

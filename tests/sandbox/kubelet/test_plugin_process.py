@@ -141,6 +141,8 @@ async def test_start_after_a_crash_ends_what_the_crash_left(short_dir: Path) -> 
         assert runs(left)
         await plugin.start()
         await eventually(lambda: not runs(left), "the end of the child", within=10)
+        await eventually(lambda: len(plugin.last_lines) == 2, "the log of the second run")
+        assert plugin.lines_of_run == plugin.last_lines[1:]
 
 
 @needs_namespaces
