@@ -239,10 +239,14 @@ def _print(verdicts: Sequence[Explanation], arguments: argparse.Namespace) -> No
         return
     from ostler.explain.forms import draw
 
-    terminal = sys.stdout.isatty()
-    colour = arguments.color == "always" or (
-        arguments.color == "auto" and terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    )
-    width = shutil.get_terminal_size().columns if terminal else None
+    width, colour = page_form(arguments.color)
     pages = [draw(verdict, width=width, colour=colour, all_nodes=arguments.all_nodes) for verdict in verdicts]
     emit("\n".join(pages))
+
+
+def page_form(color: str) -> tuple[int | None, bool]:
+    """How wide a page is, None for as wide as it gets, and whether it has colours; ``color``: auto, always or never."""
+    terminal = sys.stdout.isatty()
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    colour = color == "always" or (color == "auto" and terminal and not is_plain)
+    return shutil.get_terminal_size().columns if terminal else None, colour

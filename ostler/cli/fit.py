@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import shutil
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.explain import Progress, page_form, patience
 from ostler.cli.output import add_format, emit, print_document
 from ostler.explain.access import add_access, choice_of, connect, find_access
 from scheduling.explain.state import BadQuestion, ExplainError, Kind, State, merge, name_of, namespace_of
@@ -81,14 +82,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Place and print."""
     gc.disable()  # What is read has no cycles, and looking for them takes a fifth of the time.
+    progress = Progress(sys.stderr, time.monotonic)
     try:
         copies, nodes = _copies(arguments.copies), _nodes(arguments.nodes)
         if not arguments.filename:
             raise BadQuestion("nothing to place: give the pods with -f FILE")
-        answer, noun = _answer(arguments, copies, nodes)
+        answer, noun = _answer(arguments, copies, nodes, progress.say)
     except ExplainError as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
     finally:
+        progress.end()
         gc.enable()
     _print(answer, noun, arguments)
     return Exit.OK if answer.fits else Exit.FAILED
@@ -110,18 +113,26 @@ def _nodes(text: str | None) -> int | None:
     return int(text)
 
 
-def _answer(arguments: argparse.Namespace, copies: int | None, nodes: int | None) -> tuple[FitAnswer, str]:
+def _answer(
+    arguments: argparse.Namespace, copies: int | None, nodes: int | None, say: Callable[[str], None]
+) -> tuple[FitAnswer, str]:
     # Here and not above: help needs none of it.
-    from ostler.cli.explain import patience
     from ostler.explain.files import read_files
     from ostler.explain.parameters import refusals
     from scheduling.allocator.reading import FatalError
     from scheduling.fit.fitting import FitOptions, fit
 
-    state, notes, template = _read(arguments, nodes)
+    state, notes, template = _read(arguments, nodes, say)
     over = read_files(arguments.filename, namespace=arguments.namespace)
     sources, noun = _sources(over)
-    options = FitOptions(copies, arguments.spread, template, patience(TOTAL), refusals)
+    options = FitOptions(
+        copies,
+        arguments.spread,
+        template,
+        patience(TOTAL),
+        refusals,
+        progress=lambda count: say(f"placing pods: {count} so far"),
+    )
     try:
         answer = fit(merge(state, over.state), sources, options)
     except FatalError as error:
@@ -129,7 +140,9 @@ def _answer(arguments: argparse.Namespace, copies: int | None, nodes: int | None
     return replace(answer, notes=(*answer.notes, *notes, *over.left_out)), noun
 
 
-def _read(arguments: argparse.Namespace, nodes: int | None) -> tuple[State, tuple[str, ...], NodeTemplate | None]:
+def _read(
+    arguments: argparse.Namespace, nodes: int | None, say: Callable[[str], None]
+) -> tuple[State, tuple[str, ...], NodeTemplate | None]:
     """The cluster, what was left out of files, and the recorded node."""
     from ostler.explain.recorded import is_recorded, recorded_node
     from scheduling.fit.fitting import NodeTemplate
@@ -141,7 +154,7 @@ def _read(arguments: argparse.Namespace, nodes: int | None) -> tuple[State, tupl
         if given is not None and not recorded:
             raise BadQuestion(f"{option} is for a recorded node; add --from NODE, or leave {option} out")
     if not arguments.origin:
-        state, notes = _read_cluster(arguments)
+        state, notes = _read_cluster(arguments, say)
         return state, notes, None
     state, notes = _read_base([origin for origin in arguments.origin if origin not in recorded])
     if not recorded:
@@ -166,7 +179,7 @@ def _read_base(paths: Sequence[str]) -> tuple[State, tuple[str, ...]]:
     return found.state, found.left_out
 
 
-def _read_cluster(arguments: argparse.Namespace) -> tuple[State, tuple[str, ...]]:
+def _read_cluster(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[State, tuple[str, ...]]:
     from kube.errors import KubeError
     from node.clocks import chance
     from ostler.explain.live import Wanted, read_cluster
@@ -176,7 +189,7 @@ def _read_cluster(arguments: argparse.Namespace) -> tuple[State, tuple[str, ...]
         arguments.namespace = arguments.namespace or access.namespace or "default"
         with closing(connect(access, chance)) as client:
             wanted = Wanted(arguments.namespace, everything=True, running=True)
-            state = read_cluster(client, access.server, wanted)
+            state = read_cluster(client, access.server, wanted, say)
     except KubeError as error:
         raise BadQuestion(str(error)) from error
     return state, (*(str(missing) for missing in state.missing), *state.truncated)
@@ -210,9 +223,5 @@ def _print(answer: FitAnswer, noun: str, arguments: argparse.Namespace) -> None:
         return
     from ostler.explain.fit_forms import draw_fit
 
-    terminal = sys.stdout.isatty()
-    colour = arguments.color == "always" or (
-        arguments.color == "auto" and terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    )
-    width = shutil.get_terminal_size().columns if terminal else None
+    width, colour = page_form(arguments.color)
     emit(draw_fit(answer, noun, width=width, colour=colour, all_nodes=arguments.all_nodes))

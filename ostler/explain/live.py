@@ -24,6 +24,7 @@ from kube.errors import BadAnswer, Forbidden, NotFound
 from kube.json_stream import METADATA, Fields
 from scheduling.api.versions import to_v1
 from scheduling.explain.extended import asks_of
+from scheduling.explain.nodes import ENDED
 from scheduling.explain.state import (
     CORE,
     FACTS,
@@ -313,11 +314,11 @@ def _left_out(kind: Kind, listing: Listing) -> list[str]:
 
 
 def uses_devices(pod: JsonObject) -> bool:
-    """Whether a pod has claims, or one for its extended resources, or waits for such resources."""
+    """Whether a pod has claims, or one for its extended resources, or asks for such resources and has not ended."""
     spec, status = object_at(pod, "spec"), object_at(pod, "status")
     if spec.get("resourceClaims") or status.get("extendedResourceClaimStatus"):
         return True
-    return not spec.get("nodeName") and bool(asks_of(pod))
+    return status.get("phase") not in ENDED and bool(asks_of(pod))
 
 
 def _owning_pods(claim: JsonObject) -> Objects:

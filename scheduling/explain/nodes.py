@@ -19,6 +19,8 @@ from scheduling.allocator.slices import Taint
 from scheduling.explain.extended import asks_of, offered
 from scheduling.explain.state import name_of, objects_at, texts_at
 
+ENDED = ("Succeeded", "Failed")
+"""Phases of pods that have nothing of their node any more."""
 _STOPPING = ("NoSchedule", "NoExecute")
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _WORD = 80

@@ -16,7 +16,7 @@ from itertools import count
 
 from kube.bodies import JsonObject, text_at
 from scheduling.explain.cluster import Patience, cluster_of
-from scheduling.explain.nodes import Hindrance
+from scheduling.explain.nodes import ENDED, Hindrance
 from scheduling.explain.state import Kind, Objects, State, name_of, namespace_of
 from scheduling.explain.subject import ASKS_FOR_NOTHING, is_allocated
 from scheduling.explain.survey import ParameterCheck, nodes_of, survey, unchecked
@@ -24,7 +24,7 @@ from scheduling.explain.verdict import Explanation
 from scheduling.fit.answer import FilledNode, FitAnswer, PlacedPod
 from scheduling.fit.choosing import ClusterViews, GivenPlace, KindChooser, share_names
 from scheduling.fit.record import PlacingRecord
-from scheduling.fit.room import ENDED, NodeRoom, is_running, needs_of, uncounted
+from scheduling.fit.room import NodeRoom, is_running, needs_of, uncounted
 from scheduling.fit.supply import NodePlace, Uses, node_of, slice_for
 from scheduling.fit.wanted import ClaimKey, PodSource, WantedPods, claim_key, wanted_of, with_more
 

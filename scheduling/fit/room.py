@@ -14,11 +14,10 @@ from kube.bodies import Json, JsonObject, object_at, text_at
 from scheduling.api.quantities import Quantity, QuantityError, of_json
 from scheduling.explain.amounts import quantity_of
 from scheduling.explain.extended import is_extended
-from scheduling.explain.nodes import Hindrance, HindranceKind
+from scheduling.explain.nodes import ENDED, Hindrance, HindranceKind
 from scheduling.explain.state import objects_at
 
 PODS = "pods"
-ENDED = ("Succeeded", "Failed")
 _OF_POD = ("cpu", "memory")
 """Resources that a pod can request as a whole, beside huge pages."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -93,6 +94,16 @@ def test_a_snapshot_reads_all_pods_with_claims(server: ApiServer) -> None:
     assert names(state, Kind.POD) == ["train"]
     assert names(state, Kind.TEMPLATE) == ["mine", "theirs"]
     assert Kind.POD in state.whole
+
+
+def test_a_snapshot_has_the_pods_that_take_devices_of_a_plugin_as_well(cluster: Cluster, server: ApiServer) -> None:
+    for name, phase in (("busy", "Running"), ("over", "Succeeded")):
+        body: Any = pod(name, nodeName="node-1")
+        body["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu": "1"}}
+        cluster.objects.append({**body, "status": {"phase": phase}})
+    before = names(read(server, Wanted(everything=True)), Kind.POD)
+    assert ("busy" in before, "over" in before) == (True, False)
+    assert "over" in names(read(server, Wanted(everything=True, running=True)), Kind.POD)
 
 
 def test_lists_are_read_in_pages_and_progress_is_told(cluster: Cluster, server: ApiServer) -> None:
