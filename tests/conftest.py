@@ -14,7 +14,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from node.inventory.recordings import source
 from sandbox import process
+from tests.making import recordings
 from tests.making.dying import DyingProcesses
 from tests.making.forked_ostler import ForkedOstler
 
@@ -52,6 +54,14 @@ def forked_ostler() -> Iterator[None]:
     """Nodes in boxes fork their agents: see ``tests.making.forked_ostler``."""
     with contextlib.closing(ForkedOstler()) as forked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "start_ostler", forked.start)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_recordings() -> Iterator[None]:
+    """Recorded nodes are read once: see ``tests.making.recordings``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "load", recordings.load)
         yield
 
 

@@ -27,32 +27,46 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from node.inventory.recordings.source import read
-from sandbox.nodes import path
 from sandbox.process import OstlerProcess, execute_ostler
+from tests.making import recordings
 
 PRELOADED = (
     "driver.publishing.node_slices",
     "driver.resource_api.client",
+    "kube.events",
     "kube.kubeconfig",
+    "kube.node_identity",
     "kubernetes.utils.keepalive",
     "node.cdi.spec",
     "node.health.kernel.links",
     "node.health.tracker",
+    "node.inventory.live.hardware",
     "node.inventory.live.kernel_health",
+    "node.inventory.live.links",
     "node.inventory.live.polls",
     "node.inventory.live.udev",
+    "node.inventory.live.uevents",
+    "node.inventory.nvidia.nvml_mig",
+    "node.inventory.nvidia.nvml_processes",
     "node.inventory.nvidia.nvml_session",
+    "node.inventory.nvidia.partition_maker",
     "node.inventory.nvidia.signals.polls",
+    "node.inventory.nvidia.signals.source",
+    "node.inventory.sysfs.source",
     "node.kubelet.dra_state",
     "node.kubelet.godump",
     "ostler.admin.health",
     "ostler.admin.holds",
+    "ostler.admin.http",
+    "ostler.admin.probes",
+    "ostler.admin.service",
     "ostler.agent.dra_parts",
     "ostler.agent.dra_service",
+    "ostler.agent.health_record",
     "ostler.cli.doctor",
     "ostler.cli.main",
     "ostler.cli.run",
+    "ostler.metrics.exposition",
     "ostler.metrics.figures",
     "protos.podresources.v1.api_pb2",
     "urllib.request",
@@ -185,8 +199,7 @@ def serve(orders: socket.socket) -> None:
     """Carry out orders until the socket is closed, and say how their processes end."""
     for name in PRELOADED:
         importlib.import_module(name)
-    # The decoders of recorded nodes are built at the first one.
-    read(path("l4-2"))
+    recordings.read_often()
     # A collection in a child would copy all pages.
     gc.collect()
     gc.freeze()

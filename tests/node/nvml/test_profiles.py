@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.facts import CallError, MigProfile, MigTable, NvmlFacts
-from node.inventory.recordings.source import load
+from node.inventory.recordings.document import load
 from ostler.cli.main import main
 from tests.making import mig_tables
 from tests.node.nvml import nodes, stub

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.inventory.facts import CdiFacts, GpuFacts, NodeFacts, NvLink, NvmlFacts, PciFunction, SysfsFacts
-from node.inventory.recordings.source import SCHEMA, Recording, RecordingError, dump, load
+from node.inventory.recordings.document import SCHEMA, Recording, RecordingError, dump, load
 from tests.node.recorded.strategies import facts, texts
 
 WHEN = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)

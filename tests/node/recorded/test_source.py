@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.facts import CdiFacts, NodeFacts
+from node.inventory.recordings import document
 from node.inventory.recordings.source import RecordedSource, RecordingError, dump, read
 from node.inventory.source import Source
 
@@ -26,6 +27,12 @@ def replace(path: Path, text: str) -> None:
 
 def text(facts: NodeFacts) -> str:
     return dump(facts, name="n", description="d", recorded_at=datetime(2026, 1, 31, tzinfo=UTC))
+
+
+@pytest.fixture(autouse=True)
+def every_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a node; other tests keep what was read of the same text."""
+    monkeypatch.setattr("node.inventory.recordings.source.load", document.load)
 
 
 @pytest.fixture

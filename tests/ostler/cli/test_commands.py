@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from node.inventory.recordings.source import load
+from node.inventory.recordings.document import load
 from ostler import __version__
 from ostler.cli.main import COMMANDS, main
 from sandbox.nodes import path
