@@ -42,9 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  ostler fit -f pods.yaml --from snapshot.yaml       on a cluster that was saved\n"
         "  ostler fit -f pods.yaml --from h100-sxm-8          how many nodes of this kind it takes\n"
         "  ostler fit -f pods.yaml --from node.yaml --nodes 4 on four nodes that were recorded\n"
-        "  ostler fit -f pod.yaml --copies max                how many copies fit\n\n"
+        "  ostler fit -f pod.yaml --copies max                how many copies fit\n"
+        "  ostler fit '1..8 gpu, memory>=128Gi total'         the claim to apply for a need\n\n"
         "exit codes: 0 everything fits, 1 not everything, 2 an input cannot be used"
     )
+    parser.add_argument("need", nargs="?", metavar="NEED", help="a need in its short form, instead of -f")
     parser.add_argument(
         "-f",
         "--filename",
@@ -80,13 +82,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Place and print."""
+    """Place and print, or compile a need."""
+    if arguments.need is not None:
+        return _run_need(arguments)
     gc.disable()  # What is read has no cycles, and looking for them takes a fifth of the time.
     progress = Progress(sys.stderr, time.monotonic)
     try:
         copies, nodes = _copies(arguments.copies), _nodes(arguments.nodes)
         if not arguments.filename:
-            raise BadQuestion("nothing to place: give the pods with -f FILE")
+            raise BadQuestion("nothing to place: give pods with -f FILE, or a need such as '2 gpu'")
         answer, noun = _answer(arguments, copies, nodes, progress.say)
     except ExplainError as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
@@ -95,6 +99,20 @@ def run(arguments: argparse.Namespace) -> int:
         gc.enable()
     _print(answer, noun, arguments)
     return Exit.OK if answer.fits else Exit.FAILED
+
+
+def _run_need(arguments: argparse.Namespace) -> int:
+    options = ("-f", arguments.filename), ("--nodes", arguments.nodes), ("--config", arguments.config)
+    more = ("--copies", arguments.copies != "1"), ("--spread", arguments.spread), ("--all-nodes", arguments.all_nodes)
+    for option, given in (*options, *more):
+        if given:
+            raise CommandFailed(
+                f"{option} is about pods; leave out {option} or the need {arguments.need!r}", Exit.USAGE
+            )
+    # Here and not above: pods need none of it.
+    from ostler.cli.pools_claim import run_need
+
+    return run_need(arguments.need, arguments)
 
 
 def _copies(text: str) -> int | None:

@@ -394,6 +394,34 @@ def test_a_live_cluster_is_asked_by_kubeconfig(server: ApiServer, fit: Fit) -> N
     assert {each["name"]: len(each["pods"]) for each in found["nodes"]} == {"node-a": 1, "node-b": 1}
 
 
+def test_a_need_in_its_short_form_is_compiled_as_pools_claim_does(fit: Fit, capsys: pytest.CaptureFixture[str]) -> None:
+    need, origin = "1..8 gpu, memory>=128Gi total, same cell8", ["--from", "h100-sxm-8"]
+    assert main(["fit", need, *origin]) == 0
+    printed = capsys.readouterr().out
+    assert "kind: ResourceClaimTemplate\n" in printed
+    assert main(["pools", "claim", need, *origin]) == 0
+    assert capsys.readouterr().out == printed
+    assert main(["fit", "9 gpu", *origin]) == 1
+    assert "no node has these devices now" in capsys.readouterr().out
+    assert main(["fit", "2 gpu", *origin, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["template"]["kind"] == "ResourceClaimTemplate"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-f", "pods.yaml"], ["--nodes", "2"], ["--config", "x"], ["--copies", "max"], ["--spread"], ["--all-nodes"]],
+)
+def test_options_for_pods_are_refused_with_a_need(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "2 gpu", *words]) == 2
+    message = f"ostler: {words[0]} is about pods; leave out {words[0]} or the need '2 gpu'\n"
+    assert capsys.readouterr().err == message
+
+
+def test_a_need_that_cannot_be_read_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "many gpus", "--from", "h100-sxm-8"]) == 2
+    assert capsys.readouterr().err.startswith("ostler: the need cannot be read: ")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -423,4 +451,4 @@ def test_a_file_without_pods_and_a_command_without_a_file_are_refused(
     fit([GPU_CLASS])
     assert fit.err.endswith("pods.yaml: it has no pod, workload, claim or claim template to place\n")
     assert main(["fit"]) == 2
-    assert capsys.readouterr().err == "ostler: nothing to place: give the pods with -f FILE\n"
+    assert capsys.readouterr().err == "ostler: nothing to place: give pods with -f FILE, or a need such as '2 gpu'\n"
