@@ -6,10 +6,11 @@ admission policies. Whoever gives the account a right adds to the calls at least
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deploy.generate import NAMESPACE
+from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.rig.api import MERGE, STRATEGIC, Api, Object, Refused
 from tests.deploy.chart.rights import Right
 
@@ -317,7 +318,7 @@ def condition(kind: str, **more: Any) -> Object:
     return {"status": {"conditions": [{"type": kind, "status": "True"}], **more}}
 
 
-EVICT_CALLS: list[Call] = [
+_EVICT_CALLS: list[Call] = [
     Call("DELETE", f"{PODS}/by-name", ALLOWED, None, "that asks by name"),
     Call("DELETE", f"{PODS}/by-claim", BY_POLICY, None, "that names its claim"),
     Call("DELETE", f"{PODS}/elsewhere", BY_POLICY, None, "of another node"),
@@ -330,7 +331,15 @@ EVICT_CALLS: list[Call] = [
     Call("PATCH", f"{PODS}/elsewhere/status", BY_POLICY, condition("DisruptionTarget"), "of another node"),
     *refused(("GET", f"{PODS}/by-name"), ("POST", f"{PODS}/by-name/eviction"), ("PATCH", f"{PODS}/by-name")),
 ]
-"""With ``dra.evictByName``."""
+
+
+def evict_calls(version: str) -> list[Call]:
+    """With ``dra.evictByName``. An older API server drops what makes a pod one that asks by name."""
+    if has_dra_gates(version):
+        return _EVICT_CALLS
+    return [replace(call, answer=BY_POLICY) if call.answer == ALLOWED else call for call in _EVICT_CALLS]
+
+
 HELD_PODS: list[Object] = [
     pod("by-name", OWN, by_name=True),
     pod("by-claim", OWN, by_name=False),

@@ -13,7 +13,6 @@ from tests.cluster.chart.account import (
     CALLS,
     DRA_CALLS,
     DRIVER,
-    EVICT_CALLS,
     HELD_PODS,
     NO_DRA,
     NO_NODE_STATUS,
@@ -27,6 +26,7 @@ from tests.cluster.chart.account import (
     UNBOUND_DRA,
     UNBOUND_NODE_STATUS,
     Call,
+    evict_calls,
     held_objects,
     rights_of,
 )
@@ -83,7 +83,9 @@ def wait_policies(api: Api, calls: Sequence[Call]) -> None:
 
 
 @pytest.mark.usefixtures("objects")
-def test_the_account_can_do_what_the_agent_does_and_nothing_else(release: Release, api: Api, node: Node) -> None:
+def test_the_account_can_do_what_the_agent_does_and_nothing_else(
+    release: Release, api: Api, node: Node, cluster: Cluster
+) -> None:
     assert node.name == OWN
     release.install()
     agents = release.api_as(release.token(node))
@@ -111,8 +113,9 @@ def test_the_account_can_do_what_the_agent_does_and_nothing_else(release: Releas
         # On the own node the kubelet waits for ever: there is no such image, and no such claim.
         api.create(PODS, body)
         api.request("PATCH", f"{PODS}/{body['metadata']['name']}/status", {"status": body["status"]}, MERGE)
-    wait_policies(agents, EVICT_CALLS)
-    assert wrong(agents, [*DRA_CALLS, *EVICT_CALLS]) == {}
+    evictions = evict_calls(cluster.version)
+    wait_policies(agents, evictions)
+    assert wrong(agents, [*DRA_CALLS, *evictions]) == {}
     assert rights_of(agents) - rights_of(anybody) == ALWAYS | EVENTS | DRA | BY_NAME
     for body in HELD_PODS:
         api.delete(f"{PODS}/{body['metadata']['name']}", grace=0)

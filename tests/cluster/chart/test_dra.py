@@ -126,7 +126,7 @@ def test_the_chart_takes_its_classes_along_and_the_kubelet_the_slices(
     cluster: Cluster, installed: Release, claims: Claims, node: Node
 ) -> None:
     assert "kubectl get deviceclasses,resourceslices" in installed.said
-    assert ("docs/dra.md lists the feature gates" in installed.said) is not has_dra_gates(cluster.version)
+    assert ("docs/dra.md lists their feature gates" in installed.said) is not has_dra_gates(cluster.version)
     assert "deviceclass.resource.k8s.io/gpu.ostler.dev" in installed.objects()
     installed.uninstall()
     assert installed.objects() == []
