@@ -79,20 +79,24 @@ LONGEST = 1 << 18
 
 
 class ForkedOstler:
-    """Starts processes as ``sandbox.process.execute_ostler`` does; the parent starts with the first one."""
+    """Starts processes as ``sandbox.process.execute_ostler`` does; the parent starts with the first one.
+
+    The parent's environment is that of now, whatever the test that needs the first process has set.
+    """
 
     def __init__(self) -> None:
         self._parent: subprocess.Popen[bytes] | None = None
         self._orders: socket.socket | None = None
-        self._loader: Mapping[str, str] = {}
+        self._environment = dict(os.environ)
+        self._loader = _loader()
 
     async def start(self, words: Sequence[str], out: IO[bytes], err: IO[bytes]) -> OstlerProcess:
         """Start ``ostler WORDS``."""
-        if self._orders is None:
-            self._orders = self._begin()
         if _loader() != self._loader:
             # A fork cannot load its libraries anew.
             return await execute_ostler(words, out, err)
+        if self._orders is None:
+            self._orders = self._begin()
         order = {"words": list(words), "environment": dict(os.environ), "folder": str(Path.cwd())}
         status, told = os.pipe()
         try:
@@ -112,7 +116,6 @@ class ForkedOstler:
         return ForkedProcess(pid, reader, transport)
 
     def _begin(self) -> socket.socket:
-        self._loader = _loader()
         orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         orders.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST)
         with theirs:
@@ -120,6 +123,7 @@ class ForkedOstler:
                 [sys.executable, "-m", "tests.making.forked_ostler", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
+                env=self._environment,
                 cwd=Path(__file__).parents[2],
             )
         return orders
