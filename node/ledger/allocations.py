@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from node.inventory.model import Snapshot
-from node.ledger.holds import Hold, HoldState, plugin_owner, wholes_of
+from node.ledger.holds import Hold, HoldState, plugin_owner, slices_of, wholes_of
 from node.ledger.naming import HeldIds, Id, IdPlace
 from node.ledger.reader import Holding, Reading
 from node.ledger.tenants import Tenancy
@@ -219,7 +219,14 @@ class KubeletAllocations:
                 share = self.ids.share_of((item.resource, item.id), device.name)
                 amounts, whole = self.ids.amounts(device.name, share)
                 yield Tenancy(
-                    device.name, item.uid, wholes_of(device), pod=pod, share=share, amounts=amounts, whole=whole
+                    device.name,
+                    item.uid,
+                    wholes_of(device),
+                    pod=pod,
+                    share=share,
+                    amounts=amounts,
+                    whole=whole,
+                    slices=slices_of(device),
                 )
 
     def recorded_shares(self, device: str) -> frozenset[str] | None:

@@ -22,7 +22,7 @@ from node.health.telling import named
 from node.inventory.live.passing import in_passing
 from node.inventory.model import Device
 from node.ledger.events import HoldsObserver, ReleasesAdvanced, ReleasesPending
-from node.ledger.holds import Hold, HoldState, pending_owner, wholes_of
+from node.ledger.holds import Hold, HoldState, pending_owner, slices_of, wholes_of
 from node.ledger.processes import DAEMONS, ComputeProcesses, Process, has_processes, ignored
 from node.values import Record, Value, record, value
 
@@ -170,6 +170,7 @@ class PendingRelease:
                 pending.since,
                 owner=pending_owner(name),
                 within=wholes_of(pending.order.device),
+                slices=slices_of(pending.order.device),
                 state=HoldState.PENDING_RELEASE,
             )
             for name, pending in self._pending.items()

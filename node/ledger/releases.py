@@ -233,6 +233,8 @@ def _entry(tenancy: Tenancy) -> JsonValue:
     }
     if tenancy.share:
         entry |= {"share": tenancy.share, "amounts": {**dict(tenancy.amounts)}, "whole": {**dict(tenancy.whole)}}
+    if tenancy.slices is not None:
+        entry["slices"] = [*tenancy.slices]
     return entry
 
 
@@ -250,6 +252,9 @@ def _tenancies(data: JsonValue) -> list[Tenancy]:
             if "share" in each:
                 amounts, whole = _amounts(each["amounts"]), _amounts(each["whole"])
                 made = replace(made, share=_text(each["share"]), amounts=amounts, whole=whole)
+            match each.get("slices"):
+                case [int(start), int(size)]:
+                    made = replace(made, slices=(start, size))
             found.append(made)
     return found
 

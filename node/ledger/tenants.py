@@ -43,6 +43,8 @@ class Tenancy(Value):
     """The share of the device that it has or had, ``amounts`` and ``whole`` as in ``Hold``; empty for all of it."""
     amounts: Amounts = ()
     whole: Amounts = ()
+    slices: tuple[int, int] | None = None
+    """The GPU's memory slices that a partition takes, as in ``Hold``."""
 
     @property
     def words(self) -> str:
@@ -115,6 +117,7 @@ class Tenants:
                         share,
                         hold.amounts,
                         hold.whole,
+                        hold.slices,
                     )
                 )
 
@@ -243,6 +246,7 @@ class Tenants:
             within=tenancies[0].within,
             amounts=tenancies[0].amounts,
             whole=tenancies[0].whole,
+            slices=tenancies[0].slices,
             state=HoldState.PENDING_RELEASE,
         )
 
@@ -260,7 +264,8 @@ class Tenants:
         key = tenancy.uid, tenancy.share
         before = tenancies.get(key)
         if before is not None and not tenancy.pod:
-            tenancy = replace(before, amounts=tenancy.amounts, whole=tenancy.whole)
+            slices = tenancy.slices or before.slices
+            tenancy = replace(before, amounts=tenancy.amounts, whole=tenancy.whole, slices=slices)
         if before == tenancy:
             return
         if before is None:

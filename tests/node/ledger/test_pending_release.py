@@ -7,7 +7,7 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import given
 
-from node.inventory.model import Device, DeviceKind
+from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.ledger.holds import Hold, HoldState, wholes_of
 from node.ledger.process_check import SLOW, PendingRelease
 from node.ledger.processes import Process
@@ -41,6 +41,14 @@ def test_a_free_device_is_looked_at_before_it_is_given_out() -> None:
     assert (dict(draining.wanted()), draining.next_due()) == ({}, None)
     draining.update((ONE, PART), (), 6.0, 1001.0)
     assert not draining.wanted(), "one look is enough until it is held"
+
+
+def test_a_partition_is_looked_at_together_with_the_memory_slices_that_it_takes() -> None:
+    draining = PendingRelease()
+    attributes = {"placementStart": 2, "placementSize": 2, "computeSlices": 2, "gpuSlices": 2}
+    part = replace(PART, attributes=sorted_attributes([*attributes.items()]))
+    draining.update((part,), (), 5.0, 1000.0)
+    assert draining.wanted()[part.name].slices == (2, 2)
 
 
 def test_a_device_drains_from_the_moment_its_last_hold_ends() -> None:

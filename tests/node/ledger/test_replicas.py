@@ -316,10 +316,11 @@ def test_shares_of_pods_are_remembered_by_the_next_process(tmp_path: Path) -> No
     node = Node()
     node.read(("GPU-1::0", "a"))
     node.take(claim(50, pods=("p",)))
+    node.take(Hold("mig-2", Door.DRA, "team/part", 0.0, "uid-2", within=("gpu-2",), pods=("q",), slices=(4, 2)))
     node.keeper.settle()
     write_record(tmp_path / FILE_NAME, SCHEMA, _json(node.tenants.all))
     assert set(remembered(tmp_path)) == set(node.tenants.all)
-    assert {each.share for each in remembered(tmp_path)} == {"0", "s"}
+    assert {(each.share, each.slices) for each in remembered(tmp_path)} == {("0", None), ("s", None), ("", (4, 2))}
 
 
 def test_while_containers_keep_the_last_share_claims_wait_for_the_check_and_pods_have_the_others() -> None:

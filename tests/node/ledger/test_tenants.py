@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.ledger.holds import Hold, HoldState
+from node.ledger.holds import Hold, HoldState, conflict
 from node.ledger.tenants import WAIT, Tenancy, Tenants
 from node.rules import Door
+from node.values import replace
 
 
 def by_plugin(device: str, *pods: str, within: tuple[str, ...] = (), holder: str = "team/a") -> Hold:
@@ -157,3 +158,23 @@ def test_whoever_had_a_device_and_is_not_proved_to_be_gone_is_suspected(steps: l
         assert {(each.device, each.uid) for each in tenants.all} == had
         again = Tenants(tenants.all)
         assert again.suspects("gpu-0", ()) == tenants.suspects("gpu-0", ()), "what is written down says the same"
+
+
+def test_a_partition_that_waits_for_its_pod_keeps_others_from_its_memory_slices() -> None:
+    had = Hold("mig-0", Door.DRA, "team/claim", 0.0, owner="claim", within=("gpu-0",), pods=("uid-a",), slices=(0, 2))
+    pending = after(had).wanted(100.0)["mig-0"]
+    assert pending.slices == (0, 2)
+    for slices, is_kept in (((1, 1), True), ((0, 4), True), ((2, 2), False)):
+        wanted = Hold("mig-9", Door.DRA, "team/other", 0.0, owner="other", within=("gpu-0",), slices=slices)
+        assert (conflict(wanted, [pending]) is not None) is is_kept
+    error = conflict(replace(had, device="mig-9", owner="other", slices=(1, 1)), [pending])
+    assert str(error) == (
+        "device mig-9 takes the same slices of gpu-0 as mig-0, which is pending release: containers of a pod of claim "
+        "team/claim (UID uid-a) still run, though their pod was deleted"
+    )
+
+
+def test_a_later_word_without_slices_leaves_them_as_they_are_known() -> None:
+    tenants = Tenants([Tenancy("mig-0", "uid-a", ("gpu-0",), pod="team/a", slices=(4, 2))])
+    tenants.note([Tenancy("mig-0", "uid-a", ("gpu-0",))])
+    assert [each.slices for each in tenants.all] == [(4, 2)]
