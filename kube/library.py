@@ -63,7 +63,7 @@ def _modules() -> tuple[ModuleType, ...]:
     try:
         return _alone()
     except (ImportError, AttributeError) as error:
-        log.info("the whole client library is loaded, its transport alone cannot be", extra={"error": str(error)})
+        log.info("cannot load the transport alone; loaded the whole client library", extra={"error": str(error)})
         return tuple(importlib.import_module(name) for name in _MODULES)
 
 

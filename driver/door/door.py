@@ -211,7 +211,7 @@ class DraDoor:
         if self._state is not RegistrationState.FAILED:
             self._observer.failed()
         self._grow()
-        log.info("new sockets for a kubelet that did not take the old ones", extra={"reason": self._detail})
+        log.info("serving on new sockets: the kubelet did not accept the old ones", extra={"reason": self._detail})
         return await self._serve(now)
 
     async def _serve(self, now: float) -> float:

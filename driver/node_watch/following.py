@@ -119,7 +119,7 @@ class Following(Generic[T]):
             except (KubeError, Unavailable) as error:
                 if self._waiting_for != f"{self._name}: {error}":
                     self._waiting_for = f"{self._name}: {error}"
-                    log.info("not followed yet", extra={"what": self._name, "error": str(error)})
+                    log.info("cannot follow yet", extra={"what": self._name, "error": str(error)})
                 await asyncio.sleep(backoff.delay(error.retry_after if isinstance(error, RequestError) else None))
 
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:

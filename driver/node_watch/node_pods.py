@@ -165,7 +165,7 @@ class NodePods:
         try:
             listing = await self._api.call(lambda api: read_whole(self._of_node(api), PAGE))
         except (KubeError, Unavailable) as error:
-            log.info("pods are looked for later", extra={"error": str(error)})
+            log.info("pods will be looked up later", extra={"error": str(error)})
             return
         # Of a pod that cannot be read the name is enough: it is there.
         unread = [pod_of({"metadata": each.metadata}) for each in listing.unread]

@@ -219,7 +219,7 @@ class Reservations:
         problem = f"claim {'/'.join(key)} cannot be read: {one_line(str(error), _LONGEST)}"
         if self._order.counts(turn) and problem != self._problems.get(key):
             self._problems[key] = problem
-            log.info("a claim of a pod is read later", extra={"claim": "/".join(key), "error": str(error)})
+            log.info("a claim of a pod will be read later", extra={"claim": "/".join(key), "error": str(error)})
 
     def _tell_cut(self, pods: Iterable[NodePod]) -> None:
         """Say once of a pod that it names more claims than are followed."""

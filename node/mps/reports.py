@@ -132,7 +132,7 @@ class MpsReports:
     def left(self, name: str, what: str) -> None:
         """Report that something of an ended daemon remains for now; ``what`` is empty if nothing does."""
         if what:
-            log.warning("something of MPS stays", extra={"resource": name, "what": what})
+            log.warning("leftovers of MPS remain", extra={"resource": name, "what": what})
             self._events.emit(EventType.WARNING, STORAGE_BUSY, f"{name}: {what}")
 
     def looked(self, resource: MpsResource, clients: int, usage: StorageUsage, holders: Sequence[str]) -> None:

@@ -325,7 +325,7 @@ class MpsKeeper:
         try:
             usage = await asyncio.to_thread(daemon.tidy)
         except OSError as error:
-            log.warning("the folders of MPS cannot be looked at", extra={"error": str(error)})
+            log.warning("cannot read the folders of MPS", extra={"error": str(error)})
         else:
             self._reports.looked(daemon.resource, clients, usage, self._held)
 

@@ -177,7 +177,7 @@ class Probes:
     def _replaced(self, old: InstanceSocket | None, path: Path) -> InstanceSocket | None:
         """A new socket; if that fails, an event reports it and it is retried later."""
         if old is not None:
-            log.warning("the instance's socket is gone or replaced, serving anew", extra={"path": str(path)})
+            log.warning("the instance's socket is gone or replaced; serving a new one", extra={"path": str(path)})
             old.close()
         try:
             return InstanceSocket(path, self._pages)
@@ -219,7 +219,9 @@ def remove_gone(state_dir: Path) -> list[Path]:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 # A read-only folder: the socket keeps being reported as dead, which is no reason to stop serving.
-                log.warning("a dead socket stays", extra={"path": str(path), "error": error.strerror or str(error)})
+                log.warning(
+                    "cannot remove a dead socket", extra={"path": str(path), "error": error.strerror or str(error)}
+                )
             else:
                 removed.append(path)
     return removed

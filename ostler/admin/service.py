@@ -223,7 +223,7 @@ async def serve_admin(path: Path, view: AgentView, events: EventLog) -> None:
 async def _replaced(old: Endpoint | None, path: Path, view: AgentView, events: EventLog) -> Endpoint | None:
     """A new socket for the service; None after a failure, which becomes an event."""
     if old is not None:
-        log.warning("the agent's socket is gone or replaced, serving anew", extra={"path": str(old.path)})
+        log.warning("the agent's socket is gone or replaced; serving a new one", extra={"path": str(old.path)})
         await old.stop()
     try:
         endpoint = admin_endpoint(path, view)

@@ -217,7 +217,9 @@ class LiveHardware:
         if self._faults.get(name) == text:
             return
         self._faults[name] = text
-        log.warning("live hardware: a part failed, folders are compared instead", extra={"part": name, "error": text})
+        log.warning(
+            "listening to hardware failed in part; comparing folders instead", extra={"part": name, "error": text}
+        )
 
 
 def _nics_are_offered(snapshot: Snapshot, rules: tuple[Rule, ...]) -> bool:

@@ -222,7 +222,7 @@ class LinkMonitor:
         self.overflows.add()
         overflows = self.overflows.total
         level = logging.WARNING if overflows == 1 else logging.DEBUG
-        log.log(level, "link changes were lost, everything is looked at again", extra={"overflows": overflows})
+        log.log(level, "link changes were lost; scanning everything again", extra={"overflows": overflows})
 
 
 def _tables() -> tuple[tuple[Link, ...], tuple[Address, ...]]:

@@ -136,7 +136,7 @@ class UeventMonitor:
         self.overflows.add()
         overflows = self.overflows.total
         level = logging.WARNING if overflows == 1 else logging.DEBUG
-        log.log(level, "uevents were lost, everything is looked at again", extra={"overflows": overflows})
+        log.log(level, "uevents were lost; scanning everything again", extra={"overflows": overflows})
         self._bus.publish(HardwareHint())
 
 

@@ -91,7 +91,7 @@ async def test_a_part_that_cannot_start_is_said_once_and_replaced_by_comparing(
             stream.refuse.clear()
             await eventually(lambda: hardware.state is EventState.UDEV)
     assert [record.message for record in caplog.records] == [
-        "live hardware: a part failed, folders are compared instead"
+        "listening to hardware failed in part; comparing folders instead"
     ]
 
 

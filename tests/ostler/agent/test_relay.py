@@ -296,7 +296,7 @@ def test_a_dead_socket_that_cannot_be_removed_stays_and_is_no_reason_to_stop(
         subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
         assert remove_gone(short_dir) == []
         assert is_socket(dead)
-    (entry,) = [entry for entry in caplog.records if entry.message == "a dead socket stays"]
+    (entry,) = [entry for entry in caplog.records if entry.message == "cannot remove a dead socket"]
     assert vars(entry)["error"] == "Read-only file system"
 
 
