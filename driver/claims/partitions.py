@@ -141,7 +141,7 @@ class ClaimPartitions:
                 self._fade(swept)
                 self._observer.partitions_removed(len(swept))
         except PartitionError as error:
-            return (f"partitions of released claims may be left: {error}",)
+            return (f"partitions of released claims may remain: {error}",)
         return ()
 
     async def make(self, claim: ClaimReference, work: PartitionWork) -> None:

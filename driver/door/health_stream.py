@@ -33,7 +33,7 @@ FIRST_REPEAT = 0.5
 LONGEST = 1000
 """Bytes of a message; the kubelet cuts at 1024."""
 _ILL = frozenset({Cause.HEALTH, Cause.GONE, Cause.LINK_DOWN, Cause.UNFIT})
-SILENT = "ostler has not looked at its devices for too long"
+SILENT = "ostler has not checked its devices for too long"
 
 
 def device_report(pool: str, offered: DraDevice) -> DeviceHealth:

@@ -114,9 +114,9 @@ def check_sharing(sharing: SharingParameters, target: SharingTarget) -> None:
         return
     device = f"device {target.name} of request {target.request}"
     if target.vendor != "nvidia" or target.kind not in (DeviceKind.GPU, DeviceKind.MIG):
-        raise sharing.refused(f"{device} is no GPU of NVIDIA", "name the requests of such GPUs")
+        raise sharing.refused(f"{device} is not an NVIDIA GPU", "name the requests of such GPUs")
     if target.looks_on:
-        raise sharing.refused(f"{device} is only looked at (adminAccess), and must not change", "leave sharing out")
+        raise sharing.refused(f"{device} is only monitored (adminAccess) and must not be changed", "leave sharing out")
     if target.is_share:
         raise sharing.refused(
             f"{device} is a share, and others have the rest of the GPU",
@@ -225,11 +225,11 @@ def memory_of(refusal: Refusal, field: str, content: Json) -> int | None:
         return None
     fix = "write a quantity of at least 1Mi, as 10Gi; MPS counts whole MiB"
     if isinstance(content, bool) or not isinstance(content, str | int):
-        raise refusal(field, f"{shown(content)} is no amount of memory", fix)
+        raise refusal(field, f"{shown(content)} must be an amount of memory", fix)
     try:
         amount = int(parse(str(content)).value())
     except QuantityError as error:
-        raise refusal(field, f"{shown(content)} is no amount of memory", fix) from error
+        raise refusal(field, f"{shown(content)} must be an amount of memory", fix) from error
     if amount < _MIB:
         raise refusal(field, f"{shown(content)} is less than a MiB", fix)
     return amount

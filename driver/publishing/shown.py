@@ -169,10 +169,10 @@ class ShownDevices:
         try:
             devices = data["devices"] if isinstance(data, dict) else None
             if not isinstance(devices, list) or not isinstance(data, dict):
-                raise ValueError("it has no list of devices")  # noqa: TRY004 - one exception type for every damage
+                raise ValueError("devices must be a list")  # noqa: TRY004 - one exception type for every damage
             names = [name for name in devices if isinstance(name, str)]
             if len(names) < len(devices):
-                raise ValueError("devices contains something that is not a string")
+                raise ValueError("devices must contain only strings")
         except (KeyError, ValueError) as error:
             raise RecordDamaged(self._path, str(error), set_aside(self._path)) from error
         return frozenset(names), data.get("everything") is True

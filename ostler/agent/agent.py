@@ -230,7 +230,9 @@ class Agent:
         events = () if self.node_events is None else self.node_events.reasons()
         unpublished = "" if self._doors.dra is None else self._doors.dra.unpublished()
         slices = (f"devices are not published through DRA: {unpublished}",) if unpublished else ()
-        unkept = (f"a restart would forget how devices are: {self._health.unkept}",) if self._health.unkept else ()
+        unkept = (
+            (f"a restart would forget the health of devices: {self._health.unkept}",) if self._health.unkept else ()
+        )
         allocatable = () if self._node_status is None else self._node_status.reasons()
         return (*slices, *events, *allocatable, *unkept)
 

@@ -160,7 +160,7 @@ class LiveHardware:
             trouble.append("a device does not answer when its state is read")
         trouble += [f"{address} does not answer when its state is read" for address in sorted(self._sweeps.hung)]
         if self._sweeps.stopped:
-            trouble.append("no device's files are looked at until one of these answers")
+            trouble.append("ostler checks no device's files until one of these answers")
         if trouble:
             return SourceStatus(
                 self.name, SourceState.FAILED, f"hardware changes may be noticed late: {'; '.join(trouble)}"

@@ -166,7 +166,7 @@ def _notes(gpu: LocatedGpu, errors: Iterable[CallError], node_missing: str) -> H
     if failed is not None:
         return failed
     if gpu.recalled:
-        reason = "the driver does not tell its UUID; the remembered one is used"
+        reason = "the driver does not report its UUID; ostler uses the remembered one"
         return _health(HealthState.DEGRADED, reason, Recovery.AUTOMATIC)
     if node_missing:
         reason = f"its device node {node_missing} does not exist; nvidia-modprobe or nvidia-persistenced makes it"

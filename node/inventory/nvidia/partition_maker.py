@@ -107,7 +107,7 @@ class NvidiaPartitionMaker:
             try:
                 removed.append(self._remove(entry))
             except PartitionError as error:
-                log.warning("a partition that nobody has cannot be removed yet: %s", error)
+                log.warning("cannot remove a partition that nobody has yet: %s", error)
         return tuple(removed)
 
     def made(self) -> tuple[Partition, ...]:

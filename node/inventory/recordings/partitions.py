@@ -37,7 +37,7 @@ class RecordedPartitions:
         except ReadFailed:
             found = None  # Another user's file: whoever only looks at the node sees it without partitions.
         except FileError as error:
-            log.warning("%s; the partitions of the recorded node begin anew", error)
+            log.warning("%s; the recorded node has no partitions at first", error)
             found = None
         data = found if isinstance(found, dict) else {}
         modes, made = data.get("modes"), data.get("made")

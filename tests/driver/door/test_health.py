@@ -194,7 +194,7 @@ async def test_a_stream_opened_while_the_inventory_hangs_says_unknown() -> None:
     async with aclosing(reports.follow()) as stream:
         (device,) = (await anext(stream)).devices
         assert device.health == v1.UNKNOWN
-        assert device.message == "ostler has not looked at its devices for too long"
+        assert device.message == "ostler has not checked its devices for too long"
         alive = True
         assert (await anext(stream)).devices[0].health == v1.HEALTHY
 

@@ -98,7 +98,7 @@ def test_what_asks_for_nothing_is_taken(peer: Peer, parameters: JsonObject) -> N
         ),
         (
             sharing(strategy="MPS", mpsConfig={"defaultPinnedDeviceMemoryLimit": "ten"}),
-            f'.sharing.mpsConfig.defaultPinnedDeviceMemoryLimit: "ten" is no amount of memory; {MEMORY}',
+            f'.sharing.mpsConfig.defaultPinnedDeviceMemoryLimit: "ten" must be an amount of memory; {MEMORY}',
         ),
         (
             sharing(strategy="MPS", mpsConfig={"defaultPinnedDeviceMemoryLimit": "1Ki"}),
@@ -106,7 +106,7 @@ def test_what_asks_for_nothing_is_taken(peer: Peer, parameters: JsonObject) -> N
         ),
         (
             sharing(strategy="MPS", mpsConfig={"defaultPerDevicePinnedMemoryLimit": {"0": True}}),
-            f'.sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit."0": true is no amount of memory; {MEMORY}',
+            f'.sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit."0": true must be an amount of memory; {MEMORY}',
         ),
         (
             sharing(strategy="MPS", mpsConfig={"multiUser": "yes"}),

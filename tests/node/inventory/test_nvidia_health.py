@@ -131,7 +131,7 @@ def test_gpu_whose_uuid_is_remembered_is_still_given_out() -> None:
     assert device.uuid == uuid(0)
     assert verdict(device) == (
         "degraded",
-        "the driver does not tell its UUID; the remembered one is used",
+        "the driver does not report its UUID; ostler uses the remembered one",
         "automatic",
     )
 

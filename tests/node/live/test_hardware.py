@@ -182,7 +182,7 @@ async def test_it_is_told_when_no_files_are_looked_at_any_more(tmp_path: Path) -
         hardware._sweeps = Stopped(FunctionFiles("", "", lambda: 0.0), EventBus())
         assert hardware.status().detail == (
             "hardware changes may be noticed late: 0000:83:00.0 does not answer when its state is read; "
-            "no device's files are looked at until one of these answers"
+            "ostler checks no device's files until one of these answers"
         )
 
 
