@@ -536,7 +536,7 @@ OLD = (Attribute("cudaComputeCapability", Version("6.1.0")),)
         (LONG, {"device": gpu(0, attributes=OLD)}, r"interval: \"Long\": device .* has compute capability 6.1"),
         (LIMITED, {"device": gpu(0, attributes=OLD)}, "MPS limits its clients from 7.0 on; leave the limits out"),
         (LONG, {"rule": RULE}, "is a share, and others have the rest of the GPU"),
-        (LONG, {"device": gpu(0, vendor="amd")}, "is no GPU of NVIDIA; name the requests of such GPUs"),
+        (LONG, {"device": gpu(0, vendor="amd")}, "is not an NVIDIA GPU; name the requests of such GPUs"),
         ({**NVIDIA, "sharing": {"strategy": "MPS"}, "kind": "MigDeviceConfig"}, {}, "write kind GpuConfig"),
         ({**OURS, "sharing": {"strategy": "mps", "interval": "long"}}, {}, "strategy mps has no such field; it has"),
         ({**OURS, "sharing": {"strategy": "MPS"}}, {}, '"MPS" is not known; write timeSlicing or mps'),
@@ -570,7 +570,7 @@ async def test_sharing_that_is_for_no_device_of_the_claim_is_refused(sharer: Sha
 async def test_looking_on_changes_nothing(sharer: Sharer) -> None:
     sharer.put(1, GPU0, adminAccess=True)
     async with sharer.process() as service:
-        with pytest.raises(ParameterError, match="is only looked at"):
+        with pytest.raises(ParameterError, match="is only monitored"):
             await service.prepare(reference())
 
 
