@@ -1,4 +1,4 @@
-"""``ostler pools convert``: documents of pools as objects of resource.k8s.io/v1, with what is lost by name."""
+"""``ostler pools convert``: documents of pools as objects of resource.k8s.io/v1 and back, with what is lost by name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import emit, print_document
 from ostler.drawing.text import plain
+from ostler.pools.source import add_source
 
 if TYPE_CHECKING:
     from scheduling.pools.documents import Document
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "Print DevicePool, DeviceClass and DeviceClaim documents as the ResourceSlices, DeviceClasses and\n"
-        "ResourceClaims that mean the same in Kubernetes, and on standard error each thing that is lost, and where. A\n"
-        "converted claim never gets devices that its document would not allow; one that cannot be said so is left\n"
-        "out. A claim that a Pod in the files uses as a template becomes a ResourceClaimTemplate.\n\n"
+        "With -f: print DevicePool, DeviceClass and DeviceClaim documents as the ResourceSlices, DeviceClasses and\n"
+        "ResourceClaims that mean the same in Kubernetes. A converted claim never gets devices that its document\n"
+        "would not allow; one that cannot be said so is left out. A claim that a Pod in the files uses as a template\n"
+        "becomes a ResourceClaimTemplate. Without -f, the way back: what a cluster, a snapshot or a recorded node\n"
+        "publishes (--from), as documents. What is lost is named on standard error, with JSON also in the output.\n\n"
         "  ostler pools convert -f pools.yaml -f need.yaml\n"
-        "  ostler pools convert -f need.yaml --templates | kubectl apply -f -\n\n"
+        "  ostler pools convert -f need.yaml --templates | kubectl apply -f -\n"
+        "  ostler pools convert --from snapshot.yaml > pools.yaml\n\n"
         "exit codes: 0 everything is converted, 1 something is left out, 2 an input cannot be used"
     )
     parser.add_argument(
@@ -38,17 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (default: yaml)"
     )
+    add_source(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, convert and print."""
+    if not arguments.filename:
+        return _way_back(arguments)
     # Here and not above: help needs none of it.
     from ostler.pools.supply import read_documents, read_template_names
     from scheduling.pools.conversion import convert
     from scheduling.pools.reading import title_of
 
-    if not arguments.filename:
-        raise CommandFailed("nothing to convert: give documents with -f", Exit.USAGE)
+    if arguments.origin:
+        raise CommandFailed("give documents with -f or what is published with --from, not both", Exit.USAGE)
     found = read_documents(arguments.filename)
     documents: tuple[Document, ...] = (*found.pools, *found.classes, *found.claims)
     if not documents:
@@ -60,6 +66,25 @@ def run(arguments: argparse.Namespace) -> int:
     conversion = convert(documents, read_template_names(arguments.filename) if templates is None else templates)
     print_objects(conversion.objects, conversion.lost, arguments.output)
     return Exit.FAILED if any(each.left_out for each in conversion.lost) else Exit.OK
+
+
+def _way_back(arguments: argparse.Namespace) -> int:
+    """Print what is published as documents."""
+    from ostler.explain.files import uncollected
+    from ostler.pools.source import pools_of
+    from ostler.pools.supply import read_objects
+    from scheduling.allocator.reading import AllocationError
+    from scheduling.pools.published_documents import published_documents
+    from scheduling.pools.reading import encode
+
+    with uncollected():
+        state = read_objects(arguments)
+        try:
+            found = published_documents(pools_of(state), state.classes, state.claims)
+        except AllocationError as error:
+            raise CommandFailed(str(error), Exit.USAGE) from error
+    print_objects(tuple(map(encode, found.documents)), tuple(found.lost), arguments.output)
+    return Exit.FAILED if any(each.left_out for each in found.lost) else Exit.OK
 
 
 def print_objects(objects: tuple[dict[str, object], ...], lost: tuple[Lost, ...], form: str) -> None:

@@ -13,7 +13,7 @@ import yaml
 from ostler.cli.main import main
 from scheduling.pools.documents import DeviceClaim, DevicePool, PoolDeviceClass
 from scheduling.pools.need import EXAMPLE
-from scheduling.pools.reading import encode
+from scheduling.pools.reading import encode, read
 from tests.making.clusters import GPU, GPU_CLASS, ROOT, device, holder, resource_slice, write
 from tests.making.pool_documents import claim, class_, pool
 from tests.making.pool_documents import device as pool_device
@@ -180,7 +180,26 @@ def test_convert_fails_when_something_is_left_out(ostler: Command, tmp_path: Pat
 
 
 def test_convert_needs_documents(ostler: Command, cluster: str) -> None:
-    _, error = ostler("convert", code=2)
-    assert "nothing to convert: give documents with -f" in error
+    _, error = ostler("convert", "-f", cluster, "--from", cluster, code=2)
+    assert "give documents with -f or what is published with --from, not both" in error
     _, error = ostler("convert", "-f", cluster, code=2)
     assert "there is no DevicePool, DeviceClass or DeviceClaim of devmgmtproto.k8s.io" in error
+
+
+def test_convert_from_a_cluster_gives_documents(ostler: Command, cluster: str, tmp_path: Path) -> None:
+    text, error = ostler("convert", "--from", cluster)
+    assert error == ""
+    found = [read(each) for each in yaml.safe_load_all(text)]
+    assert [each.metadata.name for each in found] == ["node-1", "node-2", GPU, "other"]
+    path = tmp_path / "back.yaml"
+    path.write_text(text)
+    need = documents(tmp_path, claim({"deviceType": "gpu", "requests": {"count": 3}}))
+    text, _ = ostler("claim", "-f", need, "--from", str(path))
+    assert text.startswith("# on node node-1 it gets now:\n#   need-1: gpu-1 of pool node-1")
+
+
+def test_a_recorded_node_as_documents(ostler: Command) -> None:
+    text, error = ostler("convert", "--from", "l4-2", code=1)
+    documents_ = [read(each) for each in yaml.safe_load_all(text)]
+    assert isinstance(documents_[0], DevicePool)
+    assert "lost: pool ostler.dev/l4-2: attribute ostler.dev/migCapable: pools have no true and false" in error

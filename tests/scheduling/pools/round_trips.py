@@ -30,7 +30,8 @@ from scheduling.pools.matching import MatchingError, PooledDevice, candidate_cla
 from scheduling.pools.matching import is_eligible as eligible
 from scheduling.pools.published import ledger_of, published_pools
 from scheduling.pools.published_classes import ClusterClasses
-from scheduling.pools.reading import read
+from scheduling.pools.published_documents import published_documents
+from scheduling.pools.reading import encode, read
 from scheduling.pools.search import PoolSearch, PoolSolution, occupying, pools_at, search
 from tests.making.pool_documents import DRIVER, claim, class_, document
 from tests.scheduling.pools.brute_force import Need, is_way
@@ -278,7 +279,34 @@ class RoundTrips:
         plain = [with_flat_root(each) for each in case.claims]
         found = PoolSearch(ledger_of(back), eligible=known.is_eligible).run(plain, known.documents)
         assert (found is None) == (solution is None), (found, solution)
+        back_documents = published_documents(back, [each for each in objects if each["kind"] == "DeviceClass"], held)
+        # Its class compares versions, which pools do not.
+        if _names_class(case, "new") or any(each.document != "DeviceClass new" for each in back_documents.lost):
+            self.counts["lost on the way back"] += 1
+            return
+        again = [read(encode(each)) for each in back_documents.documents]
+        found = search(
+            plain,
+            [each for each in again if isinstance(each, PoolDeviceClass)] if not _by_type(case) else case.classes,
+            pools_at([each for each in again if isinstance(each, DevicePool)], NODE),
+            [each for each in again if isinstance(each, DeviceClaim)],
+        )
+        assert (found is None) == (solution is None), (found, solution)
         self.counts["read back"] += 1
+
+
+def _details(case: PoolCase) -> list[DeviceClaimDetail]:
+    instances = [one for wanted in case.claims for one in wanted.spec.claims]
+    return [each for one in instances for each in (*one.all_of, *one.one_of)]
+
+
+def _by_type(case: PoolCase) -> bool:
+    """True if a need names a type; in Kubernetes a class's name says its type."""
+    return any(each.device_type for each in _details(case))
+
+
+def _names_class(case: PoolCase, name: str) -> bool:
+    return any(each.device_class == name for each in _details(case))
 
 
 def without_status(obj: Object) -> Object:
