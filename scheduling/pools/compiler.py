@@ -31,6 +31,7 @@ from scheduling.pools.published import PublishedPool, ledger_of
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.reading import title_of
 from scheduling.pools.resource_claims import (
+    ADMIN_WITH_COUNTERS,
     NamedRequest,
     RequestOption,
     bounded,
@@ -243,6 +244,8 @@ class _Compiler:
         for name in detail.limits:
             if name != COUNT:
                 losses.add(f"{at}.limits.{name}", "v1 has no limits")
+        if any(each.document.requests for member in members if member.admin for each in member.devices):
+            losses.add(f"{at}.adminAccess", ADMIN_WITH_COUNTERS)
         if amounts and most > 1:
             losses.add(f"{at}.requests", f"{listed(amounts)}: a sum over devices in v1 is an equal part of each")
         if len(members) > 1 and most > 1:

@@ -34,6 +34,7 @@ from scheduling.pools.matching import MatchingError, candidate_classes, has_admi
 from scheduling.pools.resource_slices import V1, Object, PublishedNames, constraint_of, first_fault
 from scheduling.pools.search import occupying
 
+ADMIN_WITH_COUNTERS: Final = "v1 gives it only to devices whose shared counters are left"
 MOST_OPTIONS: Final = 8
 """Entries of firstAvailable."""
 MOST_DEVICES: Final = 32
@@ -190,7 +191,7 @@ class ClaimConversion:
         if amounts and most > 1 and admin != {True}:
             losses.add(f"{at}.requests", f"{listed(amounts)}: a sum over devices in v1 is an equal part of each")
         if True in admin:
-            losses.add(f"{at}.adminAccess", "v1 gives it only to devices whose shared counters are left")
+            losses.add(f"{at}.adminAccess", ADMIN_WITH_COUNTERS)
         if len(classes) > 1 and most > 1:
             losses.add(at, "v1 cannot take the devices of one need from several classes")
         found = []
