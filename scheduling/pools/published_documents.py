@@ -129,7 +129,7 @@ def _pool(pool: PublishedPool, losses: Losses) -> DevicePool:
                 losses.add(at, why)
     if pool.node is None and any(_chooses(each) for each in pool.devices):
         where = ", ".join(pool.nodes) or "none"
-        losses.add("spec.nodeName", f"a pool of pools is on one node or on all; this one is on {where}")
+        losses.add("spec.nodeName", f"a DevicePool is on one node or on all; this one is on {where}")
     spec = replace(pool.document.spec, devices=tuple(kept))
     return replace(pool.document, spec=spec)
 
@@ -174,7 +174,7 @@ def _class(class_: DeviceClass, names: _SliceFacts) -> PoolDeviceClass:
         driver = found.driver or driver
         constraints += [found.constraint] if found.constraint else []
     if not driver:
-        raise LeftOut("spec.selectors", 'a class of pools has one driver; add device.driver == "NAME"')
+        raise LeftOut("spec.selectors", 'a DeviceClass document has one driver; add device.driver == "NAME"')
     text = " && ".join(f"({each})" if len(constraints) > 1 else each for each in constraints)
     spec = DeviceClassSpec(driver=driver, device_type=type_of_class(class_.name), constraints=text or None)
     return PoolDeviceClass(API_VERSION, "DeviceClass", DocumentMetadata(name=class_.name), spec)

@@ -1,0 +1,407 @@
+"""What each conversion says is lost, and where; and the exact objects of some documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from scheduling.pools.conversion import convert
+from scheduling.pools.documents import Document
+from scheduling.pools.flat_cel import AttributeKind, SliceName, UntranslatableConstraint, selector_of
+from scheduling.pools.lost import Lost
+from scheduling.pools.published import published_pools
+from scheduling.pools.published_documents import published_documents
+from scheduling.pools.reading import read
+from scheduling.pools.selector_cel import FlatSelector, flat_selector
+from tests.making.clusters import GPU, GPU_CLASS, MODEL, ROOT, device_class, holder, match, request, resource_slice
+from tests.making.clusters import claim as v1_claim
+from tests.making.clusters import device as v1_device
+from tests.making.pool_documents import DRIVER, attributes, claim, class_, device, document, pool
+
+Json = dict[str, Any]
+NIC = class_("nic", "nic.example.com", deviceType="nic")
+
+
+def lost(*documents: Document) -> list[str]:
+    return [str(each) for each in convert(documents).lost]
+
+
+def objects(*documents: Document, kind: str) -> list[Json]:
+    return [each for each in convert(documents).objects if each["kind"] == kind]
+
+
+def a_pool(spec: Json, name: str = "p") -> Document:
+    return read(document("DevicePool", name, {"driver": DRIVER, "devices": [], **spec}))
+
+
+def with_attribute(value: Json) -> Document:
+    return a_pool({"devices": [{"name": "d", "attributes": [{"name": "x", **value}]}]})
+
+
+def test_a_pool_becomes_slices() -> None:
+    gpus = pool(
+        "gpus",
+        device("whole", {"memory": 3}, color="red"),
+        device("part", {"memory": 1}, [("cores", 8, 3)]),
+        resources=[("memory", 4, 2)],
+    )
+    counters, devices = (each["spec"] for each in objects(gpus, kind="ResourceSlice"))
+    assert counters["sharedCounters"] == [{"name": "pool", "counters": {"memory": {"value": "4"}}}]
+    assert {key: counters[key] for key in ("driver", "nodeName", "pool")} == {
+        "driver": DRIVER,
+        "nodeName": "node-1",
+        "pool": {"name": "gpus", "generation": 1, "resourceSliceCount": 2},
+    }
+    assert devices["devices"] == [
+        {
+            "name": "whole",
+            "attributes": {"color": {"string": "red"}},
+            "consumesCounters": [{"counterSet": "pool", "counters": {"memory": {"value": "4"}}}],
+        },
+        {
+            "name": "part",
+            "capacity": {
+                "cores": {"value": "8", "requestPolicy": {"default": "6", "validRange": {"min": "0", "step": "3"}}}
+            },
+            "consumesCounters": [{"counterSet": "pool", "counters": {"memory": {"value": "2"}}}],
+            "allowMultipleAllocations": True,
+        },
+    ]
+
+
+def test_a_large_pool_becomes_several_slices() -> None:
+    many = pool("many", *(device(f"d{number:03}") for number in range(130)), node=None)
+    found = objects(many, kind="ResourceSlice")
+    assert [len(each["spec"]["devices"]) for each in found] == [128, 2]
+    assert all(each["spec"]["allNodes"] for each in found)
+
+
+def test_an_existing_allocation_is_kept() -> None:
+    gpus = pool("gpus", device("a", {}, [("memory", 8, 2), ("cores", 4)]), device("b"))
+    taken = [
+        {"devicePoolName": "gpus", "deviceName": "a", "allocations": [{"name": "memory", "allocation": "3"}]},
+        {"devicePoolName": "gpus", "deviceName": "b"},
+    ]
+    (found,) = objects(gpus, class_(), claim({"requests": {"count": 2}}, allocations=taken), kind="ResourceClaim")
+    first, second = found["status"]["allocation"]["devices"]["results"]
+    assert first["consumedCapacity"] == {"memory": "4"}
+    assert second == {"request": "need-1", "driver": DRIVER, "pool": "gpus", "device": "b"}
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ([a_pool({"driver": "no driver"})], "DevicePool p: spec.driver: v1 cannot name a driver no driver: "),
+        ([a_pool({}, "No_Pool")], "DevicePool No_Pool: metadata.name: v1 cannot name a pool No_Pool: "),
+        (
+            [a_pool({"resources": [{"name": f"r{number}", "capacity": 1} for number in range(33)]})],
+            "DevicePool p: spec.resources: v1 has 32 counters in a set, and the pool 33; left out",
+        ),
+        (
+            [a_pool({"devices": [{"name": "GPU_0"}]})],
+            "DevicePool p: spec.devices[0].name: v1 cannot name a device GPU_0",
+        ),
+        (
+            [with_attribute({"quantityValue": "8Gi"})],
+            "spec.devices[0].attributes.x: v1 has no quantities as attributes; it becomes an amount, which claims can",
+        ),
+        (
+            [with_attribute({"stringValue": "y" * 65})],
+            "spec.devices[0].attributes.x: v1 has texts of 64 bytes, and this one has 65",
+        ),
+        (
+            [with_attribute({"semVerValue": "1.8"})],
+            "spec.devices[0].attributes.x: 1.8 is no version that v1 compares as this text; it becomes a text",
+        ),
+        (
+            [a_pool({"devices": [{"name": "d", "attributes": [{"name": "a-b", "intValue": 1}]}]})],
+            "spec.devices[0].attributes.a-b: v1 cannot name an attribute so: ",
+        ),
+        (
+            [a_pool({"devices": [{"name": "d", "attributes": [{"name": f"{DRIVER}/x", "intValue": 1}]}]})],
+            f"attributes.{DRIVER}/x: in v1 it is the attribute of the same name without the driver's domain; write it",
+        ),
+        (
+            [
+                a_pool(
+                    {
+                        "devices": [
+                            {"name": "d", "attributes": attributes({f"a{number}": number for number in range(33)})}
+                        ]
+                    }
+                )
+            ],
+            "spec.devices[0].attributes: v1 has 32 attributes and amounts in a device; a32 is lost",
+        ),
+        (
+            [a_pool({"devices": [device("d", {}, [("memory-slice", 1)])]})],
+            "spec.devices[0].resources.memory-slice: v1 cannot name an amount so: ",
+        ),
+        (
+            [a_pool({"devices": [device("d", {}, [("cores", 1, "500m")])]})],
+            "spec.devices[0].resources.cores.blockSize: v1 counts steps in whole units, and the block is 500m",
+        ),
+        (
+            [a_pool({"devices": [device("d", {}, [("cores", 1), ("memory", 1)])]})],
+            "spec.devices[0].resources: a claim that requests only some of the amounts takes all of the others in v1",
+        ),
+        ([class_("Gpu")], "DeviceClass Gpu: metadata.name: v1 cannot name a class Gpu: "),
+        ([class_(adminAccess=True)], "DeviceClass gpu: spec.adminAccess: v1 asks for admin access in each claim"),
+        ([class_(deviceType="a b")], "DeviceClass gpu: spec.deviceType: v1 has no device types, and a b is no value"),
+        (
+            [class_(configs=[{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "c"}])],
+            "DeviceClass gpu: spec.configs[0]: v1 holds parameters and no reference to ConfigMap n/c",
+        ),
+        (
+            [class_(constraints="size(device) > 1")],
+            "spec.constraints: size(device) > 1: uses the whole map device; read its attributes by name; left out",
+        ),
+        ([class_(), claim({}, name="No_Name")], "metadata.name: v1 cannot name a claim No_Name: "),
+        (
+            [claim({"deviceType": "gpu"})],
+            "spec.claims[0]: no DeviceClass is of deviceType gpu; the types are: none; add",
+        ),
+        ([claim({"deviceClass": "No Class"})], "spec.claims[0].deviceClass: v1 cannot name a class No Class: "),
+        (
+            [class_(), claim({"limits": {"memory": 1}})],
+            "DeviceClaim claim: spec.claims[0].limits.memory: v1 has no limits",
+        ),
+        (
+            [class_(), claim({"requests": {"memory": 0}})],
+            "spec.claims[0].requests.memory: v1 has no part of 0; the need takes whole devices",
+        ),
+        (
+            [class_(), claim({"requests": {"gpu-memory": 1}})],
+            "spec.claims[0].requests.gpu-memory: v1 cannot name an amount gpu-memory: ",
+        ),
+        (
+            [class_(), claim({"requests": {"memory": 9}, "limits": {"count": 9}})],
+            "spec.claims[0]: v1 has 8 alternatives; 1 less preferred ones are left out",
+        ),
+        (
+            [class_(), claim({"requests": {"count": 32, "memory": 9}, "limits": {"count": 33}})],
+            "spec.claims[0]: v1 has 32 devices in a claim; ways with more are left out",
+        ),
+        ([class_(), claim({"requests": {"count": 33}})], "spec.claims[0]: v1 has 32 devices in a claim; left out"),
+        (
+            [class_(), class_("other"), claim({"deviceType": "gpu", "requests": {"count": 2}})],
+            "spec.claims[0]: v1 cannot take the devices of one need from several classes",
+        ),
+        (
+            [class_(), claim({"oneOf": [{"deviceClass": "gpu", "adminAccess": True}, {"deviceClass": "gpu"}]})],
+            "spec.claims[0]: v1 cannot ask for admin access in alternatives; write one need without them; left out",
+        ),
+        (
+            [class_(), NIC, claim({}, {"deviceClass": "nic"}, matchAttributes=["numa"])],
+            "numa is gpu.example.com/numa and nic.example.com/numa; publish and match it with a domain, such as",
+        ),
+        (
+            [with_attribute({"quantityValue": "8Gi"}), class_(), claim({"matchAttributes": ["x"]})],
+            "spec.claims[0].matchAttributes[0]: v1 cannot compare x, which is a quantity; left out",
+        ),
+        ([class_(), claim({"matchAttributes": ["a-b"]})], "matchAttributes[0]: v1 cannot name an attribute a-b: "),
+        (
+            [class_(), claim({}, allocations=[{"devicePoolName": "p", "deviceName": "d"}])],
+            "status.allocations: the pool p is not among the documents, or not the device; the claim is not allocated",
+        ),
+    ],
+)
+def test_what_is_lost_is_named(documents: Sequence[Document], message: str) -> None:
+    assert [each for each in lost(*documents) if message in each], lost(*documents)
+
+
+KINDS = {"release": AttributeKind.VERSION, "ecc": AttributeKind.FLAG, "size": AttributeKind.QUANTITY}
+
+
+def resolved(name: str) -> SliceName:
+    domain, _, identifier = name.rpartition("/")
+    return SliceName(domain or "d", identifier, KINDS.get(identifier, AttributeKind.PLAIN))
+
+
+@pytest.mark.parametrize(
+    ("constraint", "selector"),
+    [
+        ("device.model == 'a'", "device.attributes[\"d\"].model == 'a'"),
+        ("has(device.model) && (device).n > 1", 'has(device.attributes["d"].model) && device.attributes["d"].n > 1'),
+        (f"device['{ROOT}'] != ''", "device.attributes[\"resource.kubernetes.io\"].pcieRoot != ''"),
+        (
+            "'x' in device || device.?y.orValue(1) == 2",
+            '"x" in device.attributes["d"] || device.attributes["d"].?y.orValue(1) == 2',
+        ),
+        ("device[?'y'].hasValue()", 'device.attributes["d"][?"y"].hasValue()'),
+        ("[1].exists(each, device.n == each)", '[1].exists(each, device.attributes["d"].n == each)'),
+        ("device.release == '1.2.3'", 'device.attributes["d"].release.compareTo(semver("1.2.3")) == 0'),
+        ("'1.2.3' != device.release", 'device.attributes["d"].release.compareTo(semver("1.2.3")) != 0'),
+        ("device.ecc == 'true'", "string(device.attributes[\"d\"].ecc) == 'true'"),
+        ("has(device.size)", 'has(device.capacity["d"].size)'),
+    ],
+)
+def test_constraints_become_selectors(constraint: str, selector: str) -> None:
+    assert selector_of(constraint, resolved) == selector
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        ("device.model = 'a'", "is no expression: unexpected character '='"),
+        ("device", "uses the whole map device; read its attributes by name"),
+        ("device.all(key, key != '')", "uses the whole map device; read its attributes by name"),
+        ("device['a' + 'b'] == 1", "computes the name of an attribute; write the name"),
+        ("[1].all(device, device > 0)", "calls a variable of its own device; give it another name"),
+        ("device.size > 1", "uses the value of size, which is a quantity; request an amount"),
+        ("device.release.startsWith('1')", "uses the version release as a text; compare it by == or != with a version"),
+        ("device.release == '1'", "uses the version release as a text; compare it by == or != with a version such as"),
+        ("device.?ecc.hasValue()", "reads ecc as an optional, which v1 holds as a flag"),
+    ],
+)
+def test_what_no_selector_says_is_refused(constraint: str, message: str) -> None:
+    with pytest.raises(UntranslatableConstraint) as caught:
+        selector_of(constraint, resolved)
+    assert str(caught.value).startswith(message)
+
+
+def flat(domain: str, name: str) -> str:
+    return name if domain == GPU else f"{domain}/{name}"
+
+
+@pytest.mark.parametrize(
+    ("selector", "driver", "constraint"),
+    [
+        (f'device.driver == "{GPU}"', GPU, ""),
+        (f"{MODEL} == 'a' && '{GPU}' == device.driver", GPU, "device.model == 'a'"),
+        (f"{MODEL} == 'a' || {MODEL} == 'b'", "", "device.model == 'a' || device.model == 'b'"),
+        (
+            f"device.driver == '{GPU}' && ({MODEL} == 'a' || has({MODEL}))",
+            GPU,
+            "(device.model == 'a' || has(device.model))",
+        ),
+        (f"'model' in device.attributes['{GPU}']", "", '"model" in device'),
+        ("device.attributes['x.com'].y == 1", "", 'device["x.com/y"] == 1'),
+        ("has(device.attributes['x.com'].y)", "", '"x.com/y" in device'),
+        (f"device.attributes['{GPU}'].?n.orValue(1) == 1", "", "device.?n.orValue(1) == 1"),
+    ],
+)
+def test_selectors_become_constraints(selector: str, driver: str, constraint: str) -> None:
+    assert flat_selector(selector, flat) == FlatSelector(driver, constraint)
+
+
+@pytest.mark.parametrize(
+    ("selector", "message"),
+    [
+        ("device.driver = 'a'", "is no expression: unexpected character '='"),
+        ("device.driver == 'a' && device.driver == 'b'", "names several drivers: a, b"),
+        ("device.driver == 'a' || true", "reads more of the device than attributes by name"),
+        (f"device.capacity['{GPU}'].memory.isGreaterThan(quantity('1'))", "reads more of the device than attributes"),
+        ("[1].all(device, device > 0)", "calls a variable of its own device"),
+    ],
+)
+def test_what_no_constraint_says_is_refused(selector: str, message: str) -> None:
+    with pytest.raises(UntranslatableConstraint) as caught:
+        flat_selector(selector, flat)
+    assert str(caught.value).startswith(message)
+
+
+def back(*given: Json) -> list[Lost]:
+    """What is lost of v1 objects on the way to documents."""
+
+    def of(kind: str) -> list[Json]:
+        return [each for each in given if each["kind"] == kind]
+
+    pools = published_pools(of("ResourceSlice"), of("ResourceClaim"), of("Node"))
+    return published_documents(pools, of("DeviceClass"), of("ResourceClaim")).lost
+
+
+def a_device(**more: Any) -> Json:
+    return resource_slice("node-1", [v1_device("gpu-0", more=more)])
+
+
+def shareable(policy: Json) -> Json:
+    return a_device(allowMultipleAllocations=True, capacity={"memory": {"value": "8", "requestPolicy": policy}})
+
+
+RACK = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": "Exists"}]}]}
+RACK_NODE = {"kind": "Node", "metadata": {"name": "node-1", "labels": {"rack": "r"}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            [resource_slice("node-1", [], pool={"resourceSliceCount": 2})],
+            "pool gpu.example.com/node-1: incomplete: 1 of 2 slices exist; left out",
+        ),
+        (
+            [a_device(taints=[{"key": "sick", "effect": "NoExecute"}])],
+            "pool gpu.example.com/node-1: device gpu-0: pools have no taints (sick); the device is left out",
+        ),
+        ([a_device(attributes={"x": {"bool": True}})], f"attribute {GPU}/x: pools have no true and false; it becomes"),
+        ([a_device(attributes={"x": {"strings": ["a"]}})], f"attribute {GPU}/x: pools have no lists; it is left out"),
+        (
+            [shareable({"default": "4", "validValues": ["4", "8"]})],
+            "capacity memory: pools have no lists of amounts that can be drawn",
+        ),
+        (
+            [shareable({"default": "4", "validRange": {"min": "4", "step": "2"}})],
+            "capacity memory: pools have no least amount but the block",
+        ),
+        ([a_device(allowMultipleAllocations=True)], "device gpu-0: any number of claims can share it; a need takes it"),
+        (
+            [resource_slice("rack", [v1_device("gpu-0")], nodeName=None, nodeSelector=RACK), RACK_NODE],
+            "spec.nodeName: a DevicePool is on one node or on all; this one is on node-1",
+        ),
+        ([device_class("any", "true")], "DeviceClass any: spec.selectors: a DeviceClass document has one driver;"),
+        (
+            [device_class("two", "device.driver == 'a'", "device.driver == 'b'")],
+            "DeviceClass two: spec.selectors[1]: the class names two drivers, so no device is of it; left out",
+        ),
+        (
+            [device_class("old", f'device.driver == "{GPU}"', "device.capacity['x'].y == 1")],
+            "DeviceClass old: spec.selectors[1]: device.capacity['x'].y == 1: reads more of the device than attributes",
+        ),
+        (
+            [a_device(attributes={"x": {"bool": True}}), device_class("x", f'device.attributes["{GPU}"].x')],
+            f"reads {GPU}/x, a bool, whose values pools hold otherwise; left out",
+        ),
+        (
+            [v1_claim(request(allocationMode="All"))],
+            "ResourceClaim team/train: spec.devices.requests[0].exactly.allocationMode: pools cannot ask",
+        ),
+        (
+            [v1_claim(request(count=2), constraints=[{"distinctAttribute": ROOT}])],
+            "spec.devices.constraints[0].distinctAttribute: pools cannot ask for different values; left out",
+        ),
+        (
+            [v1_claim(request("a"), request("b"), request("c"), constraints=[match(ROOT, "a", "b")])],
+            "spec.devices.constraints[0].requests: pools match one need or the whole claim; left out",
+        ),
+        (
+            [v1_claim(request("gpu", GPU, 1, f"device.driver == '{GPU}'"))],
+            "exactly.selectors[0]: device.driver == 'gpu.example.com': the driver belongs into a class of pools",
+        ),
+        (
+            [v1_claim(request(tolerations=[{"operator": "Exists"}]))],
+            "spec.devices.requests[0].exactly.tolerations: pools have no taints",
+        ),
+        (
+            [v1_claim(request(count=2, capacity={"requests": {"memory": "8"}}))],
+            "spec.devices.requests[0].exactly.capacity: memory of each device becomes a sum over devices",
+        ),
+        ([GPU_CLASS, holder("node-9", "gpu-0")], "results[0]: no slice lists the device gpu.example.com/node-9/gpu-0"),
+    ],
+)
+def test_what_is_lost_on_the_way_back_is_named(given: Sequence[Json], message: str) -> None:
+    found = [str(each) for each in back(*given)]
+    assert [each for each in found if message in each], found
+
+
+def test_an_allocated_claim_stays_even_if_its_needs_cannot_be_said() -> None:
+    body = {**holder("node-1", "gpu-0"), "spec": v1_claim(request(allocationMode="All"))["spec"]}
+    pools = published_pools([resource_slice("node-1", [v1_device("gpu-0")])], [body])
+    found = published_documents(pools, [GPU_CLASS], [body])
+    assert [each.left_out for each in found.lost] == [False]
+    assert "the document asks for the classes alone" in str(found.lost[0])
+    holding = found.documents[-1]
+    assert holding.kind == "DeviceClaim"
+    assert [each.device for each in holding.status.allocations] == ["gpu-0"]  # type: ignore[union-attr]
