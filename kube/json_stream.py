@@ -33,10 +33,13 @@ WHOLE: Fields = {"metadata": METADATA, "*": True}
 
 _SCALAR = rb'[^]["{}]++'
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_FLAT = rb"[\[{](?:%b|%b)*+[\]}]" % (_SCALAR, _STRING)
+# Until Python 3.11.5 a possessive group goes on where its last alternative has failed, and not where it began
+# (python/cpython#106052): the last one fails at once.
+_NOTHING = rb"(?!)"
+_FLAT = rb"[\[{](?:%b|%b|%b)*+[\]}]" % (_SCALAR, _STRING, _NOTHING)
 # What does not change the level, with and without lists and mappings that hold no others.
-_LEVEL = re.compile(rb"(?:%b|%b)*+" % (_SCALAR, _STRING), re.DOTALL)
-_LEVEL_WITH_FLAT = re.compile(rb"(?:%b|%b|%b)*+" % (_SCALAR, _STRING, _FLAT), re.DOTALL)
+_LEVEL = re.compile(rb"(?:%b|%b|%b)*+" % (_SCALAR, _STRING, _NOTHING), re.DOTALL)
+_LEVEL_WITH_FLAT = re.compile(rb"(?:%b|%b|%b|%b)*+" % (_SCALAR, _STRING, _FLAT, _NOTHING), re.DOTALL)
 _OPENING = re.compile(rb"[\[{]++")
 _CLOSING = re.compile(rb"[\]}]++")
 _BETWEEN = re.compile(rb'[^]["{}:,]*+')
