@@ -23,7 +23,7 @@ from node.ledger.holds import Hold, HoldState
 from node.ledger.offer_context import OfferContext, ReplicaState
 from node.offer import Cause, Offer, OfferedDevice, ResourceOffer, Withheld
 from node.rules import Door, Doors, Rule, explain_resource_name, offered_id, rule_for
-from node.sharing import SharedDevice, left_of, replica_id
+from node.sharing import SharedDevice, left_of, replica_id, too_little_left
 from node.values import Value, replace, value
 
 _LINK = (Trouble.CARRIER.value, Trouble.PORT.value)
@@ -316,12 +316,7 @@ def _missing_share(device: Device, shared: SharedDevice | None, context: OfferCo
     ]
     left = left_of(shared.whole, pods)
     short = [name for name, amount in shared.amounts if left.get(name, 0) < amount] if pods else []
-    if not short:
-        return None
-    reason = (
-        f"pods have shares of it through the plugin door, which leave less {' and '.join(short)} than a share takes"
-    )
-    return reason, Cause.OTHER_DOOR
+    return (too_little_left(short), Cause.OTHER_DOOR) if short else None
 
 
 def _still_at_plugin_door(device: Device, rule: Rule, context: OfferContext) -> _Why:

@@ -188,6 +188,11 @@ def _words(name: str, amount: int) -> str:
     return f"{amount / 1024**power:.4g} {units[power]}" if power else f"{amount} bytes"
 
 
+def too_little_left(short: Iterable[str]) -> str:
+    """Why claims get no share of a device of which pods leave too little, by the names of what is short."""
+    return f"pods have shares of it through the plugin door, which leave less {' and '.join(short)} than a share takes"
+
+
 def fit_within(shares: Iterable[Amounts], whole: Amounts) -> bool:
     """Whether all of these shares together are no more than the whole has; an amount that it lacks fits not at all."""
     sizes = dict(whole)

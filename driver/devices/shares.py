@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from node.inventory.model import Device
-from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing, whole_amounts
+from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing, too_little_left, whole_amounts
 from node.values import Value, value
 
 _UNITS = {MEMORY: 1 << 20, COMPUTE: MILLION // 100}
@@ -63,9 +63,7 @@ def with_defaults(amounts: Amounts, device: Device, sharing: Sharing) -> Amounts
 def missing_share(device: Device, sharing: Sharing, held: Amounts) -> str:
     """Why not even a default share is left beside what the plugin door has, in words; empty where one is."""
     short = [name for name, each in consumable(device, sharing, held).items() if each.left < each.default]
-    if not short:
-        return ""
-    return f"pods have shares of it through the plugin door, which leave less {' and '.join(short)} than a share takes"
+    return too_little_left(short) if short else ""
 
 
 def consumed(consumed_capacity: Mapping[str, str], driver: str) -> Amounts:

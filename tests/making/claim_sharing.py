@@ -13,6 +13,7 @@ from driver.claims.sharing import CLAIMS_RECORD, ClaimDaemons, ClaimSharing, Sha
 from driver.names import Peer
 from kube.bodies import JsonObject
 from node.clocks import SYSTEM
+from node.edits.options import EditOptions
 from node.inventory.nvidia.compute_modes import DEFAULT
 from node.inventory.nvidia.time_slices import TimeSlicer
 from node.mps.daemon import MpsError
@@ -20,11 +21,34 @@ from node.mps.modes import ExclusiveModes, MpsRecord
 from node.mps.processes import find_daemons
 from node.mps.service import MpsPace
 from node.mps.supervisor import MpsSupervisor
+from node.rules import Doors, Rule
+from node.sharing import Sharing, SharingStrategy
 from tests.making.claim_service import Node, claim, opaque, result
 from tests.making.mps import GpuModes, MpsStandIn, SmiStandIn
 
 NVIDIA: JsonObject = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+GIB = 2**30
 LONG: JsonObject = {**NVIDIA, "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}
+OURS: JsonObject = {"apiVersion": "ostler.dev/v1alpha1", "kind": "GpuConfig"}
+LIMITED: JsonObject = {
+    **NVIDIA,
+    "sharing": {
+        "strategy": "MPS",
+        "mpsConfig": {
+            "defaultActiveThreadPercentage": 40,
+            "defaultPinnedDeviceMemoryLimit": "10Gi",
+            "defaultPerDevicePinnedMemoryLimit": {"GPU-1": "4Gi"},
+            "multiUser": True,
+        },
+    },
+}
+
+SHARED_RULE = Rule(
+    "nvidia.com/gpu.shared",
+    sharing=Sharing(SharingStrategy.MPS, 4),
+    door=Doors.DRA,
+    edits=EditOptions(mps=("/run/nvidia/mps", "nvidia.com/gpu.shared")),
+)
 
 
 class Sharer:

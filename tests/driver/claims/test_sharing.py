@@ -1,4 +1,4 @@
-"""Claims whose containers share their GPUs: what is done to the GPUs is undone, whatever happens in between.
+"""Claims whose containers share their GPUs: what is done to the GPUs is undone when the claim is released or fails.
 
 The programs of the driver are stand-ins that run as real processes.
 """
@@ -6,62 +6,28 @@ The programs of the driver are stand-ins that run as real processes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from driver.claims.interfaces import ClaimStep
-from driver.claims.model import ClaimError, SharingNotDone
-from driver.claims.service import ClaimService
-from driver.claims.sharing import SharingTools, daemon_name
-from driver.names import Peer
+from driver.claims.model import SharingNotDone
+from driver.claims.sharing import daemon_name
 from driver.parameters.errors import ParameterError
-from kube.bodies import Json, JsonObject
-from node.edits.options import EditOptions
-from node.inventory.model import Attribute, Capacity, Version
+from kube.bodies import JsonObject
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
 from node.inventory.nvidia.time_slices import TimeSlice, TimeSliceError, TimeSlicer
-from node.rules import Doors, Rule
-from node.sharing import Sharing, SharingStrategy
 from node.values import replace
-from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, claim, offered, opaque, reference, result
-from tests.making.claim_sharing import LONG, NVIDIA, Sharer
-from tests.making.devices import gpu, mig
-from tests.making.dying import DyingProcesses
+from tests.making.claim_service import GPU0, GPU1, offered, reference
+from tests.making.claim_sharing import LIMITED, NVIDIA, OURS, Sharer
+from tests.making.devices import mig
 
-GIB = 2**30
-OURS: JsonObject = {"apiVersion": "ostler.dev/v1alpha1", "kind": "GpuConfig"}
-LIMITED: JsonObject = {
-    **NVIDIA,
-    "sharing": {
-        "strategy": "MPS",
-        "mpsConfig": {
-            "defaultActiveThreadPercentage": 40,
-            "defaultPinnedDeviceMemoryLimit": "10Gi",
-            "defaultPerDevicePinnedMemoryLimit": {"GPU-1": "4Gi"},
-            "multiUser": True,
-        },
-    },
-}
-EXIT = 77
 NAME = daemon_name("uid-1")
-
-
-@pytest.fixture
-def sharer(tmp_path: Path) -> Iterator[Sharer]:
-    made = Sharer(tmp_path / "node")
-    yield made
-    for pid in made.pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_time_slice_is_set_for_as_long_as_the_claim_has_its_gpus(sharer: Sharer) -> None:
@@ -330,265 +296,6 @@ async def test_a_gpu_is_not_set_back_while_the_next_claim_sets_its_time_slice(sh
         assert not together.is_set()
         assert sharer.sharing.of("uid-1").time_slices == ()
         assert sharer.sharing.of("uid-2").time_slices == (("GPU-0", TimeSlice.LONG),)
-
-
-async def _prepared_and_released(service: ClaimService) -> None:
-    await service.prepare(reference())
-    await service.unprepare(reference())
-
-
-@pytest.mark.parametrize("parameters", [LONG, {**NVIDIA, "sharing": {"strategy": "MPS"}}])
-@pytest.mark.parametrize("after", ["prepared", "released", "forgotten"])
-@pytest.mark.parametrize("step", [ClaimStep.SHARED, ClaimStep.STARTED, ClaimStep.COMPLETED, ClaimStep.UNSHARED])
-async def test_killed_between_any_two_steps_nothing_is_left(
-    sharer: Sharer, step: ClaimStep, after: str, parameters: JsonObject
-) -> None:
-    sharer.put(1, GPU0, parameters=parameters)
-    async with sharer.process(steps=DieAt(step)) as service:
-        with pytest.raises(Killed):
-            await _prepared_and_released(service)
-    async with sharer.process() as service:
-        if after == "prepared":
-            await service.prepare(reference())
-            assert bool(sharer.smi.slices) is not bool(sharer.pids)
-        if after == "forgotten":
-            sharer.node.reader.drop(1)
-            sharer.node.kubelet_knows()
-            await service.collect()
-        else:
-            await service.unprepare(reference())
-        async with asyncio.timeout(20):
-            while sharer.pids or set(sharer.modes.modes.values()) != {DEFAULT}:
-                await asyncio.sleep(0.05)
-        sharer.put(2, GPU0)
-        await service.prepare(reference(2))
-        assert sharer.smi.slices == {"GPU-0": 3}
-        await service.unprepare(reference(2))
-        sharer.check_clean()
-
-
-@pytest.mark.parametrize("where", ["set", "started", "shared", "completed", "unshared"])
-def test_an_agent_that_is_really_killed_leaves_nothing_for_ever(
-    tmp_path: Path, dying: DyingProcesses, where: str
-) -> None:
-    root = tmp_path / "node"
-    ended = dying.run(die, str(root), where)
-    assert ended.code in (EXIT, -signal.SIGKILL), ended.written
-    (root / "kubelet").rmdir()
-    asyncio.run(_next(root))
-
-
-def die(root: str, where: str) -> None:
-    """What the killed process does: prepare and release, with a time slice and a daemon."""
-
-    class Steps:
-        def reached(self, reached: ClaimStep, uid: str) -> None:
-            if reached.name.lower() == where:
-                os._exit(EXIT)
-
-    class Dying(TimeSlicer):
-        def set(self, uuid: str, length: TimeSlice) -> None:
-            super().set(uuid, length)
-            if where == "set":
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    async def main() -> None:
-        sharer = Sharer(Path(root))
-        sharer.tools = SharingTools(Dying(Path(root) / "driver"), sharer.tools.daemons, sharer)
-        _put_both(sharer)
-        async with sharer.process(steps=Steps()) as service:
-            await service.prepare(reference())
-            await service.unprepare(reference())
-
-    asyncio.run(main())
-
-
-def _put_both(sharer: Sharer) -> None:
-    """A claim with a time slice on one GPU and a daemon on the other."""
-    by_mps: JsonObject = {**NVIDIA, "sharing": {"strategy": "MPS"}}
-    configs = (opaque(LONG, "slow", driver=str(Peer.NVIDIA)), opaque(by_mps, "gpu", driver=str(Peer.NVIDIA)))
-    sharer.node.reader.put(claim(1, result(GPU0, "slow"), result(GPU1), config=configs))
-
-
-async def _next(root: Path) -> None:
-    sharer = Sharer(root)
-    _put_both(sharer)
-    async with sharer.process() as service:
-        await service.unprepare(reference())
-        async with asyncio.timeout(20):
-            while sharer.pids:
-                await asyncio.sleep(0.05)
-        await service.prepare(reference())
-        assert sharer.smi.slices == {"GPU-0": 3}
-        assert len(sharer.pids) == 1
-        await service.unprepare(reference())
-        sharer.check_clean()
-
-
-async def test_a_reboot_undoes_it(sharer: Sharer) -> None:
-    sharer.put(1, GPU0)
-    async with sharer.process() as service:
-        await service.prepare(reference())
-    sharer.node.boot = "boot-2"
-    sharer.smi.program.unlink()
-    async with sharer.process() as service:
-        with pytest.raises(SharingNotDone):
-            await service.prepare(reference())
-        await service.unprepare(reference())
-
-
-RULE = Rule(
-    "nvidia.com/gpu.shared",
-    sharing=Sharing(SharingStrategy.MPS, 4),
-    door=Doors.DRA,
-    edits=EditOptions(mps=("/run/nvidia/mps", "nvidia.com/gpu.shared")),
-)
-SHARED = tuple(offered(gpu(number, capacity=(Capacity("memory", 80 * GIB),)), rule=RULE) for number in range(2))
-
-
-def put_shares(sharer: Sharer, number: int, *shares: tuple[str, str, str, int], config: Any = ()) -> None:
-    """A claim with shares: request, device, memory and percent of compute of each."""
-    results = (
-        result(device, request, shareID=f"share-{index}", consumedCapacity={"memory": memory, "compute": str(compute)})
-        for index, (request, device, memory, compute) in enumerate(shares)
-    )
-    sharer.node.reader.put(claim(number, *results, config=config))
-
-
-def variables(sharer: Sharer) -> dict[str, str]:
-    spec = sharer.node.spec(1)
-    assert spec is not None
-    return dict(text.split("=", 1) for each in spec["devices"] for text in each["containerEdits"].get("env", []))
-
-
-async def test_a_share_by_mps_is_limited_to_what_the_claim_consumes(sharer: Sharer) -> None:
-    sharer.node.devices = SHARED
-    put_shares(sharer, 1, ("gpu", GPU0, "30Gi", 60), ("gpu", GPU1, "30Gi", 60))
-    async with sharer.process() as service:
-        await service.prepare(reference())
-        assert sharer.asked == ["nvidia.com/gpu.shared"]
-        found = variables(sharer)
-        assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=30720M,1=30720M"
-        assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "60"
-        assert found["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu.shared/pipe"
-        await service.unprepare(reference())
-
-
-async def test_a_share_without_amounts_counts_as_the_default_share(sharer: Sharer) -> None:
-    sharer.node.devices = SHARED
-    for number in range(1, 6):
-        capacity: Json = None if number == 2 else {"other.example.com/lanes": "1"}
-        sharer.node.reader.put(claim(number, result(GPU0, shareID=f"share-{number}", consumedCapacity=capacity)))
-    async with sharer.process() as service:
-        for number in range(1, 5):
-            await service.prepare(reference(number))
-        assert variables(sharer)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=20480M"
-        assert {hold.amounts for hold in service.ledger.all} == {(("compute", 250_000), ("memory", 20 * GIB))}
-        with pytest.raises(
-            ClaimError,
-            match=r"has too little left for share share-5, which takes 25% of compute and 20 GiB of memory: 0% ",
-        ):
-            await service.prepare(reference(5))
-
-
-async def test_two_shares_of_one_gpu_are_one_limit(sharer: Sharer) -> None:
-    sharer.node.devices = SHARED
-    put_shares(sharer, 1, ("gpu", GPU0, "10Gi", 20), ("gpu", GPU0, "20Gi", 30))
-    async with sharer.process() as service:
-        await service.prepare(reference())
-        assert variables(sharer)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=30720M"
-        assert variables(sharer)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
-
-
-@pytest.mark.parametrize(
-    ("second", "text"),
-    [
-        (("gpu", GPU1, "20Gi", 20), "request gpu: its shares by MPS take different amounts of"),
-        (("other", GPU1, "10Gi", 20), "requests gpu, other all have shares by MPS"),
-    ],
-)
-async def test_shares_that_one_container_cannot_have_are_refused(
-    sharer: Sharer, second: tuple[str, str, str, int], text: str
-) -> None:
-    sharer.node.devices = SHARED
-    put_shares(sharer, 1, ("gpu", GPU0, "10Gi", 20), second)
-    async with sharer.process() as service:
-        with pytest.raises(ClaimError, match=f"{text}.*write one request with a count and one capacity"):
-            await service.prepare(reference())
-
-
-async def test_a_share_whose_daemon_does_not_run_is_not_given(sharer: Sharer) -> None:
-    sharer.node.devices = SHARED
-    sharer.fault = "the driver has no nvidia-cuda-mps-control"
-    put_shares(sharer, 1, ("gpu", GPU0, "10Gi", 20))
-    async with sharer.process() as service:
-        with pytest.raises(SharingNotDone, match=r"MPS of nvidia.com/gpu.shared does not work: the driver has no"):
-            await service.prepare(reference())
-        assert service.ledger.all == ()
-
-
-OLD = (Attribute("cudaComputeCapability", Version("6.1.0")),)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "changes", "text"),
-    [
-        (LONG, {"device": gpu(0, attributes=OLD)}, r"interval: \"Long\": device .* has compute capability 6.1"),
-        (LIMITED, {"device": gpu(0, attributes=OLD)}, "MPS limits its clients from 7.0 on; leave the limits out"),
-        (LONG, {"rule": RULE}, "is a share, and others have the rest of the GPU"),
-        (LONG, {"device": gpu(0, vendor="amd")}, "is not an NVIDIA GPU; name the requests of such GPUs"),
-        ({**NVIDIA, "sharing": {"strategy": "MPS"}, "kind": "MigDeviceConfig"}, {}, "write kind GpuConfig"),
-        ({**OURS, "sharing": {"strategy": "mps", "interval": "long"}}, {}, "strategy mps has no such field; it has"),
-        ({**OURS, "sharing": {"strategy": "MPS"}}, {}, '"MPS" is not known; write timeSlicing or mps'),
-    ],
-)
-async def test_what_a_device_cannot_do_is_refused_by_field_value_and_fix(
-    sharer: Sharer, parameters: JsonObject, changes: dict[str, Any], text: str
-) -> None:
-    sharer.node.devices = (offered(**{"device": gpu(0), **changes}),)
-    driver = str(Peer.NVIDIA) if parameters is not OURS and "nvidia" in str(parameters["apiVersion"]) else "ostler.dev"
-    sharer.node.reader.put(claim(1, result(GPU0), config=(opaque(parameters, "gpu", driver=driver),)))
-    async with sharer.process() as service:
-        with pytest.raises(ParameterError, match=text) as refused:
-            await service.prepare(reference())
-    assert str(refused.value).startswith("status.allocation.devices.config[0].opaque.parameters.sharing.")
-    assert refused.value.condition == "ParametersRefused"
-    assert sharer.smi.slices == {}
-
-
-@pytest.mark.parametrize("requests", [(), ("gpu",)])
-async def test_sharing_that_is_for_no_device_of_the_claim_is_refused(sharer: Sharer, requests: tuple[str, ...]) -> None:
-    own: JsonObject = {**OURS, "kind": "MigConfig", "sharing": {"strategy": "mps"}}
-    peers: JsonObject = {**NVIDIA, "kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}
-    for parameters, driver in ((own, "ostler.dev"), (peers, str(Peer.NVIDIA))):
-        sharer.node.reader.put(claim(1, result(GPU0), config=(opaque(parameters, *requests, driver=driver),)))
-        async with sharer.process() as service:
-            with pytest.raises(ParameterError, match=r"write (kind )?GpuConfig"):
-                await service.prepare(reference())
-
-
-async def test_looking_on_changes_nothing(sharer: Sharer) -> None:
-    sharer.put(1, GPU0, adminAccess=True)
-    async with sharer.process() as service:
-        with pytest.raises(ParameterError, match="is only monitored"):
-            await service.prepare(reference())
-
-
-async def test_one_claim_has_one_daemon(sharer: Sharer) -> None:
-    first: JsonObject = {**NVIDIA, "sharing": {"strategy": "MPS"}}
-    configs = (opaque(first, "a", driver=str(Peer.NVIDIA)), opaque(LIMITED, "b", driver=str(Peer.NVIDIA)))
-    sharer.node.reader.put(claim(1, result(GPU0, "a"), result(GPU1, "b"), config=configs))
-    async with sharer.process() as service:
-        with pytest.raises(ParameterError, match=r"another section for MPS .* a claim for each"):
-            await service.prepare(reference())
-
-
-async def test_the_claims_section_counts_before_that_of_its_class(sharer: Sharer) -> None:
-    of_class = opaque(LONG, driver=str(Peer.NVIDIA), source="FromClass")
-    sharer.node.reader.put(claim(1, result(GPU0), config=(opaque(NVIDIA, driver=str(Peer.NVIDIA)), of_class)))
-    async with sharer.process() as service:
-        await service.prepare(reference())
-        assert sharer.smi.slices == {}
 
 
 def test_the_drivers_own_library_is_loaded_first(tmp_path: Path) -> None:
