@@ -45,12 +45,27 @@ class Nearness:
     """Links and PCIe ranks of all pairs of GPUs, by their numbers; computed once."""
 
     def __init__(self, gpus: Sequence[Place]) -> None:
-        self.ranks = [[proximity(one, two).rank for two in gpus] for one in gpus]
-        self.links = [[_weight(one, two) for two in gpus] for one in gpus]
+        self.ranks = _symmetric(gpus, lambda one, two: proximity(one, two).rank)
+        self.links = _symmetric(gpus, _weight)
 
-    def spread(self, group: Group) -> int:
-        """The rank of the two GPUs that are farthest apart."""
-        return max(self.ranks[one][two] for one in group for two in group)
+    def is_within(self, group: Group, other: Group, rank: int) -> bool:
+        """Whether every GPU of a group is at most this far from every one of the other."""
+        for one in group:
+            row = self.ranks[one]
+            for two in other:
+                if row[two] > rank:
+                    return False
+        return True
+
+
+def _symmetric(gpus: Sequence[Place], of: Callable[[Place, Place], int]) -> Matrix:
+    """What ``of`` says of all pairs, which are asked once: it is the same in both directions."""
+    rows = [[0] * len(gpus) for _ in gpus]
+    for first, one in enumerate(gpus):
+        row = rows[first]
+        for second in range(first, len(gpus)):
+            row[second] = rows[second][first] = of(one, gpus[second])
+    return rows
 
 
 def _weight(one: Place, two: Place) -> int:
@@ -96,13 +111,14 @@ def _linked(group: Group, nearness: Nearness) -> _Draft:
 
 def _gathered(drafts: list[_Draft], level: Proximity, nearness: Nearness) -> list[_Draft]:
     """Cells that are within ``level`` of each other made into one; a cell that is wider itself stays alone."""
-    wide = [draft for draft in drafts if nearness.spread(draft.gpus) > level.rank]
+    wide: list[_Draft] = []
     classes: list[list[_Draft]] = []
     for draft in drafts:
-        if draft in wide:
+        if not nearness.is_within(draft.gpus, draft.gpus, level.rank):
+            wide.append(draft)
             continue
         for members in classes:
-            if all(nearness.spread(_union((member, draft))) <= level.rank for member in members):
+            if all(nearness.is_within(member.gpus, draft.gpus, level.rank) for member in members):
                 members.append(draft)
                 break
         else:

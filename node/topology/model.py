@@ -157,8 +157,10 @@ def link_count(a: Place, b: Place) -> int:
     """
     if a.name == b.name:
         return 0
-    direct = max(_direct(a, b.name), _direct(b, a.name))
-    return max(direct, min(a.switch_links, b.switch_links))
+    switched = min(a.switch_links, b.switch_links)
+    if not a.links and not b.links:
+        return switched
+    return max(_direct(a, b.name), _direct(b, a.name), switched)
 
 
 def _direct(place: Place, peer: str) -> int:

@@ -47,7 +47,10 @@ async def test_a_signal_that_ends_it_is_its_exit_code(tmp_path: Path) -> None:
 
 
 async def test_another_loader_s_environment_means_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    await ostler_output("--version")
+    # Also where nothing was forked before: this test's environment is none for the forks of the next one.
     monkeypatch.setenv("LD_DEBUG", "files")
     _, _, err = await ostler_output("--version")
     assert "calling init" in err
+    monkeypatch.delenv("LD_DEBUG")
+    _, _, err = await ostler_output("--version")
+    assert err == ""
