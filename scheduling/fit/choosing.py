@@ -58,7 +58,8 @@ class ClusterViews:
     def __init__(self, claims: Objects, clusters: Sequence[Cluster]) -> None:
         """Raises ``FatalError`` for claims that cannot be read."""
         self._readers = {id(cluster): Situations(claims, cluster) for cluster in clusters}
-        self._known: dict[int, tuple[tuple[int, ...], Hashable]] = {}
+        self._known: dict[int, tuple[tuple[int, ...], int]] = {}
+        self._numbers: dict[Hashable, int] = {}
         self._hindered: dict[str, dict[int, bool]] = {}
 
     def hindered(self, subject: ExplainSubject) -> Callable[[NodePlace], bool]:
@@ -77,12 +78,14 @@ class ClusterViews:
 
         return ask
 
-    def of(self, place: NodePlace) -> Hashable:
-        """Equal for places in the same situation."""
+    def of(self, place: NodePlace) -> int:
+        """A number, equal for places in the same situation."""
         version = place.version
         known = self._known.get(place.number)
         if known is None or known[0] != version:
-            known = self._known[place.number] = (version, self._read(place))
+            situation = self._read(place)
+            known = (version, self._numbers.setdefault(situation, len(self._numbers)))
+            self._known[place.number] = known
         return known[1]
 
     def _read(self, place: NodePlace) -> Hashable:
@@ -137,6 +140,9 @@ class KindChooser:
 
     def choose(self, *, spread: bool, only: int | None = None) -> GivenPlace | None:
         """The place for the next pod, None where there is none; ``only``: look at this place alone."""
+        for failing in [each for each in self._failing if self._places[each].room.lacks(self._needs)]:
+            # The scheduler does not come to the devices of a node that lacks something else.
+            self._note(failing, PlaceVerdict.FULL)
         if self._failing:
             return None
         while (number := self._candidate(spread=spread, only=only)) is not None:

@@ -47,9 +47,9 @@ class PoolUse:
                 self.devices.add(device)
                 takes = True
                 continue
-            consumed = self.capacity.setdefault(device, {})
             # The first share takes the device's counters, and keeps it from being given whole.
-            takes = takes or not any(one.device == device for one in self.shared)
+            takes = takes or device not in self.capacity
+            consumed = self.capacity.setdefault(device, {})
             self.shared.add(SharedDeviceID(device, share))
             for name, amount in result.quantities("consumedCapacity").items():
                 consumed[name] = consumed.get(name, 0) + amount.nanos
@@ -82,7 +82,7 @@ class NodePlace:
     """One node: its pools, what is in use of them, and its room.
 
     ``asked``: the node that the allocator is asked about, which for a node of a template is the template's.
-    ``local``: whether its pools are its own, so that nothing that happens on other nodes changes it.
+    ``is_local``: whether its pools are its own, so that nothing that happens on other nodes changes it.
     """
 
     def __init__(self, number: int, node: JsonObject, asked: JsonObject, cluster: Cluster, uses: Uses) -> None:
@@ -101,7 +101,7 @@ class NodePlace:
         shared = [pool for pool in self._pools if any(one.nodes.name != name for one in cluster.index.of_pool(pool))]
         self._uses = uses
         self._shared = [uses.of(pool) for pool in shared]
-        self.local = not shared
+        self.is_local = not shared
         self._mine = [uses.of(pool) for pool in self._pools]
         self._known: tuple[tuple[int, ...], AllocatedState] | None = None
         self._before = self.allocated.anyhow
@@ -145,7 +145,8 @@ class NodePlace:
         except FatalError:
             return 0, 0
         mine, asked = self.name, name_of(self.asked)
-        used = set(self._before)
+        # Of pools that other nodes have a part in, everything that is in use anywhere.
+        used = set(self._before if self.is_local else self.allocated.anyhow)
         for allocation in given:
             for result in objects_at(allocation, "devices", "results"):
                 if result.get("adminAccess") is not True:
@@ -153,9 +154,19 @@ class NodePlace:
                     used.add(DeviceID(driver, asked if self.is_of_template and pool == mine else pool, device))
         return len(found), sum(device.id in used for device in found)
 
-    def named(self, body: JsonObject) -> JsonObject:
-        """A slice or a claim's allocation of the template in the names of this node."""
-        return renamed(body, name_of(self.asked), self.name) if self.is_of_template else body
+    def named(self, allocation: JsonObject) -> JsonObject:
+        """An allocation that was made for ``asked`` in the names of this node."""
+        if not self.is_of_template:
+            return allocation
+        old, new = name_of(self.asked), self.name
+        devices = object_at(allocation, "devices")
+        results = [
+            {**each, "pool": new} if each.get("pool") == old else each for each in objects_at(devices, "results")
+        ]
+        made: JsonObject = {**allocation, "devices": {**devices, **({"results": list(results)} if results else {})}}
+        if "nodeSelector" in allocation:
+            made["nodeSelector"] = _selecting(allocation["nodeSelector"], old, new)
+        return made
 
 
 def _together(uses: Sequence[PoolUse]) -> AllocatedState:
@@ -176,26 +187,22 @@ def _copied(capacity: Mapping[DeviceID, Mapping[str, int]]) -> dict[DeviceID, Ma
     return {device: dict(amounts) for device, amounts in capacity.items()}
 
 
-def renamed(body: JsonObject, old: str, new: str) -> JsonObject:
-    """A slice, a node or an allocation with another node's name; pools are named after their node."""
-    return {key: _renamed(key, value, old, new) for key, value in body.items()}
-
-
-def _renamed(key: str, value: Json, old: str, new: str) -> Json:
-    if isinstance(value, dict):
-        return {inner: _renamed(inner, each, old, new) for inner, each in value.items()}
-    if isinstance(value, list):
-        return [_renamed(key, each, old, new) for each in value]
-    if key == "values" and value == old:
-        return new  # Of a node selector.
-    if key in ("nodeName", "name", "pool", _HOSTNAME) and value == old:
-        return new
-    return value
+def _selecting(selector: Json, old: str, new: str) -> Json:
+    """A node selector that has another name among its values."""
+    if isinstance(selector, dict):
+        return {key: _selecting(value, old, new) for key, value in selector.items()}
+    if isinstance(selector, list):
+        return [_selecting(each, old, new) for each in selector]
+    return new if selector == old else selector
 
 
 def node_of(template: JsonObject, name: str) -> JsonObject:
     """The template's node under another name."""
-    return renamed(template, name_of(template), name)
+    metadata = {key: value for key, value in object_at(template, "metadata").items() if key != "uid"}
+    labels = object_at(metadata, "labels")
+    if _HOSTNAME in labels:
+        metadata["labels"] = {**labels, _HOSTNAME: name}
+    return {**template, "metadata": {**metadata, "name": name}}
 
 
 def slice_for(body: JsonObject, old: str, new: str) -> JsonObject:

@@ -76,6 +76,18 @@ def test_an_error_is_gone_when_the_device_that_causes_it_is_taken() -> None:
     assert by_node(answer) == {"node-a": ["team/any", "team/late"]}
 
 
+def test_a_node_that_has_no_room_left_is_not_asked_for_devices() -> None:
+    full = {**node("node-b"), "status": {"allocatable": {"cpu": "1", "pods": "1"}}}
+    slices = [resource_slice("node-a", gpus(2, model="H100")), resource_slice("node-b", gpus(1))]
+    there = pod("there", of="none")
+    there["spec"] |= {"resourceClaims": [], "nodeSelector": {"kubernetes.io/hostname": "node-b"}}
+    pods = [pod("early"), there, pod("late")]
+    made = state([template(H100)], pods, [node("node-a"), full], slices)
+    answer = fit(made, sources(("early", 1), ("there", 1), ("late", 1)))
+    assert [each.first for each in answer.leftovers] == ["team/early"]
+    assert by_node(answer) == {"node-a": ["team/late"], "node-b": ["team/there"]}
+
+
 def test_devices_that_several_nodes_reach_are_given_once() -> None:
     network = resource_slice("net", gpus(3), nodeName=None, allNodes=True)
     made = state([template()], [pod("a")], [node("node-a"), node("node-b")], [network])
