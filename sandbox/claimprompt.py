@@ -76,11 +76,10 @@ class ClaimCommands:
         if self._node.cluster is None:
             return
         evicted = await self._node.cluster.evict()
-        places = [self._place(pod) for pod in evicted]
-        for pod, reason in evicted.items():
+        for (_, pod), reason in evicted.items():
             self.pods.pop(pod, None)
             tell(f"pod {pod} is evicted: {reason}")
-        for name, namespace in places:
+        for namespace, name in evicted:
             await self._node.freed(name, namespace)
 
     def _told(

@@ -161,13 +161,14 @@ def _tell(verdict: RuleVerdict) -> None:
 
 
 def _report(arguments: argparse.Namespace, subject: str, verdicts: Sequence[RuleVerdict]) -> None:
+    if arguments.output == "json":
+        print_document(document(arguments.kind, subject, verdicts), "json")
+    else:
+        print_table(HEADER, [row(verdict) for verdict in verdicts])
+        emit(summary(verdicts) + "\n")
+    # Last, so that a file that cannot be written costs nobody the verdicts.
     if arguments.junit is not None:
         try:
             write_given(arguments.junit, junit(arguments.kind, subject, verdicts), 0o644)
         except WriteFailed as error:
             raise CommandFailed(f"--junit {arguments.junit}: {error.reason}", Exit.USAGE) from error
-    if arguments.output == "json":
-        print_document(document(arguments.kind, subject, verdicts), "json")
-        return
-    print_table(HEADER, [row(verdict) for verdict in verdicts])
-    emit(summary(verdicts) + "\n")

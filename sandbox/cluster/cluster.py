@@ -145,16 +145,16 @@ class SandboxCluster:
             elif any(each["uid"] == uid for each in (claim.get("status") or {}).get("reservedFor") or ()):
                 await self._client.replace("resourceclaims", released(claim, uid), "status")
 
-    async def evict(self) -> dict[str, str]:
-        """End the pods whose devices have taints NoExecute that they do not tolerate; name -> why."""
+    async def evict(self) -> dict[tuple[str, str], str]:
+        """End the pods whose devices have taints NoExecute that they do not tolerate; (namespace, name) -> why."""
         claims = await self._client.list("resourceclaims")
         reasons = evicted(claims, await self._seen_slices(), time.time())
-        found: dict[str, str] = {}
+        found: dict[tuple[str, str], str] = {}
         for namespace, name in tuple(self._pods):
             reason = reasons.get(self._pods[namespace, name].uid)
             if reason is not None:
                 await self.end(name, namespace)
-                found[name] = reason
+                found[namespace, name] = reason
         return found
 
     async def slices(self, driver: str | None = None) -> list[Json]:

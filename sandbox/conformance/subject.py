@@ -12,6 +12,7 @@ from node.opening import read_kernel_text
 from sandbox.conformance.rule import CannotJudge
 from sandbox.kubelet.plugin_process import PluginProcess, PluginStartError
 
+_OTHERWISE: Final = "start it yourself and give its socket: ostler conformance ... --socket PATH"
 _LAST_LINES: Final = 3
 """Lines of a program's log that a verdict shows."""
 
@@ -87,7 +88,9 @@ class CommandProgram:
         folders: Mapping[Path, Path],
         log: Callable[[str], None],
     ) -> None:
-        self._process = PluginProcess(command, root, log=log, environment=environment, grace=grace, folders=folders)
+        self._process = PluginProcess(
+            command, root, log=log, environment=environment, grace=grace, folders=folders, otherwise=_OTHERWISE
+        )
         self._ignores_end = False
 
     async def start(self) -> None:

@@ -85,7 +85,8 @@ class PluginProcess:
 
     ``log`` gets every line that the command writes, without its end. ``environment`` is added to this process's.
     ``grace``: seconds between SIGTERM and SIGKILL. ``folders``: further folders of ours by the path at which the
-    command shall find them.
+    command shall find them. ``otherwise``: what to do with a plugin that can be told its folders where no namespace can
+    be made; by default to start it with the folders of ``root``.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class PluginProcess:
         environment: Mapping[str, str] | None = None,
         grace: float = GRACE_SECONDS,
         folders: Mapping[Path, Path] | None = None,
+        otherwise: str = "",
     ) -> None:
         if not command:
             raise PluginStartError("the plugin's command is empty; write it after '--'")
@@ -106,6 +108,7 @@ class PluginProcess:
         self._environment = {**os.environ, **(environment or {})}
         self._grace = grace
         self._folders = {BUILT_IN: root, **(folders or {})}
+        self._otherwise = otherwise or f"start it yourself with {root / 'device-plugins'}"
         self._lines: deque[str] = deque(maxlen=LINES)
         self._lines_of_run: deque[str] = deque(maxlen=LINES)
         self._stage: TemporaryFolder | None = None
@@ -288,7 +291,7 @@ class PluginProcess:
         return (
             f"{self} cannot be given the kubelet's folders at {BUILT_IN}: this user may create no mount namespace "
             f"({problem}). Run ostler as root, or {_how_to_allow()}. If the plugin can be told its folders, no "
-            f"namespace is needed: start it yourself with {self.root / 'device-plugins'}"
+            f"namespace is needed: {self._otherwise}"
         )
 
     async def _watch(self, process: asyncio.subprocess.Process, output: int) -> PluginExit:

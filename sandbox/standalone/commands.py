@@ -118,8 +118,8 @@ class Commands:
                 lines.append(f"{created[-1]} created")
                 continue
             self._add(outcome, documents, lines, problems)
-        for pod, reason in (await self._node.pods.evict()).items():
-            lines.append(f"pod {pod} is evicted: {reason}")
+        for key, reason in (await self._node.pods.evict()).items():
+            lines.append(f"pod {name_of(key)} is evicted: {reason}")
         shown: Json = {"pods": documents}
         if created:
             shown["created"] = created

@@ -113,6 +113,7 @@ class StandaloneNode:
             environment=environment,
             grace=self.settings.grace,
             folders={CDI: self.cdi},
+            otherwise="run 'ostler kubelet --root DIR' without a command, and start it with DIR/device-plugins",
         )
 
     def _filled_in(self, command: Sequence[str]) -> list[str]:

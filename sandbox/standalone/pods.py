@@ -124,11 +124,11 @@ class StandalonePods:
         del self.outcomes[key]
         return key
 
-    async def evict(self) -> dict[str, str]:
-        """End pods whose devices' taints say so; name -> why."""
+    async def evict(self) -> dict[Key, str]:
+        """End pods whose devices' taints say so, and say why."""
         evicted = await self._cluster.evict() if self._cluster is not None else {}
-        for key in [key for key in self.outcomes if key[1] in evicted]:
-            del self.outcomes[key]
+        for key in evicted:
+            self.outcomes.pop(key, None)
         return evicted
 
     def find(self, name: str) -> Key:

@@ -192,7 +192,7 @@ async def test_no_execute_taint_evicts_those_who_do_not_tolerate_it(box: Box) ->
     taint = {"key": "hot", "value": "very", "effect": "NoExecute"}
     box.publish(3, taints={0: [taint], 1: [taint]})
     assert await box.cluster.evict() == {
-        "frail": f"device {DRIVER}/{NODE}/gpu-0 of claim frail has the taint hot=very:NoExecute"
+        ("default", "frail"): f"device {DRIVER}/{NODE}/gpu-0 of claim frail has the taint hot=very:NoExecute"
     }
     assert [each.name for each in box.cluster.pods()] == ["tough", "other"]
     assert await box.cluster.evict() == {}
@@ -211,7 +211,7 @@ async def test_taint_rule_evicts_and_keeps_away(box: Box) -> None:
         },
     }
     await box.cluster.apply([rule])
-    assert list(await box.cluster.evict()) == ["p"]
+    assert list(await box.cluster.evict()) == [("default", "p")]
     outcome = await box.cluster.run(pod("r", g="template/one"))
     assert outcome.phase == "Pending"
     box.server.store.delete("devicetaintrules", "repair")

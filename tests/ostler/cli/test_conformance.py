@@ -164,15 +164,18 @@ def test_a_driver_is_told_of_the_folder_that_its_daemonset_makes(capsys: pytest.
         (["plugin", "--", "/no/such/plugin"], "plugin '/no/such/plugin' cannot be started: "),
         (["driver", "--change", "true", "--", "true"], "--change is for a plugin whose command is given"),
         (["plugin", "--log", "/no/such/log", "--", "true"], "--log /no/such/log: No such file or directory"),
-        (
-            ["plugin", "--rule", "registers", "--junit", "/no/such/file", "--", "true"],
-            "--junit /no/such/file: No such file or directory",
-        ),
     ],
 )
 def test_what_cannot_be_run_is_exit_code_2(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", *words]) == 2
     assert f"ostler: {problem}" in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_costs_nobody_the_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "plugin", "--rule", "registers", "--junit", "/no/such/file", "--", "true"]) == 2
+    out, err = capsys.readouterr()
+    assert "FAILED: the plugin ended with exit code 0 and wrote no log" in out
+    assert err == "ostler: --junit /no/such/file: No such file or directory\n"
 
 
 def test_a_wrong_number_of_seconds_is_named(capsys: pytest.CaptureFixture[str]) -> None:

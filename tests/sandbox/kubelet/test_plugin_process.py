@@ -303,7 +303,13 @@ async def test_user_without_privileges_gets_a_user_namespace(short_dir: Path) ->
 
 
 @needs_root
-async def test_user_that_may_make_no_namespace_gets_one_clear_sentence(short_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "otherwise"),
+    [("", "start it yourself with {}/device-plugins"), (", otherwise='start it elsewhere'", "start it elsewhere")],
+)
+async def test_user_that_may_make_no_namespace_gets_one_clear_sentence(
+    short_dir: Path, settings: str, otherwise: str
+) -> None:
     if not user_namespaces():
         pytest.skip("user namespaces are forbidden here")
     # In a user namespace of its own the setting holds for nobody else.
@@ -311,7 +317,7 @@ async def test_user_that_may_make_no_namespace_gets_one_clear_sentence(short_dir
         "import asyncio, sys, pathlib\n"
         "from sandbox.kubelet.plugin_process import PluginProcess\n"
         "async def main():\n"
-        f"    async with PluginProcess(['true'], pathlib.Path({str(short_dir)!r})): pass\n"
+        f"    async with PluginProcess(['true'], pathlib.Path({str(short_dir)!r}){settings}): pass\n"
         "asyncio.run(main())\n"
     )
     forbid = "echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all --inh-caps=-all"
@@ -321,5 +327,5 @@ async def test_user_that_may_make_no_namespace_gets_one_clear_sentence(short_dir
         "sandbox.kubelet.plugin_process.PluginStartError: plugin 'true' cannot be given the kubelet's folders at "
         "/var/lib/kubelet: this user may create no mount namespace (No space left on device). Run ostler as root, or "
         "allow user namespaces with 'sysctl -w user.max_user_namespaces=100000'. If the plugin can be told its "
-        f"folders, no namespace is needed: start it yourself with {short_dir}/device-plugins"
+        f"folders, no namespace is needed: {otherwise.format(short_dir)}"
     )

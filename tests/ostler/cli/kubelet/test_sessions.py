@@ -331,8 +331,17 @@ def test_own_driver_prepares_claims_with_the_api_server(script: Script, short_di
         *OWN, "--config", str(config), "--state-dir", "{state}", "--socket", "{state}/a.sock",
         "--kubeconfig", "{kubeconfig}", "--node-name", "{node}",
     )  # fmt: skip
-    admitted, claims, slices, deleted, left = script.answers(
-        "admit {}/claims.yaml", "claims", "slices", "delete claiming", "claims",
+    rule = {
+        "apiVersion": "resource.k8s.io/v1beta2",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "repair"},
+        "spec": {"deviceSelector": {"driver": "ostler.dev"}, "taint": {"key": "repair", "effect": "NoExecute"}},
+    }
+    again = {**pod, "metadata": {"name": "claiming", "namespace": "team"}}
+    team = {**_CLAIM, "metadata": {"name": "gpu", "namespace": "team"}}
+    (manifests / "team.yaml").write_text("\n---\n".join(json.dumps(each) for each in (team, again, rule)))
+    admitted, claims, slices, deleted, left, evicted, none = script.answers(
+        "admit {}/claims.yaml", "claims", "slices", "delete claiming", "claims", "admit {}/team.yaml", "pods",
         options=("--with-apiserver", "--wait", "60"), command=command,
     )  # fmt: skip
     assert admitted["created"] == ["ResourceClaimTemplate gpu"]
@@ -343,4 +352,7 @@ def test_own_driver_prepares_claims_with_the_api_server(script: Script, short_di
     assert len(slices["slices"][0]["devices"]) == 8
     assert deleted["deleted"] == ["claiming"]
     assert left["claims"] == []
+    # A rule that comes after the pod evicts it.
+    assert [each["phase"] for each in evicted["pods"]] == ["Running"]
+    assert none["pods"] == []
     assert not Path("/var/run/cdi").exists() or not list(Path("/var/run/cdi").glob("*ostler*"))
