@@ -17,9 +17,8 @@ from node.inventory.source import Source
 from node.offer import Offer, OfferedDevice
 from node.partitions import PartitionsRemoved
 from node.rules import rule_for
-from node.sharing import SharingStrategy
 from node.values import Value, value
-from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders, mps_left
+from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders, needs_mps
 from ostler.agent.edges import STUCK, Edges
 from ostler.agent.eventlog import EventLog
 from ostler.agent.health_watch import HealthWatch
@@ -271,12 +270,12 @@ class BothDoors:
         await self.load_for(self._settings)
 
     async def _load_mps(self, settings: Settings) -> None:
-        if self._mps is None and _needs_mps(settings):
+        if self._mps is None and needs_mps(settings):
             await load("ostler.agent.mps")
 
     def _open_mps(self) -> None:
         """Make what runs MPS if it is needed; it stays for the life of the process."""
-        if self._mps is not None or not _needs_mps(self._settings):
+        if self._mps is not None or not needs_mps(self._settings):
             return
         # Imported here: a node without MPS does not pay for it.
         from ostler.agent.mps import MpsService
@@ -372,12 +371,6 @@ class BothDoors:
             self._settings, maker, books, around.inventory, around.bus, events=around.events, clock=around.edges.clock
         )
         self._group.create_task(self._layouts.run(), name="MIG layouts")
-
-
-def _needs_mps(settings: Settings) -> bool:
-    """Whether a rule shares devices by MPS, or something is left of rules that did."""
-    shares = (rule.sharing for rule in settings.rules if rule.sharing is not None)
-    return any(each.strategy is SharingStrategy.MPS for each in shares) or mps_left(settings)
 
 
 def open_books(

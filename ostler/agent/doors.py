@@ -1,4 +1,4 @@
-"""The two doors as the process sees them: whether the DRA door is needed, and what every door can do at the end."""
+"""The two doors as the process sees them: what they need, and what every door can do at the end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 
 from node.opening import KUBELET_STATE, read_regular
 from node.rules import Door
+from node.sharing import SharingStrategy
 from ostler.config.settings import RegistrationChoice, Settings
 from plugin.kubelet import KubeletFolders, RegistrationPath
 
@@ -40,8 +41,17 @@ def claims_to_serve(settings: Settings) -> bool:
     return any(os.path.lexists(settings.state_dir / name) for name in _LEFT) or claims_left(settings)
 
 
+def needs_mps(settings: Settings) -> bool:
+    """Whether MPS has anything to do: a rule shares devices by it, or an earlier process left something of it.
+
+    That is: control daemons of resources, or compute modes that must be reset.
+    """
+    shares = (rule.sharing for rule in settings.rules if rule.sharing is not None)
+    return any(each.strategy is SharingStrategy.MPS for each in shares) or mps_left(settings)
+
+
 def mps_left(settings: Settings) -> bool:
-    """Whether an earlier process left MPS control daemons of resources, or compute modes that must be reset."""
+    """Whether an earlier process left control daemons or compute modes of MPS."""
     return os.path.lexists(settings.state_dir / _MPS_LEFT)
 
 
