@@ -169,3 +169,46 @@ def play(
     state_dir: Path = Path("/nowhere"),
 ) -> Desk:
     return beside(lambda: Desk(*devices, rule=rule, relieves=relieves, state_dir=state_dir), Desk.run, story)
+
+
+class Pods:
+    """What the API server has told."""
+
+    def __init__(self, *gone: str) -> None:
+        self._gone = gone
+
+    def gone(self, uid: str) -> bool:
+        return uid in self._gone
+
+    def name_of(self, uid: str) -> str:
+        return f"team/{uid}"
+
+    def uid_of(self, name: str) -> str:
+        return name.removeprefix("team/")
+
+
+def had(number: int, uid: str) -> Holding:
+    return Holding(GPU, f"GPU-{number}", "main", uid=uid)
+
+
+async def allocate(desk: Desk, *numbers: int) -> None:
+    """As the plugin door does it."""
+    devices = offered(*map(gpu, numbers))
+    doubt = desk.books.doubted(GPU, devices)
+    if doubt is not None:
+        await doubt
+    desk.books.allocate(GPU, devices)
+
+
+async def deleted_by_force(desk: Desk, uid: str = "a", number: int = 0) -> None:
+    """A pod gets a device, is seen to have it, and is gone by the books while its containers run."""
+    await allocate(desk, number)
+    desk.kubelet.written = (had(number, uid),)
+    desk.kubelet.listed = (Holding(GPU, f"GPU-{number}", "main", pod=f"team/{uid}"),)
+    desk.containers.running.add(uid)
+    desk.books.kubelet_changed()
+    await asyncio.sleep(2)
+    desk.kubelet.written = desk.kubelet.listed = ()
+    desk.books.know(Pods(uid))
+    desk.books.pods_changed()
+    await asyncio.sleep(0.5)

@@ -4,64 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from pathlib import Path
 
 import pytest
 
-from node.files import read_record, write_record
 from node.ledger.holds import HeldError, Hold, HoldState
 from node.ledger.reader import Holding
-from node.ledger.releases import FILE_NAME, SCHEMA, SLOW, STEP
+from node.ledger.releases import SLOW, STEP
 from node.ledger.tenants import WAIT
 from node.offer import OfferedDevice
 from node.rules import Door, Rule
 from node.sharing import Sharing
 from node.values import replace
 from tests.making.virtual_time import beside
-from tests.ostler.agent.books import BOTH, GPU, PLUGIN, Desk, gpu, offered, play
-
-
-class Pods:
-    """What the API server has told."""
-
-    def __init__(self, *gone: str) -> None:
-        self._gone = gone
-
-    def gone(self, uid: str) -> bool:
-        return uid in self._gone
-
-    def name_of(self, uid: str) -> str:
-        return f"team/{uid}"
-
-    def uid_of(self, name: str) -> str:
-        return name.removeprefix("team/")
-
-
-def had(number: int, uid: str) -> Holding:
-    return Holding(GPU, f"GPU-{number}", "main", uid=uid)
-
-
-async def allocate(desk: Desk, *numbers: int) -> None:
-    """As the plugin door does it."""
-    devices = offered(*map(gpu, numbers))
-    doubt = desk.books.doubted(GPU, devices)
-    if doubt is not None:
-        await doubt
-    desk.books.allocate(GPU, devices)
-
-
-async def deleted_by_force(desk: Desk, uid: str = "a", number: int = 0) -> None:
-    """A pod gets a device, is seen to have it, and is gone by the books while its containers run."""
-    await allocate(desk, number)
-    desk.kubelet.written = (had(number, uid),)
-    desk.kubelet.listed = (Holding(GPU, f"GPU-{number}", "main", pod=f"team/{uid}"),)
-    desk.containers.running.add(uid)
-    desk.books.kubelet_changed()
-    await asyncio.sleep(2)
-    desk.kubelet.written = desk.kubelet.listed = ()
-    desk.books.know(Pods(uid))
-    desk.books.pods_changed()
-    await asyncio.sleep(0.5)
+from tests.ostler.agent.books import BOTH, GPU, PLUGIN, Desk, Pods, allocate, deleted_by_force, gpu, had, offered, play
 
 
 def test_an_allocate_for_a_device_that_nobody_had_waits_for_nothing_and_reads_nothing() -> None:
@@ -302,45 +257,6 @@ def test_a_claim_that_is_released_keeps_its_device_until_its_pods_have_ended_tho
         assert not desk.books.ledger.all
 
     play(story, gpu(0))
-
-
-def test_what_is_remembered_outlives_the_process(tmp_path: Path) -> None:
-    async def first(desk: Desk) -> None:
-        await deleted_by_force(desk)
-
-    async def second(desk: Desk) -> None:
-        desk.containers.running.add("a")
-        await asyncio.sleep(1)
-        (hold,) = desk.books.ledger.all
-        assert "pod team/a (UID a)" in hold.words
-        desk.containers.running.clear()
-        await asyncio.sleep(2)
-        assert not desk.books.ledger.all
-
-    play(first, gpu(0), state_dir=tmp_path)
-    play(second, gpu(0), state_dir=tmp_path)
-    assert read_record(tmp_path / FILE_NAME, SCHEMA) == []
-
-
-@pytest.mark.parametrize("data", [[], {}, "x", [1, {"device": "gpu-0"}, {"device": 1, "uid": [], "door": "x"}]])
-def test_a_file_that_says_something_else_is_no_memory(data: object, tmp_path: Path) -> None:
-    write_record(tmp_path / FILE_NAME, SCHEMA, data)  # type: ignore[arg-type]
-
-    async def story(desk: Desk) -> None:
-        assert not desk.books.tenants.all
-
-    play(story, gpu(0), state_dir=tmp_path)
-
-
-def test_a_damaged_file_is_set_aside_and_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / FILE_NAME).write_text("{")
-
-    async def story(desk: Desk) -> None:
-        assert not desk.books.tenants.all
-
-    play(story, gpu(0), state_dir=tmp_path)
-    assert "the saved record of which pods had devices is unusable" in caplog.text
-    assert len(list(tmp_path.glob(f"{FILE_NAME}.damaged-*"))) == 1
 
 
 def test_while_the_kernel_gives_no_answer_the_device_stays_pending() -> None:
