@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from ostler.cli.main import main
 from tests.kube.server import ApiServer
 from tests.making.clusters import GPU, GPU_CLASS, MODEL, Object, gpus, holder, node, request, resource_slice, thing
+from tests.making.explain_schema import form
 from tests.scheduling.explain.cluster import Cluster, serving
 
 A, B = node("node-a"), node("node-b")
@@ -161,6 +163,10 @@ def test_json_names_every_pod_with_its_devices(fit: Fit) -> None:
     expected = [{"request": "gpu", "driver": GPU, "pool": "node-a", "device": "gpu-0"}]
     assert claim["allocation"]["devices"]["results"] == expected
     assert found["why"]["title"] == "pod team/web-3 (claim team/web-3-gpu)"
+    jsonschema.validate(found["why"], form())
+    page = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
+    members = {*found} - {"schema", "version", "kind"}
+    assert [name for name in members if f"`{name}`" not in page] == []
 
 
 def test_a_claim_that_pods_share_is_allocated_once_and_keeps_them_together(fit: Fit) -> None:
