@@ -87,8 +87,7 @@ class PromisedDevice:
 class CompiledClaim:
     """What to apply, and what it would get now: devices on `node`, or nothing on any (None).
 
-    `exact`: it names amounts of devices that are there now, because no general form fits. `reason`: why there is no
-    node although pools have a way.
+    `exact`: it names amounts of devices that are there now, because no general form fits.
     """
 
     template: Json
@@ -104,20 +103,19 @@ def compile_claim(claim: DeviceClaim, cluster: CompilerInput, nodes: Iterable[st
     Raises LeftOut for a need that v1 cannot say, MatchingError and FatalError for one that fails, SearchGaveUp.
     """
     names = cluster.node_names if nodes is None else list(nodes)
-    losses = Losses(f"DeviceClaim {title_of(claim)}")
-    compiler = _Compiler(cluster, losses)
+    compiler = _Compiler(cluster, f"DeviceClaim {title_of(claim)}")
     requests = compiler.general(claim)
     spec = claim_spec(requests, compiler.matches(claim, claim.spec.match_attributes, requests))
     general = _template(claim, spec)
     found = _promise(general, cluster, names, requests)
     if found is not None:
-        return CompiledClaim(general, *found, tuple(losses.into))
+        return CompiledClaim(general, *found, compiler.lost)
     for node, solution in _solutions(claim, cluster, names):
         exact = _template(claim, compiler.exact(claim, solution))
         promised = _promise(exact, cluster, [node], ())
         if promised is not None:
-            return CompiledClaim(exact, *promised, tuple(losses.into), exact=True)
-    return CompiledClaim(general, None, (), tuple(losses.into))
+            return CompiledClaim(exact, *promised, compiler.lost_anyway, exact=True)
+    return CompiledClaim(general, None, (), compiler.lost)
 
 
 def _template(claim: DeviceClaim, spec: Json) -> Json:
@@ -189,12 +187,23 @@ def _solutions(claim: DeviceClaim, cluster: CompilerInput, nodes: Sequence[str])
 class _Compiler:
     """Writes requests for the needs of one claim."""
 
-    def __init__(self, cluster: CompilerInput, losses: Losses) -> None:
+    def __init__(self, cluster: CompilerInput, document: str) -> None:
         self._cluster = cluster
-        self._losses = losses
+        self._losses = Losses(document)
+        self._narrowed = Losses(document)
         pools = {each.document.metadata.name: each for each in cluster.pools}
         self._ledger = ledger_of(cluster.pools)
         self._published = {(name, each.name): each for name, pool in pools.items() for each in pool.devices}
+
+    @property
+    def lost_anyway(self) -> tuple[Lost, ...]:
+        """What is lost in either form."""
+        return tuple(self._losses.into)
+
+    @property
+    def lost(self) -> tuple[Lost, ...]:
+        """What is lost in the general form."""
+        return (*self._losses.into, *self._narrowed.into)
 
     def general(self, claim: DeviceClaim) -> list[NamedRequest]:
         """One request for each need. Raises LeftOut and MatchingError."""
@@ -205,11 +214,11 @@ class _Compiler:
                 options = [one for where, each in details for one in self._options(each, where)]
                 if len(options) > 1 and any(each.admin for each in options):
                     raise LeftOut(at, "v1 cannot ask for admin access in alternatives; write one need without them")
-                found.append(NamedRequest(name, tuple(bounded(options, details[0][0], self._losses))))
+                found.append(NamedRequest(name, tuple(bounded(options, details[0][0], self._narrowed))))
         return found
 
     def _options(self, detail: DeviceClaimDetail, at: str) -> list[RequestOption]:
-        members = self._candidates(detail, at)
+        members = self._sayable(detail, at)
         amounts = {name: amount for name, amount in detail.requests.items() if name != COUNT and amount.nanos}
         least = count_in(detail.requests, 1)
         most = (
@@ -229,6 +238,22 @@ class _Compiler:
         ]
         return possible or [option for _, option, _ in found[-1:]]
 
+    def _sayable(self, detail: DeviceClaimDetail, at: str) -> list[ClassMembers]:
+        """The classes through which v1 can say the need: of a type, some may lack an attribute or an amount."""
+        found: list[ClassMembers] = []
+        faults: list[LeftOut] = []
+        for member in self._candidates(detail, at):
+            shares = {name: amount for name, amount in detail.requests.items() if name != COUNT and amount.nanos}
+            try:
+                self._option(detail, at, member, 1, {} if member.admin else shares)
+            except LeftOut as fault:
+                faults.append(fault)
+            else:
+                found.append(member)
+        if not found:
+            raise faults[0]
+        return found
+
     def _note(
         self,
         detail: DeviceClaimDetail,
@@ -247,9 +272,11 @@ class _Compiler:
         if any(each.document.requests for member in members if member.admin for each in member.devices):
             losses.add(f"{at}.adminAccess", ADMIN_WITH_COUNTERS)
         if amounts and most > 1:
-            losses.add(f"{at}.requests", f"{listed(amounts)}: a sum over devices in v1 is an equal part of each")
+            self._narrowed.add(
+                f"{at}.requests", f"{listed(amounts)} is a sum over devices; v1 asks for an equal part of each"
+            )
         if len(members) > 1 and most > 1:
-            losses.add(at, "v1 cannot take the devices of one need from several classes")
+            self._narrowed.add(at, "v1 cannot take the devices of one need from several classes")
         if not amounts and any(each.shareable for member in members for each in member.devices):
             losses.add(at, "v1 cannot ask for all of a device that can be shared; others may get parts of it")
 

@@ -2,7 +2,7 @@
 
     need       = part { "," part }
     first part = [ COUNT | LEAST ".." MOST ] NAME          how many devices, of which class or type (none: 1)
-    part       = AMOUNT ">=" QUANTITY [ "total" | "each" ] what they give together, or each of them
+    part       = AMOUNT ">=" QUANTITY [ "total" ]          what they give together; "total" where there may be several
                | "same" ATTRIBUTE                          equal on all of them
                | ATTRIBUTE ("=" | "!=") VALUE              a text in quotes or without, or a whole number
 
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from scheduling.api.quantities import Quantity, QuantityError, from_int, parse
-from scheduling.pools.capacity import quantity_of
 from scheduling.pools.documents import (
     API_VERSION,
     COUNT,
@@ -160,15 +159,13 @@ class _Reader:
         how = self._words[self._next]
         if how.kind == "word":
             self._take()
-            if how.text not in ("total", "each"):
-                how.refuse("'total', 'each', ',' or the end")
+            if how.text != "total":
+                how.refuse("'total', ',' or the end")
         elif how.text not in (",", ""):
-            how.refuse("'total', 'each', ',' or the end")
-        if how.text == "each" and self._most > self._least:
-            how.refuse("'total' with a range of devices; 'each' needs a fixed number, as in '2 gpu'")
-        if how.text != "total" and self._most > 1 and how.text != "each":
-            how.refuse("'total' (of all devices) or 'each', because there is more than one device")
-        self._amounts[name] = quantity_of(amount.nanos * self._least, amount) if how.text == "each" else amount
+            how.refuse("'total', ',' or the end")
+        elif self._most > 1:
+            how.refuse("'total', because several devices give the amount together")
+        self._amounts[name] = amount
 
     def _compare(self, name: str, sign: str) -> None:
         value = self._take()

@@ -4,17 +4,19 @@ A class of the cluster has selectors of Kubernetes, which are asked of the Resou
 given as a document has constraints of pools. Both can stand beside each other; a document wins over a class of the
 cluster with its name.
 
-Kubernetes has no device types. A class is of the type that its name begins with, so `deviceType: gpu` means
-`gpu.nvidia.com`, `gpu.ostler.dev` and a class `gpu`.
+Kubernetes has no device types. A class is of the type that its label `devmgmtproto.k8s.io/device-type` says, which
+`ostler pools convert` writes, else of the one that its name begins with: `deviceType: gpu` means `gpu.nvidia.com`,
+`gpu.ostler.dev` and a class `gpu`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from typing import Final
 
 from scheduling.allocator.claims import Claim, DeviceClass
 from scheduling.allocator.pools import Features
-from scheduling.allocator.reading import FatalError, Object
+from scheduling.allocator.reading import FatalError, Object, Part
 from scheduling.allocator.selectors import Selectors
 from scheduling.allocator.slices import SliceDevice
 from scheduling.cel.errors import CelError
@@ -31,10 +33,15 @@ from scheduling.pools.documents import (
 from scheduling.pools.matching import MatchingError, PooledDevice, is_eligible
 from scheduling.pools.published import PublishedPool
 
+DEVICE_TYPE_LABEL: Final = "devmgmtproto.k8s.io/device-type"
+"""Label of a DeviceClass with its device type, for which Kubernetes has no field."""
 
-def type_of_class(name: str) -> str:
+
+def type_of_class(class_: Object) -> str:
     """The device type of a cluster's class."""
-    return name.partition(".")[0]
+    metadata = Part.whole("DeviceClass", class_).part("metadata")
+    label = metadata.mapping("labels").get(DEVICE_TYPE_LABEL)
+    return label if isinstance(label, str) and label else metadata.string("name").partition(".")[0]
 
 
 class ClusterClasses:
@@ -48,7 +55,8 @@ class ClusterClasses:
         written: Iterable[PoolDeviceClass] = (),
     ) -> None:
         """`classes` of the cluster (v1), and `written` as documents. Raises `InvalidObject`."""
-        self._cluster = {each.name: each for each in map(DeviceClass, classes)}
+        objects = tuple(classes)
+        self._cluster = {each.name: each for each in map(DeviceClass, objects)}
         self._written = {each.metadata.name: each for each in written}
         self._selectors = Selectors(features)
         self._devices: dict[DeviceName, SliceDevice] = {
@@ -59,7 +67,7 @@ class ClusterClasses:
         }
         self._known: dict[tuple[str, DeviceName], bool] = {}
         self.documents: Mapping[str, PoolDeviceClass] = {
-            **{name: _document(name) for name in self._cluster},
+            **{each.metadata.name: each for each in map(_document, objects)},
             **self._written,
         }
 
@@ -135,6 +143,7 @@ _NOBODY = Claim({"spec": {"devices": {"requests": [{"name": "any", "exactly": {}
 """A claim that asks for nothing of a device beyond its class."""
 
 
-def _document(name: str) -> PoolDeviceClass:
-    spec = DeviceClassSpec(device_type=type_of_class(name))
+def _document(class_: Object) -> PoolDeviceClass:
+    name = Part.whole("DeviceClass", class_).owner.name
+    spec = DeviceClassSpec(device_type=type_of_class(class_))
     return PoolDeviceClass(API_VERSION, "DeviceClass", DocumentMetadata(name=name), spec)

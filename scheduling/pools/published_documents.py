@@ -67,7 +67,7 @@ def published_documents(
     for class_ in classes:
         losses = Losses(f"DeviceClass {class_['metadata']['name']}", found.lost)
         try:
-            found.documents.append(_class(DeviceClass(class_), names))
+            found.documents.append(_class(DeviceClass(class_), type_of_class(class_), names))
         except LeftOut as fault:
             losses.leave_out(fault)
     for claim in claims:
@@ -159,7 +159,7 @@ def _not_said(device: PublishedDevice) -> Iterator[tuple[str, str]]:
         yield f"device {device.name}", "any number of claims can share it; a need takes it whole"
 
 
-def _class(class_: DeviceClass, names: _SliceFacts) -> PoolDeviceClass:
+def _class(class_: DeviceClass, device_type: str, names: _SliceFacts) -> PoolDeviceClass:
     driver, constraints = "", []
     for number, expression in enumerate(class_.selectors):
         at = f"spec.selectors[{number}]"
@@ -176,7 +176,7 @@ def _class(class_: DeviceClass, names: _SliceFacts) -> PoolDeviceClass:
     if not driver:
         raise LeftOut("spec.selectors", 'a DeviceClass document has one driver; add device.driver == "NAME"')
     text = " && ".join(f"({each})" if len(constraints) > 1 else each for each in constraints)
-    spec = DeviceClassSpec(driver=driver, device_type=type_of_class(class_.name), constraints=text or None)
+    spec = DeviceClassSpec(driver=driver, device_type=device_type, constraints=text or None)
     return PoolDeviceClass(API_VERSION, "DeviceClass", DocumentMetadata(name=class_.name), spec)
 
 

@@ -189,7 +189,7 @@ class ClaimConversion:
             if name != COUNT and not amount.nanos:
                 losses.add(f"{at}.requests.{name}", "v1 has no part of 0; the need takes whole devices")
         if amounts and most > 1 and admin != {True}:
-            losses.add(f"{at}.requests", f"{listed(amounts)}: a sum over devices in v1 is an equal part of each")
+            losses.add(f"{at}.requests", f"{listed(amounts)} is a sum over devices; v1 asks for an equal part of each")
         if True in admin:
             losses.add(f"{at}.adminAccess", ADMIN_WITH_COUNTERS)
         if len(classes) > 1 and most > 1:

@@ -36,11 +36,10 @@ from scheduling.pools.flat_cel import (
     selector_of,
 )
 from scheduling.pools.lost import LeftOut, Losses
+from scheduling.pools.published_classes import DEVICE_TYPE_LABEL
 
 Object = dict[str, Any]
 V1: Final = "resource.k8s.io/v1"
-DEVICE_TYPE_LABEL: Final = "devmgmtproto.k8s.io/device-type"
-"""Label of a DeviceClass with its device type, for which Kubernetes has no field."""
 _DEVICES: Final = 128
 _DEVICES_WITH_COUNTERS: Final = 64
 _FACTS: Final = 32

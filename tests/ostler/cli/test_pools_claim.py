@@ -56,7 +56,7 @@ def test_a_range_and_a_sum_become_alternatives(ostler: Command, cluster: str) ->
         "# on node node-1 it gets now:\n"
         "#   need-1/option-1: gpu-2 of pool node-1 (gpu.example.com)\n"
         "#   need-1/option-1: gpu-3 of pool node-1 (gpu.example.com)\n"
-        "# lost: spec.claims[0].requests: memory 128Gi: a sum over devices in v1 is an equal part of each\n"
+        "# lost: spec.claims[0].requests: memory 128Gi is a sum over devices; v1 asks for an equal part of each\n"
     )
     devices = yaml.safe_load(text)["spec"]["spec"]["devices"]
     (request,) = devices["requests"]

@@ -24,7 +24,7 @@ def need(text: str) -> Any:
         ("2 gpu.example.com", {"deviceClass": "gpu.example.com", "requests": {"count": "2"}}),
         ("2..2 gpu", {"deviceType": "gpu", "requests": {"count": "2"}}),
         ("gpu, memory>=40Gi", {"deviceType": "gpu", "requests": {"count": "1", "memory": "40Gi"}}),
-        ("2 gpu, memory >= 40Gi each", {"deviceType": "gpu", "requests": {"count": "2", "memory": "80Gi"}}),
+        ("2 gpu, memory >= 80Gi total", {"deviceType": "gpu", "requests": {"count": "2", "memory": "80Gi"}}),
         (
             EXAMPLE,
             {
@@ -64,10 +64,13 @@ def test_what_it_stands_for(text: str, expected: Any) -> None:
         ("gpu, memory<=1", '"<" at character 12: expected a word, a number, a text in quotes'),
         ("gpu, memory>=lots", '"lots" at character 14: expected a quantity above zero, such as 128Gi'),
         ("gpu, memory>=0", '"0" at character 14: expected a quantity above zero, such as 128Gi'),
-        ("gpu, memory>=1 sum", "\"sum\" at character 16: expected 'total', 'each', ',' or the end"),
-        ("gpu, memory>=1 = 2", "\"=\" at character 16: expected 'total', 'each', ',' or the end"),
-        ("2 gpu, memory>=1", "the end (character 17): expected 'total' (of all devices) or 'each'"),
-        ("1..2 gpu, memory>=1 each", "\"each\" at character 21: expected 'total' with a range of devices"),
+        ("gpu, memory>=1 sum", "\"sum\" at character 16: expected 'total', ',' or the end"),
+        ("gpu, memory>=1 = 2", "\"=\" at character 16: expected 'total', ',' or the end"),
+        (
+            "2 gpu, memory>=1",
+            "the end (character 17): expected 'total', because several devices give the amount together",
+        ),
+        ("1..2 gpu, memory>=1 each", "\"each\" at character 21: expected 'total', ',' or the end"),
         ("gpu, memory>=1, memory>=2", '"memory" at character 17: expected each amount once; memory is asked'),
         ("gpu, count>=2", '"count" at character 6: expected an amount; how many devices stands before their name'),
         (
