@@ -35,7 +35,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Read and print."""
     # Here and not above: help needs none of it.
     from ostler.explain.files import uncollected
-    from ostler.pools.forms import view_document
     from ostler.pools.supply import read_supply, unknown_node
     from scheduling.pools.overview import nodes_of
 
@@ -49,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
                 raise CommandFailed(unknown_node(missing, [name for name in known if name]), Exit.USAGE)
             nodes = tuple(known[name] for name in dict.fromkeys(arguments.node))
         if arguments.output != "table":
+            from ostler.pools.forms import view_document
+
             print_document(view_document(nodes), arguments.output)
         else:
             _print(nodes, folded=not arguments.node)
