@@ -39,7 +39,17 @@ from scheduling.pools.questions import PoolJudge
 from scheduling.pools.remedies import PoolRemedy, PoolRemedyKind, remedies
 from tests.making.pool_documents import claim, device, pool
 from tests.scheduling.pools.brute_force import best
-from tests.scheduling.pools.small_cases import BUSY, CLAIMS, CLASSES, POOLS, in_use, small_claims, small_pools
+from tests.scheduling.pools.small_cases import (
+    BUSY,
+    CLAIMS,
+    CLASSES,
+    DETAILS,
+    POOLS,
+    in_use,
+    small_claims,
+    small_need,
+    small_pools,
+)
 
 NAMED = {each.metadata.name: each for each in CLASSES}
 
@@ -126,6 +136,39 @@ def competing_needs_are_minimal(
     assert not possible(obstacle.needs)
     for left_out in obstacle.needs:
         assert possible([each for each in obstacle.needs if each != left_out])
+
+
+@settings(max_examples=150, deadline=None)
+@given(POOLS, DETAILS, BUSY, st.sampled_from([0, 1, 2]))
+def test_numbers_of_reasons_are_the_best_of_all_ways(pools_: Any, given_: Any, busy: Any, block: int) -> None:
+    # All of one driver and one class: otherwise hardly anything would be short but devices.
+    pools = small_pools([(False, capacity, devices) for _, capacity, devices in pools_], block)
+    need = small_need({**given_, "by": "gpu"})
+    others = in_use(busy) if all(len(each[2]) for each in pools_) else []
+    finding = diagnose([claim(need)], "node-1", judge_of(pools, others))
+
+    def possible(**changed: Any) -> bool:
+        return best([claim({**need, **changed})], NAMED, pools, others) is not None
+
+    for obstacle in finding.every_obstacle():
+        match obstacle:
+            case AmountShort(goals=(goal,)):
+                kept = {"matchAttributes": list(obstacle.matching)}
+                most, step = int(parse(goal.best).nanos // 10**9), max(1, block)
+                requests = {**need["requests"], "memory": most}
+                assert most < need["requests"]["memory"]
+                assert not most or possible(**kept, requests=requests)
+                assert not possible(**kept, requests={**requests, "memory": most + step})
+            case NotAtOnce():
+                kept = {"matchAttributes": [], "limits": {}}
+                free = {name: 0 for name in need["requests"] if name != COUNT}
+                assert not obstacle.best or possible(**kept, requests={**free, COUNT: obstacle.best})
+                assert not possible(**kept, requests={**free, COUNT: obstacle.best + 1})
+            case TooFewDevices():
+                assert sum(len(each[2]) for each in pools_) >= obstacle.there
+                assert obstacle.there < obstacle.wanted
+            case AttributesDiffer():
+                assert not possible(matchAttributes=list(obstacle.attributes))
 
 
 GPUS = pool(
