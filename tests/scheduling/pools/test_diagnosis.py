@@ -153,7 +153,7 @@ def test_numbers_of_reasons_are_the_best_of_all_ways(pools_: Any, given_: Any, b
     for obstacle in finding.every_obstacle():
         match obstacle:
             case AmountShort(goals=(goal,)):
-                kept = {"matchAttributes": list(obstacle.matching)}
+                kept: dict[str, Any] = {"matchAttributes": list(obstacle.matching)}
                 most, step = int(parse(goal.best).nanos // 10**9), max(1, block)
                 requests = {**need["requests"], "memory": most}
                 assert most < need["requests"]["memory"]
