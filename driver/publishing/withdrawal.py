@@ -1,11 +1,15 @@
 """How a device leaves the DRA door: withdrawn, confirmed, and only then forgotten.
 
 A device that a rule has moved to the plugin door stays in its slice with a taint as long as a claim may name it. Before
-the plugin door may give it out, three things must come true in this order, and then all remain true for some seconds (a
-scheduler may act on what it saw a moment ago): the API server's slices have the device tainted or not at all, and no
-write is under way that says otherwise; no claim is prepared with it here; and a list of all claims, begun after that,
-has no allocation that names it. Then it leaves the record (``driver.publishing.shown``), and with that the slice. If
-the agent is killed in between, the next process begins again with what the record has.
+the plugin door may give it out, the following must be true, in this order:
+
+- The API server's slices have the device tainted or not at all, and no write is under way that says otherwise; and no
+  claim is prepared with it here. Both must hold for some seconds, because a scheduler may act on what it saw a moment
+  ago.
+- A list of all claims, begun after that, has no allocation that names it.
+
+Then it leaves the record (``driver.publishing.shown``), and with that the slice. If the agent is killed in between, the
+next process begins again with what the record has.
 
 One list answers for all devices that are ready for it. It is repeated, at growing intervals, only while claims name
 some of them or the API server does not answer; a device that becomes ready meanwhile is asked about at once. Changes of
