@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import grpc.aio
 import pytest
 
 from protos.deviceplugin.v1beta1 import api_pb2
+from protos.podresources.v1 import api_pb2 as resources
+from protos.podresources.v1 import api_pb2_grpc as resources_grpc
 from sandbox.kubelet.errors import ContainerStartError, DeviceAllocationError
 from sandbox.kubelet.events import PodWarning
 from sandbox.kubelet.kubelet import Kubelet
@@ -216,6 +220,29 @@ async def test_one_bad_plugin_does_not_touch_another(node: Node) -> None:
     await kubelet.wait_for(NIC, healthy=1)
     assert not (await kubelet.admit(pod("p1"))).admitted
     assert (await kubelet.admit(pod("p2", resource=NIC))).admitted
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+@pytest.mark.parametrize("socket", ["device-plugins/kubelet.sock", "pod-resources/kubelet.sock"])
+async def test_bytes_that_are_no_call_harm_nobody(node: Node, socket: str) -> None:
+    kubelet = await node.kubelet()
+    await node.plugin(devices("n", 1), resource=NIC, name="n.sock")
+    noise = random.Random(7)
+    for data in (b"", b"GET / HTTP/1.1\r\n\r\n", noise.randbytes(1 << 20), PREFACE, PREFACE + noise.randbytes(4096)):
+        _, writer = await asyncio.open_unix_connection(node.root / socket)
+        writer.write(data)
+        with contextlib.suppress(ConnectionError):  # The kubelet closes it before all is read.
+            await writer.drain()
+        writer.close()
+    await node.plugin(devices("d", 1))
+    await kubelet.wait_for(GPU, healthy=1)
+    await kubelet.wait_for(NIC, healthy=1)
+    assert (await kubelet.admit(pod("p1"))).admitted
+    async with grpc.aio.insecure_channel(f"unix:{node.root}/pod-resources/kubelet.sock") as channel:
+        listed = await resources_grpc.PodResourcesListerStub(channel).List(resources.ListPodResourcesRequest())
+    assert [each.name for each in listed.pod_resources] == ["p1"]
 
 
 async def test_failing_pre_start_keeps_the_container_waiting(node: Node) -> None:
