@@ -29,6 +29,7 @@ from sandbox.kubelet.events import (
 )
 from sandbox.kubelet.pod_devices import OptionConflict
 from sandbox.standalone.console import LINES_A_SECOND, EventDisplay, PluginLog, ServerLog
+from sandbox.standalone.event_lines import event_line
 
 
 class _Lines(list[str]):
@@ -147,6 +148,16 @@ async def test_warning_of_the_api_server_is_shown_once() -> None:
             "apiserver | the API server's stand-in cannot read what driver/v1 sent to "
             "/apis/resource.k8s.io/v1/resourceslices as application/cbor; have the client send application/json"
         )
+    ]
+
+
+def test_watched_details_are_lines_too() -> None:
+    assert [
+        event_line(event) for event in (ListReceived("a/b", 3, 2, 1), DriverHealth("d", 2), DriverHealth("d", 0, True))
+    ] == [
+        "a/b sent list 3: 2 healthy, 1 unhealthy",
+        "driver d: health of 2 devices",
+        "driver d: health stream ended",
     ]
 
 
