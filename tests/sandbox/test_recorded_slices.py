@@ -15,6 +15,7 @@ from sandbox.configuration import configuration, with_partitions, with_shares
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from scheduling.api.validation.objects import validate_slice
+from tests.waiting import eventually
 
 SHARED_AND_PARTED = with_shares(
     with_partitions(configuration(mig=True, both=True), "gpu-0000-1b-00-0", "nvidia.com/gpu"),
@@ -45,9 +46,16 @@ async def test_a_recorded_nodes_slices_are_those_that_the_agent_publishes(
     flags = {"--node-name": node}
     async with SandboxNode(path(node), configuration=own, flags=flags, reconcile_interval=0.05, cluster=True) as box:
         await box.registered()
-        assert box.cluster is not None
-        stored = await box.cluster.slices(DRIVER)
-    assert [_spec(each) for each in printed] == [_spec(each) for each in stored]
+        cluster = box.cluster
+        stored: list[Any] = []
+        assert cluster is not None
+
+        async def is_as_printed() -> bool:
+            # A slow agent publishes before it knows what is held, and withdraws everything until it does.
+            stored[:] = await cluster.slices(DRIVER)
+            return [_spec(each) for each in stored] == [_spec(each) for each in printed]
+
+        await eventually(is_as_printed, "the slices that are printed")
     if text is not None:
         assert any("sharedCounters" in each["spec"] for each in printed)
     assert [each["metadata"]["name"] for each in printed] == [each["metadata"]["name"][:-6] for each in stored]
