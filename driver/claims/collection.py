@@ -155,7 +155,7 @@ class Collector:
         return still_here(body, claim, self._book.options.driver_name, self._book.options.pool)
 
     def _unknown(self, record: ClaimRecord, known: KubeletClaims) -> bool:
-        """Whether the kubelet is known not to have the claim for a container."""
+        """Whether the kubelet does not have the claim for a container, as far as that is known."""
         if known.fault:
             return not record.may_run(self._book.boot)
         return known.lacks(record.claim.uid)

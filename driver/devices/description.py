@@ -1,4 +1,4 @@
-"""A device as a ResourceSlice has it: attributes, capacity and taints.
+"""Describes a device for a ResourceSlice: attributes, capacity and taints.
 
 Pure, and the same bytes for the same device, so that nothing is written where nothing changed. The API takes at most 32
 attributes and capacities of a device together, names of at most 32 characters below a domain, and texts of at most 64

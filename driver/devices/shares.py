@@ -1,4 +1,4 @@
-"""Shares of a device at the DRA door: what claims may consume of it, and what one claim's share takes.
+"""Shares of a device at the DRA door: how much claims may consume of it, and how much one claim's share takes.
 
 Pure. A device that its rule shares allows multiple allocations, and its capacities ``memory`` (bytes) and ``compute``
 (percent) are consumed (KEP-5075): a claim takes the default, which is one replica's part, or what it asks for in

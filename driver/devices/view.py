@@ -1,8 +1,7 @@
-"""From a snapshot to what the DRA door shows: the offer of that door, placed and in the order of the slices.
+"""Turns a snapshot into what the DRA door shows: the offer of that door, placed and in the order of the slices.
 
-Pure, and one decision with ``node.eligibility``: nothing here adds or hides a device. What differs from the plugin
-door is how containers get devices: by CDI, whatever list strategies a rule has, so a device is fit when CDI can
-describe it.
+Pure, and one decision with ``node.eligibility``: nothing here adds or hides a device. What differs from the plugin door
+is how containers get devices: by CDI, whatever list strategies a rule has, so a device is fit when CDI can describe it.
 
 Of each kind the devices that only this door gives out come first, and those of both doors after them, equal ones from
 the back: the plugin door takes its devices from the front.

@@ -1,4 +1,4 @@
-"""Who the driver is to the kubelet: options, state of the registration, names of sockets, and what is counted.
+"""The driver as the kubelet sees it: options, state of the registration, names of sockets, and counters.
 
 Socket names are unique to each serving, and readable where the path's length allows it. Two instances of the driver may
 live side by side during an update, and a kubelet from 1.37 on confuses instances that follow each other under one path.

@@ -1,4 +1,4 @@
-"""Who may be using this node's devices, as the API server knows it: pods, their claims, and claims that name a device.
+"""The users of this node's devices, as the API server knows them: pods, their claims, and claims that name a device.
 
 A device goes from claims to the plugin door only when no allocation names it. The watch on the node's pods cannot tell:
 the scheduler allocates before it binds, and a pod may wait between the two for minutes. So at the end of a handover,

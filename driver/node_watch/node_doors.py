@@ -1,4 +1,4 @@
-"""What the Node and the API server say of this node's doors: label, annotation, and whether device taints are kept.
+"""The doors of this node: the Node's label and annotation, and whether the API server keeps device taints.
 
 Invariants: what is known stays until something else is known, so an API server that is away, a Node that is deleted,
 and a restart without either change nothing. A Node that is made anew counts by what is written on it then. Nothing is
