@@ -35,6 +35,7 @@ from scheduling.pools.resource_slices import V1, Object, PublishedNames, constra
 from scheduling.pools.search import occupying
 
 ADMIN_WITH_COUNTERS: Final = "v1 gives it only to devices whose shared counters are left"
+NO_PART: Final = "v1 has no part of 0"
 MOST_OPTIONS: Final = 8
 """Entries of firstAvailable."""
 MOST_DEVICES: Final = 32
@@ -187,7 +188,7 @@ class ClaimConversion:
         most = max(least, count_in(detail.limits, least)) if amounts and admin != {True} else least
         for name, amount in detail.requests.items():
             if name != COUNT and not amount.nanos:
-                losses.add(f"{at}.requests.{name}", "v1 has no part of 0; the need takes whole devices")
+                losses.add(f"{at}.requests.{name}", f"{NO_PART}; the need takes whole devices")
         if amounts and most > 1 and admin != {True}:
             losses.add(f"{at}.requests", f"{listed(amounts)} is a sum over devices; v1 asks for an equal part of each")
         if True in admin:
@@ -277,6 +278,8 @@ class ClaimConversion:
             )
             losses.add("status.allocations", why)
             return {}
+        if any(one.name for each in claim.status.allocations for one in each.allocations if not one.allocation.nanos):
+            losses.add("status.allocations", f"{NO_PART}; the claim has whole devices")
         if len(requests) > 1:
             losses.add("status.allocations", "they do not say for which need; requests get them in their order")
         admin = not occupying(claim, self._classes)
@@ -294,7 +297,12 @@ class ClaimConversion:
             found["adminAccess"] = True
         if not device.get("allowMultipleAllocations"):
             return found
-        named = {one.name: one.allocation for one in each.allocations if one.name in device["capacity"]}
+        # Who draws nothing would leave the device unused in v1, so it has all of it.
+        named = {
+            one.name: one.allocation
+            for one in each.allocations
+            if one.name in device["capacity"] and one.allocation.nanos
+        }
         consumed = {}
         for name, capacity in device["capacity"].items():
             policy = capacity.get("requestPolicy", {})

@@ -90,6 +90,18 @@ def test_an_existing_allocation_is_kept() -> None:
     assert second == {"request": "need-1", "driver": DRIVER, "pool": "gpus", "device": "b"}
 
 
+def test_a_claim_that_draws_nothing_has_the_whole_device() -> None:
+    gpus = pool("gpus", device("a", {}, [("memory", 8, 2)]))
+    drawn = [{"devicePoolName": "gpus", "deviceName": "a", "allocations": [{"name": "memory", "allocation": "0"}]}]
+    documents: list[Document] = [gpus, class_(), claim({}, allocations=drawn)]
+    (found,) = objects(*documents, kind="ResourceClaim")
+    (result,) = found["status"]["allocation"]["devices"]["results"]
+    assert result["consumedCapacity"] == {"memory": "8"}
+    assert lost(*documents) == [
+        "DeviceClaim claim: status.allocations: v1 has no part of 0; the claim has whole devices"
+    ]
+
+
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
