@@ -16,7 +16,7 @@ from ostler.drawing.text import plain
 from ostler.explain.access import add_access, choice_of
 from scheduling.allocator.pools import Features, SliceIndex
 from scheduling.allocator.reading import AllocationError
-from scheduling.explain.cluster import apply, features_of
+from scheduling.explain.cluster import apply, features_of, note_of
 from scheduling.explain.state import ExplainError, State, merge
 from scheduling.pools.documents import PoolDeviceClass
 from scheduling.pools.published import PublishedPool, published_pools
@@ -47,9 +47,17 @@ def read_source(arguments: argparse.Namespace) -> State:
     from kube.errors import KubeError
 
     try:
-        return _read_files(arguments.origin) if arguments.origin else _read_cluster(arguments)
+        state = _read_files(arguments.origin) if arguments.origin else _read_cluster(arguments)
     except (ExplainError, KubeError) as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
+    for note in (*state.truncated, *map(str, state.missing), note_of(state.server_version)):
+        _note(note)
+    return state
+
+
+def _note(text: str) -> None:
+    if text:
+        sys.stderr.write(f"ostler: {plain(text)}\n")
 
 
 def _read_files(paths: Sequence[str]) -> State:
@@ -61,7 +69,7 @@ def _read_files(paths: Sequence[str]) -> State:
     if files:
         found = read_files(files)
         for note in found.notes:
-            sys.stderr.write(f"ostler: {plain(note)}\n")
+            _note(note)
         state = found.state
     for node in recorded:
         state = state if node is None else merge(node.state, state)

@@ -245,6 +245,27 @@ def test_no_cluster_is_known(view: View, monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "no cluster is known: there is no kubeconfig; give one with --kubeconfig" in refused(view)
 
 
+def test_what_could_not_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = {
+        "apiVersion": "ostler.dev/v1alpha1",
+        "kind": "Snapshot",
+        "serverVersion": "v1.35.0",
+        "truncated": ["claims outside namespace team could not be read, so devices that they hold look free"],
+        "missing": [{"kind": "DeviceTaintRule", "problem": "devicetaintrules cannot be listed", "fix": "grant it"}],
+        "items": [node("node-a"), GPU_CLASS, resource_slice("node-a", gpus(1))],
+    }
+    path = tmp_path / "snapshot.json"
+    path.write_text(json.dumps(snapshot))
+    assert main(["pools", "view", "--from", str(path)]) == 0
+    first, second, third, *more = capsys.readouterr().err.splitlines()
+    assert first == "ostler: claims outside namespace team could not be read, so devices that they hold look free"
+    assert second == "ostler: devicetaintrules cannot be listed; grant it"
+    assert third.startswith(
+        "ostler: the cluster is v1.35.0; the answer follows the rules of 1.37, with these gates off"
+    )
+    assert more == []
+
+
 def test_standard_input(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
     data = json.dumps(
         {"apiVersion": "v1", "kind": "List", "items": [node("node-a"), GPU_CLASS, resource_slice("node-a", gpus(1))]}
