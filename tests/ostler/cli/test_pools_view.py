@@ -17,6 +17,7 @@ from scheduling.pools.reading import encode, read
 from tests.making.clusters import GPU_CLASS, gpus, holder, node, resource_slice, thing, write
 from tests.making.pool_documents import claim, class_, pool
 from tests.making.pool_documents import device as pool_device
+from tests.scheduling.explain.cluster import Cluster, serving
 
 View = Callable[..., str]
 
@@ -264,6 +265,24 @@ def test_what_could_not_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFi
         "ostler: the cluster is v1.35.0; the answer follows the rules of 1.37, with these gates off"
     )
     assert more == []
+
+
+def test_live_cluster_is_read_by_kubeconfig(view: View, tmp_path: Path) -> None:
+    objects = [node("node-a"), GPU_CLASS, resource_slice("node-a", gpus(2)), holder("node-a", "gpu-1")]
+    with serving(Cluster(*objects)) as server:
+        config = tmp_path / "config"
+        config.write_text(
+            json.dumps(
+                {
+                    "current-context": "c",
+                    "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+                    "users": [{"name": "u", "user": {"token": "t"}}],
+                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                }
+            )
+        )
+        printed = view("--kubeconfig", str(config))
+    assert "[.a] 1 of 2 free\n  a  team/other (pod team/busy): gpu-1\n" in printed
 
 
 def test_standard_input(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
