@@ -226,11 +226,7 @@ async def repeats_pre_start(bed: PluginTestbed) -> str | None:
     """Check that PreStartContainer can be repeated: a kubelet calls it at every start of the container."""
 
     async def judge(plugin: JudgedPlugin) -> None:
-        try:
-            options = await plugin.client.options()
-        except JudgedCallFailed as error:
-            raise RuleBroken(f"{plugin.name}: {error}") from error
-        if not options.pre_start_required:
+        if not (await plugin.options()).pre_start_required:
             raise RuleNotApplicable(f"{plugin.name} does not ask for PreStartContainer")
         ids = (await plugin.healthy())[:1]
         await _allocate(plugin, ids)
@@ -252,11 +248,7 @@ async def _check_serves(plugin: JudgedPlugin) -> None:
 
 
 async def _require_preference(plugin: JudgedPlugin) -> None:
-    try:
-        options = await plugin.client.options()
-    except JudgedCallFailed as error:
-        raise RuleBroken(f"{plugin.name}: {error}") from error
-    if not options.get_preferred_allocation_available:
+    if not (await plugin.options()).get_preferred_allocation_available:
         raise RuleNotApplicable(f"{plugin.name} has no GetPreferredAllocation")
 
 

@@ -41,6 +41,13 @@ class JudgedPlugin:
         except JudgedCallFailed as error:
             raise RuleBroken(f"{self.name}: {error}") from error
 
+    async def options(self) -> api_pb2.DevicePluginOptions:
+        """The answer to GetDevicePluginOptions; raises ``RuleBroken``."""
+        try:
+            return await self.client.options()
+        except JudgedCallFailed as error:
+            raise RuleBroken(f"{self.name}: {error}") from error
+
     async def healthy(self, at_least: int = 1) -> list[str]:
         """The ids of healthy devices in the list's order; raises ``RuleNotApplicable`` where there are too few."""
         ids = list(dict.fromkeys(device.ID for device in await self.devices() if device.health == HEALTHY))

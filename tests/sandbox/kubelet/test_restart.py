@@ -116,7 +116,7 @@ async def test_resource_is_forgotten_after_more_than_five_minutes(node: Node) ->
     clock.now += 0.001
     assert kubelet.capacity().deleted == (GPU,)
     assert kubelet.capacity().capacity == {}
-    assert kubelet.devices(GPU) == ()
+    assert (kubelet.resources(), kubelet.devices(GPU)) == ((), ())
 
 
 async def test_plugin_back_within_the_grace_period_is_not_forgotten(node: Node) -> None:

@@ -8,7 +8,6 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.events import PluginDeregistered
 from sandbox.kubelet.pods import Container, Pod
 from sandbox.kubelet.stubs.plugin import PluginStub, listed
-from tests.making.clock import ManualClock
 from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
 from tests.sandbox.kubelet.scripted_plugin import device, devices, register
 from tests.waiting import eventually
@@ -52,20 +51,6 @@ async def test_reboot_with_a_late_plugin_rejects_the_pod(node: Node) -> None:
         f"Allocate failed due to no healthy devices present; cannot allocate unhealthy devices {GPU}, "
         "which is unexpected"
     )
-
-
-async def test_plugin_gone_for_five_minutes_removes_the_resource(node: Node) -> None:
-    clock = ManualClock(1000.0)
-    kubelet = await node.kubelet(clock=clock)
-    plugin = await node.plugin(devices("d", 1))
-    await kubelet.wait_for(GPU, healthy=1)
-    await plugin.stop()
-    await kubelet.wait_for(GPU, healthy=0)
-    clock.now += 299.0
-    assert kubelet.capacity().capacity == {GPU: 1}
-    clock.now += 2.0
-    assert kubelet.capacity().deleted == (GPU,)
-    assert kubelet.resources() == ()
 
 
 async def test_unhealthy_device_keeps_the_pod_running_and_shows_in_its_status(node: Node) -> None:

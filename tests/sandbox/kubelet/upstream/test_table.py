@@ -109,7 +109,7 @@ test_lifecycle.py
   plugin restart keeps assignments              test_plugin_restart_keeps_assignments_of_running_pods
   kubelet restart keeps assignments             test_kubelet_restart_keeps_assignments_of_running_pods
   reboot with a late plugin                                 test_reboot_with_a_late_plugin_rejects_the_pod
-  plugin gone 5 min                                         test_plugin_gone_for_five_minutes_removes_the_resource
+  plugin gone 5 min    ../test_restart.py::test_resource_is_forgotten_after_more_than_five_minutes
   device unhealthy              test_unhealthy_device_keeps_the_pod_running_and_shows_in_its_status
   two plugins, slow second      test_slow_second_plugin_for_one_resource_takes_over_without_a_gap
   init, sidecar and app mixes   test_init_sidecar_and_app_containers_share_only_what_an_init_container_had
