@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 import time
@@ -85,18 +84,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Place and print, or compile a need."""
     if arguments.need is not None:
         return _run_need(arguments)
-    gc.disable()  # What is read has no cycles, and looking for them takes a fifth of the time.
+    # Here and not above: help needs none of it.
+    from ostler.explain.files import uncollected
+
     progress = Progress(sys.stderr, time.monotonic)
     try:
         copies, nodes = _copies(arguments.copies), _nodes(arguments.nodes)
         if not arguments.filename:
             raise BadQuestion("nothing to place: give pods with -f FILE, or a need such as '2 gpu'")
-        answer, noun = _answer(arguments, copies, nodes, progress.say)
+        with uncollected():
+            answer, noun = _answer(arguments, copies, nodes, progress.say)
     except ExplainError as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
     finally:
         progress.end()
-        gc.enable()
     _print(answer, noun, arguments)
     return Exit.OK if answer.fits else Exit.FAILED
 
@@ -118,7 +119,7 @@ def _run_need(arguments: argparse.Namespace) -> int:
 def _copies(text: str) -> int | None:
     if text == MAX:
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_COPIES:
+    if not _is_number(text, MOST_COPIES):
         raise BadQuestion(f"--copies is {text!r}; it must be a number from 1 to {MOST_COPIES}, or '{MAX}'")
     return int(text)
 
@@ -126,9 +127,13 @@ def _copies(text: str) -> int | None:
 def _nodes(text: str | None) -> int | None:
     if text is None:
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_NODES:
+    if not _is_number(text, MOST_NODES):
         raise BadQuestion(f"--nodes is {text!r}; it must be a number from 1 to {MOST_NODES}")
     return int(text)
+
+
+def _is_number(text: str, most: int) -> bool:
+    return text.isdecimal() and len(text) <= len(str(most)) and 1 <= int(text) <= most
 
 
 def _answer(
@@ -216,11 +221,14 @@ def _read_cluster(arguments: argparse.Namespace, say: Callable[[str], None]) -> 
 def _sources(over: FileObjects) -> tuple[list[PodSource], str]:
     """What is to be placed: the pods of the files; without any their claims, without these their claim templates."""
     from scheduling.explain.question import Question
+    from scheduling.explain.subject import is_allocated
     from scheduling.fit.wanted import PodSource
 
     for kind, noun in _KINDS:
         found = []
         for body in over.state.of(kind):
+            if kind is Kind.CLAIM and is_allocated(body):
+                continue  # It has its devices.
             question = Question(kind, namespace_of(body), name_of(body))
             workload = over.workloads.get((question.namespace, question.name)) if kind is Kind.POD else None
             if workload is None:

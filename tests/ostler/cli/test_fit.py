@@ -215,6 +215,7 @@ def test_claims_alone_are_placed_too(fit: Fit) -> None:
     assert fit([claim]).startswith("the claim fits on node-a\n\nNODES   CLAIMS EACH")
     assert fit([claim], FREE, "--copies", "2").startswith("1 of 2 claims fit on node-a\n")
     assert fit([template()], FREE, "--copies", "max").startswith("3 copies fit on 2 nodes\n")
+    assert fit([claim, holder("node-b", "gpu-0")]).startswith("the claim fits on node-a\n")
 
 
 def told(*resources: tuple[str, str], name: str = "node-a") -> Object:
@@ -436,6 +437,7 @@ def test_a_need_that_cannot_be_read_is_said(capsys: pytest.CaptureFixture[str]) 
         (["--nodes", "0", "--from", "l4-2"], "--nodes is '0'; it must be a number from 1 to 10000\n"),
         (["--nodes", "two", "--from", "l4-2"], "--nodes is 'two'; it must be a number from 1 to 10000\n"),
         (["--copies", "-1"], "--copies is '-1'; it must be a number from 1 to 100000, or 'max'\n"),
+        (["--copies", "9" * 5000], "it must be a number from 1 to 100000, or 'max'\n"),
         (["--copies", "all"], "--copies is 'all'; it must be a number from 1 to 100000, or 'max'\n"),
         (
             ["--from", "l4-2", "--from", "h100-sxm-8"],
