@@ -10,9 +10,14 @@ import os
 import time
 from pathlib import Path
 
+from driver.devices.description import counter_set, slice_device
 from driver.devices.partitions import partitioned
-from driver.devices.view import door_offer, view_of
-from driver.publishing.offline import slices_of
+from driver.devices.view import DoorView, door_offer, view_of
+from driver.names import Peer
+from driver.publishing.publisher import parted_gpu
+from driver.slices.content import new_object
+from driver.slices.model import Pool, node_owner, pack
+from driver.slices.planning import ByIndex
 from kube.bodies import JsonObject
 from node.door_policy import NodeDoors, Taints, TaintSupport, effective
 from node.eligibility import offer
@@ -91,7 +96,7 @@ def recorded_node(source: str, config: Path | None = None, node_name: str = "") 
         name,
         source,
         _node(name, _of_plugins(snapshot, rules)),
-        slices_of(view, settings.dra.driver_name, name, settings.dra.peers),
+        _slices_of(view, settings.dra.driver_name, name, settings.dra.peers),
         tuple(device_classes()),
     )
 
@@ -124,6 +129,34 @@ def _scanned(settings: Settings, file: Path) -> Snapshot:
     scanner.override(settings.topology_overrides)
     found = scanner.scan(Snapshot())
     return Snapshot(1, found.devices, found.sources, found.host, found.topology)
+
+
+def _slices_of(view: DoorView, driver: str, node: str, peers: tuple[Peer, ...] = ()) -> tuple[JsonObject, ...]:
+    """What the publisher gives its controller, and what that writes for a pool that does not exist yet.
+
+    The names are the controller's but for the random letters. An owner is left out, since its UID is a cluster's.
+    """
+    slices = pack(
+        [slice_device(each, peers) for each in view.devices],
+        counters=[counter_set(each) for each in view.counters],
+        groups={each.device.name: gpu for each in view.devices if (gpu := parted_gpu(each))},
+    )
+    pool, owner = Pool(slices), node_owner(node)
+    found: list[JsonObject] = []
+    for index in range(len(slices)):
+        prefix = ByIndex().generate_name(index, len(slices), driver, owner)
+        body = new_object(
+            driver=driver,
+            owner=None,
+            node=node,
+            generate_name="",
+            name=node,
+            pool=pool,
+            index=index,
+            generation=1,
+        )
+        found.append({**body, "metadata": {"name": prefix.rstrip("-")}})
+    return tuple(found)
 
 
 def _of_plugins(snapshot: Snapshot, rules: tuple[Rule, ...]) -> dict[str, int]:
