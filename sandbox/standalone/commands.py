@@ -41,7 +41,7 @@ _REFUSED_AGAIN: Final = (
 
 
 class EventViewer:
-    """What ``watch`` needs of the terminal: where events go, and what ends it early."""
+    """Shows the events of ``watch``, and ends it early."""
 
     async def interrupted(self) -> None:
         """Return when the person at the terminal wants no more; a script has nobody, so this never returns."""
@@ -52,7 +52,7 @@ class EventViewer:
 
 
 class Commands:
-    """Does what is typed. Every method gets a command's words; what fails is in its answer."""
+    """Runs commands. Every method gets a command's words, and names what failed in its answer."""
 
     def __init__(self, node: StandaloneNode, watching: EventViewer) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""What stands between the answers of ``ostler kubelet``: the plugin's log, and what happens at the kubelet."""
+"""Shows the plugin's log and the kubelet's events between the answers of ``ostler kubelet``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_CHANGES: Final = 5
 
 
 class Console(Protocol):
-    """Where lines go that no command asked for."""
+    """Shows lines that no command asked for."""
 
     def aside(self, source: str, text: str) -> None:
         """Show a line of ``source``: the plugin or the kubelet."""
@@ -56,7 +56,7 @@ class PluginLog:
 
 
 class ServerLog(logging.Handler):
-    """Shows what the API server's stand-in warns of on ``console``, each text once: clients try again for ever.
+    """Shows the warnings of the API server's stand-in on ``console``, each text once: clients try again for ever.
 
     The server has threads of its own; lines are shown on the loop.
     """

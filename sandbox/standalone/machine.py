@@ -1,4 +1,4 @@
-"""The NUMA nodes of the machine that the embedded kubelet takes itself to be on: from a file, a recording, or sysfs.
+"""The NUMA nodes of the embedded kubelet's machine: from a file, a recording, or sysfs.
 
 A kubelet needs them for its topology manager alone. A file is YAML or JSON: ``numaNodes`` is a list of nodes with an
 ``id`` each, and the ``distances`` to all nodes in the order of that list, as the kernel gives them. Without distances a

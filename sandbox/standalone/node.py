@@ -38,7 +38,7 @@ NOTICE_SECONDS = 2.0
 QUIET_SECONDS = 0.15
 """A plugin registers its resources one after the other; without a further one for so long, all are there."""
 ENDING_SECONDS = 1.0
-"""After so long without the plugin's end, people are told what is waited for."""
+"""After so long on SIGTERM the node says that it waits for the plugin."""
 PUBLISH_SECONDS = 5.0
 """How long a driver that has registered may take to publish its devices before a pod is admitted all the same."""
 
@@ -98,7 +98,7 @@ class StandaloneNode:
         self._following: asyncio.Task[None] | None = None
         self._expected: list[str] = []
         self._served: frozenset[str] = frozenset()
-        """What was registered when the command ended last."""
+        """Names that were registered when the command ended last."""
         self._faults: list[str] = []
         self._refusal = ""
 

@@ -36,7 +36,7 @@ class ScriptFailed(Exception):
 
 
 class Lines(Protocol):
-    """Where commands come from."""
+    """A source of commands."""
 
     def read(self) -> AsyncIterator[tuple[int, str]]:
         """Numbers and texts of the lines, until the end."""

@@ -1,4 +1,4 @@
-"""What is registered with the standalone kubelet, by its events: resources of device plugins, and DRA drivers.
+"""The registrations at the standalone kubelet, by its events: resources of device plugins, and DRA drivers.
 
 A resource is ready when it has sent a list since it registered last, a driver when it is connected.
 """
@@ -50,7 +50,7 @@ class Registrations:
         self._ready = set()
 
     def wake(self) -> None:
-        """Have every condition looked at again."""
+        """Have everybody who waits check the condition again."""
         self._changed.set()
 
     async def until(self, condition: Callable[[], object], seconds: float) -> None:

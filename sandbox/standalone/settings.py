@@ -21,7 +21,7 @@ WAIT_SECONDS = 30.0
 """How long a plugin may take to register, unless the caller says otherwise."""
 
 _REAL = ("pki", "pods", "config.yaml")
-"""What lies in the folder of a kubelet that runs, or ran, containers."""
+"""Names in the folder of a kubelet that runs, or ran, containers."""
 
 
 class StandaloneError(Exception):

@@ -1,4 +1,4 @@
-"""What the commands of ``ostler kubelet`` show: plain data for programs and lines for people. Pure."""
+"""The answers of ``ostler kubelet``: plain data for programs, and lines for people. Pure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def pod_document(key: Key, outcome: PodOutcome, pod: Pod | None, numa: Mapping[s
 
 
 def pod_lines(document: Json) -> list[str]:
-    """What ``pod_document`` says, for people."""
+    """The lines of a ``pod_document``."""
     name = name_of((document["namespace"], document["pod"]))
     why = ": ".join(document[key] for key in ("reason", "message") if document.get(key))
     lines = [f"{name}: {document['phase']}" + (f": {plain(why)}" if why else "")]
@@ -164,7 +164,7 @@ def checkpoint_document(path: str, checkpoint: Checkpoint, pods: Mapping[str, st
 
 
 def checkpoint_lines(document: Json) -> list[str]:
-    """What ``checkpoint_document`` says, for people."""
+    """The lines of a ``checkpoint_document``."""
     rows = [
         (
             entry.get("pod") or entry["podUID"],
@@ -182,7 +182,7 @@ def checkpoint_lines(document: Json) -> list[str]:
 
 
 def _given(seen: Json) -> Json:
-    """What a container gets, by the names that people know from manifests."""
+    """The things that a container gets, by the names that people know from manifests."""
     return {
         "env": seen.get("envs", {}),
         "mounts": [
