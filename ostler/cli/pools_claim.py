@@ -12,7 +12,8 @@ from ostler.drawing.text import plain
 from ostler.pools.source import add_source
 
 if TYPE_CHECKING:
-    from scheduling.pools.compiler import CompiledClaim, CompilerInput
+    from scheduling.pools.claim_writer import CompilerInput
+    from scheduling.pools.compiler import CompiledClaim
     from scheduling.pools.documents import DeviceClaim, PoolDeviceClass
 
 
@@ -113,7 +114,7 @@ def _input(
     from scheduling.allocator.reading import AllocationError
     from scheduling.explain.cluster import apply
     from scheduling.explain.state import name_of
-    from scheduling.pools.compiler import CompilerInput
+    from scheduling.pools.claim_writer import CompilerInput
     from scheduling.pools.live_names import written_class
     from scheduling.pools.lost import LeftOut
     from scheduling.pools.published_classes import ClusterClasses

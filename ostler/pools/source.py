@@ -19,7 +19,8 @@ from scheduling.allocator.reading import AllocationError
 from scheduling.explain.cluster import apply, features_of, note_of
 from scheduling.explain.state import ExplainError, State, merge
 from scheduling.pools.documents import PoolDeviceClass
-from scheduling.pools.published import PublishedPool, published_pools
+from scheduling.pools.publication import published_pools
+from scheduling.pools.published import PublishedPool
 from scheduling.pools.published_classes import ClusterClasses
 
 if TYPE_CHECKING:

@@ -21,14 +21,16 @@ from scheduling.allocator.pools import SliceIndex
 from scheduling.allocator.reading import FatalError, Object
 from scheduling.api.validation.objects import VALIDATORS
 from scheduling.api.versions import with_defaults
-from scheduling.pools.compiler import PART, CompilerInput, claim_of, compile_claim
+from scheduling.pools.claim_writer import PART, CompilerInput
+from scheduling.pools.compiler import claim_of, compile_claim
 from scheduling.pools.conversion import convert
 from scheduling.pools.documents import DeviceClaim, DeviceClaimDetail, DevicePool, PoolDeviceClass
 from scheduling.pools.live_names import written_class
 from scheduling.pools.lost import LeftOut
 from scheduling.pools.matching import MatchingError, PooledDevice, candidate_classes, devices_of, has_admin_access
 from scheduling.pools.matching import is_eligible as eligible
-from scheduling.pools.published import ledger_of, published_pools
+from scheduling.pools.publication import published_pools
+from scheduling.pools.published import ledger_of
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.published_documents import published_documents
 from scheduling.pools.reading import encode, read

@@ -11,7 +11,7 @@ from scheduling.pools.conversion import convert
 from scheduling.pools.documents import Document
 from scheduling.pools.flat_cel import AttributeKind, SliceName, UntranslatableConstraint, selector_of
 from scheduling.pools.lost import Lost
-from scheduling.pools.published import published_pools
+from scheduling.pools.publication import published_pools
 from scheduling.pools.published_documents import published_documents
 from scheduling.pools.reading import read
 from scheduling.pools.selector_cel import FlatSelector, flat_selector

@@ -9,7 +9,8 @@ import pytest
 
 from scheduling.pools.capacity import DeviceName
 from scheduling.pools.matching import MatchingError
-from scheduling.pools.published import PooledState, PublishedPool, ledger_of, published_pools
+from scheduling.pools.publication import published_pools
+from scheduling.pools.published import PooledState, PublishedPool, ledger_of
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.search import PoolSearch, PoolSolution
 from tests.making.clusters import (
