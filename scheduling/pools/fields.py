@@ -11,7 +11,7 @@ yes` as a boolean). Strict reading refuses unknown keys; lenient reading drops t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from enum import Enum
 from functools import cache
@@ -58,11 +58,11 @@ class ReadingPlace:
 
     def below(self, key: str) -> ReadingPlace:
         """The place of an entry."""
-        return replace(self, path=f"{self.path}.{key}" if self.path else key)
+        return ReadingPlace(f"{self.path}.{key}" if self.path else key, self.strict, self.spelling)
 
     def item(self, number: int) -> ReadingPlace:
         """The place of an element of a list."""
-        return replace(self, path=f"{self.path}[{number}]")
+        return ReadingPlace(f"{self.path}[{number}]", self.strict, self.spelling)
 
     def refuse(self, value: Json, expected: str) -> NoReturn:
         """Raises FieldProblem: the field must be something else."""

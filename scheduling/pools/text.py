@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from scheduling.pools.fields import DocumentError, Json
@@ -41,7 +42,7 @@ def parse_documents(text: str, name: str = "document", *, strict: bool = True) -
     """
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader = _loader()
     try:
         _check_depth(text, loader)
         return [_Values(strict).of(node) for node in yaml.compose_all(text, loader)]
@@ -51,6 +52,20 @@ def parse_documents(text: str, name: str = "document", *, strict: bool = True) -
         raise DocumentError(name, (f"{where}not valid YAML: {error.problem or error.context}",)) from error
     except (yaml.YAMLError, _Refused) as error:
         raise DocumentError(name, (str(error),)) from error
+
+
+@cache
+def _loader() -> type[yaml.SafeLoader]:
+    """The library's loader without its choice of tags, which is made here (`_scalar`) and costs as much as the rest."""
+    import yaml
+
+    base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Untagged(base):  # type: ignore[valid-type, misc]  # which of the two is there is known only here
+        def resolve(self, kind: object, value: object, implicit: object) -> str:
+            return ""
+
+    return Untagged
 
 
 def _check_depth(text: str, loader: Any) -> None:
