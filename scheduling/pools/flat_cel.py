@@ -34,12 +34,11 @@ class UntranslatableConstraint(Exception):
 class AttributeKind(StrEnum):
     """What a slice holds for a name of the flat map."""
 
-    PLAIN = "plain"
-    """A text or a whole number."""
-    FLAG = "flag"
-    """True or false, which the flat map holds as a text."""
-    VERSION = "version"
-    QUANTITY = "quantity"
+    PLAIN = "a text or number"
+    FLAG = "true or false"
+    """The flat map holds it as a text."""
+    VERSION = "a version"
+    QUANTITY = "a quantity"
     """A capacity."""
 
 
@@ -137,7 +136,7 @@ class _Translation:
             self._put(node, self._value(name))
             return
         if name.kind is not AttributeKind.PLAIN:
-            raise UntranslatableConstraint(f"reads {name.identifier} as an optional, which v1 holds as a {name.kind}")
+            raise UntranslatableConstraint(f"reads {name.identifier} as an optional, which v1 holds as {name.kind}")
         field = f".?{name.identifier}" if node.function == "_?._" else f"[?{json.dumps(name.identifier)}]"
         self._put(node, name.map + field)
 

@@ -39,7 +39,9 @@ class LiveNames:
         kinds = {kind for _, _, kind in known}
         full = {each for _, each, _ in known}
         if len(kinds) > 1:
-            raise UntranslatableConstraint(f"reads the attribute {name}, which is a {' and a '.join(sorted(kinds))}")
+            raise UntranslatableConstraint(
+                f"reads the attribute {name}, which is {' here and '.join(sorted(kinds))} there"
+            )
         identifier = next(iter(full)).partition("/")[2]
         if len(full) == 1:
             return SliceName(next(iter(full)).partition("/")[0], identifier, kinds.pop())

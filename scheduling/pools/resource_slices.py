@@ -77,7 +77,7 @@ class PublishedNames:
         kinds = self._kinds.get((driver, name), {AttributeKind.PLAIN})
         if len(kinds) > 1:
             raise UntranslatableConstraint(
-                f"reads the attribute {name}, which is a {' here and a '.join(sorted(kinds))} there; publish one kind"
+                f"reads the attribute {name}, which is {' here and '.join(sorted(kinds))} there; publish one kind"
             )
         return SliceName(domain or driver, identifier, next(iter(kinds)))
 

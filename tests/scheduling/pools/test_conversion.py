@@ -213,6 +213,14 @@ def test_a_claim_that_draws_nothing_has_the_whole_device() -> None:
             [with_attribute({"quantityValue": "8Gi"}), class_(), claim({"matchAttributes": ["x"]})],
             "spec.claims[0].matchAttributes[0]: v1 cannot compare x, which is a quantity; left out",
         ),
+        (
+            [
+                with_attribute({"stringValue": "a"}),
+                with_attribute({"semVerValue": "1.0.0"}),
+                class_(constraints="device.x == 1"),
+            ],
+            "device.x == 1: reads the attribute x, which is a text or number here and a version there; publish one",
+        ),
         ([class_(), claim({"matchAttributes": ["a-b"]})], "matchAttributes[0]: v1 cannot name an attribute a-b: "),
         (
             [class_(), claim({}, allocations=[{"devicePoolName": "p", "deviceName": "d"}])],
@@ -265,7 +273,7 @@ def test_constraints_become_selectors(constraint: str, selector: str) -> None:
         ("device.size > 1", "uses the value of size, which is a quantity; request an amount"),
         ("device.release.startsWith('1')", "uses the version release as a text; compare it by == or != with a version"),
         ("device.release == '1'", "uses the version release as a text; compare it by == or != with a version such as"),
-        ("device.?ecc.hasValue()", "reads ecc as an optional, which v1 holds as a flag"),
+        ("device.?ecc.hasValue()", "reads ecc as an optional, which v1 holds as true or false"),
     ],
 )
 def test_what_no_selector_says_is_refused(constraint: str, message: str) -> None:
