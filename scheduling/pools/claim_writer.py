@@ -61,6 +61,14 @@ class CompilerInput:
         named = {str(each["metadata"]["name"]) for each in self.nodes}
         return sorted(named | {name for pool in self.pools for name in pool.nodes})
 
+    @property
+    def schedulable(self) -> list[str]:
+        """The nodes that are not cordoned."""
+        cordoned = {
+            str(each["metadata"]["name"]) for each in self.nodes if (each.get("spec") or {}).get("unschedulable")
+        }
+        return [name for name in self.node_names if name not in cordoned]
+
 
 class ClaimWriter:
     """Writes requests for the needs of one claim."""

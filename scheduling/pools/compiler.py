@@ -59,11 +59,11 @@ class CompiledClaim:
 
 
 def compile_claim(claim: DeviceClaim, cluster: CompilerInput, nodes: Iterable[str] | None = None) -> CompiledClaim:
-    """The template for a claim; `nodes`: only these may be promised.
+    """The template for a claim; `nodes`: only these may be promised (default: all that are not cordoned).
 
     Raises LeftOut for a need that v1 cannot say, MatchingError and FatalError for one that fails, SearchGaveUp.
     """
-    names = cluster.node_names if nodes is None else list(nodes)
+    names = cluster.schedulable if nodes is None else list(nodes)
     compiler = ClaimWriter(cluster, f"DeviceClaim {title_of(claim)}")
     requests = compiler.general(claim)
     spec = claim_spec(requests, compiler.matches(claim, claim.spec.match_attributes, requests))

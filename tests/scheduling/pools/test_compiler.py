@@ -24,14 +24,18 @@ Json = dict[str, Any]
 
 
 def compiled(
-    wanted: DeviceClaim, *slices: Json, classes: Sequence[Json] = (GPU_CLASS, NIC_CLASS), written: Any = ()
+    wanted: DeviceClaim,
+    *slices: Json,
+    classes: Sequence[Json] = (GPU_CLASS, NIC_CLASS),
+    written: Any = (),
+    nodes: Sequence[Json] = (),
 ) -> CompiledClaim:
     index = SliceIndex(slices)
-    pools = published_pools(index)
+    pools = published_pools(index, (), nodes)
     objects = {each["metadata"]["name"]: each for each in classes}
     objects |= {each.metadata.name: written_class(each, pools) for each in written}
     known = ClusterClasses(classes, pools, written=written)
-    return compile_claim(wanted, CompilerInput(pools, known, objects, index, AllocatedState()))
+    return compile_claim(wanted, CompilerInput(pools, known, objects, index, AllocatedState(), nodes))
 
 
 def requests(found: CompiledClaim) -> list[Json]:
@@ -59,6 +63,13 @@ def test_the_preferred_option_decides_the_node() -> None:
     )
     assert found.node == "node-2"
     assert [each.request for each in found.devices] == ["need-1/option-1"]
+
+
+def test_a_cordoned_node_is_not_promised() -> None:
+    cordoned = {"metadata": {"name": "node-1"}, "spec": {"unschedulable": True}}
+    slices = [node(gpu(0)), node(gpu(0), name="node-2")]
+    assert compiled(claim(A_GPU), *slices).node == "node-1"
+    assert compiled(claim(A_GPU), *slices, nodes=[cordoned]).node == "node-2"
 
 
 def test_names_of_drivers_that_differ_are_read_by_the_driver() -> None:
