@@ -52,12 +52,17 @@ def has_dra_gates(version: str) -> bool:
 
     The table of docs/dra.md says the same.
     """
-    return _numbers(version) >= _numbers(DRA_GATES_ON)
+    return has_reached(version, DRA_GATES_ON)
 
 
 def evicts_by_name(version: str) -> bool:
     """Whether that version is ``EVICTS_BY_NAME`` or later."""
-    return _numbers(version) >= _numbers(EVICTS_BY_NAME)
+    return has_reached(version, EVICTS_BY_NAME)
+
+
+def has_reached(version: str, minor: str) -> bool:
+    """Whether the version is of this minor release or a later one."""
+    return _numbers(version) >= _numbers(minor)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tests.cluster.components.versions import DRA_GATES_ON
 from tests.cluster.rig.api import Object
 from tests.judge.chance import Json
 
@@ -20,7 +21,8 @@ PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 class Reason:
     """Objects that make a pod wait. ``train`` and ``infer`` are the requests of these pods' claims.
 
-    ``gated``: they need features that are on by default from ``DRA_GATES_ON`` on; an older API server drops the fields.
+    ``since``: the first minor release whose scheduler refuses the pod for them; older API servers drop the fields that
+    ``DRA_GATES_ON`` is about, and the scheduler of 1.34 takes devices of an incomplete pool.
     """
 
     title: str
@@ -28,7 +30,7 @@ class Reason:
     train: tuple[Json, ...]
     infer: tuple[Json, ...] = ()
     constraints: tuple[Json, ...] = ()
-    gated: bool = False
+    since: str = ""
     classes: tuple[Object, ...] = field(default_factory=lambda: (device_class(GPU), device_class(NIC)))
 
 
@@ -112,7 +114,7 @@ REASONS = (
     ),
     Reason(
         "The device is tainted",
-        gated=True,
+        since=DRA_GATES_ON,
         slices=(slice_of(gpu("gpu-0", taints=[{"key": f"{GPU}/xid", "value": "79", "effect": "NoSchedule"}])),),
         train=(request(),),
     ),
@@ -123,6 +125,7 @@ REASONS = (
     ),
     Reason(
         "The pool is incomplete",
+        since="1.35",
         slices=(slice_of(gpu("gpu-0"), slices=2),),
         train=(request(),),
     ),
@@ -142,7 +145,7 @@ REASONS = (
     ),
     Reason(
         "Partitions have used up the GPU",
-        gated=True,
+        since=DRA_GATES_ON,
         slices=(
             slice_of(_partition("mig-0", "40Gi"), _partition("mig-1", "40Gi"), _partition("whole", "80Gi"), slices=2),
             slice_of(
@@ -154,7 +157,7 @@ REASONS = (
     ),
     Reason(
         "A shared device has too little left",
-        gated=True,
+        since=DRA_GATES_ON,
         slices=(
             slice_of(
                 {

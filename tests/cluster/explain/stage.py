@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.components.versions import has_dra_gates
+from tests.cluster.components.versions import has_reached
 from tests.cluster.explain.reasons import NODE, Reason
 from tests.cluster.rig.api import MERGE, Api, NotAsExpected, Object
 from tests.cluster.rig.cluster import Cluster
@@ -63,10 +63,10 @@ class Stage:
     def lay(self, reason: Reason) -> None:
         """Make the objects of a situation, schedule ``infer``, and create ``train``.
 
-        Skips the test where this Kubernetes lacks what the situation needs.
+        Skips the test where this Kubernetes is older than the refusal.
         """
-        if reason.gated and not has_dra_gates(self.cluster.version):
-            pytest.skip(f"Kubernetes {self.cluster.version} drops the fields that this situation needs")
+        if reason.since and not has_reached(self.cluster.version, reason.since):
+            pytest.skip(f"Kubernetes before {reason.since} does not refuse the pod")
         self.beat()
         for each in reason.classes:
             self._api.create(CLASSES, each)

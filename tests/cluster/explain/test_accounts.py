@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.components.versions import DRA_GATES_ON
 from tests.cluster.explain import page
 from tests.cluster.explain.reasons import NODE, REASONS, Reason, gpu, request, slice_of
 from tests.cluster.explain.stage import TEAM, Stage
@@ -107,7 +108,7 @@ def test_toleration_without_effect_does_not_keep_a_pod_from_being_evicted(stage:
     """The page says so: scheduler and eviction read a toleration without effect differently."""
     taint = {"key": "gpu.example.com/xid", "value": "79", "effect": "NoExecute"}
     tolerant = request(tolerations=[{"key": "gpu.example.com/xid", "operator": "Exists"}])
-    stage.lay(Reason("", slices=(slice_of(gpu("gpu-0", taints=[taint])),), train=(tolerant,), gated=True))
+    stage.lay(Reason("", slices=(slice_of(gpu("gpu-0", taints=[taint])),), train=(tolerant,), since=DRA_GATES_ON))
     events = f"/api/v1/namespaces/{TEAM}/events?fieldSelector=involvedObject.name=train"
     wanted = {"Scheduled", "DeviceTaintManagerEviction"}
     stage.cluster.api.wait(events, "tell both", lambda found: wanted <= {event["reason"] for event in found["items"]})
