@@ -39,10 +39,14 @@ class MpsPace(Value):
 
 @value
 class MpsHolders(Value):
-    """Holders of shares: pods and claims by the resource's name. ``known``: whether these are all of them."""
+    """Holders of shares: pods and claims by the resource's name, and by the UUID of the GPU.
+
+    ``known``: whether these are all of them.
+    """
 
     by_resource: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     known: bool = False
+    by_gpu: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @value
@@ -117,10 +121,19 @@ class MpsKeeper:
 
     @property
     def _held(self) -> Sequence[str]:
-        return self._holders.by_resource.get(self.resource.name, ())
+        if self.wanted:
+            return self._holders.by_resource.get(self.resource.name, ())
+        # No rule names the resource of these shares any more. Nobody new gets one of a GPU that the daemon has.
+        return [holder for device in self.resource.devices for holder in self._holders.by_gpu.get(device.uuid, ())]
 
     def faults(self) -> Mapping[str, str]:
         """Why devices of the resource cannot be shared at the moment, by device name."""
+        if not self.wanted:
+            reason = (
+                f"the MPS control daemon of {self.resource.name} runs until the pods have ended that got shares by an "
+                "earlier rule"
+            )
+            return {} if self.daemon is None else {device.name: reason for device in self.resource.devices}
         if self.fault:
             return {device.name: f"MPS does not work: {self.fault}" for device in self.resource.devices}
         served = self.resource if self.daemon is None else self.daemon.resource
@@ -201,15 +214,18 @@ class MpsKeeper:
     async def _take_over(self) -> None:
         """Take over the daemon that an earlier agent left; if there is none, reset what it changed."""
         resource = self.resource
-        process = self._record.daemons.pop(resource.name, None)
+        # It stays on record until it is known to have ended: other resources may write the record meanwhile.
+        process = self._record.daemons.get(resource.name)
         daemon = MpsDaemon(resource, self._home)
         if process is not None and await daemon.adopt(process):
             self.daemon = daemon
-            self._record.daemons[resource.name] = process
             self._modes.keep(resource.name, self._record, [device.uuid for device in daemon.resource.devices])
             self._reports.metrics.found(resource.name, 0, 0.0)
             log.info("MPS control daemon taken over", extra={"resource": resource.name, "pid": process.pid})
+            if not self.wanted:
+                self._on_changed()
             return
+        self._record.daemons.pop(resource.name, None)
         if process is not None and self._held:
             reason = f"{_ENDED} with the agent, or while it was away"
             self._reports.crashed(resource, reason, self._held)
@@ -278,16 +294,16 @@ class MpsKeeper:
         released = None
         try:
             while True:
-                now = self._clocks.monotonic()
+                now, linger = self._clocks.monotonic(), self._pace.linger if self.wanted else 0.0
                 if self.is_needed:
                     released = None
                     if daemon.resource != self.resource:
                         await self._adapt(daemon)
                 else:
                     released = max(now if released is None else released, self._asked)
-                    if now - released >= self._pace.linger:
+                    if now - released >= linger:
                         return ""
-                rest = self._pace.look if released is None else released + self._pace.linger - now
+                rest = self._pace.look if released is None else released + linger - now
                 changed = asyncio.ensure_future(self._news.wait())
                 await asyncio.wait({ended, changed}, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
                 is_changed = changed.done()

@@ -61,7 +61,7 @@ class MpsSupervisor:
         self._group: asyncio.TaskGroup | None = None
 
     def use(self, resources: Iterable[MpsResource]) -> None:
-        """Serve these resources from now on; one that is missing is served until its last share is given back."""
+        """Serve these resources from now on; the daemon of a missing one runs until its last share is given back."""
         named = {resource.name: resource for resource in resources if resource.devices}
         for name, service in self._services.items():
             service.want(named.get(name))
@@ -150,13 +150,13 @@ class MpsSupervisor:
             if not service.wanted:
                 break
         del self._services[name], self._tasks[name]
+        self._on_changed()
 
     async def _tidy(self) -> None:
-        """End daemons of resources that nobody serves any more, and set back modes of GPUs that are not theirs."""
+        """Take up daemons that no rule needs any more, end unrecorded ones, and set the other GPUs' modes back."""
         for name, process in tuple(self._record.daemons.items()):
             if name not in self._services:
-                await self._end(name, process)
-                del self._record.daemons[name]
+                await self._keep_on(name, process)
         for name, process in await asyncio.to_thread(find_daemons, self._home.root, self._home.proc):
             # Killed between the start of a daemon and the record of it.
             known = self._record.daemons.get(name)
@@ -169,6 +169,21 @@ class MpsSupervisor:
             await self._modes.give_back("", self._record, left)
         except MpsError as error:
             self._reports.failed("MPS of an earlier agent", str(error))
+
+    async def _keep_on(self, name: str, process: MpsProcess) -> None:
+        """Keep a daemon of an earlier agent until its last share is given back; remove one that does not answer."""
+        daemon = MpsDaemon(MpsResource(name, ()), self._home)
+        is_running = await daemon.adopt(process)
+        if name in self._services:
+            return  # Wanted meanwhile: whoever serves it takes the daemon over.
+        if not is_running:
+            del self._record.daemons[name]
+            self._reports.left(name, await daemon.stop())
+            return
+        service = MpsKeeper(daemon.resource, self._parts, self._holders, "", self._on_changed)
+        service.want(None)
+        self._services[name] = service
+        self._reports.metrics.begin(name)
 
     async def _end(self, name: str, process: MpsProcess) -> None:
         """End a daemon of an earlier agent that nobody needs, and remove its folders."""

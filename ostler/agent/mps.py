@@ -25,7 +25,7 @@ from node.mps.service import MpsHolders
 from node.mps.supervisor import MpsSupervisor
 from node.offer import OfferedDevice
 from node.rules import Door, Rule, rule_for
-from node.sharing import MEMORY, SharingStrategy, whole_amounts
+from node.sharing import MEMORY, SharingStrategy, replica_of, whole_amounts
 from node.values import replace
 from ostler.config.settings import Settings
 from plugin.servicer import DevicePluginError
@@ -80,6 +80,14 @@ def _is_held_whole(device: Device, context: OfferContext) -> bool:
     return any(hold.device == device.name and not (hold.share or hold.admin) for hold in holds)
 
 
+def _with_shares(name: str, context: OfferContext) -> tuple[str, ...]:
+    """Who has shares of a device, by the present rule or an earlier one."""
+    holds = (hold for hold in context.holds.get(name, ()) if hold.device == name and not hold.admin)
+    return tuple(
+        sorted({hold.holder for hold in holds if hold.share or any(replica_of(id_)[1] for _, id_ in hold.ids)})
+    )
+
+
 class MpsService:
     """Runs the daemons that the offered devices need; for the event loop only.
 
@@ -115,18 +123,23 @@ class MpsService:
             )
         )
         self._resources: tuple[MpsResource, ...] = ()
+        self._gpus: dict[str, str] = {}
+        """UUIDs by name."""
         self._observed = asyncio.Event()
         self._read: OfferContext | None = None
 
     def observe(self, snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> Snapshot:
         """Follow devices, rules and holds; returns the snapshot with the reasons why devices cannot be shared."""
         self._resources = mps_resources(snapshot, rules, context)
+        self._gpus = {device.name: device.uuid for device in snapshot.devices if device.uuid is not None}
         if self._supervisor is None:
             names = [device.name for resource in self._resources for device in resource.devices]
             faults = tuple((name, _NO_DRIVER) for name in names)
         else:
             self._supervisor.use(self._resources)
-            faults = tuple(sorted(self._supervisor.faults().items()))
+            # Of a daemon that an earlier agent started for another rule only the UUIDs of its GPUs are known.
+            known = {uuid: name for name, uuid in self._gpus.items()}
+            faults = tuple(sorted((known.get(name, name), text) for name, text in self._supervisor.faults().items()))
         if self._resources or any(each.name == "nvml" and each.state is SourceState.OK for each in snapshot.sources):
             self._observed.set()
         return replace(snapshot, host=replace(snapshot.host, mps_faults=faults)) if faults else snapshot
@@ -146,7 +159,8 @@ class MpsService:
             }
             if holders:
                 found[resource.name] = tuple(sorted(holders))
-        self._supervisor.hold(MpsHolders(found, context.known))
+        by_gpu = {uuid: those for name, uuid in self._gpus.items() if (those := _with_shares(name, context))}
+        self._supervisor.hold(MpsHolders(found, context.known, by_gpu))
 
     def starting(self, resource: str, devices: Sequence[OfferedDevice]) -> Coroutine[Any, Any, None] | None:
         """What must be awaited before shares are given out (raises ``MpsUnavailable``); None if nothing."""

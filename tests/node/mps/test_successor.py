@@ -8,7 +8,7 @@ import signal
 
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
 from node.mps.daemon import MpsDevice, MpsResource
-from node.mps.reports import ENDED
+from node.mps.service import MpsHolders
 from tests.making.mps_node import GPUS, HELD, NAME, NOBODY, OTHER, RESOURCE, MpsNode, is_clean, until
 
 
@@ -40,18 +40,54 @@ async def test_an_agent_that_ends_without_shares_leaves_nothing(node: MpsNode) -
     assert is_clean(node)
 
 
-async def test_a_daemon_of_a_resource_that_no_rule_has_any_more_is_ended(node: MpsNode) -> None:
+async def test_a_daemon_of_a_resource_that_no_rule_has_any_more_runs_until_its_last_share_is_given_back(
+    node: MpsNode,
+) -> None:
     async with node.agent(RESOURCE) as supervisor:
         await supervisor.ready(NAME)
         supervisor.hold(HELD)
-        await asyncio.sleep(0.05)
+        await until(lambda: node.pid is not None)
     pid = node.pid
-    assert pid is not None
-    async with node.agent(MpsResource(OTHER, GPUS[:1])):
-        await until(lambda: not (node.driver.home.root / NAME).exists())
-        await until(lambda: node.modes.modes["GPU-1"] == DEFAULT)
-    text = "no rule shares it by MPS any more, so its control daemon was ended; restart pods that still have shares"
-    assert node.events == [(ENDED, f"{NAME}: {text}")]
+    still = MpsHolders({}, known=True, by_gpu={"GPU-1": ("team/a",)})
+    for resources in ((), (MpsResource(OTHER, GPUS[:1]),)):
+        async with node.agent(*resources) as supervisor:
+            await until(lambda: "GPU-1" in node.supervisor.faults())
+            assert supervisor.faults()["GPU-1"] == (
+                f"the MPS control daemon of {NAME} runs until the pods have ended that got shares by an earlier rule"
+            )
+            assert node.pid == pid, "it is not known who has shares"
+            supervisor.hold(still)
+            supervisor.use(resources)
+            assert set(node.modes.modes.values()) == {DEFAULT, EXCLUSIVE_PROCESS}
+    changes = node.changes
+    async with node.agent() as supervisor:
+        supervisor.hold(still)
+        await until(lambda: "GPU-1" in node.supervisor.faults())
+        supervisor.hold(NOBODY)
+        await until(lambda: is_clean(node))
+        await until(lambda: supervisor.faults() == {} and node.changes > changes)
+    assert node.events == []
+
+
+async def test_a_rule_that_does_not_share_a_resource_any_more_leaves_its_daemon_to_the_pods(node: MpsNode) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        await supervisor.ready(NAME)
+        supervisor.hold(MpsHolders({NAME: ("team/a",)}, True, {"GPU-0": ("team/a",)}))
+        pid = node.pid
+        supervisor.use(())
+        assert set(supervisor.faults()) == {"gpu-0", "gpu-1"}
+        supervisor.hold(MpsHolders({}, True, {"GPU-0": ("team/a",)}))
+        looked = len(node.driver.log(NAME))
+        await until(lambda: len(node.driver.log(NAME)) > looked + 2)
+        assert node.pid == pid
+        supervisor.use((RESOURCE,))
+        supervisor.hold(HELD)
+        await supervisor.ready(NAME)
+        assert (node.pid, supervisor.faults()) == (pid, {})
+        supervisor.use(())
+        supervisor.hold(NOBODY)
+        await until(lambda: is_clean(node))
+    assert node.events == []
 
 
 async def test_the_next_agent_knows_which_gpus_a_daemon_was_started_for(node: MpsNode) -> None:

@@ -134,24 +134,24 @@ async def test_a_killed_agents_daemon_goes_on_with_its_pods(node: SharingNode) -
         await eventually(lambda: node.daemons == [] and node.modes == {"0"}, "the daemon is stopped", within=60)
 
 
-async def test_what_mps_left_is_set_back_by_an_agent_whose_rules_have_none(node: SharingNode) -> None:
+async def test_an_agent_whose_rules_share_nothing_keeps_a_daemon_until_its_pod_has_ended(node: SharingNode) -> None:
     async with node.box() as box:
         await box.kubelet.wait_for(GPU, healthy=32)
-        await box.give(GPU, 1)
-        assert (len(node.daemons), node.modes) == (1, {"3"})
+        given = await box.give(GPU, 1)
+        daemons = node.daemons
+        assert (len(daemons), node.modes) == (1, {"3"})
         plain = node.configuration(sharing=None)
         assert plain is not None
         (box.root / "ostler.yaml").write_text(plain)
         await box.restart_agent()
+
+        await eventually(lambda: _named(box, given.pod), "the pod is seen at the kubelet")
+        await box.kubelet.wait_for(GPU, healthy=7, within=60)
+        assert node.daemons == daemons
+        await box.over(given.pod)
         await eventually(lambda: node.daemons == [] and node.modes == {"0"}, "the daemon is stopped", within=60)
         assert not (node.root / GPU).exists()
-
-        async def told() -> bool:
-            events = (await box.agent.status()).events
-            text = f"{GPU}: no rule shares it by MPS any more, so its control daemon was ended"
-            return any(text in event.message for event in events)
-
-        await eventually(told, "the event says so")
+        await box.kubelet.wait_for(GPU, healthy=8, within=60)
 
 
 async def test_pods_of_a_crashed_daemon_are_named(node: SharingNode) -> None:
