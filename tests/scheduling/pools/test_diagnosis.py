@@ -27,16 +27,19 @@ from scheduling.pools.obstacles import (
     NeedInvalid,
     NeedsCompete,
     NotAtOnce,
+    PoolDevicesTainted,
     PoolObstacle,
     PoolResourceShort,
     StepsSpent,
     TooFewDevices,
     gist,
 )
+from scheduling.pools.publication import published_pools
 from scheduling.pools.published import DeviceUser
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.questions import PoolJudge
 from scheduling.pools.remedies import PoolRemedy, PoolRemedyKind, remedies
+from tests.making.clusters import GPU, GPU_CLASS, gpus, holder, node, resource_slice
 from tests.making.pool_documents import claim, device, pool
 from tests.scheduling.pools.brute_force import best
 from tests.scheduling.pools.small_cases import (
@@ -191,6 +194,31 @@ def holding(device_: str, memory: str = "", pods: Sequence[str] = ()) -> DeviceC
         {}, name="other", allocations=[{"devicePoolName": "gpus", "deviceName": device_, "allocations": amounts}]
     )
     return replace(made, status=replace(made.status, pod_names=tuple(pods)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), st.integers(1, 5))
+def test_devices_of_a_cluster_are_free_in_use_or_tainted(
+    count: int, held: set[int], tainted: set[int], wanted: int
+) -> None:
+    taint = {"key": "xid", "effect": "NoSchedule"}
+    devices = [{**each, **({"taints": [taint]} if n in tainted else {})} for n, each in enumerate(gpus(count))]
+    names = [f"gpu-{n}" for n in sorted(held) if n < count]
+    published = published_pools(
+        [resource_slice("node-1", devices)], [holder("node-1", *names)] if names else [], [node("node-1")]
+    )
+    judge = PoolJudge(published, ClusterClasses([GPU_CLASS], published))
+    finding = diagnose([claim({"deviceClass": GPU, "requests": {"count": wanted}})], "node-1", judge)
+    free = [n for n in range(count) if n not in held | tainted]
+    assert (finding.outcome is PoolOutcome.FITS) == (len(free) >= wanted) == (not finding.every_obstacle())
+    for obstacle in finding.every_obstacle():
+        match obstacle:
+            case DevicesTaken():
+                assert obstacle.devices == tuple(each for each in names if int(each[-1]) not in tainted)
+            case PoolDevicesTainted():
+                assert obstacle.devices == tuple(f"gpu-{n}" for n in sorted(tainted) if n < count)
+            case _:
+                assert obstacle == TooFewDevices(wanted, count)
 
 
 def test_claim_with_a_way_has_no_reasons() -> None:
