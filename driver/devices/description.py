@@ -52,11 +52,7 @@ def described(offered: DraDevice) -> Described:
 
 def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject:
     """The device as resource.k8s.io/v1 has it in a slice."""
-    return written(described(offered), peers)
-
-
-def written(said: Described, peers: tuple[Peer, ...]) -> JsonObject:
-    """What is said of a device as resource.k8s.io/v1 has it in a slice."""
+    said = described(offered)
     offered = said.offered
     first, rest = own_facts(offered)
     facts = [*first, *(fact for peer in peers for fact in peer_facts(peer, offered)), *rest]

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from driver.devices.description import Described, counter_set, described, written
+from driver.devices.description import Described, counter_set, described, slice_device
 from driver.devices.view import OF_DOORS, DoorView, DraDevice
 from driver.names import Peer
 from driver.publishing.publication import DroppedTaints, ErrorHandler, Publication, PublishingFaults, SliceController
@@ -319,7 +319,7 @@ class SlicePublisher:
         name, said = offered.device.name, described(offered)
         known = self._described.get(name)
         if known is None or known[0] != said:
-            known = self._described[name] = (said, written(said, self._peers))
+            known = self._described[name] = (said, slice_device(offered, self._peers))
         return known[1]
 
     def _tell(self, error: Exception, work: str) -> None:
