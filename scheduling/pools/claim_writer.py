@@ -275,10 +275,12 @@ class ClaimWriter:
         for each in need.devices:
             key = (each.class_name, tuple(self._gives(each, amounts)))
             counted[key] = counted.get(key, 0) + 1
-        ordered = sorted(counted.items(), key=lambda one: [-amount.nanos for _, amount in one[0][1]])
+        ordered = sorted(counted.items(), key=lambda one: (not one[0][1], [-amount.nanos for _, amount in one[0][1]]))
         return [
-            self._option(need.detail, at, members[class_name], count, dict(gives))
-            for (class_name, gives), count in ordered
+            _without(
+                self._option(need.detail, at, members[name], count, dict(gives)), members[name], amounts, dict(gives)
+            )
+            for (name, gives), count in ordered
         ]
 
     def _gives(self, chosen: ChosenDevice, amounts: Sequence[str]) -> Iterable[tuple[str, Quantity]]:
@@ -292,6 +294,15 @@ class ClaimWriter:
 
 def _selector(expression: str) -> dict[str, object]:
     return {"cel": {"expression": expression}}
+
+
+def _without(
+    option: RequestOption, member: ClassMembers, amounts: Sequence[str], gives: Mapping[str, Quantity]
+) -> RequestOption:
+    """The option for devices that have none of the amounts that they do not give: others would have to give some."""
+    missing = [where for name in amounts if name not in gives and (where := member.names.capacity(name)) is not None]
+    selectors = (*option.selectors, *(_selector(f"!has({each.cel})") for each in missing))
+    return option if option.admin else replace(option, selectors=selectors)
 
 
 def _at_least(name: SliceName, share: Quantity) -> dict[str, object]:

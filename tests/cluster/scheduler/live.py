@@ -99,6 +99,10 @@ class Stage:
         named: Json = json.loads(json.dumps(world).replace(ROUND, str(self._round)))
         return named
 
+    def fresh_names(self, devices: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Pools and devices as the world of this round names them."""
+        return [(pool.replace(ROUND, str(self._round)), device) for pool, device in devices]
+
     def lay(self, world: Json) -> Laid:
         """Create all objects of a world, and return when the scheduler knows them."""
         laid = Laid()

@@ -107,6 +107,17 @@ def test_an_exact_form_names_every_need_once() -> None:
     assert sorted(each.device for each in found.devices) == ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]
 
 
+def test_an_exact_form_says_who_gives_nothing() -> None:
+    devices = [device("a", model="x"), gpu(1, "0"), gpu(2, "6", fields=SHARED)]
+    found = compiled(claim({**A_GPU, "requests": {"count": 2, "memory": 1}}), node(*devices))
+    assert [(each.request, each.device) for each in found.devices] == [
+        ("need-1-part-1", "gpu-2"),
+        ("need-1-part-2", "a"),
+    ]
+    selectors = requests(found)[1]["exactly"]["selectors"]
+    assert selectors == [{"cel": {"expression": f'!has(device.capacity["{GPU}"].memory)'}}]
+
+
 @pytest.mark.parametrize(
     ("need", "devices", "message"),
     [
