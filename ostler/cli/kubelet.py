@@ -14,7 +14,7 @@ from node.documents import DocumentRefused
 from node.given import read_given
 from node.inventory.recordings.source import RecordingError
 from ostler.cli.exits import CommandFailed, Exit
-from ostler.cli.output import add_format
+from ostler.cli.output import add_format, emit
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.generations import GENERATIONS
 from sandbox.kubelet.plugin_process import GRACE_SECONDS
@@ -159,7 +159,7 @@ async def _at_the_terminal(node: StandaloneNode, console: TerminalConsole, argum
                     print(error)
             print("'help' lists the commands, 'quit' ends.")
             watching = TerminalViewer(console, lines, arguments.output)
-            await Session(node, watching, arguments.output).interact(lines)
+            await Session(node, watching, arguments.output, emit).interact(lines)
     finally:
         lines.close()
 
@@ -170,7 +170,7 @@ async def _by_script(node: StandaloneNode, lines: StreamLines, name: str, argume
             await node.registered()
         else:
             sys.stderr.write(f"{_banner(node)}\n")
-        await Session(node, ScriptViewer(arguments.output), arguments.output).follow(lines, name)
+        await Session(node, ScriptViewer(arguments.output, emit), arguments.output, emit).follow(lines, name)
 
 
 def _banner(node: StandaloneNode) -> str:

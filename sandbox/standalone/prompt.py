@@ -16,7 +16,7 @@ import stat
 import sys
 import termios
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, Literal, Protocol
 
 from sandbox.kubelet.events import KubeletEvent
@@ -27,6 +27,7 @@ from sandbox.standalone.views import Answer, plain
 from sandbox.standalone.words import completions, usage
 
 Output = Literal["table", "json"]
+Write = Callable[[str], None]
 PROMPT: Final = "kubelet> "
 _LONGEST_LINE: Final = 1 << 16
 
@@ -183,32 +184,34 @@ class TerminalViewer(EventViewer):
 
     def show(self, event: KubeletEvent) -> None:
         """See ``EventViewer``."""
-        _show_event(event, self._output)
+        sys.stdout.write(_event_text(event, self._output))
+        sys.stdout.flush()
 
 
 class ScriptViewer(EventViewer):
-    """Shows events to a script's reader."""
+    """Shows events to a script's reader, by ``write``."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, write: Write) -> None:
         self._output = output
+        self._write = write
 
     def show(self, event: KubeletEvent) -> None:
         """See ``EventViewer``."""
-        _show_event(event, self._output)
+        self._write(_event_text(event, self._output))
 
 
-def _show_event(event: KubeletEvent, output: Output) -> None:
+def _event_text(event: KubeletEvent, output: Output) -> str:
     text = json.dumps(event_document(event)) if output == "json" else f"kubelet | {plain(event_line(event))}"
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    return f"{text}\n"
 
 
 class Session:
-    """Takes the commands one after the other; ``last`` is the answer before, as text."""
+    """Takes the commands one after the other; ``write`` puts answers out at once, and raises what ends the session."""
 
-    def __init__(self, node: StandaloneNode, watching: EventViewer, output: Output) -> None:
+    def __init__(self, node: StandaloneNode, watching: EventViewer, output: Output, write: Write) -> None:
         self._commands = Commands(node, watching)
         self._output = output
+        self._write = write
         self._last = ""
 
     async def interact(self, lines: Lines) -> None:
@@ -237,8 +240,7 @@ class Session:
             if not words:
                 continue
             if self._output == "table":
-                sys.stdout.write(f"{PROMPT}{line.strip()}\n")
-                sys.stdout.flush()
+                self._write(f"{PROMPT}{line.strip()}\n")
             answer = await self._answer(words)
             self._print(line, answer)
             if answer.problem:
@@ -277,11 +279,10 @@ class Session:
             document = {"command": line.strip(), "ok": not answer.problem, **answer.document}
             if answer.problem:
                 document["problem"] = answer.problem
-            sys.stdout.write(json.dumps(document) + "\n")
+            self._write(json.dumps(document) + "\n")
         else:
             lines = [*answer.lines, *([f"failed: {answer.problem}"] if answer.problem else [])]
-            sys.stdout.write("".join(f"{plain(each)}\n" for each in lines))
-        sys.stdout.flush()
+            self._write("".join(f"{plain(each)}\n" for each in lines))
 
 
 def _typed() -> str:

@@ -113,6 +113,20 @@ def test_signal_while_it_closes_kills_the_plugin_and_leaves_nothing_behind(
 
 
 @needs_namespaces
+def test_full_standard_output_ends_a_script_with_one_sentence(short_dir: Path) -> None:
+    command = [sys.executable, "-m", "ostler", "kubelet", "--", *PLAIN]
+    environment = {**os.environ, "TMPDIR": str(short_dir)}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, input="plugins\n", stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False
+        )
+    assert done.returncode == 1
+    said = [line for line in done.stderr.splitlines() if " | " not in line]
+    assert said == ["ostler: standard output cannot be written: No space left on device"]
+    assert list(short_dir.iterdir()) == []
+
+
+@needs_namespaces
 def test_next_start_removes_what_a_killed_one_has_left(short_dir: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(short_dir)}
     command = [sys.executable, "-m", "ostler", "kubelet", "-o", "json", "--", *PLAIN]
