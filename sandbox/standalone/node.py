@@ -37,6 +37,8 @@ NOTICE_SECONDS = 2.0
 
 QUIET_SECONDS = 0.15
 """A plugin registers its resources one after the other; without a further one for so long, all are there."""
+MOST_QUIET_SECONDS = 2.0
+"""The same for a plugin, or a machine, that is slow: a quarter of the time until its first registration."""
 ENDING_SECONDS = 1.0
 """After so long on SIGTERM the node says that it waits for the plugin."""
 PUBLISH_SECONDS = 5.0
@@ -100,6 +102,7 @@ class StandaloneNode:
         self._served: frozenset[str] = frozenset()
         """Names that were registered when the command ended last."""
         self._faults: list[str] = []
+        self._started = 0.0
         self._refusal = ""
 
     def _process(self) -> PluginProcess:
@@ -219,6 +222,7 @@ class StandaloneNode:
         """Start the command; raises ``PluginStartError``."""
         plugin = self._command()
         self._refusal = ""
+        self._started = asyncio.get_running_loop().time()
         await plugin.start()
         self._following = asyncio.create_task(self._follow(plugin), name="follow the plugin")
 
@@ -281,12 +285,14 @@ class StandaloneNode:
 
     async def _until_quiet(self) -> None:
         """Wait until nothing more registers, within the time for all of it."""
+        taken = asyncio.get_running_loop().time() - self._started
+        quiet = min(MOST_QUIET_SECONDS, max(QUIET_SECONDS, taken / 4))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.wait):
                 while True:
                     counts = self.registrations.counts()
                     try:
-                        await self.registrations.until(partial(self.registrations.is_newer, counts), QUIET_SECONDS)
+                        await self.registrations.until(partial(self.registrations.is_newer, counts), quiet)
                     except TimeoutError:
                         return
 
