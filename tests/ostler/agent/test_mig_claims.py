@@ -121,7 +121,8 @@ async def test_an_agent_killed_in_the_middle_of_making_one_leaves_one_and_no_oth
         assert box.cluster is not None
         hardware.hang(call)
         async with background(run(box, "one", "3g.40gb")) as running:
-            await eventually(lambda: hardware.hanging)
+            await eventually(lambda: hardware.hanging or running.done(), f"{call} hangs")
+            assert not running.done(), running.result()
             await box.agent.stop(signal.SIGKILL)
             hardware.release()
             await box.agent.start()
@@ -132,7 +133,7 @@ async def test_an_agent_killed_in_the_middle_of_making_one_leaves_one_and_no_oth
         assert outcome.running, outcome
         assert len(await instances(box)) == 1
         await box.cluster.end("one")
-        await eventually(lambda: not on_hardware(hardware))
+        await eventually(lambda: not on_hardware(hardware), "what the claim had is removed")
 
 
 @pytest.mark.parametrize("call", ["nvmlComputeInstanceDestroy", "nvmlGpuInstanceDestroy"])
