@@ -8,6 +8,7 @@ journal is one more, seen by an audit hook.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ import pynvml
 from node.inventory.nvidia import nvml_profiles
 from node.inventory.nvidia.nvml_mig import MigCalls
 from node.partitions import MigLayout
-from tests.making.mig_nodes import Partitioned
+from tests.making.mig_nodes import Partitioned, shape_of
 
 LAYOUT = MigLayout(("3g.40gb", "1g.10gb"))
 PRELOADED = (nvml_profiles, pynvml)
@@ -99,7 +100,7 @@ PREPARATIONS: dict[str, Callable[[Partitioned], None]] = {
 def act(made: Partitioned, action: str) -> None:
     """What is to be killed; everything that is looked up for it is looked up before."""
     gpu = made.gpu()
-    shape = made.shape("3g.40gb", 4)
+    shape = shape_of(gpu, "3g.40gb", 4)
     actions: dict[str, Callable[[], object]] = {
         "make": lambda: made.maker.make(gpu, shape, "claim"),
         "remove": lambda: made.maker.remove("claim"),
@@ -143,6 +144,10 @@ def _child(order: dict[str, str]) -> None:
 
 def main() -> None:
     """Carry out orders until there are no more."""
+    # A collection in a child would copy all pages.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from node.partitions import MigLayout
-from tests.making.mig_nodes import Partitioned, node
+from tests.making.mig_nodes import Partitioned, node, shape_of
 from tests.node.nvml import stub
 from tests.node.nvml.killed_maker import LAYOUT
 
@@ -140,7 +140,8 @@ def check(again: Partitioned, preparation: str, *, wanted: bool) -> None:
     without = sorted(WITHOUT[preparation])
     beside = sorted({OTHER, FOREIGN} & set(without))
     if wanted:
-        partition = again.maker.make(again.gpu(), again.shape("3g.40gb", 4), "claim")
+        gpu = again.gpu()
+        partition = again.maker.make(gpu, shape_of(gpu, "3g.40gb", 4), "claim")
         assert again.existing() == sorted([*beside, CLAIMED])
         assert partition in again.maker.made()
         assert partition.uuid in {device.uuid for device in again.devices()}
