@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -159,21 +160,33 @@ async def test_wakes_during_a_scan_are_one_scan_more() -> None:
 
 
 async def test_first_wake_after_quiet_is_served_at_once_and_a_storm_is_not() -> None:
-    source = Scripted(node(gpu(0)))
+    begins: list[float] = []
+
+    class Noting(Scripted):
+        """Notes when the loop began each scan: its thread may begin later."""
+
+        def read(self) -> NodeFacts:
+            assert inventory._scanning is not None
+            begins.append(inventory._scanning)
+            return super().read()
+
+    source = Noting(node(gpu(0)))
     async with running(source, min_interval=0.5) as inventory:
         await asyncio.wait_for(inventory.first.wait(), 5)
-        await eventually(lambda: time.monotonic() > source.starts[0] + 0.6)
-        woken = time.monotonic()
+        await eventually(lambda: time.monotonic() > begins[0] + 0.6)
+        source.gate.clear()
         inventory.wake()
-        await eventually(lambda: len(source.starts) == 2, "the scan of the first wake")
-        assert source.starts[1] - woken < 0.4
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert inventory.hangs(-1.0), "the scan of the first wake waits for no time to pass"
+        source.gate.set()
 
         def wake_and_count() -> bool:
             inventory.wake()
-            return len(source.starts) >= 4
+            return len(begins) >= 4
 
         await eventually(wake_and_count, "two more scans")
-    gaps = [later - sooner for sooner, later in zip(source.starts[1:], source.starts[2:], strict=False)]
+    gaps = [later - sooner for sooner, later in pairwise(begins[1:])]
     assert min(gaps) >= 0.49
 
 
