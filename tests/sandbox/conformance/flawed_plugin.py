@@ -84,7 +84,9 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
                 while not self.kubelet.exists():
                     await asyncio.sleep(LOOK)
                 # The kubelet has removed the socket meanwhile, so that it refuses this.
-                if not await self._register():
+                while (taken := await self._register()) is None:
+                    await asyncio.sleep(LOOK)
+                if not taken:
                     return
         if EARLY in self.flaws and self.kubelet.exists():
             await self._register(timeout=0.2)
@@ -111,9 +113,11 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
                 await asyncio.Event().wait()
             wanted = kubelet is not None and (kubelet != known or lost)
             if wanted and not (first not in (None, kubelet) and "registers-after-kubelet" in self.flaws):
-                if self.watched or await self._register():
+                taken = self.watched or await self._register()
+                if taken:
                     first = first or kubelet
-                known = kubelet
+                if taken is not None:
+                    known = kubelet
             await asyncio.sleep(LOOK)
 
     async def close(self) -> None:
@@ -132,7 +136,8 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
         self._server.add_insecure_port(f"unix:{self.path}")
         await self._server.start()
 
-    async def _register(self, timeout: float | None = None) -> bool:
+    async def _register(self, timeout: float | None = None) -> bool | None:
+        """Whether the kubelet takes its resources; None: nobody answers, for its socket is there before it listens."""
         local = [("grpc.use_local_subchannel_pool", 1)]
         version = "v1alpha1" if "api-version" in self.flaws else "v1beta1"
         endpoint = str(self.path) if "endpoint" in self.flaws else self.path.name
@@ -142,15 +147,16 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
         self._had_stream = self._lost_stream = False
         async with grpc.aio.insecure_channel(f"unix:{self.kubelet}", options=local) as channel:
             stub = api_pb2_grpc.RegistrationStub(channel)
-            for resource in self.resources:
-                request = api_pb2.RegisterRequest(
-                    version=version, endpoint=endpoint, resource_name=resource, options=options
-                )
-                try:
-                    async with self._registering:
-                        await stub.Register(request, timeout=timeout)
-                except grpc.aio.AioRpcError:
-                    return False
+            requests = [
+                api_pb2.RegisterRequest(version=version, endpoint=endpoint, resource_name=resource, options=options)
+                for resource in self.resources
+            ]
+            try:
+                # All at once: who sees one registration must not have to wait for another.
+                async with self._registering:
+                    await asyncio.gather(*(stub.Register(each, timeout=timeout) for each in requests))
+            except grpc.aio.AioRpcError as error:
+                return None if error.code() is grpc.StatusCode.UNAVAILABLE else False
         return True
 
     def _options(self) -> api_pb2.DevicePluginOptions:
