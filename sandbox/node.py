@@ -22,6 +22,7 @@ from protos.agent.v1alpha1 import agent_pb2
 from sandbox.apiserver.server import ApiServer
 from sandbox.cluster.client import ClusterClient, KubeletApi
 from sandbox.cluster.cluster import SandboxCluster
+from sandbox.cluster.controllers import allocation
 from sandbox.cluster.explaining import explained, fitted, pools_told
 from sandbox.hardware import RecordedHardware
 from sandbox.kubelet.allocation import Order
@@ -289,12 +290,17 @@ class SandboxNode:
         )
 
     async def freed(self, pod: str, namespace: str = "default") -> None:
-        """Wait until what that pod, or a claim made for it, had is offered again; raises TimeoutError."""
+        """Wait until what that pod had, and what claims without an allocation had, is offered again.
+
+        Raises TimeoutError.
+        """
         own = f"{namespace}/{pod}"
+        claims = await self.cluster.claims() if self.cluster is not None else ()
+        allocated = {"{namespace}/{name}".format_map(claim["metadata"]) for claim in claims if allocation(claim)}
 
         def has(device: agent_pb2.DeviceHolds) -> bool:
             return any(
-                hold.state == "draining" or hold.holder == own or hold.holder.startswith(f"{own}-")
+                hold.state == "draining" or hold.holder == own or (hold.door == "dra" and hold.holder not in allocated)
                 for hold in device.holds
             )
 
