@@ -201,8 +201,9 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
         self._streams += 1
         try:
             devices = self.devices()
-            yield api_pb2.ListAndWatchResponse(devices=devices)
+            # Before the kubelet has the list: it may end the stream as soon as it has.
             self._had_stream = "list-stays-open" not in self.flaws
+            yield api_pb2.ListAndWatchResponse(devices=devices)
             if "list-stays-open" in self.flaws:
                 return
             if "full-lists" in self.flaws:
