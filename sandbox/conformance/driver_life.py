@@ -8,7 +8,7 @@ import grpc
 
 from sandbox.conformance.driver_claims import prepared, unprepare
 from sandbox.conformance.driver_testbed import DriverTestbed
-from sandbox.conformance.growth import MEASURED_ROUNDS, growth
+from sandbox.conformance.growth import MOST_ROUNDS, growth, is_judged
 from sandbox.conformance.plugin_client import JudgedCallFailed
 from sandbox.conformance.rule import RuleBroken, RuleNotApplicable
 from sandbox.kubelet.dra.instance import HealthReport
@@ -71,7 +71,7 @@ async def does_not_grow(bed: DriverTestbed) -> str | None:
     if bed.program.size() is None:
         raise RuleNotApplicable("the size of its process cannot be read")
     sizes = []
-    for _ in range(MEASURED_ROUNDS + 1):
+    for _ in range(MOST_ROUNDS + 1):
         for _ in range(bed.pace.calls // 50):
             async with bed.claims() as (claim,):
                 await prepared(bed, claim)
@@ -80,6 +80,8 @@ async def does_not_grow(bed: DriverTestbed) -> str | None:
         if size is None:
             raise RuleBroken(f"the driver {bed.program.ended()}")
         sizes.append(size)
+        if is_judged(sizes):
+            break
     problem = growth(sizes, f"{bed.pace.calls // 50} claims that came and went")
     if problem:
         raise RuleBroken(problem)

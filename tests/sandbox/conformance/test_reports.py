@@ -16,7 +16,7 @@ import pytest
 from sandbox.conformance import session
 from sandbox.conformance.cdi import cdi_file_fault, cdi_name_fault
 from sandbox.conformance.driver_rules import DRIVER_RULES
-from sandbox.conformance.growth import growth
+from sandbox.conformance.growth import growth, is_judged
 from sandbox.conformance.plugin_registration import each_plugin
 from sandbox.conformance.plugin_rules import PLUGIN_RULES
 from sandbox.conformance.report import document, junit, row, summary
@@ -155,6 +155,12 @@ def test_no_two_rules_have_one_name() -> None:
 def test_growth_is_what_comes_in_every_round(memory: Sequence[int], descriptors: Sequence[int], problem: str) -> None:
     sizes = [ProcessSize(*each) for each in zip(memory, descriptors, strict=True)]
     assert growth(sizes, "work") == problem
+
+
+def test_growth_is_measured_on_until_a_round_brings_none() -> None:
+    sizes = [ProcessSize(memory, 10) for memory in (100, 2000, 4000, 6000, 6100)]
+    assert [is_judged(sizes[:count]) for count in range(6)] == [False, False, False, False, False, True]
+    assert is_judged([ProcessSize(100, 10)] * 4)
 
 
 def test_every_socket_that_a_program_can_serve_can_be_dialled() -> None:
