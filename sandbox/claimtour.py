@@ -93,6 +93,7 @@ async def _both_doors(node: SandboxNode, cluster: SandboxCluster, kind: str) -> 
         await cluster.run(samples.pod("both-1", name))
         taints = await _until(lambda: _other_door(cluster), bool)
         await _until(lambda: _allocatable(node, resource), lambda count: count < before[resource])
+        await node.noticed(pod.pod)
         told = await node.agent.command("holds")
         yield TourStep(
             "holds",

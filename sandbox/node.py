@@ -270,11 +270,13 @@ class SandboxNode:
         await self.freed(pod)
 
     async def noticed(self, pod: str) -> None:
-        """Wait until what that pod has of the plugin door is held in its name; raises TimeoutError."""
+        """Wait until the kubelet lists for that pod what it has of the plugin door; raises TimeoutError."""
         # Not until nothing is unseen: nothing at all may be told yet of what was given out a moment ago.
         await self._until(
             lambda devices: any(
-                f"default/{pod}" in hold.holder.split(", ") for device in devices for hold in device.holds
+                hold.state == "listed" and f"default/{pod}" in hold.holder.split(", ")
+                for device in devices
+                for hold in device.holds
             ),
             f"pod {pod} is not seen at the kubelet yet",
         )

@@ -191,6 +191,7 @@ async def test_reloads_notes_and_what_waits_for_a_restart_are_told(tmp_path: Pat
         found = await until(box, "ostler_config_reloads_total", 1, result="failure")
         assert found("ostler_config_last_reload_successful") == 0
         assert found("ostler_config_last_reload_success_timestamp_seconds") == loaded
+        found = await until(box, "ostler_events_total", 1, type="Warning", reason="ConfigRejected")
         assert found("ostler_events_total", type="Warning", reason="ConfigRejected") == 1
         config.write_text(f"{text}inventory: {{maxInterval: 30s}}\n")
         box.agent.send(signal.SIGHUP)

@@ -126,7 +126,8 @@ class FlawedDriver(
     ) -> api_pb2.NodePrepareResourcesResponse:
         self._busy += 1
         try:
-            await asyncio.sleep(0.02 if "prepares-in-parallel" in self.flaws else 0)
+            if "prepares-in-parallel" in self.flaws:
+                await self._until_two()
             if self._busy > 1 and "prepares-in-parallel" in self.flaws:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "one claim at a time")
             response = api_pb2.NodePrepareResourcesResponse()
@@ -144,6 +145,13 @@ class FlawedDriver(
             return response
         finally:
             self._busy -= 1
+
+    async def _until_two(self) -> None:
+        """Wait a moment for a second call: on a slow machine it comes late."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 0.25
+        while self._busy < 2 and loop.time() < deadline:
+            await asyncio.sleep(0.005)
 
     async def NodeUnprepareResources(
         self, request: api_pb2.NodeUnprepareResourcesRequest, context: Context

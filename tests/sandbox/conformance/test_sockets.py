@@ -15,7 +15,7 @@ from tests.sandbox.conformance.flawed_driver import DriverInProcess
 from tests.sandbox.conformance.flawed_plugin import PluginInProcess
 from tests.waiting import eventually
 
-PACE = ConformancePace(patience=1.5, call=1.0, quiet=0.05, calls=40)
+PACE = ConformancePace(patience=60, call=60, quiet=0.05, calls=40)
 
 
 def names(verdicts: list[RuleVerdict], outcome: RuleOutcome) -> set[str]:
