@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +65,12 @@ def size_of(pid: int) -> ProcessSize | None:
         try:
             status = read_kernel_text(each / "status")
             descriptors += sum(1 for _ in (each / "fd").iterdir())
-            for task in (each / "task").iterdir():
-                pids += map(int, read_kernel_text(task / "children").split())
+            threads = tuple((each / "task").iterdir())
         except OSError:
             continue  # Ended meanwhile.
+        for thread in threads:
+            with contextlib.suppress(OSError):  # This one has ended meanwhile; the process has not.
+                pids += map(int, read_kernel_text(thread / "children").split())
         memory += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))
     return ProcessSize(memory, descriptors) if memory else None
 

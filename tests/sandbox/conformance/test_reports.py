@@ -157,6 +157,19 @@ def test_growth_is_what_comes_in_every_round(memory: Sequence[int], descriptors:
     assert growth(sizes, "work") == problem
 
 
+def test_a_process_whose_threads_come_and_go_has_a_size_at_any_moment() -> None:
+    code = "import threading\nprint(flush=True)\nwhile True:\n    threading.Thread(target=int).start()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            sizes = [size_of(process.pid) for _ in range(1000)]
+        finally:
+            process.kill()
+    assert None not in sizes
+    assert size_of(process.pid) is None
+
+
 def test_growth_is_measured_on_until_a_round_brings_none() -> None:
     sizes = [ProcessSize(memory, 10) for memory in (100, 2000, 4000, 6000, 6100)]
     assert [is_judged(sizes[:count]) for count in range(6)] == [False, False, False, False, False, True]
