@@ -137,7 +137,7 @@ async def test_many_resources_are_handed_over_in_the_time_of_one(short_dir: Path
             served.hand_over()
         async with running(successor):
             assert await served.leave(LINGER)
-            assert [one.streams for one in successor.status()] == [1] * len(names)
+            await eventually(lambda: [one.streams for one in successor.status()] == [1] * len(names))
             assert all(kubelet.allocatable()[name] == 1 for name in names)
 
 
