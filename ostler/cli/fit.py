@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 TOTAL = 300.0
 """Seconds for all pods and nodes."""
 MOST_COPIES, MOST_NODES = 100_000, 10_000
+MOST_PODS = 100_000
+"""Most pods of one question: a manifest may ask for two thousand million replicas."""
 MAX = "max"
 _KINDS = ((Kind.POD, "pod"), (Kind.CLAIM, "claim"), (Kind.TEMPLATE, "claim"))
 
@@ -148,6 +150,7 @@ def _answer(
     state, notes, template = _read(arguments, nodes, say)
     over = read_files(arguments.filename, namespace=arguments.namespace)
     sources, noun = _sources(over)
+    _check_size(sources, copies or 1, noun)
     options = FitOptions(
         copies,
         arguments.spread,
@@ -239,6 +242,17 @@ def _sources(over: FileObjects) -> tuple[list[PodSource], str]:
         if found:
             return found, noun
     raise BadQuestion(f"{over.state.origin}: it has no pod, workload, claim or claim template to place")
+
+
+def _check_size(sources: Sequence[PodSource], copies: int, noun: str) -> None:
+    """Raise BadQuestion for more pods than are placed at a time."""
+    wanted = copies * sum(each.count or 1 for each in sources)
+    if wanted > MOST_PODS:
+        most = max(sources, key=lambda each: each.count or 1)
+        raise BadQuestion(
+            f"{wanted} {noun}s are asked for, {copies * (most.count or 1)} of them by {most}; at most {MOST_PODS} are "
+            "placed at a time: ask for fewer replicas or --copies"
+        )
 
 
 def _print(answer: FitAnswer, noun: str, arguments: argparse.Namespace) -> None:

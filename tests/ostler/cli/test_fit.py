@@ -201,6 +201,16 @@ def test_as_many_copies_as_fit(fit: Fit) -> None:
     assert fit([template(), pod("small")], FREE, "--copies", "2").startswith("all 2 pods fit on node-a\n")
 
 
+def test_more_pods_than_can_be_placed_in_a_sensible_time_are_refused(fit: Fit) -> None:
+    wanted = [template(), pod("small"), workload("Deployment", "web", replicas=2_000_000_000)]
+    assert fit(wanted) == ""
+    assert fit.code == 2
+    assert fit.err == (
+        "ostler: 2000000001 pods are asked for, 2000000000 of them by Deployment team/web; at most 100000 are placed "
+        "at a time: ask for fewer replicas or --copies\n"
+    )
+
+
 def test_copies_that_nothing_limits_are_not_counted(fit: Fit) -> None:
     assert fit([pod("idle", "")], FREE, "--copies", "max").startswith(
         "any number of copies fits: nothing limits these pods\n"
