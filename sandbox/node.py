@@ -68,6 +68,10 @@ class PodResult:
         return tuple(each for ids in self.devices.values() for each in ids)
 
 
+_ENDED = (KeyboardInterrupt, asyncio.CancelledError)
+"""Raised where somebody ends the sandbox; anything else is a failure."""
+
+
 class SandboxNode:
     """One node; ``recorded`` None means this machine's own devices. Use it with ``async with``.
 
@@ -133,9 +137,11 @@ class SandboxNode:
     async def __aenter__(self) -> Self:
         try:
             await self._start()
-        except BaseException:
+        except BaseException as error:
             await self.agent.stop(signal.SIGKILL)
             await self._stop()
+            if isinstance(error, _ENDED):
+                shutil.rmtree(self.root, ignore_errors=True)
             raise
         return self
 
@@ -157,7 +163,7 @@ class SandboxNode:
         await self.agent.stop()
         await self._stop()
         # After a failure the log is worth more than a clean temporary folder.
-        if kind is None or issubclass(kind, (KeyboardInterrupt, asyncio.CancelledError)):
+        if kind is None or issubclass(kind, _ENDED):
             shutil.rmtree(self.root, ignore_errors=True)
 
     async def restart_agent(self, number: signal.Signals = signal.SIGKILL) -> None:

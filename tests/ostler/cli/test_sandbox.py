@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -154,10 +155,15 @@ def test_a_signal_ends_the_agent_too(words: list[str], code: int) -> None:
         deadline = time.monotonic() + 30
         while not (found := agents(started.pid)):
             assert time.monotonic() < deadline
+        folders = {Path(name) for each in found for name in FOLDER.findall((each / "cmdline").read_text())}
         started.send_signal(signal.SIGTERM)
         started.communicate(timeout=60)
     assert started.returncode == code
     assert not [agent for agent in found if agent.exists()]
+    assert [folder.exists() for folder in folders] == [False], "the sandbox's folder goes with it"
+
+
+FOLDER = re.compile("/tmp/ostler-[a-z0-9_]+")
 
 
 def agents(parent: int) -> list[Path]:
