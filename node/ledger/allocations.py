@@ -22,11 +22,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Protocol
 
 from node.inventory.model import Snapshot
 from node.ledger.holds import Hold, HoldState, plugin_owner, slices_of, wholes_of
 from node.ledger.naming import HeldIds, Id, IdPlace
+from node.ledger.pods import PodsKnown
 from node.ledger.reader import Holding, Reading
 from node.ledger.tenants import Tenancy
 from node.rules import Door
@@ -41,39 +41,6 @@ TRUSTED = 60.0
 """Seconds for which the last whole reading counts as current."""
 NAMED = 2
 """Most pods named for one device."""
-
-
-class PodsKnown(Protocol):
-    """The API server's reports about this node's pods; answers from memory."""
-
-    def gone(self, uid: str) -> bool:
-        """Whether the pod has certainly left this node or ended for good; False while that is unknown.
-
-        A UID that is not known yet is not gone: the kubelet may have seen its pod first. A static pod's UID is that of
-        its manifest, not of its mirror.
-        """
-
-    def name_of(self, uid: str) -> str:
-        """``namespace/name`` of a pod, empty when unknown."""
-
-    def uid_of(self, name: str) -> str:
-        """The kubelet's UID of this node's pod that has this name, empty when unknown."""
-
-
-class NobodyKnown:
-    """``PodsKnown`` for an agent without an API server: no pod is known, and every entry holds."""
-
-    def gone(self, uid: str) -> bool:
-        """No pod is known to be gone."""
-        return False
-
-    def name_of(self, uid: str) -> str:
-        """No pod's name is known."""
-        return ""
-
-    def uid_of(self, name: str) -> str:
-        """No pod's UID is known."""
-        return ""
 
 
 @quick

@@ -15,7 +15,7 @@ from pathlib import Path
 from node.clocks import Clocks
 from node.events import EventBus, EventSink, EventType
 from node.inventory.model import Snapshot
-from node.ledger.allocations import KubeletAllocations, PodsKnown
+from node.ledger.allocations import KubeletAllocations
 from node.ledger.containers import NodeContainers, PodContainers
 from node.ledger.events import AllocatableRead, HoldsChanged, HoldsObserver
 from node.ledger.grants import PluginGrants
@@ -24,6 +24,7 @@ from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import Ledger
 from node.ledger.loop import HoldsLoop, ReadingPace
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
+from node.ledger.pods import PodsKnown
 from node.ledger.process_check import PendingRelease, ProcessCheck
 from node.ledger.processes import UNSEEN, ComputeProcesses, sees_processes
 from node.ledger.reader import KubeletLook, KubeletSource, Reading

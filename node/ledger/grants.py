@@ -13,11 +13,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from node.clocks import Clocks
 from node.inventory.model import Device, Snapshot
-from node.ledger.allocations import KubeletAllocations, NobodyKnown, PodsKnown
+from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import HoldsChanged
 from node.ledger.holds import HeldError, Hold, HoldState, conflict, plugin_owner, slices_of, wholes_of
 from node.ledger.ledger import Ledger
 from node.ledger.naming import IdPlace
+from node.ledger.pods import NobodyKnown, PodsKnown
 from node.ledger.releases import refusal
 from node.ledger.tenants import Tenants
 from node.offer import OfferedDevice

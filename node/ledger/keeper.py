@@ -23,12 +23,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from node.clocks import Clocks
 from node.inventory.model import Device, Snapshot
-from node.ledger.allocations import KubeletAllocations, NobodyKnown, PodsKnown
+from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import ClaimRefused, HoldsChanged, ReleasesAdvanced, ReleasesPending
 from node.ledger.grants import PluginGrants
 from node.ledger.holds import HeldError, Hold, HoldState, pending_owner, plugin_owner
 from node.ledger.ledger import HoldsReleased, HoldsTaken, Ledger
 from node.ledger.offer_context import OfferContext, by_place
+from node.ledger.pods import NobodyKnown, PodsKnown
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
 from node.ledger.states import (

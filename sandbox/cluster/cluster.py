@@ -8,6 +8,7 @@ control plane decides is written to the API server and read from there by kubele
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -161,6 +162,14 @@ class SandboxCluster:
         """The ResourceSlices, of one driver or of all."""
         fields = f"spec.driver={driver}" if driver else ""
         return await self._client.list("resourceslices", fields=fields)
+
+    async def has_whole_pools(self, driver: str) -> bool:
+        """Whether a driver has published slices, and for every pool as many as each of them says."""
+        pools = [each["spec"]["pool"] for each in await self.slices(driver)]
+        counts = Counter((pool["name"], pool["generation"]) for pool in pools)
+        return bool(pools) and all(
+            counts[pool["name"], pool["generation"]] == pool["resourceSliceCount"] for pool in pools
+        )
 
     async def claims(self) -> list[Json]:
         """All ResourceClaims."""

@@ -10,12 +10,11 @@ import asyncio
 import contextlib
 import logging
 import stat
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from sandbox.apiserver.server import ApiServer
 from sandbox.cluster.client import ClusterClient, KubeletApi
@@ -304,7 +303,7 @@ class StandaloneNode:
             async with asyncio.timeout(PUBLISH_SECONDS):
                 for driver in self.registrations.drivers():
                     while True:
-                        if _is_whole(await self.cluster.slices(driver)):
+                        if await self.cluster.has_whole_pools(driver):
                             break
                         await asyncio.sleep(0.05)
 
@@ -387,13 +386,6 @@ class StandaloneNode:
             self._refusal = self.events.short(event_line(event))
         self.registrations.note(event)
         self.events.show(event)
-
-
-def _is_whole(slices: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether there are slices, and for every pool as many as each of them says."""
-    pools = [each["spec"]["pool"] for each in slices]
-    counts = Counter((pool["name"], pool["generation"]) for pool in pools)
-    return bool(pools) and all(counts[pool["name"], pool["generation"]] == pool["resourceSliceCount"] for pool in pools)
 
 
 def _log_end(plugin: PluginProcess) -> str:

@@ -200,11 +200,6 @@ def parse(text: str) -> Quantity:
     return _remembered(text) if len(text) <= _REMEMBERED_LENGTH else _parsed(text)
 
 
-@lru_cache(maxsize=8192)
-def _remembered(text: str) -> Quantity:
-    return _parsed(text)
-
-
 def _parsed(text: str) -> Quantity:
     match = _SHAPE.fullmatch(text)
     if match is None or not text:
@@ -222,6 +217,9 @@ def _parsed(text: str) -> Quantity:
     if not zeros + whole + fraction:
         raise QuantityError(text, QuantityFault.NUMBER)
     return _wide(text, sign == "-", _integer(number + fraction), len(fraction), exponent=exponent, family=family)
+
+
+_remembered = lru_cache(maxsize=8192)(_parsed)
 
 
 def of_json(value: object) -> Quantity:

@@ -11,9 +11,9 @@ error, which agrees with everything, so that one mistake is told once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from scheduling.cel import advice
+from scheduling.cel.checked import Checked, Reference
 from scheduling.cel.environment import CelEnvironment
 from scheduling.cel.errors import Issue, TypeFault
 from scheduling.cel.library.function import Overload
@@ -62,29 +62,6 @@ _LITERALS: dict[type, Type] = {
     bytes: BYTES,
     type(None): NULL,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The meaning of a node of a checked tree.
-
-    For a name (an identifier, or a selection that is a qualified name): `name` in full and no overloads. For a call:
-    the identifiers of the overloads that are possible by the static types of the arguments, in declaration order;
-    `name` is empty, except for a function that was written with a namespace (`optional.of`): there the full name.
-    """
-
-    name: str = ""
-    overloads: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A tree that passed the checker. `types` has every node, by number; `result` is the type of the root."""
-
-    ast: Ast
-    types: Mapping[int, Type]
-    references: Mapping[int, Reference]
-    result: Type
 
 
 def check(ast: Ast, environment: CelEnvironment) -> Checked:

@@ -17,7 +17,8 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from scheduling.cel import advice
-from scheduling.cel.checker import Checked, check
+from scheduling.cel.checked import Checked
+from scheduling.cel.checker import check
 from scheduling.cel.environment import CelFeatures, environment
 from scheduling.cel.errors import CompileError, EvaluationError, InvalidExpression, Issue
 from scheduling.cel.parser import parse

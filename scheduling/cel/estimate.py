@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from scheduling.cel.checker import Checked
+from scheduling.cel.checked import Checked
 from scheduling.cel.environment import overloads
 from scheduling.cel.library.prices import (
     EMPTY,

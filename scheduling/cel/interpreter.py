@@ -29,7 +29,7 @@ from scheduling.cel.calls import (
     unary,
     variadic,
 )
-from scheduling.cel.checker import Checked, Reference
+from scheduling.cel.checked import Checked, Reference
 from scheduling.cel.constructs import Loop, fold, junction, new_list, new_map, new_message, optional_or
 from scheduling.cel.environment import overloads, price_by_name
 from scheduling.cel.frame import Frame, Run

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from scheduling.cel.checker import Checked
+from scheduling.cel.checked import Checked
 from scheduling.cel.device import CelDevice
 from scheduling.cel.errors import EvaluationError
 from scheduling.cel.estimate import estimate

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scheduling.cel import advice
-from scheduling.cel.checker import Checked
+from scheduling.cel.checked import Checked
 from scheduling.cel.errors import Issue
 from scheduling.cel.library.conversions import int_to_timestamp, text_to_duration, text_to_timestamp
 from scheduling.cel.library.regex import pattern

@@ -16,7 +16,8 @@ from enum import Enum
 from functools import cached_property, lru_cache
 
 from scheduling.api.quantities import Quantity
-from scheduling.cel.checker import Checked, check
+from scheduling.cel.checked import Checked
+from scheduling.cel.checker import check
 from scheduling.cel.device import CelDevice
 from scheduling.cel.environment import CelEnvironment, CelFeatures, environment
 from scheduling.cel.errors import InvalidExpression

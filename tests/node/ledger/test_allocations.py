@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from node.inventory.model import Device, DeviceKind, sorted_attributes
-from node.ledger.allocations import KubeletAllocations, NobodyKnown
+from node.ledger.allocations import KubeletAllocations
 from node.ledger.holds import HoldState
+from node.ledger.pods import NobodyKnown
 from node.rules import Door
 from tests.making.grants import GPU, Pods, grant, reading
 from tests.making.offered_devices import gpu, mig, snapshot

@@ -6,10 +6,11 @@ import time
 from pathlib import Path
 
 from node.events import EventBus
-from node.ledger.allocations import KubeletAllocations, NobodyKnown
+from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.ledger.holds import HoldState
 from node.ledger.loop import HoldsLoop
+from node.ledger.pods import NobodyKnown
 from node.ledger.reader import KubeletLook, Reading
 from ostler.agent.edges import Edges
 from sandbox.kubelet.pods import Container, Pod

@@ -17,8 +17,9 @@ import pytest
 
 from node.kubelet.checkpoint import Checkpoint, CheckpointEntry, encode
 from node.kubelet.podresources import PodResourcesRefused, healthy_ids
-from node.ledger.allocations import KubeletAllocations, NobodyKnown
+from node.ledger.allocations import KubeletAllocations
 from node.ledger.holds import HoldState
+from node.ledger.pods import NobodyKnown
 from node.ledger.reader import CheckpointFault, Holding, KubeletLook, read_checkpoint
 from node.opening import KUBELET_STATE
 from ostler.agent.edges import Edges
