@@ -1,11 +1,11 @@
-"""How to reach the API server and who we are to it: from inside a pod, or as a kubeconfig says.
+"""How to reach the API server and with which credentials: those of the pod, or those of a kubeconfig.
 
-The client library can load both, but its errors name neither field nor fix, it goes on without credentials when a
-plugin fails, and it never reads a token file of a kubeconfig again. So facts are read here, checked when they are read,
-and handed to its transport; credential plugins are run by it.
+The client library can load both, but its errors name neither field nor fix, it continues without credentials when a
+plugin fails, and it never reads a kubeconfig's token file again. So this module reads the facts, checks them at once,
+and hands them to the library's transport. The library runs credential plugins.
 
-No credential is remembered longer than it is valid. Token files rotate (a pod's token every hour or so) and are read
-for every request: that costs microseconds, and a copy would be wrong just when the old token ends.
+No credential is kept longer than it is valid. Token files rotate (a pod's token every hour or so) and are read for
+every request: that costs microseconds, and a copy would be wrong as soon as the old token expires.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kube.files import MemoryFile, read_small
 from kube.library import library
 
 EARLY = 60.0
-"""Seconds before its end at which a plugin is asked for a new credential."""
+"""Seconds before a credential expires at which ostler asks its plugin for a new one."""
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Paths of a PEM certificate and its key; ``held`` keeps those alive that are in memory."""
+    """A PEM certificate and its key, by their paths. ``held`` keeps those alive that exist only in memory."""
 
     certificate: str
     key: str
@@ -57,12 +57,12 @@ class Credentials(Protocol):
         """The credential for the next request; raises ``ConfigurationError``. May block (a plugin is a process)."""
 
     def refused(self) -> None:
-        """The server did not accept the last one: do not give it again if there may be another."""
+        """The server refused the last credential: do not return it again if there may be another."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
-    """Does not change while the process runs, but the files of a certificate may."""
+class FixedCredentials:
+    """A credential that does not change while the process runs; the files of its certificate may."""
 
     origin: str
     credential: Credential = Credential()
@@ -77,7 +77,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A token in a file that others replace; ``field`` of ``source`` names it (see ``ConfigurationError``)."""
+    """A token in a file that others replace; ``source`` and ``field`` as of ``ConfigurationError``."""
 
     path: Path
     source: str
@@ -106,21 +106,20 @@ class TokenFile:
 
 
 def bearer(token: str, where: str, source: str, field: str) -> str:
-    """The header's value for a token; ``where`` it stands. Raises ``ConfigurationError`` unless it is a token."""
+    """The header's value for a token, written in ``where``. Raises ``ConfigurationError`` for anything else."""
     token = token.strip()
     if not token:
         raise ConfigurationError(source, field, f"{where} is empty", "give a token")
     if not token.isascii() or not token.isprintable() or " " in token:
-        # Never shown: it may be a secret all the same.
+        # Never shown: it may be a secret.
         raise ConfigurationError(source, field, f"{where} contains no token", "a token is one word without line breaks")
     return f"Bearer {token}"
 
 
 class ExecPlugin:
-    """A credential plugin (client-go's exec), run by the client library and again shortly before its answer ends.
+    """A credential plugin (client-go's exec). The client library runs it, again shortly before its answer expires.
 
-    ``configuration`` is the ``exec`` object of the kubeconfig ``source``, ``field`` its place, ``cluster`` that of the
-    cluster.
+    ``configuration``: the ``exec`` object of the kubeconfig ``source``, at ``field``; ``cluster``: its cluster.
     """
 
     def __init__(
@@ -189,7 +188,7 @@ class ExecPlugin:
 
 
 class _Node(dict[str, object]):
-    """A mapping as the library's plugin runner wants it."""
+    """A mapping in the form that the library's plugin runner wants."""
 
     def safe_get(self, key: str) -> object:
         """The value, None if there is none."""
@@ -197,7 +196,7 @@ class _Node(dict[str, object]):
 
 
 class _Cluster:
-    """The cluster as the library's plugin runner wants it: it hands ``value`` to plugins that ask for it."""
+    """The cluster in the form that the library's plugin runner wants: plugins that ask for it get ``value``."""
 
     def __init__(self, cluster: Mapping[str, object]) -> None:
         self.value = dict(cluster)
@@ -210,12 +209,12 @@ def basic(name: str, password: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """All that a client needs.
+    """Everything that a client needs to reach the API server.
 
     ``server``: ``https://host:port``, possibly with a path, without a slash at its end. ``origin``: where this was
-    read, for people. ``ca``: path of a PEM file, None for the system's. ``server_name``: name to expect in the
-    certificate, where it is not the host's. ``proxy``: URL, None for what the environment says. ``namespace``: the one
-    that is meant where none is named, empty where nothing says.
+    read, for people. ``ca``: path of a PEM file, None for the system's. ``server_name``: the name to expect in the
+    certificate if it is not the host's. ``proxy``: a URL, None for the environment's. ``namespace``: the default
+    namespace, empty if there is none.
     """
 
     server: str
@@ -230,7 +229,7 @@ class Access:
 
 
 def runs_in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> bool:
-    """Whether this is a pod with an account: one with ``automountServiceAccountToken: false`` has none."""
+    """Whether this process runs in a pod with a service account's token."""
     return bool(environment.get(HOST)) and (folder / "token").exists()
 
 
@@ -252,13 +251,13 @@ def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -
     try:
         namespace = read_small(folder / "namespace").decode().strip()
     except (OSError, ValueError):
-        # A caller that names a namespace does without it.
+        # Callers that name a namespace do not need it.
         namespace = ""
     return Access(server, f"service account in {folder}", token, ca=str(ca), namespace=namespace)
 
 
 def check_authority(path: str, source: str, field: str) -> None:
-    """Raise ``ConfigurationError`` unless ``path`` holds certificates that a server can be checked with."""
+    """Raise ``ConfigurationError`` unless ``path`` holds certificates that can verify a server."""
     fix = "give a PEM file with the cluster's CA certificate"
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
@@ -274,7 +273,7 @@ def check_authority(path: str, source: str, field: str) -> None:
 def check_certificate(pair: Certificate, source: str, field: str) -> None:
     """Raise ``ConfigurationError`` unless certificate and key can be used together."""
     try:
-        # OpenSSL would ask for a password on the terminal, and wait for ever where there is none.
+        # OpenSSL would ask for a password on the terminal, and wait for ever without one.
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(pair.certificate, pair.key, password=_no_password)
     except ssl.SSLError as error:
         fix = "give a certificate and its key, both in PEM form"

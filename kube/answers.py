@@ -1,8 +1,8 @@
 """What an answer of the API server means: an object or a page of a list while it arrives, a refusal, or no answer.
 
-An object that cannot be read (no JSON, or more than the bound after its unused fields were dropped) is left out by
-name, and the reader of the page learns of it; it never costs its neighbours. Error texts name what a person can check.
-What the server or the network says is shown as one bounded line, because it goes into logs and messages.
+An object that cannot be read (not JSON, or too large even without its unused fields) is left out by name, and the
+reader of the page learns of it; the objects beside it are read. Error texts name what a person can check. What the
+server or the network says is shown as one bounded line, because it goes into logs and messages.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ Pairs = Callable[[list[tuple[str, Json]]], JsonObject]
 """Makes an object of its keys and values: an ``object_pairs_hook``."""
 
 _GLIMPSE = 120
-"""Characters that are shown of an answer that is not what it should be."""
+"""Characters shown of an unexpected answer."""
 _MESSAGE, _REASON = 1024, 128
-"""Characters that are kept of what the server says about a refusal."""
+"""Characters kept of the server's words about a refusal."""
 T_co = TypeVar("T_co", covariant=True)
 _BEGINNING = 480
 _WORD = 253
 MOST_NAMED = 1000
-"""Objects of a page that are named as unread or pruned."""
+"""Most objects of a page that are named as unread or pruned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as errors name it. ``origin``, ``credential``: where address and credential are from, for people."""
+    """A request as errors name it. ``origin``, ``credential``: where address and credential come from, for people."""
 
     method: str
     path: str
@@ -61,37 +61,36 @@ def decoded(data: bytes, pairs: Pairs | None = None) -> Json:
 
 
 def glimpse(data: bytes) -> str:
-    """The beginning of an answer that is not what it should be, safe to print."""
+    """The beginning of an unexpected answer, safe to print."""
     return one_line(data[: 4 * _GLIMPSE].decode("utf-8", "replace"), _GLIMPSE)
 
 
 def refused(request: Request, status: int, data: bytes, retry_after: str) -> RequestError:
-    """The error for an answer of that status, body and Retry-After header."""
+    """The error for an answer with that status, body and Retry-After header."""
     body = decoded(data)
     message = one_line(text_at(body, "message"), _MESSAGE) or glimpse(data) or _phrase(status)
     if status == HTTPStatus.UNAUTHORIZED:
-        message = (
-            f"the API server does not accept {request.credential} ({message}); check it, and that it is for this server"
-        )
+        fix = "check that it is valid and for this server"
+        message = f"the API server does not accept {request.credential} ({message}); {fix}"
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     reason = one_line(text_at(body, "reason"), _REASON)
     return refusal(request.method, request.path, status, reason, message, retry_after=seconds)
 
 
 def no_answer(request: Request, error: Exception, late: str) -> RequestError:
-    """The error for a request without an answer; ``late`` says what was waited for when it was the time that ended."""
+    """The error for a request without an answer; ``late`` says what did not happen in time."""
     from urllib3 import exceptions
 
     method, path, server = request.method, request.path, request.server
     reason = _reason(error)
     if isinstance(error, exceptions.SSLError):
         text = (
-            f"{server} and we do not trust each other ({reason}); "
+            f"the TLS handshake with {server} failed ({reason}); "
             f"check CA, server name and certificate in {request.origin}"
         )
         return CertificateRefused(method, path, text, sent=False)
     if isinstance(error, exceptions.ProxyError):
-        # Not by its URL, which may hold a password.
+        # Without the proxy's URL, which may hold a password.
         return Unreachable(method, path, f"{server} cannot be reached through its proxy ({reason})", sent=False)
     if isinstance(error, (exceptions.ConnectTimeoutError, exceptions.NewConnectionError, ValueError)):
         return Unreachable(method, path, f"{server} cannot be reached ({reason})", sent=False)
@@ -101,7 +100,7 @@ def no_answer(request: Request, error: Exception, late: str) -> RequestError:
 
 
 def worth_another(error: RequestError) -> bool:
-    """Whether the same request may be sent once more, by what became of it."""
+    """Whether the client may send the same request once more after this error."""
     if isinstance(error, CertificateRefused):
         return False
     if isinstance(error, Unreachable):
@@ -141,9 +140,9 @@ class Reader(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """An object that is left out, or of which something is: ``problem`` says what; texts are empty where unknown.
+    """An object that was left out, or whose deep parts were: ``problem`` says why. Unknown texts are empty.
 
-    ``change``: the type of the event that told of it, empty in a list.
+    ``change``: the type of the watch event that carried it, empty in a list.
     """
 
     namespace: str
@@ -159,7 +158,7 @@ class Unread:
 
     @property
     def metadata(self) -> JsonObject:
-        """The object's metadata as far as it is known."""
+        """What is known of the object's metadata."""
         known = {
             "namespace": self.namespace,
             "name": self.name,
@@ -171,9 +170,10 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """``objects`` as ``read`` made them; ``more``: the token of the next page; ``size``: bytes of this one.
+    """A page of a list. ``more``: the token of the next page; ``size``: bytes of this page.
 
-    ``unread`` and ``pruned`` name at most ``MOST_NAMED`` objects each; ``count``: objects that it has in all.
+    ``objects``: as ``read`` returned them. ``count``: how many objects the page had. ``unread`` and ``pruned`` name at
+    most ``MOST_NAMED`` objects each.
     """
 
     objects: tuple[JsonObject, ...]
@@ -186,7 +186,7 @@ class Page:
 
 
 class LargePage(Exception):
-    """A page had more bytes than was agreed, after ``count`` objects; ask for fewer."""
+    """A page exceeded the agreed bytes after ``count`` objects; ask for fewer."""
 
     def __init__(self, count: int, size: int) -> None:
         super().__init__(f"{count} objects have {size} bytes")
@@ -195,7 +195,7 @@ class LargePage(Exception):
 
 
 class ObjectReader:
-    """Reads one object. ``largest``: bytes that its fields may have; an empty answer is an empty object."""
+    """Reads one object. ``largest``: bytes that its used fields may have; an empty answer is an empty object."""
 
     def __init__(self, request: Request, fields: Fields, largest: int, pairs: Pairs | None) -> None:
         self._request = request
@@ -225,10 +225,10 @@ class ObjectReader:
 
 
 class PageReader:
-    """Reads a list. ``read`` makes of each object what is kept of it, ``{}`` for nothing.
+    """Reads a list. ``read`` returns what to keep of each object, ``{}`` for nothing.
 
-    ``largest``: bytes that the fields of one object may have. ``roomy``: bytes after which ``LargePage`` is raised if
-    more than one object was read.
+    ``largest``: bytes that the used fields of one object may have. ``roomy``: bytes after which ``LargePage`` is raised
+    if more than one object was read.
     """
 
     def __init__(
@@ -292,13 +292,13 @@ class PageReader:
 
 
 def unread_of(piece: Piece, largest: int) -> Unread:
-    """The note on an object that cannot be read."""
+    """The note about an object that cannot be read."""
     kind = f"has more than {largest} bytes in fields that are used" if piece.is_too_large else "is not a JSON object"
     return _named(piece, f"{kind} ({piece.size} bytes in all)")
 
 
 def pruned_of(piece: Piece) -> Unread:
-    """The note on an object of which a part was left out."""
+    """The note about an object whose deep parts were left out."""
     return _named(piece, f"nests deeper than {DEPTH} levels; what is deeper is left out")
 
 
@@ -315,7 +315,7 @@ def _named(piece: Piece, problem: str) -> Unread:
 
 
 def _texts(identity: Mapping[str, bytes]) -> dict[str, str]:
-    """Names have no escapes; of what has, the text as it is written will do for people."""
+    """The texts as they are written: names have no escapes, and for other texts that will do for people."""
     return {key: one_line(text[: 4 * _WORD].decode("utf-8", "replace"), _WORD) for key, text in identity.items()}
 
 

@@ -1,6 +1,6 @@
-"""How long to wait before asking again: growing, bounded, and not the same on every node.
+"""How long to wait before the next attempt: growing, bounded, and not the same on every node.
 
-All agents of a cluster lose the API server at the same moment; without jitter they come back at the same moment, too.
+All agents of a cluster lose the API server at the same moment; without jitter they would come back at the same moment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class BackoffPolicy:
     """Seconds: ``first`` doubles with every attempt up to ``most``; each wait is between half and all of that.
 
-    What a server asks for by ``Retry-After`` is a lower bound, believed up to ``longest``.
+    A server's ``Retry-After`` is a lower bound, up to ``longest``.
     """
 
     first: float = 0.25
@@ -31,7 +31,7 @@ class BackoffPolicy:
 
 
 class Backoff:
-    """Counts the attempts of one thing that is tried until it works; ``random`` gives numbers in [0, 1)."""
+    """Counts the attempts of one task until it succeeds; ``random`` returns numbers in [0, 1)."""
 
     def __init__(self, policy: BackoffPolicy, random: Callable[[], float]) -> None:
         self._policy = policy
@@ -39,11 +39,11 @@ class Backoff:
         self._attempt = 0
 
     def delay(self, retry_after: float | None = None) -> float:
-        """Seconds to wait now; longer the next time."""
+        """Seconds to wait now; the next call returns more."""
         wait = self._policy.delay(self._attempt, self._random(), retry_after)
         self._attempt += 1
         return wait
 
     def reset(self) -> None:
-        """It worked: begin with short waits again."""
+        """Begin with short waits again, after a success."""
         self._attempt = 0

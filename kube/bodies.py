@@ -1,7 +1,7 @@
-"""Objects of the API as they travel: plain JSON values, reading them without trust, and the paths they are found at.
+"""Objects of the API as plain JSON values: reading them without trust, and the paths at which the API serves them.
 
 Typed models cost 16 to 34 MB more per node, and they hide what a newer server sends. So bodies are dicts; a reader asks
-for a path of keys and gets an empty value where the server sent something else. Nothing here loads a transport.
+for a path of keys and gets an empty value if the server sent something else. Nothing here loads a transport.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def text_at(body: Json, *keys: str) -> str:
 
 
 def is_deeper(body: Json, levels: int) -> bool:
-    """Whether lists or mappings are nested deeper than so many levels."""
+    """Whether lists or mappings nest deeper than so many levels."""
     level: list[Json] = [body]
     for _ in range(levels):
         inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
@@ -40,7 +40,7 @@ def is_deeper(body: Json, levels: int) -> bool:
 def one_line(text: str, most: int) -> str:
     """A foreign text as one line of printable characters, cut to ``most`` of them.
 
-    Logs and messages cannot hold a lone surrogate.
+    This also removes lone surrogates, which logs and messages cannot hold.
     """
     begin = text[: 4 * most]
     line = " ".join("".join(char if char.isprintable() else " " for char in begin).split())
@@ -48,7 +48,7 @@ def one_line(text: str, most: int) -> str:
 
 
 def count_of(quantity: str) -> int | None:
-    """Devices by a quantity as Kubernetes writes it: ``8``, and ``1k`` for 1000. None unless it is a whole number."""
+    """A quantity of devices as a number: ``8``, or ``1k`` for 1000. None unless it is a whole number."""
     number, unit = (quantity[:-1], quantity[-1]) if quantity[-1:] in _THOUSANDS else (quantity, "")
     return int(number) * _THOUSANDS.get(unit, 1) if number.isascii() and number.isdigit() else None
 
@@ -59,5 +59,5 @@ def path_of(*parts: str) -> str:
 
 
 def whole(body: JsonObject) -> JsonObject:
-    """The fields to keep of an object: all of them."""
+    """The object itself, for readers that keep all of it."""
     return body

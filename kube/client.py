@@ -1,11 +1,10 @@
 """Requests to the API server with dict bodies, over the client library's connection pool.
 
-Blocking: meant for threads, never for an event loop. Every request ends: there is a limit on connecting, on the whole
-answer (a server that drips bytes has one, too) and on its size; ``close`` from another thread ends what is under way
-at once, waits between attempts as well. What is tried again: anything that the server asks to try again (Retry-After)
-or refuses for being busy (429), anything that never reached it, and reading where it failed; a write that may have been
-carried out is not, because only the caller knows what a second one would do. After a 401 a newer credential is looked
-for, once.
+Blocking: meant for threads, never for an event loop. Every request ends: there are limits on connecting, on the time
+for a whole answer (a server that drips bytes has one, too) and on its size. ``close`` from another thread ends requests
+and waits at once. The client repeats a request if the server asks for that (Retry-After) or is busy (429), if the
+request never reached the server, and if a read failed. It does not repeat a write that may have been carried out,
+because only the caller knows what a second one would do. After a 401 it looks for a newer credential, once.
 
 The transport is the client library's pool of urllib3 connections alone: its typed layer costs another 10 MB, and its
 own request methods differ from version to version.
@@ -48,15 +47,15 @@ T = TypeVar("T")
 
 _PIECE = 1 << 16
 _REFUSAL = 1 << 20
-"""Bytes that are read of a refusal: a Status, or a proxy's page."""
+"""Most bytes read of a refusal: a Status, or a proxy's page."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """``connect`` and ``whole``: seconds to a connection, and for all of one attempt. ``attempts`` in all.
+    """Limits of one request. ``connect`` and ``whole``: seconds for a connection, and for one whole attempt.
 
-    ``largest``, ``line``: bytes that are kept of one object, in an answer or a list, and in a stream. The API server
-    stores 1.5 MB at most, which is a few times that as JSON; a list has any size.
+    ``attempts``: in all. ``largest``, ``line``: bytes kept of one object, in an answer or a list, and in a stream. The
+    API server stores at most 1.5 MB, which is a few times that as JSON; a list has any size.
     """
 
     connect: float = 5.0
@@ -76,10 +75,10 @@ class _Question:
 
 
 class Client:
-    """One API server, one identity. Safe for several threads; ``random`` gives numbers in [0, 1).
+    """A client of one API server with one identity. Safe for several threads; ``random`` returns numbers in [0, 1).
 
-    ``connections``: how many are kept for the next requests; as many as threads that ask at the same time. ``pairs``:
-    the ``object_pairs_hook`` that answers are parsed with, for who must see keys that an object has twice.
+    ``connections``: how many stay open for the next requests; as many as threads that use the client at the same time.
+    ``pairs``: the ``object_pairs_hook`` that parses answers, for callers that must see an object's duplicate keys.
     """
 
     def __init__(
@@ -119,9 +118,9 @@ class Client:
         fields: Fields = WHOLE,
         attempts: int | None = None,
     ) -> JsonObject:
-        """Read one object, of which ``fields`` are kept.
+        """Read one object and keep its ``fields``.
 
-        ``attempts``, here and below: instead of the limits', for callers that ask again themselves.
+        ``attempts``, here and below: overrides the limit, for callers that repeat the request themselves.
         """
         return self.request("GET", path, query=query, fields=fields, attempts=attempts)
 
@@ -134,7 +133,7 @@ class Client:
         read: Callable[[JsonObject], JsonObject] = whole,
         roomy: int | None = None,
     ) -> Page:
-        """Read a list or a page of it, object by object, after one attempt. See ``PageReader``."""
+        """Read a list or a page of it, object by object, with one attempt. See ``PageReader``."""
 
         def reader(request: Request) -> PageReader:
             return PageReader(request, fields, self._limits.largest, self._pairs, read=read, roomy=roomy)
@@ -144,23 +143,21 @@ class Client:
     def create(
         self, path: str, body: JsonObject, query: Mapping[str, str] | None = None, *, attempts: int | None = None
     ) -> JsonObject:
-        """Create ``body`` in the collection ``path``; what the server made of it. ``query``: ``{"dryRun": "All"}``."""
+        """Create ``body`` in the collection ``path``; returns the created object. ``query``: ``{"dryRun": "All"}``."""
         return self.request("POST", path, body=body, query=query, attempts=attempts)
 
     def patch(self, path: str, body: Json, content_type: str = MERGE_PATCH) -> JsonObject:
-        """Change an object; what it is then."""
+        """Patch an object; returns the changed object."""
         return self.request("PATCH", path, body=body, content_type=content_type)
 
     def replace(self, path: str, body: JsonObject, *, attempts: int | None = None) -> JsonObject:
-        """Put ``body`` in the place of the object; ``WriteConflict`` where that is not of
-        ``metadata.resourceVersion``.
-        """
+        """Replace an object; raises ``WriteConflict`` if it no longer has the body's ``metadata.resourceVersion``."""
         return self.request("PUT", path, body=body, attempts=attempts)
 
     def delete(
         self, path: str, *, uid: str = "", resource_version: str = "", attempts: int | None = None
     ) -> JsonObject:
-        """Delete an object; ``WriteConflict`` where it has another uid or resource version than is given."""
+        """Delete an object; raises ``WriteConflict`` if it has another uid or resource version than the given one."""
         wanted: JsonObject = {"uid": uid, "resourceVersion": resource_version}
         preconditions: JsonObject = {key: value for key, value in wanted.items() if value}
         body: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
@@ -175,11 +172,11 @@ class Client:
         whole: float | None = None,
         fields: Fields = WHOLE,
     ) -> Stream:
-        """Changes one by one as the server writes them, one a line: a watch. ``fields``: what is kept of the objects.
+        """Watch a collection: changes as the server writes them, one a line. ``fields``: what to keep of the objects.
 
-        Over a connection of its own, which is made when the first object is asked for. ``read_timeout``: seconds of
-        silence after which the stream fails with ``TimedOut``; ``whole``: seconds after which it does so in any case.
-        Nothing is tried again here, save once after a 401.
+        The stream has its own connection, made when the first object is wanted. ``read_timeout``: seconds of silence
+        after which the stream fails with ``TimedOut``; ``whole``: seconds after which it does so anyway. Nothing is
+        repeated here except once after a 401.
         """
         request = Request("GET", path, self._access.server, self._access.origin, self._access.credentials.origin)
         wire = Wire(self._limits.whole, read_timeout, whole, time.monotonic, self._sockets)
@@ -203,11 +200,10 @@ class Client:
         fields: Fields = WHOLE,
         attempts: int | None = None,
     ) -> JsonObject:
-        """The object that the server answers, empty for an empty answer.
+        """Send a request; returns the object in the answer, empty for an empty answer.
 
-        ``path`` begins with ``/`` and is as it stands (see ``path_of``). Raises ``RequestError`` and, where there
-        is no credential, ``ConfigurationError``. A request that is repeated with a newer credential is no
-        further attempt.
+        ``path`` begins with ``/`` and is escaped already (see ``path_of``). Raises ``RequestError`` and, if there is no
+        credential, ``ConfigurationError``. A repetition with a newer credential does not count as an attempt.
         """
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
 
@@ -235,7 +231,7 @@ class Client:
                 self._pause(backoff.delay(error.retry_after), error)
 
     def close(self) -> None:
-        """End waits, requests that wait for their answer, and streams; only connecting still takes its time."""
+        """End waits, pending requests and streams; only connecting may still take its time."""
         self._closed.set()
         self._sockets.cut()
         self._drop()
@@ -287,7 +283,7 @@ class Client:
 
     @contextmanager
     def _faults(self, request: Request) -> Iterator[None]:
-        """The transport's errors as ours."""
+        """Turn the transport's errors into ours."""
         import urllib3
 
         try:
@@ -296,7 +292,7 @@ class Client:
             # ValueError: invalid host names, which encoders and TLS refuse.
             if self._closed.is_set():
                 raise Closed(request.method, request.path, 0, "", "closed while waiting for the answer") from error
-            late = f"did not answer, or not to the end, within {self._limits.whole:g} s"
+            late = f"did not answer completely within {self._limits.whole:g} s"
             raise no_answer(request, error, late) from error
 
     def _headers(self, authorization: str) -> dict[str, str]:
@@ -306,7 +302,7 @@ class Client:
         return headers
 
     def _pieces(self, response: Any, request: Request) -> Iterator[bytes]:
-        """The answer's body as it comes."""
+        """The answer's body as it arrives."""
         while True:
             with self._faults(request):
                 piece: bytes = response.read1(_PIECE)
@@ -316,7 +312,7 @@ class Client:
 
     @contextmanager
     def _streaming(self, request: Request, target: str, wire: Wire) -> Iterator[Any]:
-        """A stream's response, once the server has agreed; its connection is closed at the end."""
+        """A stream's response once the server has accepted the request; the connection is closed at the end."""
         import urllib3
 
         if self._closed.is_set():
@@ -353,7 +349,7 @@ class Client:
             return self._pool
 
     def _made_pool(self, certificate: Certificate | None, connections: int) -> Any:
-        """Files are read at every new connection, so that new certificates take effect by themselves."""
+        """A new pool. It reads files at every new connection, so new certificates take effect by themselves."""
         parts = library()
         access = self._access
         configuration = parts.configuration(host=access.server)
@@ -368,7 +364,7 @@ class Client:
         return parts.rest_client(configuration).pool_manager
 
     def _renew(self) -> None:
-        """A connection goes on with the certificate that it began with, which may have ended meanwhile."""
+        """Drop the credential and all connections: an open one keeps the certificate it began with."""
         self._access.credentials.refused()
         self._drop()
 
@@ -380,7 +376,7 @@ class Client:
 
 
 def _content(pieces: Iterator[bytes], request: Request, status: int) -> bytes:
-    """The body of a refusal, no more of it than it may have."""
+    """The body of a refusal; raises ``BadAnswer`` if it is too large."""
     content = bytearray()
     for piece in pieces:
         content += piece

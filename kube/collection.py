@@ -1,9 +1,9 @@
-"""A collection of objects as it is read whole: in pages, all of one moment, with the version to watch from.
+"""Reads a whole collection: in pages of one moment, with the version to watch from.
 
-A list without resourceVersion is what the server holds now, never older than what was seen or written before; so
-nobody who lists after a write misses it. Pages keep answers small: a page that turns out to be large is given up and
-asked for with fewer objects, and so are those after it. Where the server has forgotten the moment of the first page
-before the last is read (410), the list is read once more in one piece. Memory is that of what is kept, in either case.
+A list without resourceVersion is what the server holds now, never older than what this client has seen or written
+before; so a caller that lists after a write never misses it. Pages keep answers small: if a page turns out to be large,
+the reader abandons it and asks for fewer objects from then on. If the server has forgotten the moment of the first page
+before the last is read (410), the list is read again in one piece. Only what is kept takes memory, in either case.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from kube.errors import BadAnswer, Gone
 from kube.json_stream import WHOLE, Fields
 
 PAGE = 500
-"""Objects of a page."""
+"""Objects in a page."""
 _ROOMY = 16 << 20
-"""Bytes of a page that is given up, so that each is read within the time for one answer."""
+"""Bytes at which a page is abandoned, so that each page arrives within the time for one answer."""
 _WANTED = 4 << 20
-"""Bytes of a page as it should be."""
+"""Bytes that a page should have."""
 
 
 class Events(AbstractContextManager["Events"], Iterator[JsonObject | Unread], Protocol):
-    """A watch: ``{"type": …, "object": …}`` one by one, or what cannot be read; ``close`` ends it from any thread."""
+    """A watch: one ``{"type": …, "object": …}`` at a time, or an unread object; ``close`` ends it from any thread."""
 
     def open(self) -> None:
-        """Wait until the server agreed."""
+        """Wait until the server has accepted the watch."""
 
     def close(self) -> None:
         """End it."""
 
 
 class CollectionSource(Protocol):
-    """A collection as a reflector reads it; errors are ``kube.errors.KubeError``."""
+    """A collection as a reflector reads it; it raises ``kube.errors.KubeError``."""
 
     @property
     def path(self) -> str:
         """Its path, for people."""
 
     def page(self, query: Mapping[str, str], *, roomy: int | None = None) -> Page:
-        """A list, or a page of it, after one attempt; its objects are what ``read`` makes of them.
+        """Read a list, or a page of it, with one attempt; its objects are what ``read`` returns.
 
-        Raises ``LargePage`` where it has more than one object and more bytes than ``roomy``.
+        Raises ``LargePage`` if it has more than one object and more bytes than ``roomy``.
         """
 
     def watch(self, query: Mapping[str, str], *, read_timeout: float, whole: float) -> Events:
-        """Changes; nothing is asked before the first is wanted."""
+        """Watch the collection; the request is sent when the first change is wanted."""
 
     def read(self, body: JsonObject) -> JsonObject:
-        """An object of a change as its users know it; ``{}``: nothing is kept of it."""
+        """What to keep of a changed object; ``{}`` for nothing."""
 
 
-class Asks(Protocol):
-    """A client as far as collections need it."""
+class ReadClient(Protocol):
+    """What collections need of a client."""
 
     def get(
         self,
@@ -89,19 +89,19 @@ class Asks(Protocol):
         whole: float | None = None,
         fields: Fields = WHOLE,
     ) -> Events:
-        """Read objects as they come."""
+        """Read objects as they arrive."""
 
 
 class Collection:
-    """A collection of a fixed path; ``query``: selectors.
+    """A collection at a fixed path; ``query``: selectors.
 
-    Objects are as the server sends them, or what ``read`` makes of each as soon as it is there; it is shown ``fields``
-    alone. For callers that need little of large objects.
+    ``read`` sees each object's ``fields`` as soon as they are there and returns what to keep; without it, objects are
+    as the server sends them. For callers that need little of large objects.
     """
 
     def __init__(
         self,
-        client: Asks,
+        client: ReadClient,
         path: str,
         query: Mapping[str, str] | None = None,
         read: Callable[[JsonObject], JsonObject] = whole,
@@ -135,9 +135,9 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All objects of a moment; a watch from ``resource_version`` tells of all that happened since.
+    """All objects of one moment; a watch from ``resource_version`` continues from there.
 
-    ``unread``: objects that cannot be read and are missing here; ``pruned``: such of which a part is.
+    ``unread``: objects that could not be read and are missing here; ``pruned``: objects whose deep parts are missing.
     """
 
     objects: tuple[JsonObject, ...]
@@ -152,9 +152,9 @@ def read_whole(
     query: Mapping[str, str] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Listing:
-    """Read a collection. Raises ``KubeError``: ``BadAnswer`` unless it is a list.
+    """Read a collection. Raises ``KubeError``: ``BadAnswer`` if it is not a list.
 
-    ``progress`` hears before each page how many objects were kept so far.
+    ``progress`` is called before each page with the number of objects kept so far.
     """
     try:
         return _read_pages(source, page_size, dict(query or {}), progress)
@@ -183,7 +183,7 @@ def _read_pages(source: CollectionSource, most: int, query: dict[str, str], prog
         if not page.more:
             return Listing(tuple(objects), page.resource_version, tuple(unread), tuple(pruned))
         if page.more == more:
-            raise BadAnswer("GET", source.path, 200, "", "the list has no end: a page points to itself")
+            raise BadAnswer("GET", source.path, 200, "", "the list never ends: a page points to itself")
         more = page.more
         limit = min(_fitting(page.count, page.size), 2 * limit, most)
 

@@ -1,7 +1,7 @@
-"""What an API server serves: its release, and in which versions of an API group each collection is found.
+"""What an API server serves: its release, and in which versions of an API group each collection exists.
 
-A group may be served in a version that lacks some of its collections, so the group's own list of versions decides
-nothing: each version is looked into, newest first, until all that is needed is found.
+A group may be served in a version that lacks some of its collections, so the group's own list of versions is not
+enough: ostler reads each version, newest first, until it has found everything it needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kube.errors import Forbidden, NotFound
 
 
 class ObjectGetter(Protocol):
-    """A client as far as it reads objects."""
+    """What discovery needs of a client."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
         """Read one object or a list."""
@@ -23,7 +23,7 @@ class ObjectGetter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """``versions`` of a group, and of those that were looked into the collections (plural)."""
+    """The ``versions`` of a group, and the collections (plural names) of each version that was read."""
 
     has_group: bool
     versions: frozenset[str] = frozenset()
@@ -31,7 +31,7 @@ class Served:
 
 
 def server_version(client: ObjectGetter) -> str:
-    """Such as ``v1.37.0``; empty where the server does not let us know. Raises ``RequestError``."""
+    """The server's release, such as ``v1.37.0``; empty if the server refuses to say. Raises ``RequestError``."""
     try:
         return text_at(client.get("/version"), "gitVersion")
     except (Forbidden, NotFound):
@@ -39,9 +39,9 @@ def server_version(client: ObjectGetter) -> str:
 
 
 def served(client: ObjectGetter, group: str, preferred: Sequence[str], needed: Collection[str] = ()) -> Served:
-    """Look into those versions of a group that are ``preferred``, in that order; raises ``RequestError``.
+    """Read the ``preferred`` versions of a group, in that order; raises ``RequestError``.
 
-    Where ``needed`` is given, not further than to the first version that has all of these.
+    If ``needed`` is given, stop at the first version that has all of these.
     """
     try:
         body = client.get(path_of("apis", group))
@@ -53,7 +53,7 @@ def served(client: ObjectGetter, group: str, preferred: Sequence[str], needed: C
         try:
             found[version] = frozenset(_texts(client.get(path_of("apis", group, version)), "resources", "name"))
         except NotFound:
-            # It went between the two requests.
+            # It was removed between the two requests.
             continue
         if needed and found[version].issuperset(needed):
             break

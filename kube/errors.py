@@ -1,4 +1,4 @@
-"""The errors of talking to the API server, as one small tree with fields.
+"""The errors of requests to the API server, as one small tree with fields.
 
 The client library's own errors stop at ``client``: its class names and texts change with every major version.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 
 class KubeError(Exception):
-    """Any fault of this package."""
+    """Any error of this package."""
 
 
 class ConfigurationError(KubeError):
-    """The API server cannot be asked: ``field`` of ``path`` (a file, or ``environment``) is wrong, ``fix`` helps."""
+    """The API server cannot be reached because ``field`` of ``path`` (a file, or ``environment``) is wrong."""
 
     def __init__(self, path: str, field: str, problem: str, fix: str) -> None:
         super().__init__(f"{path}: {field + ': ' if field else ''}{problem}; {fix}")
@@ -22,7 +22,7 @@ class ConfigurationError(KubeError):
 
 
 class NodeNotOurs(KubeError):
-    """The Node object of our name describes another machine: ``field`` of it says ``theirs``, here it is ``ours``."""
+    """The Node object with our name describes another machine: its ``field`` is ``theirs``, this machine's ``ours``."""
 
     def __init__(self, node: str, field: str, theirs: str, ours: str, where: str) -> None:
         super().__init__(
@@ -37,17 +37,17 @@ class NodeNotOurs(KubeError):
 
 
 class NotServed(KubeError):
-    """The API server has no such API: ``group`` in none of ``versions`` that are known here; ``fix`` helps."""
+    """The API server serves ``group`` in none of the ``versions`` that ostler knows."""
 
     def __init__(self, server: str, group: str, versions: str, fix: str) -> None:
         super().__init__(f"{server} does not serve {versions} of the API group {group}; {fix}")
 
 
 class RequestError(KubeError):
-    """A request without the answer that was wanted.
+    """A request that failed.
 
     ``status``: the HTTP status, 0 without an answer. ``reason``: Kubernetes' word for machines (``AlreadyExists``), or
-    empty. ``message``: for people. ``retry_after``: seconds the server asks us to wait, None when it does not say.
+    empty. ``message``: for people. ``retry_after``: seconds that the server asks us to wait, None if it does not say.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class BadRequest(RequestError):
 
 
 class Unauthorized(RequestError):
-    """401: the server does not know us."""
+    """401: the server does not accept the credential."""
 
 
 class Forbidden(RequestError):
-    """403: the server knows us and says no: a right is missing."""
+    """403: the account lacks a right."""
 
 
 class NotFound(RequestError):
@@ -80,16 +80,16 @@ class NotFound(RequestError):
 
 
 class WriteConflict(RequestError):
-    """409: the object changed under us, or (``reason`` is ``AlreadyExists``) is there already."""
+    """409: somebody else changed the object, or (``reason`` is ``AlreadyExists``) it exists already."""
 
     @property
     def already_exists(self) -> bool:
-        """Whether an object of that name is there."""
+        """Whether an object of that name exists already."""
         return self.reason == "AlreadyExists"
 
 
 class Gone(RequestError):
-    """410: the resource version is too old; list anew."""
+    """410: the resource version is too old; list again."""
 
 
 class Invalid(RequestError):
@@ -105,7 +105,7 @@ class ServerFault(RequestError):
 
 
 class BadAnswer(RequestError):
-    """An answer that is not what the API sends: no JSON, no object, too large, a redirect."""
+    """The answer is not what the API sends: not JSON, not an object, too large, or a redirect."""
 
 
 class Unreachable(RequestError):
@@ -117,15 +117,15 @@ class Unreachable(RequestError):
 
 
 class CertificateRefused(Unreachable):
-    """The server's certificate is not one that we trust, or it does not trust ours."""
+    """The TLS handshake failed: one side does not trust the other's certificate."""
 
 
 class TimedOut(Unreachable):
-    """No answer, or not all of it, in time."""
+    """No complete answer in time."""
 
 
 class Closed(RequestError):
-    """The client was closed while it waited to try again."""
+    """The client was closed."""
 
 
 _BY_STATUS: dict[int, type[RequestError]] = {

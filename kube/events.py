@@ -1,13 +1,13 @@
-"""Events on an object, posted in the background: what ``kubectl describe`` shows at its end.
+"""Posts events about an object in the background; ``kubectl describe`` shows them at its end.
 
-Invariants: ``offer`` never blocks and never fails. The queue is bounded; when it is full the oldest event is dropped
-and counted. The same event again does not make a new object: while it waits it becomes one event with a count, and once
-posted its object is patched. However fast events come, the API server gets at most ``EventLimits.burst`` and then one
-each ``EventLimits.interval``. An outage costs only what does not fit. Events are posted at least once: after a lost
-answer the same name is used again, so that the server itself refuses the second one.
+Invariants: ``offer`` never blocks and never fails. The queue is bounded; when it is full, the oldest event is dropped
+and counted. A repeated event does not make a new object: while it waits, the poster adds it to the waiting one, and
+once posted, it patches the object's count. However fast events come, the API server gets at most ``EventLimits.burst``
+and then one each ``EventLimits.interval``. An outage costs only what does not fit into the queue. Events are posted at
+least once: after a lost answer the poster uses the same name again, so that the server refuses the second one.
 
-The old core/v1 fields are used (count, firstTimestamp, lastTimestamp) and no eventTime: so the server applies its rules
-for old events, and every client shows them.
+Events have the old core/v1 fields (count, firstTimestamp, lastTimestamp) and no eventTime: then the server applies its
+rules for old events, and every client shows them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ log = logging.getLogger("ostler.kube")
 
 MAX_MESSAGE = 1024
 MAX_REASON = 128
-"""Characters that the API server accepts of an event with eventTime; what kubelets and controllers keep to."""
+"""Characters that the API server accepts in an event with eventTime; kubelets and controllers keep to them as well."""
 _MAX_NAME = 253
 _Key = tuple[str, str, str]
 
 
-class Writes(Protocol):
-    """A client as far as events need it."""
+class EventClient(Protocol):
+    """What the poster needs of a client."""
 
     def create(self, path: str, body: JsonObject) -> JsonObject:
         """Create an object in a collection."""
@@ -46,10 +46,10 @@ class Writes(Protocol):
 
 
 class PostingObserver(Protocol):
-    """Takes figures; its calls come from several threads, but never two of one kind at once."""
+    """Counts for metrics; called from several threads, but never twice at once for the same method."""
 
     def posted(self, events: int) -> None:
-        """The API server has taken so many more."""
+        """The API server has accepted so many more."""
 
     def dropped(self, events: int) -> None:
         """Count events that were dropped: too many waited, or the API server refused them."""
@@ -60,7 +60,7 @@ class PostingObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The object that events are about. ``namespace``: of the events, ``default`` for objects that have none."""
+    """The object that events are about. ``namespace``: that of the events, ``default`` for cluster-wide objects."""
 
     kind: str
     name: str
@@ -72,16 +72,17 @@ class Subject:
     def node(cls, name: str) -> Subject:
         """A Node, with its *name* as uid.
 
-        That is the kubelet's way. ``kubectl describe node`` searches by the object's uid and by its name as uid, so
-        both are shown; the name needs no look at the object, and holds when the Node is made anew.
-        ``involvedObject`` has no namespace then, which that search asks for.
+        The kubelet does the same. ``kubectl describe node`` searches by the object's uid and by its name as uid, so it
+        shows both; the name needs no request, and stays valid when the Node is created again. ``involvedObject`` then
+        has no namespace, as that search expects.
         """
         return cls("Node", name, name)
 
 
 @dataclass(frozen=True, slots=True)
 class EventLimits:
-    """``waiting``: different events that wait at most. ``burst``, ``interval`` (seconds): see the module.
+    """Limits of posting. ``waiting``: most different events in the queue. ``burst``, ``interval`` (seconds): see the
+    module.
 
     ``remembered``: posted events whose objects are patched when they happen again.
     """
@@ -94,7 +95,7 @@ class EventLimits:
 
 @dataclass(slots=True)
 class _Pending:
-    """Occurrences that are not posted yet: how many, and when (Unix seconds). ``name`` once it was tried."""
+    """Occurrences not posted yet: how many, and when (Unix seconds). ``name`` is set once posting was attempted."""
 
     count: int
     first: float
@@ -109,7 +110,7 @@ class _Posted:
 
 
 class _Bucket:
-    """Tokens: ``size`` at first, one more each ``interval`` seconds."""
+    """A token bucket: ``size`` tokens at first, one more each ``interval`` seconds."""
 
     def __init__(self, size: int, interval: float, monotonic: Callable[[], float]) -> None:
         self._size = size
@@ -126,14 +127,14 @@ class _Bucket:
         return max(0.0, (1.0 - self._level) * self._interval)
 
     def take(self) -> None:
-        """Use one."""
+        """Use one token."""
         self._level -= 1.0
 
 
 class EventPoster:
     """Posts events on one object; ``run`` is the body of a thread, everything else is for any thread.
 
-    ``component`` and ``instance`` say who reports. ``failing``: why the last attempt failed, empty when it worked.
+    ``component`` and ``instance`` name the reporter. ``failing``: why the last attempt failed, empty after a success.
     """
 
     def __init__(
@@ -171,12 +172,12 @@ class EventPoster:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Make ``run`` return; what waits stays untold."""
+        """Make ``run`` return; waiting events are not posted."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
-    def run(self, client: Writes) -> None:
+    def run(self, client: EventClient) -> None:
         """Post until closed."""
         while (taken := self._next()) is not None:
             key, pending = taken
@@ -190,7 +191,7 @@ class EventPoster:
                 self._observer.posted(pending.count)
 
     def _put(self, key: _Key, pending: _Pending, *, oldest: bool = False) -> None:
-        """Let it wait; with the same event that waits already it becomes one."""
+        """Queue an event, or add it to the same event that waits already."""
         same = self._waiting.get(key)
         if same is not None:
             same.count += pending.count
@@ -215,14 +216,14 @@ class EventPoster:
                 if not self._waiting:
                     self._changed.wait()
                 elif (missing := self._bucket.missing()) > 0:
-                    # Where it waits, the same event again is added to it.
+                    # While it waits, the same event again is added to it.
                     self._changed.wait(missing)
                 else:
                     self._bucket.take()
                     return self._waiting.popitem(last=False)
             return None
 
-    def _post(self, client: Writes, key: _Key, pending: _Pending) -> None:
+    def _post(self, client: EventClient, key: _Key, pending: _Pending) -> None:
         known = self._known.get(key)
         if known is not None:
             count = known.count + pending.count
@@ -256,7 +257,7 @@ class EventPoster:
             self.failing = str(error)
         with self._changed:
             if isinstance(error, (BadRequest, Invalid, NotFound)):
-                # It would be refused for ever, and hold up all others.
+                # It would be refused for ever, and block all others.
                 self._observer.dropped(pending.count)
                 return
             self._put(key, pending, oldest=True)
@@ -265,7 +266,7 @@ class EventPoster:
 
     def _name(self) -> str:
         unique = self._unique()
-        # The name must be a DNS subdomain of at most 253 characters, also where it is cut.
+        # The name must be a DNS subdomain of at most 253 characters, even if it is cut.
         return f"{self._subject.name[: _MAX_NAME - len(unique) - 1].rstrip('-.')}.{unique}"
 
     def _path(self, *name: str) -> str:

@@ -1,12 +1,12 @@
 """The small files that say how to reach an API server (kubeconfig, token, namespace, ids), and key material in memory.
 
-The rules for reading are those of ``node.opening``, for this leaf that imports nothing of ours: never waits, links
-allowed (a mounted Secret or token consists of them), regular files only, at most ``limit`` bytes. ``/dev/stdin`` and
-``/dev/fd/63``, as the shell writes ``<(command)``, may be pipes: the person who names one means it.
+Files are read by the rules of ``node.opening``, repeated here because this leaf imports nothing of ours: never wait,
+follow links (a mounted Secret or token consists of them), read regular files only, at most ``limit`` bytes.
+``/dev/stdin`` and ``/dev/fd/63``, as the shell writes ``<(command)``, may be pipes: the person who names one means it.
 
 TLS libraries read certificates and keys from files only, and a kubeconfig may hold them inline. An anonymous file in
-memory has a path under /proc, works where the root file system is read-only, and is gone with the process, however
-that ends.
+memory has a path under /proc, works if the root file system is read-only, and disappears with the process, however that
+ends.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SMALL = 64 << 10
 
 
 class FileTooLarge(OSError):
-    """The file has more bytes than its reader takes."""
+    """The file is larger than its reader's limit."""
 
 
 def read_small(path: Path, limit: int = SMALL) -> bytes:
-    """The file's content; raises ``OSError`` with what is wrong, also for more than ``limit`` bytes."""
+    """The file's content; raises ``OSError`` with the reason, also for a file above ``limit`` bytes."""
     inherited = _INHERITED.fullmatch(str(path)) is not None
     if not inherited:
-        _check(path.stat())  # A device may act when it is opened.
+        _check(path.stat())  # Opening a device may have effects.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -53,7 +53,7 @@ def _check(status: os.stat_result) -> None:
 
 
 class MemoryFile:
-    """A file in memory; ``path`` can be opened, by this process, as long as the object lives."""
+    """A file in memory; this process can open ``path`` as long as the object lives."""
 
     __slots__ = ("__weakref__", "path")
 

@@ -1,14 +1,14 @@
-"""JSON that is reduced while it arrives: of a long answer one object at a time, of an object the fields that are used.
+"""Reduces JSON while it arrives: a long answer to one object at a time, an object to its used fields.
 
 Why: whoever may create objects decides how large they are, how deep they nest, and how many a list has. So nothing is
-decoded before it is small: the bytes are followed through their brackets and strings, unused fields are dropped before
-they become values, and the rest of one object is decoded once its end is there. Memory is that of one object's kept
-bytes, time grows with the bytes alone, and no step holds the interpreter for longer than one piece of the answer takes.
+decoded before it is small. The reader follows the bytes through brackets and strings, drops unused fields before they
+become values, and decodes the rest of an object once its end has arrived. It holds the kept bytes of one object, its
+time grows only with the bytes, and no step holds the interpreter for longer than one piece of the answer takes.
 
-Invariants, for any cut of the bytes into pieces: what is kept is what ``json.loads`` gives of it; a list or mapping
-below ``DEPTH`` levels of its object is replaced by null, so that neither a decoder nor whoever walks through the value
-recurses deeply; text that is no JSON stays none where its fields are used. One object that is too large or no JSON does
-not keep its neighbours from being read, as long as its brackets and quotes are balanced.
+Invariants, however the bytes are cut into pieces: the kept part is what ``json.loads`` returns for it; a list or
+mapping below ``DEPTH`` levels of its object becomes null, so that neither a decoder nor a reader of the value recurses
+deeply; invalid JSON stays invalid if its fields are used. One object that is too large or invalid does not prevent its
+neighbours from being read, as long as its brackets and quotes are balanced.
 
 Field names are compared as they are written; servers write them without escapes.
 """
@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 DEPTH = 64
-"""Levels of an object that are kept; objects of the API have a third of that."""
+"""Levels of an object that are kept; objects of the API have a third as many."""
 
 Fields = Mapping[str, "Fields | bool"]
-"""Fields of an object by their names: kept whole (True), dropped (False), or in part; ``"*"`` stands for all others,
-which are dropped where it is not given. The items of a list have the fields of the list."""
+"""Fields of an object by name: kept whole (True), dropped (False), or in part. ``"*"`` means all others; without it
+they are dropped. The items of a list have the fields of the list."""
 
 METADATA: Fields = {"managedFields": False, "*": True}
-"""An object's metadata without what nobody here uses, which is often half of the object."""
+"""An object's metadata without ``managedFields``, which nothing here uses and which is often half of the object."""
 WHOLE: Fields = {"metadata": METADATA, "*": True}
 
 _SCALAR = rb'[^]["{}]++'
@@ -37,7 +37,7 @@ _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 # (python/cpython#106052): the last one fails at once.
 _NOTHING = rb"(?!)"
 _FLAT = rb"[\[{](?:%b|%b|%b)*+[\]}]" % (_SCALAR, _STRING, _NOTHING)
-# What does not change the level, with and without lists and mappings that hold no others.
+# Text that does not change the level, with and without lists and mappings that hold no others.
 _LEVEL = re.compile(rb"(?:%b|%b|%b)*+" % (_SCALAR, _STRING, _NOTHING), re.DOTALL)
 _LEVEL_WITH_FLAT = re.compile(rb"(?:%b|%b|%b|%b)*+" % (_SCALAR, _STRING, _FLAT, _NOTHING), re.DOTALL)
 _OPENING = re.compile(rb"[\[{]++")
@@ -53,11 +53,11 @@ _IDENTITY = frozenset((b"name", b"namespace", b"uid", b"resourceVersion"))
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One object of an answer: ``data`` is the JSON text of its kept fields, empty where that is too large.
+    """One object of an answer: ``data`` is the JSON text of its kept fields, empty if that is too large.
 
-    ``identity``: texts of its metadata (name, namespace, uid, resourceVersion) and of a change its type, as they are
-    written, also of an object that cannot be read. ``size``: bytes that it has in the answer. ``is_pruned``: lists or
-    mappings below ``DEPTH`` were replaced by null.
+    ``identity``: its name, namespace, uid, resourceVersion and, for a change, its type, as they are written, also for
+    an object that cannot be read. ``size``: its bytes in the answer. ``is_pruned``: lists or mappings below ``DEPTH``
+    were replaced by null.
     """
 
     data: bytes
@@ -83,16 +83,16 @@ class _Awaits(IntEnum):
 
 @dataclass(slots=True)
 class _Frame:
-    """A list or mapping that is not at its end. ``fields``: of its values; ``awaits`` is always VALUE in a list."""
+    """An open list or mapping. ``fields``: of its values; ``awaits`` is always VALUE in a list."""
 
     fields: Fields
     is_mapping: bool
     has_items: bool = False
-    """It is the list of objects itself."""
+    """Whether it is the list of objects itself."""
     awaits: _Awaits = _Awaits.VALUE
     key: bytes = b""
     below: Fields | bool = True
-    """The fields of the value that is next."""
+    """The fields of the next value."""
     written: int = 0
 
 
@@ -117,7 +117,7 @@ class _Text:
             self.kept = bytearray()
 
     def piece(self, end: int) -> Piece:
-        # What is broken must not become JSON by what was dropped of it.
+        # Dropping fields must not turn broken text into JSON.
         data = b"" if self.is_broken else bytes(self.kept).strip()
         return Piece(data, end - self.begin, self.identity, self.is_pruned, self.is_too_large)
 
@@ -125,8 +125,8 @@ class _Text:
 class JsonStream:
     """Takes one answer in pieces of any size; for one thread.
 
-    ``most``: bytes that are kept of one object, and of the answer around a list's objects. ``depth``: levels of an
-    object; ``instead``: the JSON that stands for a list or mapping below these.
+    ``most``: bytes kept of one object, and of the answer around a list's objects. ``depth``: levels of an object;
+    ``instead``: the JSON that replaces a list or mapping below these.
     """
 
     def __init__(
@@ -140,35 +140,35 @@ class JsonStream:
         if form is Form.LIST:
             root = {"items": fields, "metadata": METADATA, "kind": True, "apiVersion": True}
         elif form is Form.CHANGE:
-            # The other four are those of a Status, which an event of the type ERROR has in the place of an object.
+            # The other four belong to a Status, which an event of type ERROR has in place of an object.
             root = {"type": True, "object": {**fields, "code": True, "reason": True, "message": True, "details": True}}
         self._frames = [_Frame(root, is_mapping=False, below=root)]
         self._whole = self._text = _Text(most)
         self._start = self._at = 0
-        """Bytes of the answer before the buffer, and before what is looked at."""
+        """Bytes of the answer before the buffer, and before the current token."""
         self._ended: Piece | None = None
         self._left = b""
-        """Bytes of a text that ends in a piece which is still to come."""
+        """Bytes of a string that ends in a later piece."""
         self._in_string = False
         self._deep = 0
-        """Levels within a value that is kept or dropped whole; 0: in no such value."""
+        """Levels within a value that is kept or dropped whole; 0 outside such a value."""
         self._keeps = True
-        """Whether that value, or the string that is not at its end, is kept."""
+        """Whether that value, or the open string, is kept."""
         self._pruned_at = 0
-        """The level of a list or mapping that is replaced by null."""
+        """The level of the list or mapping that null replaces."""
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the object, or what is around a list's objects, has more bytes than are kept."""
+        """Whether the object, or the part around a list's objects, has more bytes than may be kept."""
         return self._whole.is_too_large
 
     @property
     def identity(self) -> Mapping[str, bytes]:
-        """The object's identity as far as it was read; see ``Piece``."""
+        """The object's identity as far as it has been read; see ``Piece``."""
         return self._whole.identity
 
     def feed(self, data: bytes) -> Iterator[Piece]:
-        """The objects of a list that end within these bytes; to be iterated to its end before the next call."""
+        """The objects of a list that end within these bytes; iterate to the end before the next call."""
         buffer = self._left + data
         self._left = b""
         at = 0
@@ -185,7 +185,7 @@ class JsonStream:
         self._start += len(buffer) - len(self._left)
 
     def end(self) -> Piece:
-        """The rest once all bytes are there: the object, or the list without its objects."""
+        """The rest once all bytes have arrived: the object, or the list without its objects."""
         if self._left or self._in_string or self._deep or len(self._frames) > 1:
             self._whole.is_broken = True
         return self._whole.piece(self._start)
@@ -203,7 +203,7 @@ class JsonStream:
         return len(buffer) if self._in_string else end
 
     def _on_in_value(self, buffer: bytes, at: int) -> int:
-        """To the end of the value or of the buffer."""
+        """Go to the end of the value or of the buffer."""
         begin, deep, end = at, self._deep, len(buffer)
         most = self._depth - (len(self._frames) - 1 - self._form)
         while deep:
@@ -247,7 +247,7 @@ class JsonStream:
         self._keeps = False
 
     def _on_token(self, buffer: bytes, at: int) -> int:
-        """One bracket, comma, colon or string, with what stands before it."""
+        """Take one bracket, comma, colon or string, with the bytes before it."""
         frame, text = self._frames[-1], self._text
         end = _after(_BETWEEN.match(buffer, at))
         if end > at:
@@ -288,7 +288,7 @@ class JsonStream:
                 self._left = buffer[at:]
                 return len(buffer)
             if frame.awaits is not _Awaits.VALUE:
-                # No field that is used has such a name.
+                # No used field has such a name.
                 frame.awaits, frame.below = _Awaits.COLON, False
             self._in_string, self._keeps = True, frame.below is not False
             return self._begin_string(buffer, at) if self._keeps else self._on_in_string(buffer, at + 1)

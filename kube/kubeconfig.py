@@ -1,7 +1,8 @@
-"""A kubeconfig, read with errors that name file, field and fix.
+"""Reads a kubeconfig, with errors that name file, field and fix.
 
-One file, not a list of them as in $KUBECONFIG. What would change who we are and is not supported (impersonation, the
-auth providers that Kubernetes 1.26 removed) is refused: to leave it out would be to act with other rights.
+It reads one file, not a list of them as in $KUBECONFIG. It refuses settings that would change our identity and are not
+supported (impersonation, the auth providers that Kubernetes 1.26 removed): ignoring them would mean to act with other
+rights.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kube.access import (
     Credential,
     Credentials,
     ExecPlugin,
-    Fixed,
+    FixedCredentials,
     TokenFile,
     basic,
     bearer,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 20
 _DEEPEST = 32
-"""Levels of a file: what ``exec`` may hold has six."""
+"""Most levels of a file; the deepest setting, in ``exec``, has six."""
 _UNSUPPORTED = {
     "auth-provider": "use exec, which took its place",
     "as": "use an account that has the rights itself",
@@ -47,14 +48,14 @@ _UNSUPPORTED = {
 
 
 def api_access(kubeconfig: Path | None, environment: Mapping[str, str], account: Path = SERVICE_ACCOUNT) -> Access:
-    """Access by the kubeconfig that is given, else by the pod's account; raises ``ConfigurationError``."""
+    """Access by the given kubeconfig, else by the pod's account; raises ``ConfigurationError``."""
     if kubeconfig is not None:
         return from_kubeconfig(kubeconfig)
     return in_cluster(environment, account)
 
 
 def from_kubeconfig(path: Path, context: str | None = None) -> Access:
-    """Access as a kubeconfig's current context says, or ``context``; raises ``ConfigurationError``."""
+    """Access by a kubeconfig's ``context``, else its current one; raises ``ConfigurationError``."""
     document = _Section(path, "", _parse(path))
     name = context if context is not None else document.text("current-context")
     contexts = document.named("contexts", "context")
@@ -69,7 +70,9 @@ def from_kubeconfig(path: Path, context: str | None = None) -> Access:
     return Access(
         server=_server(cluster),
         origin=f"{path} (context {name})",
-        credentials=Fixed(f"no credential ({path} names no user)") if user is None else _credentials(user, cluster),
+        credentials=FixedCredentials(f"no credential ({path} names no user)")
+        if user is None
+        else _credentials(user, cluster),
         ca=ca,
         verify=not cluster.flag("insecure-skip-tls-verify"),
         server_name=_server_name(cluster),
@@ -119,7 +122,7 @@ class _Section:
             raise self.error(key, "is not base64", "write the file's content in base64") from error
 
     def named(self, key: str, inner: str) -> dict[str, _Section]:
-        """A list of named things, by name."""
+        """A list of named entries, by name."""
         items = self.content.get(key) or []
         if not isinstance(items, list):
             raise self.error(key, "is not a list", f"write a list of name and {inner}")
@@ -129,7 +132,7 @@ class _Section:
             if not isinstance(name, str):
                 raise self.error(f"{key}[{number}]", "has no name", f"write name and {inner}")
             content = {} if item.get(inner) is None else item[inner]
-            # The first of a name counts, as for kubectl.
+            # The first entry of a name counts, as for kubectl.
             found.setdefault(name, _Section(self.path, f"{key}[{name}].{inner}", content))
         return found
 
@@ -157,8 +160,8 @@ def _parse(path: Path) -> object:
         _check(source, yaml.parse(data, Loader=loader))
         return yaml.load(data, Loader=loader)  # noqa: S506 - both are safe loaders
     except (yaml.YAMLError, ValueError, AttributeError, LookupError, OverflowError) as error:
-        # AttributeError, LookupError: of values that are not what their own tag says, such as "!!bool x".
-        # OverflowError: of a float to the base of 60.
+        # AttributeError, LookupError: values that do not fit their own tag, such as "!!bool x".
+        # OverflowError: a float in base 60.
         # Never the error's own text: it quotes the file, which holds secrets.
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark is not None else ""
@@ -166,9 +169,9 @@ def _parse(path: Path) -> object:
 
 
 def _check(source: str, events: Iterable[yaml.Event]) -> None:
-    """Raise ``ConfigurationError`` before anything is built.
+    """Raise ``ConfigurationError`` for dangerous YAML before anything is built from it.
 
-    Deep input kills the process in the loader's C code, and ten lines of aliases can stand for any number of values.
+    Deep input kills the process in the loader's C code, and ten lines of aliases can expand to any number of values.
     """
     from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent, NodeEvent
 
@@ -259,21 +262,23 @@ def _credentials(user: _Section, cluster: _Section) -> Credentials:
     certificate = _certificate(user)
     source = str(user.path)
     if user.text("tokenFile"):
-        # Before token, as for kubectl: the file is the newer one.
+        # Before token, as for kubectl: the file is newer.
         tokens = TokenFile(Path(user.file("tokenFile")), source, f"{user.place}.tokenFile", certificate)
         tokens.current()
         return tokens
     if user.text("token"):
         field = f"{user.place}.token"
-        return Fixed(f"the token in {source}", Credential(bearer(user.text("token"), "it", source, field), certificate))
+        return FixedCredentials(
+            f"the token in {source}", Credential(bearer(user.text("token"), "it", source, field), certificate)
+        )
     if user.text("username"):
         header = basic(user.text("username"), user.text("password"))
-        return Fixed(f"name and password in {source}", Credential(header, certificate))
+        return FixedCredentials(f"name and password in {source}", Credential(header, certificate))
     if user.content.get("exec") is not None:
         return _plugin(user, cluster)
     if certificate is not None:
-        return Fixed(f"the client certificate of {source}", Credential(certificate=certificate))
-    return Fixed(f"no credential ({user.place} of {source} is empty)")
+        return FixedCredentials(f"the client certificate of {source}", Credential(certificate=certificate))
+    return FixedCredentials(f"no credential ({user.place} of {source} is empty)")
 
 
 def _certificate(user: _Section) -> Certificate | None:
@@ -289,7 +294,7 @@ def _certificate(user: _Section) -> Certificate | None:
         return None
     for key, name in zip(("client-certificate", "client-key"), names, strict=True):
         if not name:
-            raise user.error(key, "is missing, but the other of certificate and key is given", "give both")
+            raise user.error(key, "is missing, but the other half of the pair is given", "give both")
     pair = Certificate(names[0], names[1], tuple(held))
     check_certificate(pair, str(user.path), f"{user.place}.client-certificate")
     return pair

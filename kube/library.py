@@ -1,12 +1,12 @@
-"""The client library's transport without the rest of the client library.
+"""Loads the client library's transport without the rest of the client library.
 
 Every import of anything in ``kubernetes`` runs ``kubernetes/__init__.py``, which loads all of it: dynamic client,
 OAuth, pydantic. In an agent that has loaded gRPC that costs 24.6 MB and 180 ms (version 37.0.2; 34 to 36, whose models
-are not lazy, about 50 MB). The modules that are used here, ``rest`` (TLS, proxies, connection pool), ``configuration``
-and ``exec_provider``, need none of that: alone they cost 6.4 MB and 60 ms, of it 5.2 MB urllib3. So they are imported
-while bare stand-ins hold the places of the packages above them, and taken out of ``sys.modules`` afterwards, so that
-another import of ``kubernetes`` in this process gets the real and whole one. A version that cannot be loaded like that
-is imported the ordinary way: then the memory is paid and everything works.
+are not lazy, about 50 MB). The modules that ostler uses, ``rest`` (TLS, proxies, connection pool), ``configuration``
+and ``exec_provider``, need none of that: alone they cost 6.4 MB and 60 ms, of which urllib3 takes 5.2 MB. So ostler
+imports them while bare stand-ins hold the places of the packages above them, and removes them from ``sys.modules``
+afterwards, so that another import of ``kubernetes`` in this process gets the whole library. If a version cannot be
+loaded like that, ostler imports it the ordinary way: that costs the memory, and everything works.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class TransportLibrary:
-    """The three names that are used: constructors of the client library, whose types differ between its versions.
+    """The three names that ostler uses: constructors of the client library, whose types differ between its versions.
 
-    ``rest_client(configuration).pool_manager`` is a ``urllib3.PoolManager``: the one attribute of it that is the same
-    in every version. ``exec_provider(config, folder, cluster).run()`` runs a credential plugin.
+    ``rest_client(configuration).pool_manager`` is a ``urllib3.PoolManager``: its only attribute that is the same in
+    every version. ``exec_provider(config, folder, cluster).run()`` runs a credential plugin.
     """
 
     configuration: Callable[..., Any]
@@ -44,7 +44,7 @@ class TransportLibrary:
 
 
 def library() -> TransportLibrary:
-    """Load it, once per process. Raises ImportError where the client library is not installed."""
+    """Load it, once per process. Raises ImportError if the client library is not installed."""
     with _LOCK:
         # Threads that come at the same moment wait for the first instead of loading a copy each.
         return _loaded()
@@ -58,7 +58,7 @@ def _loaded() -> TransportLibrary:
 
 def _modules() -> tuple[ModuleType, ...]:
     if _PACKAGE in sys.modules:
-        # Another module has paid for all of it already.
+        # Another module has loaded all of it already.
         return tuple(importlib.import_module(name) for name in _MODULES)
     try:
         return _alone()

@@ -1,8 +1,8 @@
-"""Checks that the Node object of our name is this machine, before anything is written about it.
+"""Checks that the Node object with our name is this machine, before ostler writes anything about it.
 
 A wrong node name (a copied file, a template without its field) would put this machine's events, and later its devices,
-on another node. The kubelet publishes two ids of its machine, which we can read as well. What either side lacks is not
-compared: a container without the host's /etc/machine-id still has the firmware's id.
+on another node. The kubelet publishes two ids of its machine, which ostler can read as well. An id that either side
+lacks is not compared: a container without the host's /etc/machine-id still has the firmware's id.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from kube.discovery import ObjectGetter
 
 _LONGEST = 128
-"""Characters of an id that are compared and shown; real ones have 32 to 36."""
+"""Characters of an id that ostler compares and shows; real ids have 32 to 36."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine's ids, empty where they are not known, with the files they are from."""
+    """This machine's ids, empty if unknown, and the files they come from."""
 
     machine_id: str = ""
     system_uuid: str = ""
@@ -51,11 +51,11 @@ def _line(path: Path) -> str:
 
 
 def check_node(node: JsonObject, name: str, machine: Machine) -> None:
-    """Raise ``NodeNotOurs`` when the Node object is another machine's."""
+    """Raise ``NodeNotOurs`` if the Node object is another machine's."""
     info = object_at(node, "status", "nodeInfo")
     machine_id, system_uuid = (one_line(text_at(info, key), _LONGEST) for key in ("machineID", "systemUUID"))
     if _differ(system_uuid, machine.system_uuid) and not _same(system_uuid, machine_id):
-        # Where a kubelet cannot read DMI, it publishes the machine id twice.
+        # A kubelet that cannot read DMI publishes the machine id twice.
         raise NodeNotOurs(name, "systemUUID", system_uuid, machine.system_uuid, str(machine.system_uuid_file))
     if _differ(machine_id, machine.machine_id):
         raise NodeNotOurs(name, "machineID", machine_id, machine.machine_id, str(machine.machine_id_file))
@@ -76,19 +76,19 @@ def await_node(
     *,
     backoff: Backoff,
     closed: threading.Event,
-    told: Callable[[KubeError], None],
+    on_failure: Callable[[KubeError], None],
 ) -> JsonObject | None:
-    """Ask until the Node exists and is this machine, and return it; None when ``closed`` is set first.
+    """Ask until the Node exists and is this machine, and return it; None if ``closed`` is set first.
 
-    A Node that is not ours is asked for again like one that does not exist: after a machine was set up anew, its
-    kubelet corrects the old object a moment later. ``told`` hears of every attempt that failed.
+    A Node of another machine is asked for again like a missing one: after a machine was installed again, its kubelet
+    corrects the old object a moment later. ``on_failure`` is called after every failed attempt.
     """
     while not closed.is_set():
         try:
             node = client.get(path_of("api", "v1", "nodes", name))
             check_node(node, name, machine())
         except KubeError as error:
-            told(error)
+            on_failure(error)
             closed.wait(backoff.delay(error.retry_after if isinstance(error, RequestError) else None))
         else:
             return node

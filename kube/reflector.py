@@ -1,17 +1,17 @@
 """A thread that keeps a handler informed about a collection: list, then watch, for ever.
 
-Invariants: one thread at a time calls the handler, and never after ``stop`` has returned. It hears ``replaced`` first,
-and again whenever changes may have been missed; between two of these it hears every change in order. A connection whose
-other side vanished is noticed: by keepalive after a minute, by silence a little after the time the server had for the
-watch. When the handler fails, the failure is reported and the handler gets everything anew, because it is not known how
-far it came.
+Invariants: one thread at a time calls the handler, and never after ``stop`` has returned. The handler gets ``replaced``
+first, and again whenever changes may have been missed; between two of these it gets every change in order. The
+reflector notices a connection whose other side vanished: by keepalive after a minute, by silence a little after the
+time the server had for the watch. If the handler fails, the reflector reports it and lists again, because it does not
+know how far the handler came.
 
-A watch that lived for a while and ended is normal, and is begun anew at once. Everything that ended soon counts as a
-failure, whatever the server said, also a stream that it opened and closed in good order: so no answer, and no
-combination of answers, makes the reflector ask faster than the policy's waits (``WatchPace``, which is pure).
+A watch that lived for a while and ended is normal, and the reflector begins another at once. Everything that ended soon
+counts as a failure, whatever the server said, even a stream that it opened and closed in good order: so no answer, and
+no combination of answers, makes the reflector ask faster than the policy's waits (``WatchPace``, which is pure).
 
-An object that cannot be read (``kube.answers.Unread``) ends neither list nor watch. The handler is shown its metadata
-alone where it is in a list, new or deleted, so that it is not taken for gone; a change of it is passed over.
+An object that cannot be read (``kube.answers.Unread``) ends neither list nor watch. If it is in a list, new or deleted,
+the handler gets its metadata alone, so that it does not look gone; a change of it is skipped.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ log = logging.getLogger("ostler.kube")
 POLICY = BackoffPolicy(first=0.8, most=30.0)
 _MESSAGE = 1024
 _WARNED = 20
-"""Objects that cannot be read and are named in the log; more have one cause."""
+"""Most unreadable objects that the log names; more have the same cause."""
 _PATIENCE = 3
-"""Watches that the server refuses or ends at once, one after the other, before it is asked for a list again."""
+"""Watches in a row that the server refuses or ends at once before the reflector asks for a list again."""
 _SILENCE = 150.0
-"""Seconds without one word, where servers send a bookmark each minute.
+"""Seconds of silence after which the reflector lists again; servers send a bookmark each minute.
 
 A reflector that asks for a version still to come, because the server's data was restored from a backup, gets a watch
 without an error that stays silent until the versions have caught up.
@@ -57,7 +57,7 @@ without an error that stays silent until the versions have caught up.
 
 
 class Handler(Protocol):
-    """Receives objects as ``CollectionSource.read`` gives them, and must not change them."""
+    """Receives objects as ``CollectionSource.read`` returns them, and must not change them."""
 
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
         """Take the complete list; every other known object is gone."""
@@ -66,17 +66,17 @@ class Handler(Protocol):
         """This object is new or has changed."""
 
     def deleted(self, body: JsonObject) -> None:
-        """This object is gone; its last state."""
+        """This object is gone; ``body`` is its last state."""
 
     def bookmark(self, resource_version: str) -> None:
-        """All changes up to this version have been told."""
+        """Every change up to this version has been delivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectorLimits:
-    """Seconds. ``watch``: the server ends each watch after a random time between these two.
+    """Limits in seconds. ``watch``: the server ends each watch after a random time between these two.
 
-    ``slack``: how much later than that we do. ``settled``: a watch that lived as long has worked.
+    ``slack``: how much later the reflector ends it itself. ``settled``: a watch that lived this long has worked.
     """
 
     watch: tuple[float, float] = (300.0, 600.0)
@@ -87,10 +87,10 @@ class ReflectorLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReflectorStatus:
-    """How it goes. ``lists``, ``watches`` (tries of each), ``events`` and ``failures`` only grow.
+    """The reflector's state. ``lists``, ``watches`` (attempts of each), ``events`` and ``failures`` only grow.
 
-    ``running``: it has not ended, by ``stop`` or by its client's ``close``. ``failing``: why the last try failed, empty
-    while all is well.
+    ``running``: neither ``stop`` nor its client's ``close`` has ended it. ``failing``: why the last attempt failed,
+    empty after a success.
     """
 
     running: bool = False
@@ -112,10 +112,11 @@ class _Stopped(Exception):
 
 
 class Reflector:
-    """Tells ``handler`` of a ``source``, from ``start`` to ``stop``; one-way.
+    """Informs ``handler`` about a ``source``, from ``start`` to ``stop``; it cannot be started again.
 
-    ``random`` gives numbers in [0, 1). ``told`` hears of every failure, in the reflector's thread: ``KubeError``,
-    ``HandlerFailed``, or what a mistake of ours raised. ``synced`` is set once the handler had its first list.
+    ``random`` returns numbers in [0, 1). ``on_failure`` is called after every failure, in the reflector's thread: with
+    a ``KubeError``, ``HandlerFailed``, or the exception of a mistake of ours. ``synced`` is set once the handler has
+    its first list.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Reflector:
         random: Callable[[], float],
         policy: BackoffPolicy = POLICY,
         limits: ReflectorLimits = ReflectorLimits(),
-        told: Callable[[Exception], None] = lambda _: None,
+        on_failure: Callable[[Exception], None] = lambda _: None,
         name: str = "",
     ) -> None:
         self.synced = threading.Event()
@@ -134,7 +135,7 @@ class Reflector:
         self._handler = handler
         self._random = random
         self._limits = limits
-        self._told = told
+        self._on_failure = on_failure
         self._pace = WatchPace(policy, random, limits.settled)
         self._stopped = threading.Event()
         # Reentrant: a handler may stop its reflector.
@@ -146,7 +147,7 @@ class Reflector:
         self._lists = self._watches = self._events = self._failures = 0
         self._failing = self._logged = ""
         self._unread: set[str] = set()
-        # A daemon: a request on its way must not hold up the end of the process.
+        # A daemon: a pending request must not delay the end of the process.
         self._thread = threading.Thread(target=self._run, name=name or f"reflector {source.path}", daemon=True)
 
     def start(self) -> None:
@@ -154,9 +155,9 @@ class Reflector:
         self._thread.start()
 
     def stop(self, seconds: float = 2.0) -> bool:
-        """End the watch and the waits, and wait for the thread; whether it ended within ``seconds``.
+        """End the watch and the waits, and wait for the thread; returns whether it ended within ``seconds``.
 
-        A list that is on its way ends by the client's limits, or by its ``close``; the handler hears no more of it.
+        A list under way ends by the client's limits, or by its ``close``; the handler does not get it.
         """
         self._stopped.set()
         if (stream := self._stream) is not None:
@@ -168,7 +169,7 @@ class Reflector:
         return not self._thread.is_alive()
 
     def status(self) -> ReflectorStatus:
-        """How it goes, from any thread."""
+        """The state, from any thread."""
         return ReflectorStatus(
             running=self._thread.is_alive(),
             synced=self.synced.is_set(),
@@ -187,7 +188,7 @@ class Reflector:
                 self._turn()
             except (_Stopped, Closed):
                 break
-            except Exception as error:  # noqa: BLE001 - told, logged and in the status; then everything is read anew
+            except Exception as error:  # noqa: BLE001 - reported, logged and in the status; then everything is read again
                 fault = error
             lived = 0.0 if self._watch_began is None else time.monotonic() - self._watch_began
             self._watch_began = None
@@ -199,7 +200,7 @@ class Reflector:
         self._watch_began = None
 
     def _turn(self) -> None:
-        """One list, if needed, and one watch, to its end."""
+        """Do one list, if needed, and one watch, to its end."""
         if not self._version:
             self._list()
         low, high = self._limits.watch
@@ -241,7 +242,7 @@ class Reflector:
         self.synced.set()
 
     def _take(self, event: JsonObject | Unread) -> None:
-        """Pass one event of the watch to the handler; raises what an ERROR says."""
+        """Pass one event of the watch to the handler; raises the error of an ERROR event."""
         if isinstance(event, Unread):
             self._warn((event,))
             shown = "BOOKMARK" if event.change == "MODIFIED" else event.change
@@ -279,13 +280,13 @@ class Reflector:
         code, after = status.get("code"), object_at(status, "details").get("retryAfterSeconds")
         number = code if isinstance(code, int) else 0
         reason, message = (one_line(text_at(status, key), _MESSAGE) for key in ("reason", "message"))
-        # The field has 32 bits; a larger number is none of the API server's, and may be none of a float's.
+        # The field has 32 bits; a larger number does not come from an API server, and a float may not hold it.
         seconds = float(min(after, 1 << 31)) if isinstance(after, int) and after > 0 else None
         return refusal("GET", self._source.path, number, reason, message or "no reason given", retry_after=seconds)
 
     @contextmanager
     def _delivery(self) -> Iterator[None]:
-        """Call the handler inside, unless the reflector was stopped; what it raises becomes ``HandlerFailed``."""
+        """Call the handler inside, unless the reflector was stopped; its exceptions become ``HandlerFailed``."""
         with self._delivering:
             if self._stopped.is_set():
                 raise _Stopped
@@ -311,27 +312,27 @@ class Reflector:
 
     def _tell(self, fault: Exception) -> None:
         try:
-            self._told(fault)
+            self._on_failure(fault)
         except Exception:
             # A failing callback must not end the reflector; the log has both.
             log.exception("the report of a failed watch failed")
 
 
 def _is_ours(fault: Exception | None) -> bool:
-    """Whether a fault is a mistake in this process, whose place in the code must be known."""
+    """Whether a fault is a mistake in this process, so that the log needs its traceback."""
     return fault is not None and not isinstance(fault, KubeError)
 
 
 @dataclass(frozen=True, slots=True)
 class NextRequest:
-    """Seconds to wait, and whether the next thing is a list (else: a watch from where we are)."""
+    """Seconds to wait, and whether a list comes next (else a watch from the current version)."""
 
     wait: float
     list_first: bool
 
 
 class WatchPace:
-    """``settled``: seconds after which a watch counts as one that worked."""
+    """Decides how fast to continue. ``settled``: seconds after which a watch counts as one that worked."""
 
     def __init__(self, policy: BackoffPolicy, random: Callable[[], float], settled: float) -> None:
         self._backoff = Backoff(policy, random)
@@ -342,7 +343,7 @@ class WatchPace:
     def after(self, fault: Exception | None, lived: float, *, heard: bool = True) -> NextRequest:
         """Decide what follows a turn that ended by ``fault``, None if it ended properly.
 
-        Its watch ``lived`` seconds, and ``heard`` of changes or bookmarks.
+        Its watch lived for ``lived`` seconds; ``heard``: it delivered changes or bookmarks.
         """
         worked = lived >= self._settled
         if worked:
@@ -365,7 +366,7 @@ class WatchPace:
 
 
 def is_too_old(fault: Exception | None) -> bool:
-    """Whether there is no watch from our resource version: it is forgotten, or (a restored server) still to come."""
+    """Whether no watch can start from our resource version: it is forgotten, or (a restored server) in the future."""
     if isinstance(fault, Gone):
         return True
     return isinstance(fault, ServerFault) and fault.message.startswith("Too large resource version")

@@ -1,10 +1,10 @@
-"""A watch: changes of objects that come one by one, a line each, over one connection.
+"""A watch: changes of objects that arrive one by one, a line each, over one connection.
 
 One thread iterates; ``close`` from any other ends that at once, without an error; the client's ``close`` raises
-``Closed``. What is kept of a line is bounded, and so is silence: without that a connection whose other side vanished
-would be waited at for ever. A line that is too large or no JSON is passed over where its object has a name and a
-version, so that one object cannot end the watch of all others. A stream that ends is nothing unusual: the server ends
-every watch after some minutes.
+``Closed``. What is kept of a line is bounded, and so is silence: otherwise a connection whose other side vanished would
+wait for ever. A line that is too large or not JSON is skipped if its object has a name and a version, so that one
+object cannot end the watch of all others. The end of a stream is nothing unusual: the server ends every watch after
+some minutes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _GLIMPSE = 480
 
 
 class Stream:
-    """An iterator of changes; use it with ``with``. Raises ``RequestError``, and ``ConfigurationError`` at its first.
+    """An iterator of changes; use it with ``with``. Raises ``RequestError``, and ``ConfigurationError`` at its first
+    step.
 
-    ``connect`` gives the response once the server agreed. ``renew`` is called after a 401, and the server asked once
-    more. ``longest``: bytes that are kept of one line; ``fields``: what is kept of its object.
+    ``connect`` returns the response once the server has accepted. After a 401 the stream calls ``renew`` and asks once
+    more. ``longest``: bytes kept of one line; ``fields``: what to keep of its object.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Stream:
         self._opened = False
 
     def open(self) -> None:
-        """Wait until the server agreed; iterating does so, too. Without effect when it was closed before."""
+        """Wait until the server has accepted; iterating does so, too. No effect after ``close``."""
         if not self._opened:
             self._opened = True
             next(self._objects, None)
@@ -72,7 +73,7 @@ class Stream:
         self._objects.close()
 
     def close(self) -> None:
-        """End it, from any thread; what was received but not asked for yet is dropped."""
+        """End it, from any thread; changes received but not asked for yet are dropped."""
         self._wire.cut()
 
     def _all(self) -> Generator[JsonObject | Unread | None, None, None]:
@@ -80,7 +81,7 @@ class Stream:
         try:
             yield from self._once()
         except Unauthorized:
-            # Only the server's first word can be that one.
+            # Only the server's first answer can be a 401.
             self._renew()
         else:
             return
@@ -109,7 +110,7 @@ class Stream:
             raise self._closed()
 
     def _changes(self, response: Any) -> Iterator[JsonObject | Unread]:
-        """The changes on lines that are not empty; bytes after the last line's end are a line that was cut off."""
+        """The changes, one for each line that is not empty; bytes after the last line end are a truncated line."""
         line = _Line(self._fields, self._longest)
         while piece := response.read1(_PIECE):
             first, *others = piece.split(b"\n")
@@ -146,7 +147,7 @@ class Stream:
 
 
 class _Line:
-    """A line that may not be at its end; ``begin`` is for people."""
+    """A line that may be incomplete; ``begin`` is its beginning, for people."""
 
     def __init__(self, fields: Fields, longest: int) -> None:
         self.stream = JsonStream(Form.CHANGE, fields, most=longest)

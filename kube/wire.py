@@ -1,9 +1,10 @@
-"""Connections with an end: a limit on all of an answer, and a cut from another thread that ends a blocked read at once.
+"""Connections with an end: a time limit on a whole answer, and a cut from another thread that ends a blocked read at
+once.
 
-The transport knows only a limit on each wait. A server that sends a byte now and then, or ``100 Continue`` again and
-again, keeps every wait short and its answer without end, also before the body has begun, where only the transport
-reads. So each wait gets what is left of the whole time, and none is begun after its end. A stream is meant to have no
-end: once its header is there, it may be silent for a while each time.
+The transport limits only each wait. A server that sends a byte now and then, or ``100 Continue`` again and again, keeps
+every wait short and its answer endless, even before the body has begun, when only the transport reads. So each wait
+gets what is left of the whole time, and none begins after its end. A stream is meant to be endless: once its header has
+arrived, only each silence is limited.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from collections.abc import Callable
 from typing import Any
 
 Left = Callable[[], float]
-"""Seconds that a read may last; raises ``TimeoutError`` when none may begin."""
+"""Seconds that a read may last; raises ``TimeoutError`` if none may begin."""
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""A peer that vanished is noticed after a minute of silence; numbers as Go's clients have them, about."""
+"""The system notices a vanished peer after a minute of silence; about the numbers of Go's clients."""
 
 
 class Sockets:
-    """The connections of one client or stream. Once cut, every connection that is added is cut as well."""
+    """The connections of one client or stream. After a cut, every added connection is cut as well."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +32,7 @@ class Sockets:
         self.closed = False
 
     def add(self, sock: socket.socket) -> None:
-        """A connection that was made just now."""
+        """Add a new connection."""
         with self._lock:
             self._open.add(sock)
             if self.closed:
@@ -52,7 +53,7 @@ def _cut(sock: socket.socket) -> None:
 
 
 def within(seconds: float, monotonic: Callable[[], float]) -> Callable[[], Left]:
-    """For each answer: ``seconds`` from when it was asked for."""
+    """For each answer: ``seconds`` from its request."""
 
     def begun() -> Left:
         ends = monotonic() + seconds
@@ -64,7 +65,7 @@ def within(seconds: float, monotonic: Callable[[], float]) -> Callable[[], Left]
 class Wire:
     """The time limits of one stream, and its cut from another thread.
 
-    ``opening``: seconds until its header is there; ``idle``: of silence afterwards; ``whole``: of all of it. It is cut
+    ``opening``: seconds until its header arrives; ``idle``: of silence afterwards; ``whole``: of all of it. It is cut
     together with the ``parent`` connections.
     """
 
@@ -81,19 +82,19 @@ class Wire:
         self._flows = False
 
     def is_cut(self) -> bool:
-        """Whether this one was cut."""
+        """Whether this stream was cut."""
         return self._own.closed
 
     def is_ended(self) -> bool:
-        """Whether all were cut, and there will be no other."""
+        """Whether the whole client was closed."""
         return self._parent.closed
 
     def opened(self, sock: socket.socket) -> None:
-        """A connection was made."""
+        """Take a new connection."""
         self._began = self._monotonic()
         self._flows = False
         with contextlib.suppress(OSError, AttributeError):
-            # A lost peer is noticed later where a system has no such options: by the time of silence.
+            # Without such options a lost peer is noticed later: by the limit on silence.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in _KEEPALIVE.items():
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
@@ -101,7 +102,7 @@ class Wire:
         self._own.add(sock)
 
     def flows(self) -> None:
-        """The header is there."""
+        """The header has arrived."""
         self._flows = True
 
     def cut(self) -> None:
@@ -118,14 +119,14 @@ class Wire:
 
 def _positive(left: float) -> float:
     if left <= 0:
-        raise TimeoutError("the whole time for an answer is over")
+        raise TimeoutError("the time for the whole answer is over")
     return left
 
 
 def bound_answers(pool: Any, begun: Callable[[], Left], opened: Callable[[socket.socket], None]) -> None:
-    """Bound every read of the ``urllib3.PoolManager`` by what ``begun`` gives for each answer.
+    """Bound every read of the ``urllib3.PoolManager`` by what ``begun`` returns for each answer.
 
-    ``opened`` hears of every connection, with its encryption.
+    ``opened`` is called with every connection, with its encryption.
     """
 
     def bounded(kind: Any) -> Any:
@@ -145,7 +146,7 @@ def bound_answers(pool: Any, begun: Callable[[], Left], opened: Callable[[socket
 
 
 class _Bounded:
-    """A socket as far as an answer needs it: a file to read from."""
+    """The part of a socket that an answer needs: a file to read from."""
 
     def __init__(self, sock: Any, left: Left) -> None:
         self._sock = sock

@@ -105,7 +105,7 @@ class NodeDoorsKeeper:
         if not by_node:
             self._known = replace(self._known, words=NodeWords())
         self._by_node = by_node
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
         self._announced: frozenset[str] = frozenset()
         self._doors, self._problems = self._known.words.parsed()
         self._not_ours = ""
@@ -202,9 +202,9 @@ class NodeDoorsKeeper:
     def _tell_problems(self) -> None:
         problems = frozenset(self._problems)
         for problem in self._problems:
-            if problem not in self._told:
+            if problem not in self._reported:
                 self._warn(INVALID, problem)
-        self._told = problems
+        self._reported = problems
 
     def _warn(self, reason: str, text: str) -> None:
         self._events.emit(EventType.WARNING, reason, text)
@@ -212,7 +212,7 @@ class NodeDoorsKeeper:
     async def _remember(self) -> None:
         """Write what is new; a failed write is reported once, and tried again."""
         backoff = Backoff(self._policy, self._random)
-        told = False
+        reported = False
         while True:
             await self._dirty.wait()
             self._dirty.clear()
@@ -222,14 +222,14 @@ class NodeDoorsKeeper:
             try:
                 await asyncio.to_thread(save, self._state_dir, known)
             except WriteFailed as error:
-                if not told:
+                if not reported:
                     text = f"a restart without the API server would not know the doors of this node: {error}"
                     self._warn(NOT_KEPT, text)
-                told = True
+                reported = True
                 self._dirty.set()
                 await asyncio.sleep(backoff.delay())
             else:
-                self._saved, told = known, False
+                self._saved, reported = known, False
                 backoff.reset()
 
     def source(self, api: ResourceApi) -> CollectionSource:

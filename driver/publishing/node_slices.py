@@ -61,7 +61,7 @@ class NodeController(Controller):
     def _reflected(self, client: SliceApi, selector: str, handler: Handler) -> Watching:
         source = client.slices({"fieldSelector": selector})
         self._reflector = Reflector(
-            source, handler, random=self._random, told=self._tell_watch_fault, name="slices of the node"
+            source, handler, random=self._random, on_failure=self._tell_watch_fault, name="slices of the node"
         )
         return self._reflector
 

@@ -105,7 +105,7 @@ class PublishingFaults:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._since: float | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.last = ""
         """The last fault in words, empty if there is none."""
 
@@ -117,9 +117,9 @@ class PublishingFaults:
             self.last = text
             if self._since is None:
                 self._since = self._monotonic()
-            due = lasting and text not in self._told
+            due = lasting and text not in self._reported
             if due:
-                self._told.add(text)
+                self._reported.add(text)
         log.info("slices", extra={"error": text})
         if due:
             self._events.emit(EventType.WARNING, FAILED, text)
@@ -133,14 +133,16 @@ class PublishingFaults:
     def look(self, *, working: bool) -> None:
         """Report a fault that has lasted, or that publishing works again after a reported fault."""
         with self._lock:
-            text, told = self.last, bool(self._told)
+            text, reported = self.last, bool(self._reported)
             if working:
                 self.last, self._since = "", None
-                self._told.clear()
-            due = not working and not told and self._since is not None and self._since + PATIENCE <= self._monotonic()
+                self._reported.clear()
+            due = (
+                not working and not reported and self._since is not None and self._since + PATIENCE <= self._monotonic()
+            )
             if due:
-                self._told.add(text)
-        if working and told:
+                self._reported.add(text)
+        if working and reported:
             self._events.emit(EventType.NORMAL, WORKS_AGAIN, f"publishing works again (earlier error: {text})")
         elif due:
             self._events.emit(EventType.WARNING, FAILED, text)

@@ -99,7 +99,7 @@ class Withdrawal:
         """Devices that the last list did not free and that have not changed since."""
         self._not_before = 0.0
         self._why: dict[str, str] = {}
-        self._told = ""
+        self._reported = ""
 
     def apply(self, devices: Iterable[Device], rules: Iterable[Rule], view: DoorView) -> None:
         """``devices``: all that the node has; ``view``: what the DRA door shows of them by these rules from now on."""
@@ -165,7 +165,7 @@ class Withdrawal:
         named = {each.device: each.claim for each in names if not each.admin}
         self._why |= {name: f"claim {claim} names it" for name, claim in named.items()}
         await self._forget(settled - named.keys(), as_of)
-        self._told = ""
+        self._reported = ""
         if wanted & named.keys():
             return self._later(frozenset(named))
         self._backoff.reset()
@@ -213,8 +213,8 @@ class Withdrawal:
         why = f"cannot tell whether a claim names it: {error}"
         self._why |= dict.fromkeys(devices, why)
         moving = devices & self.moving()
-        if moving and why != self._told:
-            self._told = why
+        if moving and why != self._reported:
+            self._reported = why
             text = f"the plugin door cannot have {', '.join(sorted(moving))} yet: {why}"
             self._events.emit(EventType.WARNING, "WithdrawalNotConfirmed", text)
         return self._later(devices)

@@ -56,7 +56,7 @@ class AsyncResourceApi:
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         """See ``ClaimReader``."""
         what = f"ResourceClaim {namespace}/{name}"
-        return await self._told(lambda api: api.claim(namespace, name), what, "get on resourceclaims")
+        return await self._explained(lambda api: api.claim(namespace, name), what, "get on resourceclaims")
 
     async def replace_claim_status(self, claim: JsonObject) -> JsonObject:
         """Replace the status of the claim of that name and resource version.
@@ -106,7 +106,7 @@ class AsyncResourceApi:
                     self._api.close()
             return self._api
 
-    async def _told(self, ask: Callable[[ResourceApi], T], what: str, right: str) -> T:
+    async def _explained(self, ask: Callable[[ResourceApi], T], what: str, right: str) -> T:
         try:
             return await self.call(ask)
         except Forbidden as error:

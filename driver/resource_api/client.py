@@ -141,7 +141,7 @@ class ResourceApi:
     def claim(self, namespace: str, name: str, *, attempts: int | None = None) -> JsonObject | None:
         """One claim, None if the server has none of that name.
 
-        ``attempts``: as for ``Asks.get``, for callers that ask again themselves.
+        ``attempts``: as for ``ReadClient.get``, for callers that ask again themselves.
         """
 
         def read(version: str) -> JsonObject:

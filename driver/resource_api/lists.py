@@ -18,7 +18,7 @@ from typing import Final, cast
 
 from kube.answers import Page
 from kube.bodies import JsonObject, one_line, path_of
-from kube.collection import Asks, Events, Listing, read_whole
+from kube.collection import Events, Listing, ReadClient, read_whole
 from kube.discovery import ObjectGetter, served
 from kube.errors import BadAnswer, Forbidden, NotFound, NotServed
 from kube.json_stream import WHOLE, Fields
@@ -33,7 +33,7 @@ class ResourceList:
 
     def __init__(
         self,
-        client: Asks,
+        client: ReadClient,
         served: ServedVersion,
         plural: str,
         kind: str,

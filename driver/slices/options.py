@@ -85,13 +85,13 @@ ErrorHandler = Callable[[Exception, str], None]
 def guarded(handler: ErrorHandler) -> ErrorHandler:
     """The handler, wrapped so that its own faults are logged and do no harm."""
 
-    def told(error: Exception, work: str) -> None:
+    def guard(error: Exception, work: str) -> None:
         try:
             handler(error, work)
         except Exception:
             log.exception("the error handler failed at: %s", error)
 
-    return told
+    return guard
 
 
 def log_error(error: Exception, work: str) -> None:
@@ -102,11 +102,11 @@ def log_error(error: Exception, work: str) -> None:
 def reflected(client: SliceApi, selector: str, handler: Handler) -> Watching:
     """The default watch."""
 
-    def told(error: Exception) -> None:
+    def log_failure(error: Exception) -> None:
         log.info("watching slices: %s", error)
 
     source = client.slices({"fieldSelector": selector})
-    return Reflector(source, handler, random=chance, told=told, name="slices")
+    return Reflector(source, handler, random=chance, on_failure=log_failure, name="slices")
 
 
 @value

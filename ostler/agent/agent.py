@@ -119,7 +119,7 @@ class Agent:
         """Set once this instance has shown its devices."""
         self._reloading = asyncio.Lock()
         self._heartbeat = Heartbeat(self._edges.notifier, self._metrics.loop, self._edges.clock, self._edges.monotonic)
-        self._told = ""
+        self._last_status = ""
 
     async def run(self) -> None:
         """Run until cancelled; every socket is gone and every source closed afterwards.
@@ -264,7 +264,7 @@ class Agent:
             try:
                 return await self._reload()
             finally:
-                self._told = ""
+                self._last_status = ""
                 self._tell_systemd()
 
     async def _reload(self) -> tuple[str, ...]:
@@ -396,5 +396,5 @@ class Agent:
             return
         words = self.readiness().line
         # If systemd did not accept it, the next change sends it again.
-        if words != self._told and self._edges.notifier.send("READY=1", f"STATUS={words}"):
-            self._told = words
+        if words != self._last_status and self._edges.notifier.send("READY=1", f"STATUS={words}"):
+            self._last_status = words

@@ -229,7 +229,7 @@ class NodeEvents:
         from kube.errors import NodeNotOurs
         from kube.node_identity import await_node, read_machine
 
-        def told(error: KubeError) -> None:
+        def on_failure(error: KubeError) -> None:
             if self._wait_for(error) and isinstance(error, NodeNotOurs):
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._events.emit, EventType.WARNING, NOT_OURS, str(error))
@@ -240,7 +240,7 @@ class NodeEvents:
             lambda: read_machine(self._surroundings.etc, self._settings.roots.sys),
             backoff=Backoff(BackoffPolicy(*self._surroundings.retry), self._surroundings.random),
             closed=self._closed,
-            told=told,
+            on_failure=on_failure,
         )
         return node is not None
 

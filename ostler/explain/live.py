@@ -18,7 +18,7 @@ from typing import cast
 
 from driver.resource_api.lists import FIX
 from kube.bodies import JsonObject, object_at, path_of, text_at
-from kube.collection import Asks, Collection, Listing, read_whole
+from kube.collection import Collection, Listing, ReadClient, read_whole
 from kube.discovery import ObjectGetter, served, server_version
 from kube.errors import BadAnswer, Forbidden, NotFound
 from kube.json_stream import METADATA, Fields
@@ -131,7 +131,7 @@ class Wanted:
     running: bool = False
 
 
-def read_cluster(client: Asks, server: str, wanted: Wanted, progress: Progress = lambda _: None) -> State:
+def read_cluster(client: ReadClient, server: str, wanted: Wanted, progress: Progress = lambda _: None) -> State:
     """All objects that an answer takes; ``server``: its address, for people.
 
     Raises ``DevicesNotServed``, and ``kube.errors.RequestError`` where the server cannot be asked at all.
@@ -152,7 +152,7 @@ def read_cluster(client: Asks, server: str, wanted: Wanted, progress: Progress =
 
 
 class _Reader:
-    def __init__(self, client: Asks, versions: dict[Kind, str], wanted: Wanted, progress: Progress) -> None:
+    def __init__(self, client: ReadClient, versions: dict[Kind, str], wanted: Wanted, progress: Progress) -> None:
         self._client = client
         self._versions = versions
         self._wanted = wanted

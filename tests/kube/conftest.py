@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kube.access import Access, Credential, Fixed
+from kube.access import Access, Credential, FixedCredentials
 from kube.client import Client, RequestLimits
 from tests.kube.authority import Authority, Pair
 from tests.kube.server import AT_ONCE, ApiServer
@@ -48,7 +48,7 @@ def account(tmp_path: Path, authority: Authority) -> Path:
 
 
 def client_of(server: ApiServer, limits: RequestLimits | None = None) -> Client:
-    access = Access(server.url, "a test", Fixed("the test's token", Credential("Bearer word")))
+    access = Access(server.url, "a test", FixedCredentials("the test's token", Credential("Bearer word")))
     return client(access, limits)
 
 

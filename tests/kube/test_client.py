@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kube.access import Access, Certificate, Credential, Fixed, in_cluster
+from kube.access import Access, Certificate, Credential, FixedCredentials, in_cluster
 from kube.backoff import BackoffPolicy
 from kube.bodies import path_of
 from kube.client import Client, RequestLimits
@@ -124,8 +124,8 @@ def test_401_names_the_credential_and_what_to_check(server: ApiServer) -> None:
     with pytest.raises(Unauthorized) as caught:
         client_of(server).get("/x")
     assert str(caught.value) == (
-        "GET /x: 401 Unauthorized: the API server does not accept the test's token (Unauthorized); check it, and that "
-        "it is for this server"
+        "GET /x: 401 Unauthorized: the API server does not accept the test's token (Unauthorized); check that it is "
+        "valid and for this server"
     )
     assert len(server.asked) == 2
 
@@ -194,14 +194,16 @@ def test_a_lost_answer_is_tried_again_when_reading_only(server: ApiServer) -> No
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(Unreachable) as caught:
-        client(Access(url, "a test", Fixed("none"))).create("/x", {})
+        client(Access(url, "a test", FixedCredentials("none"))).create("/x", {})
     assert str(caught.value) == f"POST /x: {url} cannot be reached (Connection refused)"
     assert not caught.value.sent
 
 
 def test_a_name_that_is_not_known_is_said() -> None:
     with pytest.raises(Unreachable, match=r"http://no-such-host\.invalid cannot be reached \(.*(resol|known|name)"):
-        client(Access("http://no-such-host.invalid", "a test", Fixed("none")), RequestLimits(attempts=1)).get("/x")
+        client(
+            Access("http://no-such-host.invalid", "a test", FixedCredentials("none")), RequestLimits(attempts=1)
+        ).get("/x")
 
 
 def test_a_server_that_comes_later_is_found() -> None:
@@ -209,7 +211,10 @@ def test_a_server_that_comes_later_is_found() -> None:
     policy = BackoffPolicy(first=0.02, most=0.02)
     url = f"http://127.0.0.1:{port}"
     asks = Client(
-        Access(url, "a test", Fixed("none")), random=lambda: 0.5, limits=RequestLimits(attempts=400), policy=policy
+        Access(url, "a test", FixedCredentials("none")),
+        random=lambda: 0.5,
+        limits=RequestLimits(attempts=400),
+        policy=policy,
     )
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(asks.create("/x", {})))
@@ -227,7 +232,7 @@ def test_a_redirect_is_not_followed(server: ApiServer) -> None:
 
 def test_another_authority_is_refused(secure: ApiServer, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other", "other")
-    access = Access(secure.url, "kubeconfig x", Fixed("none"), ca=str(other.certificate))
+    access = Access(secure.url, "kubeconfig x", FixedCredentials("none"), ca=str(other.certificate))
     waits: list[float] = []
 
     def chance() -> float:
@@ -238,7 +243,7 @@ def test_another_authority_is_refused(secure: ApiServer, tmp_path: Path) -> None
         Client(access, random=chance, policy=AT_ONCE).get("/x")
     assert waits == [], "asking again would change nothing"
     # The reason in between is OpenSSL's, and differs with what the server sends of its chain.
-    assert str(caught.value).startswith(f"GET /x: {secure.url} and we do not trust each other (")
+    assert str(caught.value).startswith(f"GET /x: the TLS handshake with {secure.url} failed (")
     assert str(caught.value).endswith("certificate); check CA, server name and certificate in kubeconfig x") or str(
         caught.value
     ).endswith("certificate chain); check CA, server name and certificate in kubeconfig x")
@@ -248,10 +253,12 @@ def test_another_authority_is_refused(secure: ApiServer, tmp_path: Path) -> None
 def test_another_host_name_is_refused_unless_it_is_given(authority: Authority) -> None:
     pair = authority.server("elsewhere", "DNS:elsewhere")
     with ApiServer(pair) as server:
-        access = Access(server.url, "a test", Fixed("none"), ca=str(authority.certificate))
+        access = Access(server.url, "a test", FixedCredentials("none"), ca=str(authority.certificate))
         with pytest.raises(CertificateRefused, match="IP address mismatch"):
             client(access).get("/x")
-        named = Access(server.url, "a test", Fixed("none"), ca=str(authority.certificate), server_name="elsewhere")
+        named = Access(
+            server.url, "a test", FixedCredentials("none"), ca=str(authority.certificate), server_name="elsewhere"
+        )
         assert client(named).get("/x") == {}
 
 
@@ -264,7 +271,7 @@ def test_a_client_certificate_is_shown_and_its_successor_after_a_401(
     first, second = authority.client("first"), authority.client("second")
     place(first)
     current = str(tmp_path / "current.pem")
-    fixed = Fixed("a certificate", Credential(certificate=Certificate(current, current)))
+    fixed = FixedCredentials("a certificate", Credential(certificate=Certificate(current, current)))
     asks = client(Access(secure.url, "a test", fixed, ca=str(authority.certificate)))
     asks.get("/x")
     place(second)
@@ -279,7 +286,7 @@ def test_a_client_certificate_is_shown_and_its_successor_after_a_401(
 
 def test_closing_ends_a_wait(server: ApiServer) -> None:
     server.respond = lambda _: refused(429, "TooManyRequests", "busy", Retry_After="100")
-    access = Access(server.url, "a test", Fixed("none"))
+    access = Access(server.url, "a test", FixedCredentials("none"))
     waits = threading.Event()
 
     def chance() -> float:
@@ -317,7 +324,7 @@ def test_a_caller_that_asks_again_itself_gets_the_first_failure(server: ApiServe
 def test_as_many_connections_are_kept_as_are_asked_for(server: ApiServer) -> None:
     threads, rounds = 12, 5
     barrier = threading.Barrier(threads)
-    access = Access(server.url, "a test", Fixed("none", Credential("")))
+    access = Access(server.url, "a test", FixedCredentials("none", Credential("")))
     asks = Client(access, random=lambda: 0.5, policy=AT_ONCE, connections=threads)
     together = threading.Barrier(threads)
 

@@ -87,7 +87,7 @@ def test_what_is_no_list_is_refused(case: str) -> None:
 def test_a_list_that_points_to_itself_has_an_end() -> None:
     with watched() as collection:
         collection.lists.extend([Answer.of({"metadata": {"continue": "x"}, "items": []})] * 3)
-        with pytest.raises(BadAnswer, match="the list has no end: a page points to itself"):
+        with pytest.raises(BadAnswer, match="the list never ends: a page points to itself"):
             read_whole(Collection(client_of(collection.server), PATH))
         assert len(collection.server.asked) == 2
 

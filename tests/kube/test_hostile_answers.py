@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from kube.access import Access, Fixed
+from kube.access import Access, FixedCredentials
 from kube.client import RequestLimits
 from kube.errors import (
     BadAnswer,
@@ -25,14 +25,14 @@ from tests.kube.server import Answer, ApiServer, refused
 
 def test_an_answer_that_does_not_come_ends_in_time(server: ApiServer) -> None:
     server.answers.append(Answer(wait=True))
-    with pytest.raises(TimedOut, match=r"did not answer, or not to the end, within 0\.2 s"):
+    with pytest.raises(TimedOut, match=r"did not answer completely within 0\.2 s"):
         client_of(server, RequestLimits(whole=0.2)).create("/x", {})
 
 
 def test_an_answer_that_drips_ends_in_time(server: ApiServer) -> None:
     server.answers.append(Answer(200, b'{"a": "' + b"x" * 10_000 + b'"}', drip=True))
     begun = time.monotonic()
-    with pytest.raises(TimedOut, match=r"did not answer, or not to the end, within 0\.3 s"):
+    with pytest.raises(TimedOut, match=r"did not answer completely within 0\.3 s"):
         client_of(server, RequestLimits(whole=0.3)).create("/x", {})
     assert time.monotonic() - begun < 30
 
@@ -47,8 +47,8 @@ def test_an_answer_that_drips_ends_in_time(server: ApiServer) -> None:
     ids=["header", "continue", "continue-without-a-pause"],
 )
 def test_an_answer_that_never_gets_to_its_body_ends_in_time(begin: bytes, again: bytes) -> None:
-    with dripping(begin, again) as url, pytest.raises(TimedOut, match=r"not to the end, within 0\.3 s"):
-        client(Access(url, "a test", Fixed("none")), RequestLimits(whole=0.3)).create("/x", {})
+    with dripping(begin, again) as url, pytest.raises(TimedOut, match=r"not answer completely within 0\.3 s"):
+        client(Access(url, "a test", FixedCredentials("none")), RequestLimits(whole=0.3)).create("/x", {})
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def test_what_the_server_says_is_one_printable_line_of_bounded_length(server: Ap
 
 def test_a_server_that_speaks_something_else_is_said_in_one_line() -> None:
     with dripping(b"\x1b[31mgarbage\r\n\r\n", b"") as url, pytest.raises(Unreachable) as caught:
-        client(Access(url, "a test", Fixed("none"))).create("/x", {})
+        client(Access(url, "a test", FixedCredentials("none"))).create("/x", {})
     assert str(caught.value) == f"POST /x: {url}: the connection broke ([31mgarbage)"
 
 
@@ -124,7 +124,7 @@ def test_a_proxy_that_is_not_there_is_said_without_its_password() -> None:
     proxy = f"http://agent:secret@127.0.0.1:{free_port()}"
     for server in ("http://10.0.0.1:1", "https://10.0.0.1:1"):
         with pytest.raises(Unreachable) as caught:
-            client(Access(server, "a test", Fixed("none"), proxy=proxy)).create("/x", {})
+            client(Access(server, "a test", FixedCredentials("none"), proxy=proxy)).create("/x", {})
         assert str(caught.value) == f"POST /x: {server} cannot be reached through its proxy (Connection refused)"
         assert not caught.value.sent
 
@@ -135,4 +135,4 @@ def test_a_proxy_that_is_none_is_an_error_like_others(monkeypatch: pytest.Monkey
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     with pytest.raises(Unreachable, match=r"http://10\.0\.0\.1:1 cannot be reached \("):
-        client(Access("http://10.0.0.1:1", "a test", Fixed("none"))).create("/x", {})
+        client(Access("http://10.0.0.1:1", "a test", FixedCredentials("none"))).create("/x", {})

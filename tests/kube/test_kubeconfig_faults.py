@@ -112,7 +112,7 @@ FAULTS: list[tuple[str, Any, str]] = [
     (
         "half-a-pair",
         document({"client-certificate": "/a"}),
-        "users[agent].user.client-key: is missing, but the other of certificate and key is given; give both",
+        "users[agent].user.client-key: is missing, but the other half of the pair is given; give both",
     ),
     (
         "pair-missing",

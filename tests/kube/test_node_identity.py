@@ -87,7 +87,7 @@ def test_a_node_is_waited_for_until_it_exists_and_is_ours(server: ApiServer) -> 
         lambda: MACHINE,
         backoff=Backoff(AT_ONCE, lambda: 0.5),
         closed=threading.Event(),
-        told=told.append,
+        on_failure=told.append,
     )
     assert found == node()
     assert [type(error).__name__ for error in told] == ["NotFound", "NotFound", "NodeNotOurs"]
@@ -104,7 +104,7 @@ def test_waiting_ends_when_closed(server: ApiServer) -> None:
         lambda: MACHINE,
         backoff=Backoff(AT_ONCE, lambda: 0.5),
         closed=closed,
-        told=lambda _: closed.set(),
+        on_failure=lambda _: closed.set(),
     )
     assert found is None
 
@@ -131,6 +131,6 @@ def test_a_busy_server_is_asked_again_when_it_says() -> None:
             return 0.0
 
     backoff = Noted(BackoffPolicy(1.0, 60.0), lambda: 0.0)
-    found = await_node(Busy(), "a", lambda: MACHINE, backoff=backoff, closed=closed, told=lambda _: None)
+    found = await_node(Busy(), "a", lambda: MACHINE, backoff=backoff, closed=closed, on_failure=lambda _: None)
     assert found is None
     assert waits == [7.5]

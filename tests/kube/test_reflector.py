@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kube.access import Access, Credential, Fixed
+from kube.access import Access, Credential, FixedCredentials
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject, object_at
 from kube.client import Client
@@ -133,38 +133,38 @@ def test_an_error_event_may_ask_for_a_wait(asked: int, seconds: float) -> None:
     error: JsonObject = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "later"}
     with watched() as collection:
         collection.watches.append(fed(event("ERROR", {**error, "details": {"retryAfterSeconds": asked}})))
-        told: list[Exception] = []
+        failures: list[Exception] = []
         policy = BackoffPolicy(first=0.001, most=0.002, longest=0.05)
-        with reflecting(collection, Notes(), policy=policy, told=told.append) as reflector:
+        with reflecting(collection, Notes(), policy=policy, on_failure=failures.append) as reflector:
             until(lambda: reflector.status().watches == 2)
-    (fault,) = told
+    (fault,) = failures
     assert isinstance(fault, ServerFault)
     assert (str(fault), fault.retry_after) == (f"GET {PATH}: 500 InternalError: later", seconds)
 
 
 def test_a_list_that_is_refused_is_asked_for_until_it_comes() -> None:
-    told: list[Exception] = []
+    failures: list[Exception] = []
     with watched() as collection:
         collection.lists.extend((refused(403, "Forbidden", "no"), not_now(503), Answer(body=b"garbage")))
         notes = Notes()
-        with reflecting(collection, notes, told=told.append) as reflector:
+        with reflecting(collection, notes, on_failure=failures.append) as reflector:
             assert not reflector.synced.is_set()
             assert reflector.synced.wait(60)
             until(lambda: reflector.status().watching)
             status = reflector.status()
         assert (status.lists, status.failures, status.failing) == (4, 3, "")
-        assert [type(error) for error in told[::2]] == [Forbidden, BadAnswer]
+        assert [type(error) for error in failures[::2]] == [Forbidden, BadAnswer]
         heard(notes, "replaced  @10")
 
 
 def test_a_list_without_a_version_is_refused() -> None:
     with watched() as collection:
         collection.lists.append(Answer.of({"items": []}))
-        told: list[Exception] = []
-        with reflecting(collection, Notes(), told=told.append) as reflector:
+        failures: list[Exception] = []
+        with reflecting(collection, Notes(), on_failure=failures.append) as reflector:
             assert reflector.synced.wait(60)
         text = f"GET {PATH}: 200: the list has no resourceVersion, so it has no watch"
-        assert [str(error) for error in told] == [text]
+        assert [str(error) for error in failures] == [text]
 
 
 @pytest.mark.parametrize("answer", [fed(b"garbage\n"), fed(event("RENAMED", thing("a", 11))), fed(event("ADDED", {}))])
@@ -187,18 +187,20 @@ def test_an_event_that_cannot_be_read_is_passed_over_by_name_and_the_watch_goes_
 ) -> None:
     with watched() as collection:
         collection.watches.append(fed(event(change, thing("a", 11, **LARGE)), NO_JSON, event("ADDED", thing("c", 13))))
-        access = Access(collection.server.url, "a test", Fixed("none", Credential("")))
+        access = Access(collection.server.url, "a test", FixedCredentials("none", Credential("")))
         client = Client(access, random=lambda: 0.5, limits=ClientLimits(line=100_000), policy=AT_ONCE)
-        notes, told = Notes(), list[Exception]()
+        notes, failures = Notes(), list[Exception]()
         source = Collection(client, PATH)
-        reflector = Reflector(source, notes, random=lambda: 0.5, policy=QUICK, limits=SETTLED, told=told.append)
+        reflector = Reflector(
+            source, notes, random=lambda: 0.5, policy=QUICK, limits=SETTLED, on_failure=failures.append
+        )
         reflector.start()
         seen = {"ADDED": "applied a", "MODIFIED": "bookmark 11", "DELETED": "deleted a"}[change]
         heard(notes, "replaced  @10", seen, "bookmark 12", "applied c")
         until(lambda: len(collection.queries(watch=True)) == 2)
         assert reflector.stop(10)
         assert collection.queries(watch=True)[1]["resourceVersion"] == "13"
-    assert (len(collection.queries(watch=False)), told) == (1, [])
+    assert (len(collection.queries(watch=False)), failures) == (1, [])
     texts = [vars(record)["object"] for record in caplog.records if record.getMessage() == "an object cannot be read"]
     assert texts[0].startswith("a has more than 100000 bytes in fields that are used (300")
     assert texts[1] == f"b is not a JSON object ({len(NO_JSON) - 1} bytes in all)"
@@ -222,7 +224,7 @@ def test_an_object_of_a_list_that_cannot_be_read_is_told_by_its_name_and_not_tak
 ) -> None:
     with watched() as collection:
         collection.things = [thing("a", 1), thing("b", 2, **LARGE), thing("c", 3)]
-        access = Access(collection.server.url, "a test", Fixed("none", Credential("")))
+        access = Access(collection.server.url, "a test", FixedCredentials("none", Credential("")))
         client = Client(access, random=lambda: 0.5, limits=ClientLimits(largest=100_000), policy=AT_ONCE)
         notes = Notes()
         reflector = Reflector(Collection(client, PATH), notes, random=lambda: 0.5, policy=QUICK)
@@ -236,7 +238,7 @@ def test_an_object_of_a_list_that_cannot_be_read_is_told_by_its_name_and_not_tak
 def test_of_many_objects_that_cannot_be_read_some_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with watched() as collection:
         collection.things = [thing(f"t{number}", number, text="x" * 2000) for number in range(300)]
-        access = Access(collection.server.url, "a test", Fixed("none", Credential("")))
+        access = Access(collection.server.url, "a test", FixedCredentials("none", Credential("")))
         client = Client(access, random=lambda: 0.5, limits=ClientLimits(largest=1000), policy=AT_ONCE)
         reflector = Reflector(Collection(client, PATH), Notes(), random=lambda: 0.5, policy=QUICK)
         reflector.start()

@@ -22,7 +22,7 @@ def test_a_fault_of_the_handler_is_told_and_it_gets_everything_anew(caplog: pyte
     told: list[Exception] = []
     with watched() as collection:
         notes = Notes()
-        with reflecting(collection, notes, told=told.append) as reflector:
+        with reflecting(collection, notes, on_failure=told.append) as reflector:
             assert reflector.synced.wait(60)
             notes.failing = True
             with caplog.at_level(logging.WARNING, "ostler.kube"):
@@ -53,7 +53,7 @@ def test_who_cannot_be_told_ends_nothing(caplog: pytest.LogCaptureFixture) -> No
 
     with watched() as collection:
         collection.lists.append(not_now())
-        with reflecting(collection, Notes(), told=told) as reflector:
+        with reflecting(collection, Notes(), on_failure=told) as reflector:
             assert reflector.synced.wait(60)
     assert "the report of a failed watch failed" in caplog.text
 
@@ -67,7 +67,7 @@ def test_a_mistake_in_reading_objects_is_told_with_its_place(caplog: pytest.LogC
         collection.things = [thing("a", 1)]
         told: list[Exception] = []
         source = Mistaken(client_of(collection.server), PATH)
-        reflector = Reflector(source, Notes(), random=lambda: 0.5, policy=QUICK, told=told.append)
+        reflector = Reflector(source, Notes(), random=lambda: 0.5, policy=QUICK, on_failure=told.append)
         reflector.start()
         until(lambda: len(told) >= 2)
         assert reflector.stop(10)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kube.access import Access, Credential, Fixed
+from kube.access import Access, Credential, FixedCredentials
 from kube.client import Client, RequestLimits
 from kube.errors import BadAnswer, Closed, Forbidden, Gone, RequestError, TimedOut, TooManyRequests, Unreachable
 from kube.streams import Stream
@@ -210,7 +210,9 @@ def test_close_from_another_thread_ends_a_stream_at_once_and_without_an_error(se
 
 def test_close_ends_an_encrypted_stream(secure: ApiServer, authority: Authority) -> None:
     secure.answers.append(then_silent(secure, line(ONE)))
-    access = Access(secure.url, "a test", Fixed("none", Credential("Bearer word")), ca=str(authority.certificate))
+    access = Access(
+        secure.url, "a test", FixedCredentials("none", Credential("Bearer word")), ca=str(authority.certificate)
+    )
     client = Client(access, random=lambda: 0.5, policy=AT_ONCE)
     stream = client.stream(PATH, read_timeout=30)
     got, faults, seconds = ended_by(stream.close, stream)

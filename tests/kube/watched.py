@@ -180,10 +180,10 @@ def reflecting(
     *,
     policy: BackoffPolicy = QUICK,
     limits: ReflectorLimits = USUAL,
-    told: Callable[[Exception], None] = lambda _: None,
+    on_failure: Callable[[Exception], None] = lambda _: None,
 ) -> Iterator[Reflector]:
     source = Collection(client_of(collection.server), PATH, {"fieldSelector": "spec.nodeName=n"})
-    made = Reflector(source, notes, random=lambda: 0.5, policy=policy, limits=limits, told=told)
+    made = Reflector(source, notes, random=lambda: 0.5, policy=policy, limits=limits, on_failure=on_failure)
     made.start()
     try:
         yield made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
-from kube.access import Access, Credential, Fixed
+from kube.access import Access, Credential, FixedCredentials
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject
 from kube.client import Client, RequestLimits
@@ -18,7 +18,7 @@ def client_of(url: str, *, whole: float = 10.0, attempts: int = 2, connections: 
 
 
 def _client(url: str, limits: RequestLimits, connections: int) -> Client:
-    access = Access(url, "a test", Fixed("none", Credential("Bearer word")))
+    access = Access(url, "a test", FixedCredentials("none", Credential("Bearer word")))
     return Client(access, random=lambda: 0.5, limits=limits, policy=AT_ONCE, connections=connections)
 
 

@@ -5,7 +5,7 @@ import pytest
 from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.decoding import decode, pairs
 from driver.parameters.errors import ParameterError
-from kube.access import Access, Credential, Fixed
+from kube.access import Access, Credential, FixedCredentials
 from kube.bodies import object_at
 from kube.client import Client
 from tests.kube.server import Answer, ApiServer
@@ -16,7 +16,9 @@ def test_a_key_that_is_doubled_at_the_api_server_is_seen() -> None:
     with ApiServer() as server:
         server.respond = lambda _: Answer(body=body)
         client = Client(
-            Access(server.url, "a test", Fixed("none", Credential("Bearer word"))), random=lambda: 0.5, pairs=pairs
+            Access(server.url, "a test", FixedCredentials("none", Credential("Bearer word"))),
+            random=lambda: 0.5,
+            pairs=pairs,
         )
         found = object_at(client.get("/claim"), "spec", "parameters")
         client.close()

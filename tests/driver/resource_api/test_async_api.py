@@ -131,14 +131,14 @@ TEXTS: dict[str, tuple[Answer, list[str]]] = {
         refused(401, "Unauthorized", "Unauthorized"),
         [
             f"{NO_USE}401 Unauthorized: the API server does not accept none (Unauthorized); ",
-            "check it, and that it is for this server)",
+            "check that it is valid and for this server)",
         ],
     ),
     "fault": (refused(500, "InternalError", "etcd"), [f"{NO_USE}500 InternalError: etcd)"]),
     "broken": (Answer(hang_up=True), [f"{CLAIM}: URL: the connection broke ("]),
     "hangs": (
         Answer(wait=True),
-        [f"{CLAIM}: URL did not answer, or not to the end, within 0.3 s; the agent asks again"],
+        [f"{CLAIM}: URL did not answer completely within 0.3 s; the agent asks again"],
     ),
 }
 

@@ -99,7 +99,7 @@ def test_after_any_disturbance_the_handler_knows_what_the_server_has(seed: int) 
             random=lambda: 0.5,
             policy=QUICK,
             limits=ReflectorLimits(settled=0.05, page_size=3),
-            told=told.append,
+            on_failure=told.append,
         )
 
         def same() -> bool:
