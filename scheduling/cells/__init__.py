@@ -1,0 +1,1 @@
+"""Cells: whole islands of devices for gangs, guaranteed to virtual clusters."""

@@ -1,0 +1,82 @@
+"""YAML texts as nodes with line numbers: the part that configuration files and pod annotations share.
+
+The library is imported at the first text. Nothing is constructed by tags; readers take scalars by their resolved type.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import yaml
+
+LARGEST_INT32: Final = 2**31 - 1
+_TRUE: Final = frozenset(("y", "yes", "true", "on"))
+
+
+class YamlTextError(ValueError):
+    """A text that is not YAML. `line` starts at 1; 0 means that it is unknown."""
+
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(f"line {line}: {problem}" if line else problem)
+        self.line = line
+        self.problem = problem
+
+
+@cache
+def _loader() -> type[yaml.SafeLoader]:
+    import yaml
+
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def first_document(text: str) -> yaml.Node | None:
+    """The first document of a text, or None if the text is empty. Raises `YamlTextError`."""
+    import yaml
+
+    try:
+        return next(iter(yaml.compose_all(text, _loader())), None)
+    except yaml.MarkedYAMLError as error:
+        mark: Any = error.problem_mark or error.context_mark
+        raise YamlTextError(mark.line + 1 if mark else 0, str(error.problem or error.context)) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise YamlTextError(0, str(error).splitlines()[0]) from error
+
+
+def line_of(node: yaml.Node) -> int:
+    """The line on which a node starts, from 1."""
+    mark: Any = node.start_mark
+    return int(mark.line) + 1
+
+
+def kind_of(node: yaml.Node) -> str:
+    """The type of a node: map, list, null, or the scalar's resolved type (str, int, float, bool)."""
+    tag = str(node.tag).rpartition(":")[2]
+    return {"seq": "list"}.get(tag, tag)
+
+
+def scalar_text(node: yaml.Node) -> str | None:
+    """A scalar as it is written, whatever its type; None for maps, lists and null."""
+    return None if kind_of(node) in {"map", "list", "null"} else str(node.value)
+
+
+def boolean(node: yaml.Node) -> bool | None:
+    """A boolean of YAML 1.1, or None if the node is none."""
+    return str(node.value).lower() in _TRUE if kind_of(node) == "bool" else None
+
+
+def number(node: yaml.Node) -> int | float | None:
+    """A number within 32 bits, or None if the node is none. Texts in quotes are not numbers."""
+    import yaml
+
+    kind = kind_of(node)
+    if not isinstance(node, yaml.ScalarNode) or kind not in {"int", "float"} or len(node.value) > 100:
+        return None
+    loader = yaml.SafeLoader("")
+    try:
+        value: float = loader.construct_yaml_int(node) if kind == "int" else loader.construct_yaml_float(node)
+    except (ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) and abs(value) <= LARGEST_INT32 else None
