@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
+import os
+import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from node.clocks import SELDOM, until_tick
-from node.libraries import found_by_soname
 from node.sockets import FileId
 
 log = logging.getLogger("ostler.directories")
@@ -29,41 +31,82 @@ _IGNORED = 0x8000
 _MASK = _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO | _DELETE_SELF | _MOVE_SELF | _ATTRIB
 
 
-class InotifyEvent(Protocol):
-    """The part of an event that is used here."""
+_EVENT = struct.Struct("iIII")
+"""inotify_event without its name: number of the watch, mask, cookie, and bytes of the name that follows."""
+_READ = 64 << 10
+"""Bytes of events that are read at a time; a single one has at most 272."""
 
-    @property
-    def wd(self) -> int:
-        """Number of the watch."""
 
-    @property
-    def mask(self) -> int:
-        """The kinds of change, as a mask of inotify."""
+class InotifyEvent(NamedTuple):
+    """The part of an event that is used here: the number of the watch, and the kinds of change as a mask."""
+
+    wd: int
+    mask: int
 
 
 class Inotify(Protocol):
-    """The part of ``inotify_simple.INotify`` that is used here."""
+    """What watches folders for ``DirectoryWatcher``."""
 
     def fileno(self) -> int:
         """The descriptor to wait on."""
 
     def add_watch(self, path: str, mask: int) -> int:
-        """Watch a path; raises OSError."""
+        """Watch a path and return the number of the watch; raises OSError."""
 
-    def read(self, timeout: int | None = None, read_delay: int | None = None) -> Iterable[InotifyEvent]:
-        """Events so far."""
+    def read(self) -> Iterable[InotifyEvent]:
+        """Events so far; does not wait."""
 
     def close(self) -> None:
         """Stop watching."""
 
 
-def open_inotify() -> Inotify:
-    """The kernel's inotify; raises OSError when the user's limit of instances is reached."""
-    with found_by_soname():
-        from inotify_simple import INotify  # Here and not above: a standby and the command line never need it.
+class KernelInotify:
+    """An instance of the kernel's inotify; raises OSError when the user's limit of instances is reached.
 
-    inotify: Inotify = INotify(nonblocking=True)
-    return inotify
+    The C library is called directly: a binding would be loaded before the registration with the kubelet, and costs
+    more than these calls.
+    """
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None, use_errno=True)
+        self._descriptor: int = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            raise _last_error()
+
+    def fileno(self) -> int:
+        """See ``Inotify``."""
+        return self._descriptor
+
+    def add_watch(self, path: str, mask: int) -> int:
+        """See ``Inotify``."""
+        watch: int = self._library.inotify_add_watch(self._descriptor, os.fsencode(path), ctypes.c_uint32(mask))
+        if watch < 0:
+            raise _last_error()
+        return watch
+
+    def read(self) -> list[InotifyEvent]:
+        """See ``Inotify``."""
+        try:
+            content = os.read(self._descriptor, _READ)
+        except BlockingIOError:
+            return []
+        events, at = [], 0
+        while at < len(content):
+            watch, mask, _, name = _EVENT.unpack_from(content, at)
+            events.append(InotifyEvent(watch, mask))
+            at += _EVENT.size + name
+        return events
+
+    def close(self) -> None:
+        """See ``Inotify``; may be called twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _last_error() -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code))
 
 
 class DirectoryWatcher:
@@ -73,7 +116,7 @@ class DirectoryWatcher:
         self,
         directories: Iterable[Path],
         changed: Callable[[], None],
-        open_watch: Callable[[], Inotify] = open_inotify,
+        open_watch: Callable[[], Inotify] = KernelInotify,
     ) -> None:
         self._directories = tuple(dict.fromkeys(directories))
         self._changed = changed
@@ -142,7 +185,7 @@ class DirectoryWatcher:
     def _drain(self) -> None:
         if self._inotify is None:
             return
-        for event in self._inotify.read(timeout=0):
+        for event in self._inotify.read():
             if event.mask & _IGNORED:
                 # The folder is gone and its watch with it; a new folder may get the same inode number.
                 self._watched.pop(self._watches.pop(event.wd, Path()), None)

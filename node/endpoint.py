@@ -1,7 +1,7 @@
 """A gRPC server on one Unix socket, with what all sockets of the agent have: health, reflection, bounds for callers.
 
-Reflection lets grpcurl work without .proto files; it is loaded at the first reflection call, because every node would
-pay its memory (0.8 MB) and start-up time, and only people use it.
+Reflection lets grpcurl work without .proto files. It and the health service are loaded at their first call, because
+every node would pay their memory (0.9 MB) and start-up time, and only people and probes call them.
 
 Bounds: gRPC takes in a message of many MiB for every call that waits for one, before it compares the length with any
 limit, so a hundred calls that never finish their request are more than a node can spare. ``Intake`` therefore reads a
@@ -20,7 +20,6 @@ from typing import Any, TypeAlias, cast
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from node.sockets import PlacedSocket, SocketError
 from node.values import Value, value
@@ -175,34 +174,65 @@ _OPTIONS = (
     # A socket is bound once; nothing else may share it.
     ("grpc.so_reuseport", 0),
 )
+_HEALTH = "grpc.health.v1.Health"
 _REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 
 
-class _LazyReflection(grpc.GenericRpcHandler):
-    """Loads the reflection service when it is first called."""
+class _LazyService(grpc.GenericRpcHandler):
+    """A service whose handlers, by the name of their method, are made when it is first called."""
 
-    def __init__(self, services: Sequence[str]) -> None:
-        self._services = tuple(services)
-        self._handler: grpc.RpcMethodHandler[Any, Any] | None = None
+    def __init__(self, name: str, make: Callable[[], Mapping[str, Handler]]) -> None:
+        self._prefix = f"/{name}/"
+        self._make = make
+        self._handlers: Mapping[str, Handler] | None = None
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """The handler of a reflection call, None for every other call."""
-        if handler_call_details.method != f"/{_REFLECTION}/ServerReflectionInfo":
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        """The handler of a call of this service, None for every other call."""
+        method = handler_call_details.method
+        if not method.startswith(self._prefix):
             return None
-        if self._handler is None:
-            self._handler = _reflection_handler((*self._services, _REFLECTION))
-        return self._handler
+        if self._handlers is None:
+            self._handlers = self._make()
+        return self._handlers.get(method.removeprefix(self._prefix))
 
 
-def _reflection_handler(services: Sequence[str]) -> grpc.RpcMethodHandler[Any, Any]:
+def _health_handlers(services: Sequence[str]) -> dict[str, Handler]:
+    """The health service of a socket: whoever gets an answer is served."""
+    from grpc_health.v1 import health, health_pb2
+
+    servicer = health.aio.HealthServicer()
+
+    async def prepare() -> None:
+        for service in ("", *services):
+            await servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
+
+    async def check(request: object, context: Context) -> object:
+        await prepare()
+        return await servicer.Check(request, context)
+
+    async def watch(request: object, context: Context) -> None:
+        await prepare()
+        await servicer.Watch(request, context)
+
+    codecs = {
+        "request_deserializer": health_pb2.HealthCheckRequest.FromString,
+        "response_serializer": health_pb2.HealthCheckResponse.SerializeToString,
+    }
+    return {
+        "Check": grpc.unary_unary_rpc_method_handler(check, **codecs),
+        "Watch": grpc.unary_stream_rpc_method_handler(watch, **codecs),
+    }
+
+
+def _reflection_handlers(services: Sequence[str]) -> dict[str, Handler]:
     from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-    handler: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(
+    handler = grpc.stream_stream_rpc_method_handler(
         reflection.aio.ReflectionServicer(services).ServerReflectionInfo,
         request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
         response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
     )
-    return handler
+    return {"ServerReflectionInfo": handler}
 
 
 class Endpoint:
@@ -223,14 +253,17 @@ class Endpoint:
         self._socket = PlacedSocket(directory, name)
         options = (*_OPTIONS, *limits.options())
         self._server = grpc.aio.server(options=options)
-        self._services = (*services, health.SERVICE_NAME)
-        self._health = health.aio.HealthServicer()
         intake = Intake(limits.calls)
         # Generated code adds a service to whatever has a server's methods for that.
         behind = cast("grpc.aio.Server", intake)
         register(behind)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, behind)
-        intake.add_generic_rpc_handlers((_LazyReflection(self._services),))
+        served = (*services, _HEALTH)
+        intake.add_generic_rpc_handlers(
+            (
+                _LazyService(_HEALTH, lambda: _health_handlers(served)),
+                _LazyService(_REFLECTION, lambda: _reflection_handlers((*served, _REFLECTION))),
+            )
+        )
         self._server.add_generic_rpc_handlers((intake,))
 
     @property
@@ -245,8 +278,6 @@ class Endpoint:
 
     async def start(self, replacing: Sequence[Path] = ()) -> None:
         """Bind, serve, and put the socket in place; names of sockets that it replaces go in the same moment."""
-        for service in ("", *self._services):
-            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         try:
             self._server.add_insecure_port(f"unix:{self._socket.temporary}")
         except RuntimeError as error:

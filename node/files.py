@@ -37,7 +37,7 @@ MOST_ASIDE = 8
 """Files set aside that a folder keeps, the newest ones."""
 MAX_ASIDE = 1 << 20
 """Bytes that a file keeps when it is set aside: its beginning, for whoever looks for the reason."""
-_ASIDE = re.compile(r"(?P<name>.+)\.damaged-(?P<number>[0-9]{1,9})")
+_ASIDE = r"(?P<name>.+)\.damaged-(?P<number>[0-9]{1,9})"
 _LIMITS = DocumentLimits(depth=MAX_DEPTH + 1, values=MAX_VALUES)
 _LEFTOVER_AGE = 600.0
 """Seconds after which a temporary file of ours belongs to a process that died while writing."""
@@ -252,7 +252,7 @@ def _set_aside_in(folder: Path) -> list[_Aside]:
     """Raises OSError."""
     found = []
     for path in folder.iterdir():
-        match = _ASIDE.fullmatch(path.name)
+        match = re.fullmatch(_ASIDE, path.name)
         if match is not None:
             number = int(match["number"])
             # Renaming moves the time of change and none else; files of one moment are told apart by their numbers.

@@ -1,6 +1,6 @@
 """Importing bindings without ``ctypes.util``.
 
-pynvml, pyudev and inotify-simple import that module for one function, which looks for a shared library. It brings
+pynvml and pyudev import that module for one function, which looks for a shared library. It brings
 archive and temporary file modules along (5 to 10 ms on the way to the kubelet, 0.9 MB for good), and its search starts
 ldconfig as a process, which small images lack: libudev would then not be found although it is there. So while a binding
 is imported, a stand-in gives it a function that knows the sonames and leaves everything else to the real one.

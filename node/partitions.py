@@ -38,12 +38,12 @@ def partition_name(gpu: str, shape: PartitionShape) -> str:
     return f"mig-{gpu.removeprefix('gpu-')}-{shape.start}-{shape.size}-p{shape.profile_id}"
 
 
-_NAME = re.compile(r"mig-(.+)-\d+-\d+-p\d+")
+_NAME = r"mig-(.+)-\d+-\d+-p\d+"
 
 
 def whole_of_partition(name: str) -> str:
     """The name of the GPU of which a partition of this device name is made; empty for any other device's name."""
-    found = _NAME.fullmatch(name)
+    found = re.fullmatch(_NAME, name)
     return f"gpu-{found[1]}" if found else ""
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from node.clocks import Clocks
-from node.directories import DirectoryWatcher, Inotify, open_inotify
+from node.directories import DirectoryWatcher, Inotify, KernelInotify
 from node.events import EventBus, EventSink, EventType
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
@@ -79,7 +79,7 @@ class PluginDoor:
         *,
         events: EventSink,
         observer: PluginObserver,
-        open_watch: Callable[[], Inotify] = open_inotify,
+        open_watch: Callable[[], Inotify] = KernelInotify,
         pace: QuestionPace | None = None,
         admission: Admission = AdmitAll(),  # noqa: B008 - it has no state
     ) -> None:

@@ -48,12 +48,12 @@ class RegistrationPath(StrEnum):
 
 SLOT_ENDS: Final = (1, 80)
 """First version of grpc-go that a kubelet with a client per socket is built with: 1.36 has 1.79, 1.37 has 1.82."""
-_AGENT = re.compile(r"grpc-go/(\d+)\.(\d+)")
+_AGENT = r"grpc-go/(\d+)\.(\d+)"
 
 
 def grpc_go(user_agent: str) -> tuple[int, int] | None:
     """The version of the library with which a kubelet calls; None for other callers, such as grpcurl."""
-    found = _AGENT.match(user_agent)
+    found = re.match(_AGENT, user_agent)
     return (int(found[1]), int(found[2])) if found else None
 
 

@@ -18,12 +18,12 @@ _FILE_OPTIONS = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 _SOCKET_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
 """Sockets and the folder of MPS pipes: clients must be able to write to them."""
 
-_CONFIGURATION = re.compile(r"(?:/usr/local/share|/usr/share|/etc)/(([^/]+)/.+)")
+_CONFIGURATION = r"(?:/usr/local/share|/usr/share|/etc)/(([^/]+)/.+)"
 _UNDER_ETC = ("OpenCL", "vulkan")
 """First folders of configuration files that loaders search below /etc; all others are searched below /usr/share."""
 
-_LIBCUDA = re.compile(r"libcuda\.so\.\d+[\d.]*")
-_LIBRARY = re.compile(r"lib.+\.so(\.|$)")
+_LIBCUDA = r"libcuda\.so\.\d+[\d.]*"
+_LIBRARY = r"lib.+\.so(\.|$)"
 _STAGE = "createContainer"
 
 
@@ -38,7 +38,7 @@ def driver_edits(files: DriverFiles, driver_root: str, hook: str | None) -> Cont
         mounts.setdefault(target, MountEdit(f"{root}{path}", target, _FILE_OPTIONS))
     for path in files.sockets:
         mounts.setdefault(path, MountEdit(f"{root}{path}", path, _SOCKET_OPTIONS))
-    cuda = _folders(path for path in files.libraries if _LIBCUDA.fullmatch(_name(path)))
+    cuda = _folders(path for path in files.libraries if re.fullmatch(_LIBCUDA, _name(path)))
     return ContainerEdits(
         env=(("NVIDIA_CTK_LIBCUDA_DIR", ":".join(cuda)),) if cuda else (),
         mounts=tuple(mounts.values()),
@@ -54,7 +54,7 @@ def symlink_hook(hook: str, links: Iterable[tuple[str, str]]) -> tuple[HookEdit,
 
 def _hooks(files: DriverFiles, hook: str) -> tuple[HookEdit, ...]:
     # enable-cuda-compat adds a folder to the loader's configuration, so it must come before update-ldcache.
-    folders = _folders(path for path in files.libraries if _LIBRARY.match(_name(path)))
+    folders = _folders(path for path in files.libraries if re.match(_LIBRARY, _name(path)))
     return (
         *symlink_hook(hook, _library_links(files)),
         _hook(hook, "enable-cuda-compat", f"--host-driver-version={files.version}"),
@@ -92,7 +92,7 @@ def _library_links(files: DriverFiles) -> list[tuple[str, str]]:
 
 
 def _configuration_target(path: str) -> str:
-    found = _CONFIGURATION.fullmatch(path)
+    found = re.fullmatch(_CONFIGURATION, path)
     if found is None:
         return path
     return f"/etc/{found[1]}" if found[2] in _UNDER_ETC else f"/usr/share/{found[1]}"

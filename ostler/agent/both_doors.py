@@ -260,9 +260,9 @@ class BothDoors:
         return self._books
 
     async def _keep_books(self) -> None:
-        await load("node.inventory.nvidia.nvml_processes")
         if self.dra is None:
             await self._around.first.turn()
+        await load("node.inventory.nvidia.nvml_processes")
         await self._opened_books().run()
 
     async def _load_dra(self) -> None:

@@ -55,7 +55,7 @@ class ScalarNode(Value):
         """What the scalar is by YAML 1.2."""
         if not self.plain:
             return Meaning.TEXT
-        return next((kind for kind, pattern in _PLAIN if pattern.fullmatch(self.text)), Meaning.TEXT)
+        return next((kind for kind, pattern in _PLAIN if re.fullmatch(pattern, self.text)), Meaning.TEXT)
 
 
 @value
@@ -100,16 +100,14 @@ class RefusedNode(Value):
 
 Node = ScalarNode | Sequence | Mapping | RefusedNode
 
+_NUMBER = (
+    r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"
+    r"|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
 _PLAIN = (
-    (Meaning.NULL, re.compile(r"|~|null|Null|NULL")),
-    (Meaning.BOOLEAN, re.compile(r"true|True|TRUE|false|False|FALSE")),
-    (
-        Meaning.NUMBER,
-        re.compile(
-            r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"
-            r"|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
-        ),
-    ),
+    (Meaning.NULL, r"|~|null|Null|NULL"),
+    (Meaning.BOOLEAN, r"true|True|TRUE|false|False|FALSE"),
+    (Meaning.NUMBER, _NUMBER),
 )
 
 # The parser's words, and what they mean to people.

@@ -17,7 +17,7 @@ from ostler.config.scalars import BadValue, Choice, JsonObject, ScalarType
 from ostler.config.section import ConfigField, ConfigList, Section, Values, section
 
 _PROFILE = r"[1-9]g\.[1-9][0-9]{0,2}gb(\+[a-z][a-z.]{0,15}|-me)?"
-_PART = re.compile(rf"[1-9]c\.{_PROFILE}")
+_PART = rf"[1-9]c\.{_PROFILE}"
 MOST_INSTANCES = 16
 
 
@@ -29,7 +29,7 @@ class MigProfileName(ScalarType[str]):
 
     def from_text(self, text: str) -> str:
         """See ``ValueType``."""
-        if _PART.fullmatch(text):
+        if re.fullmatch(_PART, text):
             fix = f"write {text[3:]}, which is offered as one device"
             raise BadValue(f"is {shown(text)}, a compute instance that is a part of its GPU instance", fix)
         if not re.fullmatch(_PROFILE, text):

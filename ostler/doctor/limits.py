@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from node.directories import Inotify, open_inotify
+from node.directories import Inotify, KernelInotify
 from node.opening import read_kernel_text
 from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, joined, ok, several, skipped, warning
 from ostler.doctor.machine import whose
@@ -87,7 +87,7 @@ def read_inotify(proc: Path, uid: int) -> InotifyUse:
     )
 
 
-def refused_inotify(open_watch: Callable[[], Inotify] = open_inotify) -> str:
+def refused_inotify(open_watch: Callable[[], Inotify] = KernelInotify) -> str:
     """Why the kernel refuses an inotify instance, empty if it grants one, which is closed at once."""
     try:
         open_watch().close()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from node.directories import Inotify, open_inotify
+from node.directories import Inotify, KernelInotify
 from node.inventory.model import Device, DeviceKind
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
@@ -54,7 +54,7 @@ def door(
     observer: PluginObserver | None = None,
     answer: Render = render,
     patience: float = 5.0,
-    open_watch: Callable[[], Inotify] = open_inotify,
+    open_watch: Callable[[], Inotify] = KernelInotify,
     pace: QuestionPace = QUICK,
 ) -> PluginDoor:
     """A door at the kubelet below ``root``."""

@@ -19,7 +19,7 @@ _PCI_VENDOR = "0x8086"
 _OTHER_DISPLAY = 0x0380
 """Data centre GPUs have no display and are of this class."""
 _DRIVERS = ("i915", "xe")
-_CARD = re.compile(r"/dev/dri/(card\d+)")
+_CARD = r"/dev/dri/(card\d+)"
 
 
 def intel_devices(facts: NodeFacts) -> list[Device]:
@@ -67,7 +67,7 @@ def _attributes(function: PciFunction) -> list[tuple[str, AttributeValue | None]
 
 def _id_of(device: Device) -> str | None:
     """``card0-0``, as Intel's plugin counts shares."""
-    cards = (_CARD.fullmatch(node.path) for node in device.nodes_of(NodeRole.DEVICE))
+    cards = (re.fullmatch(_CARD, node.path) for node in device.nodes_of(NodeRole.DEVICE))
     return next((f"{card[1]}-0" for card in cards if card is not None), None)
 
 

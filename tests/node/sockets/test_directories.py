@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from node.directories import DirectoryWatcher, Inotify, InotifyEvent, open_inotify
+from node.directories import DirectoryWatcher, Inotify, InotifyEvent, KernelInotify
 from tests.waiting import eventually
 
 
@@ -18,7 +18,7 @@ class NoWatches:
     """inotify at its limit of watches."""
 
     def __init__(self) -> None:
-        self._real = open_inotify()
+        self._real = KernelInotify()
 
     def fileno(self) -> int:
         return self._real.fileno()
@@ -26,7 +26,7 @@ class NoWatches:
     def add_watch(self, path: str, mask: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    def read(self, timeout: int | None = None, read_delay: int | None = None) -> Iterable[InotifyEvent]:
+    def read(self) -> Iterable[InotifyEvent]:
         return ()
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ def no_instances() -> Inotify:
 
 @asynccontextmanager
 async def watching(
-    *directories: Path, open_watch: Callable[[], Inotify] = open_inotify
+    *directories: Path, open_watch: Callable[[], Inotify] = KernelInotify
 ) -> AsyncIterator[tuple[DirectoryWatcher, list[int]]]:
     changes: list[int] = []
     watcher = DirectoryWatcher(directories, lambda: changes.append(1), open_watch)
@@ -52,7 +52,7 @@ async def watching(
             await task
 
 
-@pytest.mark.parametrize("open_watch", [open_inotify, no_instances, NoWatches])
+@pytest.mark.parametrize("open_watch", [KernelInotify, no_instances, NoWatches])
 async def test_created_replaced_and_removed_files_are_told(tmp_path: Path, open_watch: Callable[[], Inotify]) -> None:
     async with watching(tmp_path, open_watch=open_watch) as (_, changes):
         await eventually(lambda: changes, "the first look")

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from node.directories import Inotify, open_inotify
+from node.directories import Inotify, KernelInotify
 from ostler.doctor.check import CheckVerdict
 from ostler.doctor.limits import (
     FileUse,
@@ -44,7 +44,7 @@ def test_inotify_instances_and_watches_are_counted_from_proc(tmp_path: Path) -> 
 
 
 def test_our_own_instance_is_counted() -> None:
-    inotify = open_inotify()
+    inotify = KernelInotify()
     try:
         assert read_inotify(Path("/proc"), os.geteuid()).instances > 0
     finally:
