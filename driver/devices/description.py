@@ -1,19 +1,18 @@
 """Describes a device for a ResourceSlice: attributes, capacity and taints.
 
-Pure, and the same bytes for the same device, so that nothing is written where nothing changed. The API takes at most 32
+Pure; the same device gives the same bytes, so that nothing is written if nothing changes. The API accepts at most 32
 attributes and capacities of a device together, names of at most 32 characters below a domain, and texts of at most 64
-bytes. A longer text is left out and not cut: two devices must not become equal by it. Where a device has too many
+bytes. A longer text is left out and not cut, because cutting could make two devices equal. If a device has too many
 facts, ours that claims choose by come first, then the peers' in their order, then the rest of ours.
 
-Names in our own domain are the inventory's, which are those that existing claims use (NVIDIA's driver for GPUs, DRANET
-for NICs), standard attributes in Kubernetes' domain included. Added are ``type`` and ``vendor`` of every device, and
-``resource``, the name of the rule's resource, by which claims and classes can ask for what the plugin door would call
-so.
+Names in our own domain are the inventory's, which existing claims use already (NVIDIA's driver for GPUs, DRANET for
+NICs), including standard attributes in Kubernetes' domain. Every device also has ``type`` and ``vendor``, and
+``resource``, the name of its rule's resource: claims and classes can ask for the name that the plugin door would use.
 
-In a peer's domain stands what the peer's driver would say of the device, so that claims written for it run on ours.
-Names, types and texts are the peer's. What the node does not tell is absent: DRANET's names of vendors and devices out
-of pci.ids, addresses, and what hangs on an interface. The SR-IOV driver publishes virtual functions only, NVIDIA's its
-own GPUs only.
+In a peer's domain the device has what the peer's driver would publish for it, so that claims written for the peer work
+with ours. Names, types and texts are the peer's. Facts that the node does not know are absent: DRANET's names of
+vendors and devices from pci.ids, addresses, and everything about an interface's configuration. The SR-IOV driver
+publishes virtual functions only, NVIDIA's its own GPUs only.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from node.values import Value, value
 
 @value
 class Described(Value):
-    """Everything that a slice says of a device: equal values give the same bytes."""
+    """Everything that a slice says about a device: equal values give the same bytes."""
 
     offered: DraDevice
     taints: tuple[Json, ...]
 
 
 def described(offered: DraDevice) -> Described:
-    """What a slice says of a device, without what it does not say: why it has its taints.
+    """What a slice says about a device. The reason of its taints is not part of it.
 
-    A partition is described by its shape, so that nothing is written when it is made and removed.
+    A partition is described by its shape, so that making and removing it writes nothing.
     """
     device = offered.device if offered.part is None else offered.part.described
     plain = DraDevice(device, offered.rule, True, placement=offered.placement, uses=offered.uses, held=offered.held)
@@ -51,7 +50,7 @@ def described(offered: DraDevice) -> Described:
 
 
 def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject:
-    """The device as resource.k8s.io/v1 has it in a slice."""
+    """The device as a resource.k8s.io/v1 object in a slice."""
     said = described(offered)
     offered = said.offered
     first, rest = own_facts(offered)
@@ -71,7 +70,7 @@ def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject
 
 
 def counter_set(counters: CounterSet) -> JsonObject:
-    """A counter set as resource.k8s.io/v1 has it in a slice of its own."""
+    """A counter set as a resource.k8s.io/v1 object in a slice of its own."""
     return {"name": counters.name, "counters": _counters(counters)}
 
 
@@ -92,9 +91,10 @@ _DECIMAL = tuple((prefix, 1000**power) for power, prefix in reversed([*enumerate
 
 @value
 class Fact(Value):
-    """``name`` with its domain where that is not the driver's; ``amount``: a capacity and not an attribute.
+    """One attribute or, if it has an ``amount``, one capacity; ``name`` includes its domain unless that is the
+    driver's.
 
-    ``bytes``: whether an amount is one of bytes, which people want to read in binary units.
+    ``bytes``: whether the amount is in bytes, which people read in binary units.
     """
 
     name: str
@@ -104,14 +104,14 @@ class Fact(Value):
 
 
 def fits(fact: Fact) -> bool:
-    """Whether the API takes such a fact at all."""
+    """Whether the API accepts such a fact."""
     return not isinstance(fact.value, str) or 0 < len(fact.value.encode(errors="replace")) <= TEXT_BYTES
 
 
 def sections(facts: Iterable[Fact]) -> tuple[JsonObject, JsonObject]:
-    """Attributes and capacity as resource.k8s.io/v1 has them, from the most important facts; sorted by name.
+    """Attributes and capacity as in resource.k8s.io/v1, sorted by name; ``facts`` begin with the most important.
 
-    Of facts with one name the first counts; of more than ``LIMIT`` facts the last ones are left out.
+    Of several facts with one name the first counts; facts beyond ``LIMIT`` are left out.
     """
     chosen: dict[tuple[bool, str], Fact] = {}
     for fact in facts:
@@ -132,10 +132,11 @@ def quantity(fact: Fact) -> str:
 
 
 def _consumable(capacity: JsonObject, offered: DraDevice) -> JsonObject:
-    """The capacities of a device that is shared; ``capacity``: as they are for one that is not.
+    """The capacities of a shared device; ``capacity``: those of the same device unshared.
 
-    A share takes the whole of a capacity without a policy. So all that nobody consumes (a peer's names for the memory
-    included) has one whose only valid amount is zero, and a claim that asks for some of it gets no device.
+    A share takes the whole of a capacity without a policy. So every capacity that shares do not consume (including a
+    peer's names for the memory) gets a policy whose only valid amount is zero; a claim that asks for some of it gets no
+    device.
     """
     assert offered.rule.sharing is not None, "asked for shared devices alone"
     found: JsonObject = {
@@ -144,7 +145,7 @@ def _consumable(capacity: JsonObject, offered: DraDevice) -> JsonObject:
         if isinstance(entry, dict)
     }
     for name, each in consumable(offered.device, offered.rule.sharing, offered.held).items():
-        # A range must have room for two steps. Where less is left the device has a taint, so nobody is misled by it.
+        # A range must have room for two steps. If less is left, the device has a taint, so this misleads nobody.
         amounts = (max(each.left, 2 * each.step), each.default, each.step)
         left, default, step = (quantity(Fact(name, one, amount=True, bytes=name == MEMORY)) for one in amounts)
         policy: JsonObject = {"default": default, "validRange": {"min": step, "step": step}}
@@ -190,7 +191,7 @@ _WORTH |= {name: _UNLISTED + 1 + number for number, name in enumerate(_TELLING)}
 
 
 def own_facts(offered: DraDevice) -> tuple[list[Fact], list[Fact]]:
-    """The attributes that are never left out, and the others; each with the most important first."""
+    """The facts that are never left out, and the others; each with the most important first."""
     facts = sorted(_facts(offered), key=lambda fact: (_WORTH.get(fact.name, _UNLISTED), fact.name))
     most = len(_CHOOSING)
     first = [fact for fact in facts if _WORTH.get(fact.name, _UNLISTED) < most]
@@ -212,7 +213,7 @@ def _facts(offered: DraDevice) -> Iterator[Fact]:
     for capacity in device.capacity:
         yield Fact(capacity.name, capacity.value, amount=True, bytes=capacity.name == "memory")
     if "sharing" in known:
-        yield Fact(COMPUTE, 100, amount=True)  # Takes its place among the facts that there is room for.
+        yield Fact(COMPUTE, 100, amount=True)  # It counts towards the limit like any other fact.
 
 
 _NVIDIA = (

@@ -1,17 +1,15 @@
-"""GPUs that claims are given in parts: the partitions that can be made of them, as devices that consume counters.
+"""Offers GPUs to claims in parts: the partitions that can be made of them, as devices that consume counters.
 
 Pure. For every GPU under a rule with ``partitions`` there is one counter set: a counter for each dimension of capacity,
 and ``memory-slice-N`` of 1 each. The whole GPU consumes all of it, and every partition (a MIG profile at one placement)
-what it takes, so that a scheduler gives out exactly what can exist at a time. A partition is one device under one name
-whether it exists or not, and its description does not change when it is made for a claim and removed after it: giving
-partitions out costs no write at the API server.
+its part, so that a scheduler allocates exactly what can exist at the same time. A partition is one device under one
+name whether it exists or not, and its description does not change when it is made for a claim and removed afterwards:
+allocating partitions costs no write at the API server.
 
-An instance that somebody else has made is never removed here. It is the device of its shape where a rule offers it
-through this door, and consumes nothing; the counters are less by what it takes instead. So whoever has it, or nobody,
-nothing is made in its place, and the GPU cannot be given whole.
-
-Turning MIG mode on or off needs a reset on Ampere, which nobody may do to a GPU of pods, and rules can forbid it. Such
-a GPU shows the side that its present mode allows.
+ostler never removes an instance here that somebody else made. If a rule offers it through this door, it is the device
+of its shape and consumes nothing; instead, the set has fewer counters. So whoever uses it, nothing is made in its
+place, and the GPU cannot be allocated whole. Turning MIG mode on or off needs a reset on Ampere, which must not happen
+to a GPU that pods use, and rules can forbid it. Such a GPU offers only what its present mode allows.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from node.rules import PROFILE, Door, Rule, fills_gpu_instance, rule_for
 from node.values import Value, replace, value
 
 _ASKS_FOR_RESET = ("Ampere",)
-"""Architectures whose MIG mode changes with a reset only."""
+"""Architectures whose MIG mode changes only with a reset."""
 _MOST_COUNTERS = 32
 """Counters of one set (resource.k8s.io/v1)."""
 _SHARED = frozenset(
@@ -46,18 +44,18 @@ _SHARED = frozenset(
     + ("addressingMode", "iommuGroup")
     + tuple(f"resource.kubernetes.io/{name}" for name in ("pciBusID", "pcieRoot", "numaNode"))
 )
-"""Attributes that a MIG device has from its GPU."""
+"""Attributes that a MIG device takes from its GPU."""
 
 
 @value
 class CounterSet(Value):
-    """Counters by name, sorted; also what one device consumes of the set. ``memory`` is in bytes."""
+    """Counters by name, sorted; also the part of the set that one device consumes. ``memory`` is in bytes."""
 
     name: str
     counters: tuple[tuple[str, int], ...]
 
     def without(self, others: Iterable[CounterSet]) -> CounterSet:
-        """The rest of the set when others consume their counters; never below zero."""
+        """The rest of the set after others have consumed their counters; never below zero."""
         taken: dict[str, int] = {}
         for other in others:
             for name, amount in other.counters:
@@ -68,9 +66,8 @@ class CounterSet(Value):
 
 @value
 class GpuPart(Value):
-    """A partition of ``gpu``. ``described``: as claims see it; ``made``: it exists.
-
-    ``ours``: it is made for a claim, or would be.
+    """A partition of ``gpu``, ``described`` for claims. ``made``: it exists. ``ours``: ostler made it, or would make
+    it.
     """
 
     gpu: Device
@@ -86,10 +83,10 @@ UnmadePart = tuple[str, GpuPart, CounterSet]
 
 @value
 class Partitioned(Value):
-    """A snapshot whose GPUs are in parts where rules say so.
+    """A snapshot whose GPUs are in parts if rules say so.
 
-    By device name: ``parts``, and ``uses``, what each device consumes. ``order``: where a partition is among those of
-    its GPU. ``sets``: in the order of the GPUs. ``offered``: what the offer has to know.
+    By device name: ``parts``, and ``uses``, what each device consumes. ``order``: a partition's position among those of
+    its GPU. ``sets``: in the order of the GPUs. ``offered``: what the offer needs to know.
     """
 
     snapshot: Snapshot
@@ -115,7 +112,7 @@ def partitioned(snapshot: Snapshot, rules: Iterable[Rule], made: Collection[str]
 
 
 class _Gathered:
-    """Collects what one GPU after the other comes to."""
+    """Collects the parts of one GPU after the other."""
 
     def __init__(self, snapshot: Snapshot, rules: tuple[Rule, ...], made: frozenset[str]) -> None:
         self._snapshot = snapshot
@@ -153,7 +150,7 @@ class _Gathered:
         )
 
     def add(self, gpu: Device, rule: Rule) -> None:
-        """Take in a GPU that the rule offers in parts."""
+        """Add a GPU that the rule offers in parts."""
         in_mode = gpu.attribute("migEnabled") is True
         fixed = _fixed_mode(gpu, rule)
         instances = [each for each in self._instances.get(gpu.name, ()) if not is_gone(each)]
@@ -166,7 +163,7 @@ class _Gathered:
             return
         for gone in self._instances.get(gpu.name, ()):
             if is_gone(gone):
-                # The partition can be made anew, and that is what is shown of it.
+                # The partition can be made again, so it is shown as one that does not exist.
                 self._devices.pop(gone.name, None)
         own = _part_rule(rule)
         foreign = self._add_instances(gpu, own, instances, parts)
@@ -192,9 +189,9 @@ class _Gathered:
     def _add_instances(
         self, gpu: Device, part_rule: Rule, instances: Iterable[Device], unmade: Iterable[UnmadePart]
     ) -> dict[str, CounterSet]:
-        """Take in the instances that exist; returns what those take that were not made for claims, one for each place.
+        """Add the existing instances; returns what those consume that were not made for claims, once for each place.
 
-        Several compute instances of one GPU instance are in one place.
+        Several compute instances of one GPU instance have one place.
         """
         foreign: dict[tuple[int, int], tuple[str, CounterSet]] = {}
         parts = {name: part for name, part, _ in unmade}
@@ -215,7 +212,7 @@ class _Gathered:
         return dict(foreign.values())
 
     def _enter(self, name: str, device: Device, part: GpuPart, rule: Rule) -> None:
-        """Show a device as this partition; an existing instance has the name of its shape from now on."""
+        """Offer a device as this partition; an existing instance takes the name of its shape."""
         self._devices.pop(device.name, None)
         self._devices[name] = device if device.name == name else replace(device, name=name)
         self._parts[name] = part
@@ -223,7 +220,7 @@ class _Gathered:
 
 
 def _whole_only(gpu: Device, rule: Rule, instances: Iterable[Device], total: CounterSet) -> str:
-    """Why no partitions of this GPU are offered whatever its mode, empty for nothing."""
+    """Why no partitions of this GPU are offered in any mode, empty if nothing prevents it."""
     if rule.edits.cdi_mode is CdiMode.DELEGATE:
         return (
             "its partitions are not offered: with cdiMode delegate, specs of others describe the devices, "
@@ -238,14 +235,14 @@ def _whole_only(gpu: Device, rule: Rule, instances: Iterable[Device], total: Cou
 
 
 def _fixed_mode(gpu: Device, rule: Rule) -> str:
-    """Why the GPU's MIG mode stays as it is, empty where it follows claims."""
+    """Why ostler does not change the GPU's MIG mode, empty if it may."""
     if not rule.changes_mode:
         return "its rule leaves the mode alone"
     return "changing the mode needs a GPU reset" if gpu.text("architecture") in _ASKS_FOR_RESET else ""
 
 
 def _part_rule(rule: Rule) -> Rule:
-    """How the partitions of a rule's GPUs are offered: as resources of their own, which nobody takes for whole GPUs.
+    """The rule for the partitions of a rule's GPUs: a resource of their own, so that nobody takes them for whole GPUs.
 
     They are not shared: a partition is made for one claim, and removed with it.
     """
@@ -258,7 +255,7 @@ def _given_by_cdi(rule: Rule) -> Rule:
 
 
 def shape_of(instance: Device, gpu: Device) -> PartitionShape | None:
-    """The shape of an existing MIG device, None for one that none of its GPU's shapes is like."""
+    """The shape of an existing MIG device, None if none of its GPU's shapes matches."""
     start, size = instance.attribute("placementStart"), instance.attribute("placementSize")
     number, profile = instance.attribute("gpuInstanceProfileID"), instance.text("profile")
     at_place = [shape for shape in gpu.partitions if (shape.start, shape.size) == (start, size)]
@@ -278,7 +275,7 @@ def _placed(instance: Device) -> PartitionShape | None:
 def totals(gpu: Device) -> CounterSet:
     """The counter set of a GPU: the most that a partition has in each dimension, and every memory slice.
 
-    A GPU tells its memory alone; of everything else the largest partition has all that partitions can have.
+    A GPU reports only its memory; of everything else, the largest partition has all that partitions can have.
     """
     most: dict[str, int] = {capacity.name: capacity.value for capacity in gpu.capacity if capacity.name == "memory"}
     for shape in gpu.partitions:
@@ -295,14 +292,14 @@ def consumption(gpu: Device, shape: PartitionShape) -> CounterSet:
 
 
 def _counter_set(gpu: Device, capacity: Iterable[tuple[str, int]], slices: Iterable[int]) -> CounterSet:
-    # An amount of nothing is left out: a counter is there only for what some partition takes of it.
+    # Zero amounts are left out: a counter exists only if some partition consumes it.
     counters = {_label(name): amount for name, amount in capacity if amount > 0}
     counters |= {f"memory-slice-{number}": 1 for number in slices}
     return CounterSet(gpu.name, tuple(sorted(counters.items())))
 
 
 def _label(name: str) -> str:
-    """The name of a capacity as a counter's: ``copyEngines`` gives ``copy-engines``."""
+    """The counter name of a capacity: ``copyEngines`` gives ``copy-engines``."""
     return re.sub("[A-Z]", lambda letter: f"-{letter[0].lower()}", name)
 
 
@@ -312,9 +309,10 @@ def _divided(gpu: Device) -> tuple[CounterSet, tuple[UnmadePart, ...]]:
 
 
 def _divided_before(gpu: Device) -> tuple[CounterSet, tuple[UnmadePart, ...]]:
-    """``_divided``, which is asked at every change of what is held, of GPUs that are nearly always the same objects.
+    """``_divided`` with a memory of one GPU for each name.
 
-    To hash a GPU with all its partitions takes as long as the rest of what is done with it.
+    It is called at every change of holds, nearly always for the same objects, and hashing a GPU with all its partitions
+    takes as long as the rest of the work.
     """
     known = _LAST.get(gpu.name)
     if known is None or known[0] is not gpu:
@@ -323,14 +321,14 @@ def _divided_before(gpu: Device) -> tuple[CounterSet, tuple[UnmadePart, ...]]:
 
 
 _LAST: dict[str, tuple[Device, tuple[CounterSet, tuple[UnmadePart, ...]]]] = {}
-"""By name, the GPU that was asked about last; a node has few names."""
+"""By name, the GPU of the last call; a node has few names."""
 
 
 def unmade_parts(gpu: Device) -> tuple[UnmadePart, ...]:
-    """Every partition that can be made of the GPU, by name, and what it consumes, in the order for schedulers to try.
+    """Every partition that can be made of the GPU, by name, with its counters, in the order for schedulers to try.
 
-    Small ones first, so that a claim gets no more than it asks for; and of one profile the last place first, because
-    the large profiles have theirs at the front.
+    Small ones come first, so that a claim gets no more than it asks for; of one profile the last place comes first,
+    because the large profiles are placed at the front.
     """
     named = {partition_name(gpu.name, shape): shape for shape in gpu.partitions}
     ordered = sorted(named.items(), key=lambda pair: _rank(pair[1]))
@@ -345,7 +343,7 @@ def _rank(shape: PartitionShape) -> tuple[int, int, bool, str, int]:
 
 
 def _described(name: str, gpu: Device, shape: PartitionShape) -> Device:
-    """A partition as it is before it is made."""
+    """A partition before it is made."""
     slices = re.match(r"(\d+)g\.", shape.profile)
     count = int(slices[1]) if slices else None
     shared = [(each.name, each.value) for each in gpu.attributes if each.name in _SHARED]
@@ -377,12 +375,12 @@ def _described(name: str, gpu: Device, shape: PartitionShape) -> Device:
 
 
 def _fanned_out(gpu: Device) -> Health:
-    """A partition that does not exist is as its GPU is."""
+    """A partition that does not exist has its GPU's health."""
     if gpu.health.state is HealthState.HEALTHY:
         return Health()
     return replace(gpu.health, reason=f"its GPU {gpu.name}: {gpu.health.reason}")
 
 
 def without_partitions(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """The rules where the API server drops counters: whole GPUs and instances that exist, and nothing is made."""
+    """The rules if the API server drops counters: only whole GPUs and existing instances are offered."""
     return tuple(replace(rule, partitions=False) if rule.partitions else rule for rule in rules)

@@ -1,27 +1,29 @@
-"""Where the DRA door's devices are: their attributes of place, and the order in which they should be taken.
+"""Where the DRA door's devices are: their attributes of place, and the order in which schedulers should take them.
 
-Pure. A MIG device or partition is where its GPU is, a virtual function or subfunction where its physical one is; places
-that a topology file corrects count for both. Kubernetes takes the first device of the slices that fits, so the order is
-a policy: GPUs by their cells, then parts of GPUs, one GPU after the other, then NICs. NICs that belong to no GPU in
-particular come first, and leave the others to claims that match a GPU and its NIC; virtual functions follow each other
-by port. A device that the plugin door gives out as well has its place in a second order, in which equals come from the
-back: that door takes from the front, so the two meet only when little is left.
+Pure. A MIG device or partition is where its GPU is, a virtual function or subfunction where its physical one is;
+corrections of a topology file count for both.
+
+Kubernetes takes the first device of the slices that fits, so the order is a policy: GPUs by their cells, then parts of
+GPUs, one GPU after the other, then NICs. NICs that belong to no GPU in particular come first, and leave the others to
+claims that match a GPU and its NIC; virtual functions follow each other by port. A device that the plugin door offers
+as well has its place in a second order, in which equal devices are reversed: that door takes from the front, so the two
+meet only when few are left.
 
 **Cells** of two, four, eight, ... GPUs become attributes, so that a claim gets an island by matching one of them.
-``cell4`` parts the GPUs of a node into groups of at most four that belong together by the tree of cells: a request for
-four GPUs that must agree in ``cell4`` gets such a group, whole, or waits. A request for three matches ``cell4``, too:
-the least power of two that holds it. Groups nest, every ``cell2`` is within one ``cell4``. Where the tree has no cell
-of that size, neighbours in it are put together in their order, and never GPUs of a larger cell that had to be divided
-with those of another one. So a node with three GPUs on each socket has groups of three in ``cell4`` and none of four,
-because four GPUs on it are no island; ``cell8`` holds all six. The order of GPUs is made from the same groups: groups
-that are not full come first, at every size, so single GPUs fill these, and whole islands stay for those who need them.
+``cell4`` divides the GPUs of a node into groups of at most four that belong together by the tree of cells: a request
+for four GPUs that must agree in ``cell4`` gets such a whole group, or waits. A request for three matches ``cell4``,
+too: the least power of two that holds it. Groups nest, every ``cell2`` is within one ``cell4``. If the tree has no cell
+of that size, neighbours in it are grouped in their order, but never GPUs of a larger divided cell with those of another
+one. So a node with three GPUs on each socket has groups of three in ``cell4`` and none of four, because four GPUs on it
+are no island; ``cell8`` holds all six. The order of GPUs comes from the same groups: incomplete groups come first, at
+every size, so single GPUs fill these, and whole islands remain for larger requests.
 
 **Switches** become attributes as well. ``pcieRoot`` is too wide to match a GPU and its NIC on machines with several
 switches below one root complex. The value of ``switch`` is the address of a bridge: for a GPU and a NIC the innermost
-one that is above both a GPU and a NIC. Where a GPU would be left without any NIC that way, although a switch further in
-has some, all below the outer bridge share its address, so that every GPU with a NIC within reach of switches has one to
-match. A device without such company has the outermost bridge above it. One that sits on the root complex itself, or
-whose place is unknown, has no value: a match with it would promise what nobody knows.
+one above both a GPU and a NIC. If a GPU would have no NIC that way, although a switch further in has some, all devices
+below the outer bridge share its address, so that every GPU with a NIC within reach of switches has one to match. Any
+other device has the outermost bridge above it. A device directly on the root complex, or at an unknown place, has no
+value: a match would promise something unknown.
 """
 
 from __future__ import annotations
@@ -40,14 +42,14 @@ _NICS = 2
 _PART_NUMBERS = ("placementStart", "partition", "vfIndex", "sfNumber")
 """The attribute that numbers the parts of one device."""
 _NOWHERE = 1 << 30
-"""The position of devices that the topology does not know (gone, or a virtual function in a virtual machine): last."""
+"""The position of devices that the topology lacks (gone, or a virtual function in a virtual machine): last."""
 
 
 @value
 class DevicePlacement(Value):
-    """By device name: attributes of place, and by what devices are sorted, ``back`` those that both doors give out.
+    """By device name: attributes of place, and sort keys; ``back``: the keys of devices that both doors offer.
 
-    Devices of one key come by their names.
+    Devices of one key are sorted by name.
     """
 
     attributes: Mapping[str, tuple[Attribute, ...]]
@@ -63,7 +65,7 @@ def placement(
 ) -> DevicePlacement:
     """The placement of these devices of the snapshot.
 
-    ``numbers``: where parts are among the parts of their device, for those that do not tell it themselves.
+    ``numbers``: the position of parts within their device, for parts that have no attribute for it.
     """
     chosen = tuple(devices)
     topology = snapshot.topology
@@ -90,7 +92,7 @@ def placement(
 
 
 def _hosts(snapshot: Snapshot, devices: Iterable[Device]) -> dict[str, str]:
-    """The device in whose place each device is, which is often the device itself."""
+    """The device whose place each device has, often the device itself."""
     functions = {place.address: place.name for place in snapshot.topology.places if not place.gpu}
     hosts = {}
     for device in devices:
@@ -107,13 +109,13 @@ def _number(device: Device) -> int:
 
 
 def _order(topology: Topology, gpus: tuple[str, ...], step: int = 1) -> Mapping[str, int]:
-    """Positions by name: the GPUs in their order, and NICs, equal ones from the back where ``step`` is -1."""
+    """Positions by name: the GPUs in their order, and NICs, with equal ones reversed if ``step`` is -1."""
     nics = [place for place in topology.places if not place.gpu]
     return {name: number for number, name in enumerate((*gpus, *_nic_order(topology, gpus, nics[::step])))}
 
 
 def _nic_order(topology: Topology, gpus: Iterable[str], nics: Iterable[Place]) -> Iterator[str]:
-    """NICs in the order in which they should be taken: those of the widest cells first, then along the GPUs."""
+    """NICs in the order in which schedulers should take them: those of the widest cells first, then along the GPUs."""
     positions = {name: number for number, name in enumerate(gpus)}
     cells = {nic: cell for cell in _cells(topology.root) for nic in cell.nics}
 
@@ -132,19 +134,19 @@ def _cells(root: Cell | None) -> Iterator[Cell]:
 
 
 _SIZES = (2, 4, 8)
-"""Sizes that every node has, so that one claim serves nodes of any size; larger nodes have larger ones, too."""
+"""Sizes of groups on every node, so that one claim works on nodes of any size; larger nodes have larger sizes, too."""
 
 
 @value
 class GpuGroup(Value):
-    """GPUs by name, in order, and what the group is called."""
+    """GPUs by name, in order, and the group's name."""
 
     label: str
     gpus: tuple[str, ...]
 
 
 def groups(root: Cell) -> dict[int, tuple[GpuGroup, ...]]:
-    """The groups of every size, in the order of the tree; each is a partition of all GPUs."""
+    """The groups of every size, in the order of the tree; the groups of one size hold all GPUs."""
     sizes = list(_SIZES)
     while sizes[-1] < len(root.gpus):
         sizes.append(2 * sizes[-1])
@@ -164,9 +166,9 @@ def cell_attributes(parts: dict[int, tuple[GpuGroup, ...]]) -> dict[str, tuple[A
 
 
 def gpu_order(parts: dict[int, tuple[GpuGroup, ...]], *, from_back: bool = False) -> tuple[str, ...]:
-    """All GPUs in the order in which they should be taken: groups stay together, smaller ones come first.
+    """All GPUs in the order in which schedulers should take them: groups stay together, smaller ones first.
 
-    ``from_back``: equal ones from the back.
+    ``from_back``: equal ones are reversed.
     """
     sign = -1 if from_back else 1
     keys: dict[str, list[int]] = {}
@@ -209,9 +211,9 @@ def _divided(cell: Cell, size: int, known: _Known) -> Iterator[GpuGroup]:
 
 
 def _items(cell: Cell, size: int, known: _Known) -> Iterator[GpuGroup | Cell]:
-    """What groups of this size are made from: groups of half the size, and children that are larger than that.
+    """The building blocks of groups of this size: groups of half the size, and larger children.
 
-    A child that is larger than ``size`` is a cell to be divided by itself.
+    A child larger than ``size`` is a cell that is divided by itself.
     """
     halves = {half.gpus[0]: half for half in _groups(cell, size // 2, known)} if size > 1 else {}
     for child in cell.children or _singles(cell):
@@ -220,12 +222,12 @@ def _items(cell: Cell, size: int, known: _Known) -> Iterator[GpuGroup | Cell]:
         elif len(child.gpus) > size // 2:
             yield GpuGroup(child.name, child.gpus)
         elif child.gpus[0] in halves:
-            # The half that begins with this child; one that began before it has been given already.
+            # The half that begins with this child; a half that began earlier is already in the list.
             yield halves[child.gpus[0]]
 
 
 def _singles(cell: Cell) -> tuple[Cell, ...]:
-    """A cell of several GPUs that names no parts is made of these."""
+    """The items of a cell of several GPUs that has no parts."""
     return tuple(Cell(gpu, cell.level, (gpu,)) for gpu in cell.gpus)
 
 
@@ -270,7 +272,7 @@ def switches(spots: Iterable[Spot]) -> Mapping[str, str]:
 
 
 def _below(bridge: _Bridge) -> tuple[dict[str, str], list[Spot]]:
-    """Devices below the bridge that have company of the other kind, with their switch; and those that have none."""
+    """Devices below the bridge beside a device of the other kind, with their switch; and the remaining devices."""
     settled: dict[str, str] = {}
     alone = list(bridge.spots)
     for inner in bridge.bridges.values():

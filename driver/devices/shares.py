@@ -1,9 +1,9 @@
 """Shares of a device at the DRA door: how much claims may consume of it, and how much one claim's share takes.
 
-Pure. A device that its rule shares allows multiple allocations, and its capacities ``memory`` (bytes) and ``compute``
-(percent) are consumed (KEP-5075): a claim takes the default, which is one replica's part, or what it asks for in
+Pure. A shared device allows multiple allocations, and claims consume its capacities ``memory`` (bytes) and ``compute``
+(percent) (KEP-5075). A claim takes the default, which is one replica's part, or the amounts in its
 ``capacity.requests``, in steps of a MiB and of one percent. The scheduler adds up what claims consume and knows nothing
-of the plugin door, so the value that it is told is what that door has left of the device.
+about the plugin door, so the slice shows only what that door has left of the device.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing, too_little_
 from node.values import Value, value
 
 _UNITS = {MEMORY: 1 << 20, COMPUTE: MILLION // 100}
-"""The least that claims consume: a MiB, and one percent."""
+"""The smallest amounts that claims consume: a MiB, and one percent."""
 _SHOWN = {MEMORY: 1 << 20, COMPUTE: 1}
 """The same as slices and claims write it."""
 _MOST = 2**63 - 1
@@ -24,7 +24,7 @@ _MOST = 2**63 - 1
 
 @value
 class Consumable(Value):
-    """A capacity that shares consume, in the units of a slice: what there is for claims, the default, and the step."""
+    """A capacity that shares consume, in the units of a slice: the amount for claims, the default, and the step."""
 
     left: int
     default: int
@@ -32,14 +32,14 @@ class Consumable(Value):
 
 
 def is_shared(device: Device, sharing: Sharing | None) -> bool:
-    """Whether several claims can have the device at a time."""
+    """Whether several claims can have the device at the same time."""
     return sharing is not None and sharing.replicas_of(device) > 1
 
 
 def consumable(device: Device, sharing: Sharing, held: Amounts) -> Mapping[str, Consumable]:
     """What claims may consume of a shared device, by the capacity's name; ``held``: what the plugin door has of it.
 
-    Rounded down to whole steps, so that what the other door has is never counted for less than it is.
+    Rounded down to whole steps, so that what the other door has never counts as less than it is.
     """
     part, taken = dict(sharing.replica_amounts(device)), dict(held)
     found = {}
@@ -51,17 +51,17 @@ def consumable(device: Device, sharing: Sharing, held: Amounts) -> Mapping[str, 
 
 
 def with_defaults(amounts: Amounts, device: Device, sharing: Sharing) -> Amounts:
-    """What a share takes of its device, where its allocation does not name each capacity: then it takes the default.
+    """The amounts that a share takes of its device: the default for every capacity that its allocation lacks.
 
-    The scheduler writes all capacities that the slice had. So one is missing if the slice did not have it at that time,
-    and a share that took nothing of it would not count for the sum.
+    The scheduler writes every capacity that the slice had. So a capacity is missing only if the slice lacked it at that
+    time, and a share that took nothing of it would not count in the sum.
     """
     defaults = {name: max(1, part // _UNITS[name]) * _UNITS[name] for name, part in sharing.replica_amounts(device)}
     return tuple(sorted({**defaults, **dict(amounts)}.items()))
 
 
 def missing_share(device: Device, sharing: Sharing, held: Amounts) -> str:
-    """Why not even a default share is left beside what the plugin door has, in words; empty where one is."""
+    """Why the plugin door leaves not even a default share, in words; empty if it leaves one."""
     short = [name for name, each in consumable(device, sharing, held).items() if each.left < each.default]
     return too_little_left(short) if short else ""
 
@@ -69,7 +69,7 @@ def missing_share(device: Device, sharing: Sharing, held: Amounts) -> str:
 def consumed(consumed_capacity: Mapping[str, str], driver: str) -> Amounts:
     """What a share takes of its device, by the ``consumedCapacity`` of ``driver``'s device in a claim's allocation.
 
-    Raises ``ValueError`` that names the capacity whose amount is none.
+    Raises ``ValueError`` that names the capacity whose amount is invalid.
     """
     from scheduling.api.quantities import QuantityError, parse  # Only shares need it.
 
@@ -79,7 +79,7 @@ def consumed(consumed_capacity: Mapping[str, str], driver: str) -> Amounts:
         if name not in _UNITS:
             continue
         try:
-            # Not its value(), which is 0 for what has no room in 64 bits.
+            # Not its value(), which is 0 for an amount above 64 bits.
             amount = -(-parse(text).nanos // 10**9)
         except QuantityError as error:
             raise ValueError(f"{name}: {error}") from error

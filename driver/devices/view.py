@@ -1,17 +1,16 @@
 """Turns a snapshot into what the DRA door shows: the offer of that door, placed and in the order of the slices.
 
-Pure, and one decision with ``node.eligibility``: nothing here adds or hides a device. What differs from the plugin door
-is how containers get devices: by CDI, whatever list strategies a rule has, so a device is fit when CDI can describe it.
+Pure, and one decision with ``node.eligibility``: this module neither adds nor hides a device. Only the way to
+containers differs from the plugin door: DRA gives devices by CDI, whatever list strategies a rule has, so a device is
+fit if CDI can describe it. Of each kind, the devices that only this door offers come first, and those of both doors
+after them, equal ones reversed: the plugin door takes its devices from the front.
 
-Of each kind the devices that only this door gives out come first, and those of both doors after them, equal ones from
-the back: the plugin door takes its devices from the front.
-
-A device that may not be given out has a taint: new claims stay away from it, running pods stay. Who tolerates a cause
-can still be given the device, and preparation may refuse it then. A taint evicts pods in two cases only. One is a
-device that is known to be sick or gone, where the health policy says so: a device whose state is unknown (the driver is
-away, NVML silent) never costs a running pod. The other is a device that a live pod has through the plugin door while a
-claim was allocated it: the pod of that claim never started and cannot start here, and its eviction is what lets it be
-scheduled elsewhere. This case goes before all other causes.
+A device that must not be allocated has a taint: new claims avoid it, running pods stay. A claim that tolerates the
+cause can still be allocated the device, and preparation may then refuse it. A taint evicts pods in two cases only. One
+is a device that is known to be unhealthy or gone, if the health policy says so; a device of unknown state (the driver
+is away, NVML does not answer) never costs a running pod. The other is a device that a live pod has through the plugin
+door while a claim was allocated it: the claim's pod never started and cannot start here, and its eviction lets the
+scheduler place it again. This case precedes all other causes.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from node.sharing import Amounts, total
 from node.values import Value, quick, replace, value
 
 OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Cause.HOLDS_UNKNOWN, Cause.MOVING))
-"""Causes that come from what is held or may be, and not from the device: it works, but is not available."""
+"""Causes that come from holds and not from the device: it works, but is not available."""
 
 
 def door_offer(parted: Partitioned, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> Offer:
-    """The offer behind it, which also tells what is withheld."""
+    """The offer behind the view, which also says what is withheld."""
     return offer(parted.snapshot, map(_for_this_door, rules), context, Door.DRA, parted.offered)
 
 
 def view_of(parted: Partitioned, shown: Offer, context: OfferContext, rules: Iterable[Rule]) -> DoorView:
-    """The view of that offer, which was made by ``rules``: those of one resource may be for different doors."""
+    """The view of that offer, which was made by ``rules``; rules of one resource may be for different doors."""
     snapshot, ours = parted.snapshot, tuple(map(_for_this_door, rules))
     found = [
         (parted.offered.rules.get(item.device.name) or rule_for(item.device, ours) or resource.rule, item)
@@ -73,7 +72,7 @@ def view_of(parted: Partitioned, shown: Offer, context: OfferContext, rules: Ite
 
 
 def _with_shares(offered: DraDevice, context: OfferContext) -> DraDevice:
-    """The device with what pods have of it through the plugin door, which its slice subtracts."""
+    """The device with the shares that pods have through the plugin door, which its slice subtracts."""
     device, sharing = offered.device, offered.rule.sharing
     if sharing is None or not is_shared(device, sharing):
         return offered
@@ -97,7 +96,7 @@ def _others(shown: Offer, rules: tuple[Rule, ...]) -> Iterator[DraDevice]:
 
 
 def without_holds(offered: DraDevice, host: Host) -> DraDevice:
-    """The device as this door would show it if nobody held anything, and if its rule were for this door."""
+    """The device as this door would show it without any holds, and if its rule were for this door."""
     rule, name = replace(offered.rule, door=Doors.DRA, uniform=False), offered.device.name
     unmade = {name: offered.part.gpu} if offered.part is not None and not offered.part.made else {}
     parts = OfferedParts({name: rule}, unmade, frozenset((name,)) if offered.uses is not None else frozenset())
@@ -128,13 +127,12 @@ def _for_this_door(rule: Rule) -> Rule:
 @quick
 @value
 class DraDevice(Value):
-    """A device that a rule offers through DRA. ``reason`` and ``cause`` say why it may not be given out, if so.
+    """A device that a rule offers through DRA. ``reason`` and ``cause``: why it must not be allocated, if so.
 
-    ``rule``: as it was configured, but for its edits, whose only strategy is CDI. ``placement``: attributes that the
-    device has from its place on the node and its neighbours (``cell4``, ``switch``). ``contested``: a live pod has it
-    through the plugin door, and a claim of a pod on this node was allocated it. ``part``: set for a partition of a GPU,
-    whether it exists or not. ``uses``: what it consumes of the counters of a GPU that is given in parts.
-    ``held``: of a device that is shared, what pods have through the plugin door.
+    ``rule``: as configured, but with edits by CDI only. ``placement``: attributes of its place on the node and of its
+    neighbours (``cell4``, ``switch``). ``contested``: a live pod has it through the plugin door, and a claim of a pod
+    on this node was allocated it. ``part``: set for a partition of a GPU, whether it exists or not. ``uses``: the
+    counters that it consumes of a GPU in parts. ``held``: of a shared device, what pods have through the plugin door.
     """
 
     device: Device
@@ -150,17 +148,17 @@ class DraDevice(Value):
 
     @property
     def must_leave_mig(self) -> bool:
-        """Whether it is a GPU that leaves MIG mode before it is given whole."""
+        """Whether it is a GPU that must leave MIG mode before a claim gets it whole."""
         return self.part is None and self.uses is not None and self.device.attribute("migEnabled") is True
 
 
 @value
 class DoorView(Value):
-    """Everything that answers need: the devices that are offered, in the order of the slices, and the host.
+    """Everything that answers need: the offered devices, in the order of the slices, and the host.
 
-    ``generation``: of the snapshot it was made from. ``others``: what rules offer through the plugin door alone. No
-    slice has them, but a claim that only looks on may have been allocated one in the moment in which its rule changed.
-    ``counters``: of the GPUs that are given in parts.
+    ``generation``: of its snapshot. ``others``: devices that rules offer through the plugin door alone. No slice has
+    them, but a monitoring claim may have been allocated one just when its rule changed. ``counters``: of the GPUs in
+    parts.
     """
 
     devices: tuple[DraDevice, ...] = ()
@@ -170,7 +168,7 @@ class DoorView(Value):
     counters: tuple[CounterSet, ...] = ()
 
     def device(self, name: str) -> DraDevice | None:
-        """The device of that name, which is its name in the slices, too."""
+        """The device with that name, which is also its name in the slices."""
         return next((offered for offered in self.devices if offered.device.name == name), None)
 
     def device_for(self, name: str, *, looking: bool) -> DraDevice | None:
@@ -182,14 +180,14 @@ class DoorView(Value):
 
 
 DOMAIN = "ostler.dev"
-"""Of the keys, whatever the driver's name is: tolerations are written in people's claims."""
+"""The domain of the keys, whatever the driver's name is: people write tolerations into their claims."""
 
 
 def taints(offered: DraDevice) -> list[Json]:
-    """The device's taints, none for one that may be given out.
+    """The device's taints, none for one that may be allocated.
 
-    The key names the cause (``ostler.dev/link-down``). The value is the state of health (``unhealthy``, ``unknown``)
-    or the door that has the device where that is the cause, and left out otherwise. ``timeAdded`` is the API server's.
+    The key names the cause (``ostler.dev/link-down``). The value is the state of health (``unhealthy``, ``unknown``),
+    or the door that has the device if that is the cause, and otherwise left out. The API server sets ``timeAdded``.
     """
     if offered.contested:
         return [_taint(Cause.OTHER_DOOR, TaintEffect.NO_EXECUTE, offered)]

@@ -1,14 +1,14 @@
-"""Prepare and unprepare as the kubelet calls them: many claims in a call, each with an answer of its own.
+"""Prepare and unprepare as the kubelet calls them: many claims in a call, each with its own answer.
 
 One implementation for every version of the contract. Invariants:
 
-- Every claim that was asked for has an entry in the answer, by its UID; what is wrong with one claim is its entry's
-  error and nobody else's. A gRPC status other than OK means that nothing was done for any of them.
-- Claims of a call are worked on side by side. What was begun for a claim goes on when the call ends before it (the
-  kubelet was restarted, or gave up): asked again, the call joins it. So nothing stays half done because a caller hung
-  up, and a call is answered a moment before its deadline rather than not at all.
-- A call to an instance that hands over is the successor's (``Successor``), also one that began here and could not be
-  finished any more: claims have one keeper at a time.
+- Every requested claim has an entry in the answer, by its UID; a problem of one claim is the error of its entry alone.
+  A gRPC status other than OK means that nothing was done for any of them.
+- The claims of a call are worked on side by side. Work for a claim continues if the call ends before it (the kubelet
+  was restarted, or gave up); the kubelet's next call joins it. So nothing stays half done because a caller hung up, and
+  a call is answered shortly before its deadline rather than not at all.
+- An instance that hands over passes every call to the ``Successor``, including calls that began here and could not be
+  finished: claims have one keeper at a time.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Outcome = tuple[PreparedDevice, ...] | ClaimError
 """A claim's result: its devices (none for a release), or the error."""
 
 MARGIN = 2.0
-"""Seconds before a call's deadline at which it is answered with what is done by then."""
+"""Seconds before a call's deadline at which it is answered with the results so far."""
 _SHOWN = 128
-"""Characters that are shown of an invalid UID."""
+"""Characters shown of an invalid UID."""
 
 
 class ClaimReporter(Protocol):
-    """Reports what was prepared, for the claim's status; must return at once and must not raise."""
+    """Reports prepared claims for the claim's status; must return at once and must not raise."""
 
     def prepared(self, claim: ClaimReference, devices: tuple[PreparedDevice, ...]) -> None:
         """The claim's devices are prepared; the kubelet gets the same answer."""
@@ -52,7 +52,7 @@ class ClaimReporter(Protocol):
         """The claim is not prepared: the kubelet gets the same text, the claim's condition the reason."""
 
     def released(self, claim: ClaimReference) -> None:
-        """The claim is about to be released: its status is not written any more."""
+        """The claim is about to be released: stop writing its status."""
 
 
 class KubeletClaim(Protocol):
@@ -74,7 +74,7 @@ _NOT_DONE = {Operation.PREPARE: "claim refused", Operation.UNPREPARE: "claim not
 
 
 class Method(Generic[Answer]):
-    """One method of one version: ``service`` is its full name, ``encode`` makes the answer out of claims' outcomes."""
+    """One method of one version: ``service`` is its full name, ``encode`` makes the answer from claims' outcomes."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Method(Generic[Answer]):
 
 
 class _Refused(Exception):
-    """Nothing was done; the call gets this status."""
+    """Nothing was done; the call ends with this status."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
@@ -149,7 +149,7 @@ class ClaimCalls:
         raise AssertionError("abort returned")  # It always raises; this line is for the type checker.
 
     def hand_over(self, successor: Successor) -> None:
-        """Pass every call to ``successor`` from now on, also those under way that could not be finished."""
+        """Pass every call to ``successor`` from now on, including pending calls that could not be finished."""
         self._successor = successor
 
     def give_up_handover(self) -> None:
@@ -158,15 +158,15 @@ class ClaimCalls:
             self._successor.give_up()
 
     def refuse_new(self) -> None:
-        """Refuse calls from now on; those under way go on."""
+        """Refuse new calls from now on; pending calls continue."""
         self._refuses = True
 
     async def idle(self) -> None:
-        """Return when no call is under way."""
+        """Return when no call is pending."""
         await self._idle.wait()
 
     async def close(self) -> None:
-        """End what was begun and nobody waits for any more."""
+        """End work that nobody waits for any more."""
         begun = tuple(self._begun.values())
         for task in begun:
             task.cancel()
@@ -201,7 +201,7 @@ class ClaimCalls:
             code = error.code()
             raise _Refused(code, f"left to the instance that takes over: {error.details()}") from error
         finally:
-            # No figure: metrics are not served any more by then.
+            # Not counted: metrics are no longer served by then.
             log.info("call left to the instance that takes over", extra={"method": method.path, "code": code.name})
 
     async def _outcomes(
@@ -227,7 +227,7 @@ class ClaimCalls:
         return outcomes
 
     def _begin(self, operation: Operation, claim: ClaimReference) -> asyncio.Task[Outcome]:
-        """The work for one claim: that which is under way, or new."""
+        """The work for one claim: the pending one, or new."""
         key = operation, claim.uid
         task = self._begun.get(key)
         if task is None:
@@ -277,7 +277,7 @@ def _patience(seconds: float | None) -> float | None:
 
 
 def _fault(named: KubeletClaim) -> str:
-    """The fault in how a claim is named; empty if there is none."""
+    """What is wrong with a claim's name or UID; empty if nothing is."""
     if not is_uid(named.uid):
         return f"uid: {named.uid[:_SHOWN]!r} is not a claim's UID"
     missing = [field for field in ("namespace", "name") if not getattr(named, field)]

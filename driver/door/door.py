@@ -1,15 +1,15 @@
-"""Door two: the DRA driver's sockets, its registration with the kubelet, and how it is left to a successor.
+"""Door two: the DRA driver's sockets, its registration with the kubelet, and the handover to a successor.
 
-Level-triggered like door one: ``run`` looks at what is (our sockets, what the kubelet last said), does the one thing
-that is missing, and sleeps until something changes. The kubelet finds us by its registry alone, so a restarted one
-needs nothing from us; new sockets are only put up where ours are gone, where it refused (kubelets up to 1.35 do not try
-again), or where it never asked (an event that it lost).
+Level-triggered like door one: ``run`` checks the state (our sockets, the kubelet's last verdict), does the one missing
+thing, and sleeps until something changes. The kubelet finds us only by its registry, so a restarted one needs nothing
+from us. New sockets are served only if ours are gone, if the kubelet refused (kubelets up to 1.35 do not try again), or
+if it never asked (it lost an event).
 
-A hand-over keeps claims without a gap and without two keepers. The instance that ends leaves every call to its
-successor from the moment in which ``hand_over`` is called (``ClaimCalls``, ``Successor``). Kubelets take the newest
-instance that is connected, so when the successor's registration has been taken nothing new comes here; it says so by
-removing the name of our socket for claims, which no kubelet looks at. Then the calls that are still under way end, and
-only then our name in the kubelet's registry goes: that makes it drop the connection at once.
+A handover keeps claims without a gap and without two keepers. From the call of ``hand_over`` the ending instance leaves
+every call to its successor (``ClaimCalls``, ``Successor``). Kubelets take the newest connected instance, so once the
+kubelet has accepted the successor, nothing new comes here; the successor says so by removing the name of our socket for
+claims, which no kubelet looks at. Then the pending calls end, and only then our name in the kubelet's registry is
+removed: that makes the kubelet drop the connection at once.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from node.sockets import SocketError, is_answered
 log = logging.getLogger("ostler.driver")
 
 GRACE = 2.0
-"""Seconds that calls under way get at the end, where no successor is there to take them, and on sockets that go."""
+"""Seconds for pending calls at the end without a successor, and on sockets that are replaced."""
 LAST_WORDS = 0.5
 """Seconds for health streams and calls to end properly; the kubelet's log does not mention streams cut off."""
 LOOK = 0.05
-"""Seconds between looks whether a successor has taken over; a file that goes tells nobody."""
+"""Seconds between checks whether a successor has taken over; nothing reports a removed file."""
 PREDECESSORS = 1.0
 """Seconds between checks whether a predecessor's sockets are still served."""
 FIRST_DELAY, LONGEST_DELAY = 0.5, 60.0
-"""Seconds after which new sockets are put up, growing from one failure to the next."""
+"""Seconds until new sockets are served, growing from one failure to the next."""
 
 
 class DraDoor:
-    """Serves claims and health for as long as ``run`` runs; asyncio's loop only."""
+    """Serves claims and health for as long as ``run`` runs; for the event loop only."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class DraDoor:
         is_alive: Callable[[], bool] = lambda: True,
         reporter: ClaimReporter | None = None,
     ) -> None:
-        """``bus``: has ``RegistrationChanged``.
+        """``bus``: gets ``RegistrationChanged``. ``is_alive``: whether the inventory still scans its devices.
 
-        ``is_alive``: whether the inventory still looks at its devices; while it does not, their health is not repeated
-        and decays to unknown at the kubelet. ``reporter``: hears of prepared claims.
+        While it does not, their health is not repeated and decays to unknown at the kubelet. ``reporter``: gets
+        prepared claims.
         """
         self._options = options
         self._events = events
@@ -102,12 +102,12 @@ class DraDoor:
     async def run(self) -> None:
         """Serve until cancelled; sockets are gone afterwards, unless handed over.
 
-        Only for who holds the instance lock: sockets that nobody answers are taken for a dead predecessor's.
+        Only for the holder of the instance lock: sockets that nobody answers count as a dead predecessor's.
         """
         options = self._options
         for path in sweep(options):
             log.info("dead socket of a predecessor removed", extra={"path": str(path)})
-        # What is left answers: it belongs to an instance that hands over to this one.
+        # The remaining sockets answer: they belong to an instance that hands over to this one.
         self._predecessors = (*claim_sockets(options.folder), *registration_sockets(options))
         watcher = DirectoryWatcher((options.folder, options.registry_dir), self._woken.set)
         try:
@@ -125,7 +125,7 @@ class DraDoor:
                 await self._end()
 
     def hand_over(self) -> None:
-        """Leave calls to a successor from now on, and have the end of ``run`` keep the sockets; ``leave`` follows."""
+        """Leave calls to a successor from now on, and let the end of ``run`` keep the sockets; ``leave`` follows."""
         if self._serving is None or not self._serving.named:
             return
         self._handing_over = True
@@ -168,11 +168,11 @@ class DraDoor:
         return (f"DRA driver {self._options.driver_name} is {self._state}{detail}",)
 
     def kubelet_asked(self, sockets: DoorSockets) -> None:
-        """See ``RegisteredDoor``; what is asked on older sockets is not about the newest registration."""
+        """See ``RegisteredDoor``; questions on older sockets do not concern the newest registration."""
         if sockets is self._serving and not self._handing_over:
             self._observer.asked()
             if self._state is RegistrationState.REGISTERED and self._reports.streams:
-                return  # A kubelet has us and listens: another client asked, a person with grpcurl perhaps.
+                return  # The kubelet is connected: another client asked, such as grpcurl.
             self._since = self._monotonic()
             self._say(
                 RegistrationState.OFFERED, "the kubelet has asked and has not said yet whether it accepts the driver"
@@ -195,7 +195,7 @@ class DraDoor:
         self._woken.set()
 
     async def _look(self) -> float:
-        """Do what is missing; seconds after which to look again at the latest."""
+        """Do what is missing; returns seconds until the next check at the latest."""
         now = self._monotonic()
         self._remove_dead_predecessors()
         if self._serving is None or not self._serving.intact:
@@ -215,7 +215,7 @@ class DraDoor:
         return await self._serve(now)
 
     async def _serve(self, now: float) -> float:
-        """Put up new sockets; the old ones go when the kubelet has taken the new ones."""
+        """Serve new sockets; the old ones are removed when the kubelet has accepted the new ones."""
         serving = DoorSockets(self._options, self._calls, self._reports, self)
         self._since = now
         try:
@@ -233,25 +233,25 @@ class DraDoor:
         return self._options.patience
 
     def _relieve(self) -> None:
-        """The kubelet has accepted our registration: older sockets may go."""
+        """The kubelet has accepted our registration: older sockets may be removed."""
         self._delay = FIRST_DELAY
         self._told = ""
         for path in self._predecessors:
             if path.parent == self._options.folder:
                 _remove(path)
         while self._old:
-            # By a task of its own: half an end, where this look is cancelled, would leave a server running.
+            # In a task of its own: if this check is cancelled, half an end would leave a server running.
             stopping = asyncio.create_task(self._old.pop().stop(GRACE), name="old sockets")
             self._stopping.add(stopping)
             stopping.add_done_callback(self._has_stopped)
 
     def _has_stopped(self, stopping: asyncio.Task[None]) -> None:
         self._stopping.discard(stopping)
-        # Streams have ended with the sockets, and kubelets up to 1.36 have forgotten what they were told.
+        # Streams have ended with the sockets, and kubelets up to 1.36 have forgotten the reported health.
         self._reports.repeat()
 
     def _remove_dead_predecessors(self) -> None:
-        """An instance that was killed while it handed over leaves its names behind, which nobody answers any more."""
+        """Remove the dead names of an instance that was killed during its handover."""
         before, self._predecessors = self._predecessors, tuple(path for path in self._predecessors if path.exists())
         if len(self._predecessors) < len(before):
             self._reports.repeat()
@@ -263,7 +263,7 @@ class DraDoor:
         self._delay = min(2 * self._delay, LONGEST_DELAY) * (1 - self._random() / 4)
 
     def _tell(self, reason: str, message: str) -> None:
-        """An event and a line in the log, once for each text."""
+        """Emit an event and log a line, once for each text."""
         if message != self._told:
             self._told = message
             log.warning(message, extra={"driver": self._options.driver_name})
@@ -275,7 +275,7 @@ class DraDoor:
             self._bus.publish(RegistrationChanged())
 
     async def _end(self) -> None:
-        """Without a successor: calls under way get a moment, new ones are refused."""
+        """Without a successor: give pending calls a moment, refuse new ones."""
         self._calls.refuse_new()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
@@ -291,6 +291,6 @@ class DraDoor:
 
 
 def _remove(path: Path) -> None:
-    # What cannot be removed now is tried again at the next look, and costs the kubelet no more than vain attempts.
+    # What cannot be removed now is tried again at the next check; until then the kubelet only dials in vain.
     with contextlib.suppress(OSError):
         path.unlink()

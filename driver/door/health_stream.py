@@ -1,15 +1,15 @@
 """Reports the devices' health to the kubelet: what, and when.
 
-A stream opens with the complete list, gets a new one at every change, and the same one again well before the kubelet
-takes it for stale. Invariants:
+A stream opens with the complete list, gets a new one at every change, and repeats it well before the kubelet considers
+it stale. Invariants:
 
-- A report is repeated only while the inventory looks at the devices. While the inventory hangs
-  nothing is repeated, so its devices decay to unknown, and a stream that opens meanwhile reports them as unknown.
+- A report is repeated only while the inventory scans the devices. While the inventory hangs nothing is repeated, so its
+  devices decay to unknown, and a new stream reports them as unknown.
 - Soon after a stream opens, and after a predecessor has gone, the report is repeated, at growing intervals: kubelets up
-  to 1.36 forget a driver's whole health when any stream of it ends, also when another one goes on.
+  to 1.36 forget a driver's whole health when any stream of it ends, even if another one continues.
 
-Health is not the offer: a device that is withheld because the node or the other door uses it, because it drains or
-moves, or because nobody knows who has it, is not ill, and the pod that has it must not be shown so.
+Health is not the offer: a device that is withheld because the node or the other door uses it, because it is pending
+release or moves, or because its holder is unknown, is not ill, and its pod must not look as if it were.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from node.offer import Cause
 from protos.drahealth.v1.api_pb2 import DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesResponse
 
 TIMEOUT = 30
-"""Seconds after which a report is stale; sent with every device, since it is the kubelet's default only so far."""
+"""Seconds after which a report is stale; sent with every device, because the kubelet's default may change."""
 EVERY = 10.0
 """Seconds between reports; two may be lost."""
 FIRST_REPEAT = 0.5
@@ -61,10 +61,7 @@ def _device_health(pool: str, device: str, health: HealthStatus, message: str) -
 
 
 class HealthReports:
-    """The devices' health and the streams that follow it.
-
-    ``is_alive``: whether the inventory still looks at the devices.
-    """
+    """The devices' health and its streams. ``is_alive``: whether the inventory still scans the devices."""
 
     def __init__(
         self,
@@ -94,17 +91,17 @@ class HealthReports:
             self._notify()
 
     def repeat(self) -> None:
-        """Report again, and soon once more: the kubelet may have forgotten what it was told."""
+        """Report again, and once more soon: the kubelet may have forgotten the reported health."""
         self._repeats += 1
         self._notify()
 
     def end(self) -> None:
-        """End every stream, those to come as well."""
+        """End every stream, including later ones."""
         self._ended = True
         self._notify()
 
     async def follow(self) -> AsyncGenerator[NodeWatchResourcesResponse, None]:
-        """A report now, after every change and before it goes stale, until the consumer stops.
+        """A report now, after every change and before it becomes stale, until the consumer stops.
 
         There is nothing to report before ``apply``.
         """

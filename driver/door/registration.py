@@ -1,9 +1,9 @@
 """The driver as the kubelet sees it: options, state of the registration, names of sockets, and counters.
 
-Socket names are unique to each serving, and readable where the path's length allows it. Two instances of the driver may
-live side by side during an update, and a kubelet from 1.37 on confuses instances that follow each other under one path.
-So every serving has names of its own, and whoever begins removes those that a killed predecessor left: a kubelet goes
-on dialling them for half an hour.
+Socket names are unique to each serving, and readable if the path's length allows it. Two instances of the driver may
+run side by side during an update, and a kubelet from 1.37 on confuses instances that follow each other under one path.
+So every serving has its own names, and a new instance removes the names that a killed predecessor left: a kubelet would
+dial them for another half an hour.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from node.values import Value, value
 
 PLUGIN_TYPE = "DRAPlugin"
 CLAIM_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-"""Newest first: kubelets take the first one that they know. Names by Go package, as the kubelet has them."""
+"""Newest first: kubelets take the first one that they know. Named by Go package, as in the kubelet."""
 HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-"""Kubelets up to 1.36 ask for the second one whatever is listed here; from 1.37 on they choose from this list."""
+"""Kubelets up to 1.36 always call the second one; from 1.37 on they choose from this list."""
 
 
 class RegistrationState(StrEnum):
     """The state of the driver's registration."""
 
     WAITING = "waiting"
-    """Its sockets are there, and no kubelet has asked yet."""
+    """Its sockets are served, and no kubelet has asked yet."""
     OFFERED = "offered"
-    """The kubelet has asked who we are and has not said yet whether it takes us."""
+    """The kubelet has asked and has not decided yet."""
     REGISTERED = "registered"
     FAILED = "failed"
-    """The kubelet refused, or the sockets cannot be where they must be."""
+    """The kubelet refused, or the sockets cannot be created where it looks."""
     LEAVING = "leaving"
-    """A successor is about to take over; calls are left to it."""
+    """A successor is about to take over and gets all calls."""
 
 
 @value
@@ -55,10 +55,10 @@ class DoorOptions(Value):
     """Where the kubelet looks for drivers, and who this one is.
 
     ``pool``: name of the pool of this node's devices. ``plugins_dir``: the kubelet's folder ``plugins``; the driver's
-    own folder in it is made when missing. ``registry_dir``: the kubelet's ``plugins_registry``.
-    ``plugins_dir_on_host``: ``plugins_dir`` as the kubelet sees it, where it is mounted elsewhere here; None: as here.
-    ``patience``: seconds a kubelet gets to ask, and to say its verdict; it looks every second.
-    ``health``: serve the health of devices, too.
+    own folder in it is created if missing. ``registry_dir``: the kubelet's ``plugins_registry``.
+    ``plugins_dir_on_host``: ``plugins_dir`` as the kubelet sees it, if it is mounted elsewhere here; None: as here.
+    ``patience``: seconds a kubelet gets to ask, and to give its verdict; it looks every second. ``health``: serve the
+    health of devices, too.
     """
 
     driver_name: str
@@ -71,7 +71,7 @@ class DoorOptions(Value):
 
     @property
     def folder(self) -> Path:
-        """The driver's own folder, for the socket that claims are served on."""
+        """The driver's own folder, for its claims socket."""
         return self.plugins_dir / self.driver_name
 
     @property
@@ -80,7 +80,7 @@ class DoorOptions(Value):
         return (*CLAIM_SERVICES, *HEALTH_SERVICES) if self.health else CLAIM_SERVICES
 
     def seen_by_kubelet(self, socket: Path) -> str:
-        """The path of a socket in the driver's folder as the kubelet has to dial it."""
+        """The path of a socket in the driver's folder as the kubelet must dial it."""
         if self.plugins_dir_on_host is None:
             return str(socket)
         return str(self.plugins_dir_on_host / socket.relative_to(self.plugins_dir))
@@ -92,7 +92,7 @@ class RegistrationChanged(Value):
 
 
 class DraDoorObserver:
-    """Takes no figures; subclasses do. Every call must return at once and must not raise."""
+    """Counts nothing itself; subclasses count. Every call must return at once and must not raise."""
 
     def called(self, method: str, version: str, code: str, seconds: float) -> None:
         """A call of the kubelet ended: ``NodePrepareResources``, ``v1``, a gRPC status code's name."""
@@ -101,7 +101,7 @@ class DraDoorObserver:
         """The call named ``claims`` claims; ``failed`` of them got an error."""
 
     def asked(self) -> None:
-        """The kubelet asked who we are."""
+        """The kubelet asked for the driver's name and services."""
 
     def registered(self) -> None:
         """The kubelet accepted the registration."""
@@ -122,12 +122,12 @@ def unique() -> str:
 
 
 def claim_socket(serving: str) -> str:
-    """The name of the socket that claims are served on, in the driver's own folder."""
+    """The name of the claims socket in the driver's own folder."""
     return f"dra-{serving}.sock"
 
 
 def registration_socket(options: DoorOptions, serving: str) -> str:
-    """The name of the socket in the kubelet's registry; with a hash for the driver's name where that is too long."""
+    """The socket's name in the kubelet's registry; a hash replaces a driver name that is too long."""
     readable = f"{options.driver_name}-{serving}-reg.sock"
     if len(os.fsencode(options.registry_dir / readable)) <= MAX_PATH:
         return readable
@@ -135,7 +135,7 @@ def registration_socket(options: DoorOptions, serving: str) -> str:
 
 
 def claim_sockets(folder: Path) -> tuple[Path, ...]:
-    """Sockets of any instance of the driver whose folder it is, the oldest first."""
+    """Claims sockets of any instance of the driver in its folder, the oldest first."""
     return tuple(sorted(_sockets(folder, re.compile(f"dra-{_UNIQUE}\\.sock")), key=age))
 
 
@@ -146,16 +146,16 @@ def registration_sockets(options: DoorOptions) -> tuple[Path, ...]:
 
 
 def age(path: Path) -> tuple[int, int]:
-    """A sort key by the time at which sockets were made; sockets that are gone come first."""
+    """A sort key: when a socket was created; missing sockets come first."""
     identity = FileId.of(path)
     return (0, 0) if identity is None else (identity.modified_ns, identity.inode)
 
 
 def sweep(options: DoorOptions) -> list[Path]:
-    """Remove the driver's sockets that nobody answers; only for who holds the instance lock."""
+    """Remove the driver's sockets that nobody answers; only for the holder of the instance lock."""
     dead = [path for path in (*claim_sockets(options.folder), *registration_sockets(options)) if not is_answered(path)]
     for path in dead:
-        with contextlib.suppress(OSError):  # It stays: the kubelet fails to reach it, which harms nothing.
+        with contextlib.suppress(OSError):  # It stays: the kubelet dials it in vain, which harms nothing.
             path.unlink()
     return dead + remove_dead(options.folder)
 
@@ -168,5 +168,5 @@ def _sockets(folder: Path, names: re.Pattern[str]) -> list[Path]:
     try:
         found = sorted(folder.iterdir())
     except OSError:
-        return []  # It is missing, or not ours to read; serving there says so.
+        return []  # It is missing or unreadable; serving there reports that.
     return [path for path in found if names.fullmatch(path.name) and is_socket(path)]

@@ -1,11 +1,11 @@
 """The driver's two sockets and the services on them: one socket for claims and health, one in the kubelet's registry.
 
-The sockets come and go together. The socket for claims is there first, because the kubelet dials it as soon as it has
-read the other one. New sockets leave the sockets before them to the caller: the kubelet uses those until it has found
-the new ones.
+The sockets are created and removed together. The claims socket comes first, because the kubelet dials it as soon as it
+has read the other one. New sockets leave the earlier ones to the caller: the kubelet uses those until it has found the
+new ones.
 
-A version of a contract is a module of messages. The versions differ in the fields that they have and in nothing else,
-so one class serves all versions of claims, and one all versions of health.
+A version of a contract is a module of messages. The versions differ only in their fields, so one class serves all
+versions of claims, and one all versions of health.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from protos.drahealth.v1alpha1 import api_pb2_grpc as health_v1alpha1_grpc
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
 LIMITS = SocketLimits(calls=1024)
-"""The kubelet asks for the claims of each pod in a call of its own, for all pods of the node at once."""
+"""The kubelet makes one call for the claims of each pod, for all pods of the node at once."""
 _CLAIMS: Final[Mapping[str, Any]] = {"v1": dra_v1, "v1beta1": dra_v1beta1}
 """Messages by version. Kubelets from 1.34 on ask in v1; v1beta1 has no share ids."""
 _HEALTH: Final[Mapping[str, Any]] = {"v1": health_v1, "v1alpha1": health_v1alpha1}
@@ -123,7 +123,7 @@ def _unprepared(response: Any, outcomes: Mapping[str, Outcome]) -> Message:
 
 
 class RegisteredDoor(Protocol):
-    """The door that puts up sockets, one pair after the other: it learns on which of them the kubelet speaks."""
+    """The door that serves one pair of sockets after the other: it learns on which of them the kubelet speaks."""
 
     def kubelet_asked(self, sockets: DoorSockets) -> None:
         """See ``node.kubelet.watcher_service.Registrant``."""
@@ -133,7 +133,7 @@ class RegisteredDoor(Protocol):
 
 
 class DoorSockets:
-    """Both sockets of ``door`` from ``start`` to ``stop``; make a new one to serve again."""
+    """Both sockets of ``door`` from ``start`` to ``stop``; create a new object to serve again."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class DoorSockets:
 
     @property
     def socket(self) -> Path | None:
-        """The socket that claims are served on."""
+        """The claims socket."""
         return None if self._claims is None else self._claims.path
 
     @property
@@ -163,16 +163,16 @@ class DoorSockets:
 
     @property
     def named(self) -> bool:
-        """Whether the claims' socket has its name still; a successor that is registered takes it away."""
+        """Whether the claims socket still has its name; a registered successor removes it."""
         return self._claims is not None and self._claims.intact
 
     @property
     def intact(self) -> bool:
-        """Whether both sockets are there and ours."""
+        """Whether both sockets exist and are ours."""
         return self.named and self._registration is not None and self._registration.intact
 
     async def start(self) -> None:
-        """Serve. Raises ``node.sockets.SocketError``, with nothing left behind."""
+        """Serve. Raises ``node.sockets.SocketError`` and then leaves nothing behind."""
         options, serving = self._options, unique()
         make_private_directory(options.folder)
         services = (*_CLAIM_SERVICES, *_HEALTH_SERVICES) if options.health else _CLAIM_SERVICES
@@ -208,9 +208,10 @@ class DoorSockets:
         self._door.kubelet_decided(self, refusal)
 
     async def stop(self, grace: float | None = None) -> None:
-        """End what runs, after ``grace`` seconds by force, and only then take the name out of the kubelet's registry.
+        """End pending calls, after ``grace`` seconds by force, and only then remove the name from the kubelet's
+        registry.
 
-        A kubelet that sees the name go hangs up at once, also where an answer is on its way.
+        A kubelet that sees the name disappear hangs up at once, even if an answer is on its way.
         """
         registration, self._registration = self._registration, None
         claims, self._claims = self._claims, None
@@ -221,7 +222,7 @@ class DoorSockets:
     def _add_services(self, server: grpc.aio.Server) -> None:
         dra_v1_grpc.add_DRAPluginServicer_to_server(DraPlugin(self._calls, "v1"), server)
         dra_v1beta1_grpc.add_DRAPluginServicer_to_server(DraPlugin(self._calls, "v1beta1"), server)
-        # A method that is there and not implemented makes kubelets ask again every 5 s for ever.
+        # An unimplemented method would make kubelets ask again every 5 s for ever.
         if self._options.health:
             health_v1_grpc.add_DRAResourceHealthServicer_to_server(DraResourceHealth(self._reports, "v1"), server)
             health_v1alpha1_grpc.add_DRAResourceHealthServicer_to_server(

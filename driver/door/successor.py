@@ -1,9 +1,9 @@
 """The instance that takes over: found by its socket, and asked in our stead.
 
-Between the moment in which an instance stops deciding and the one in which the kubelet has found its successor, the
-kubelet's calls still come here. Claims have one keeper at a time, so these calls are neither refused, which would cost
-the pod a minute, nor answered from here: they are handed on, and the answer is the successor's. Only a socket younger
-than our own is a successor's; two instances that both leave would otherwise hand calls to and fro.
+Between the moment at which an instance stops deciding and the one at which the kubelet has found its successor, the
+kubelet still calls here. Claims have one keeper at a time, so these calls are neither refused, which would cost the pod
+a minute, nor answered from here: they are passed on, and the answer is the successor's. Only a socket younger than our
+own belongs to a successor; otherwise two ending instances would pass calls back and forth.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from node.sockets import is_answered
 
 Answer = TypeVar("Answer", bound=Message)
 LOOK = 0.05
-"""Seconds between looks for the successor's socket; there is nothing else to do meanwhile."""
+"""Seconds between checks for the successor's socket."""
 PATIENCE = 40.0
 """Seconds for a call without a deadline; the kubelet's have 45 s."""
 
@@ -42,18 +42,18 @@ class Successor:
         self._given_up = False
 
     def socket(self) -> Path | None:
-        """The newest socket that is served, None if there is none."""
+        """The newest served socket, None if there is none."""
         for path in reversed(claim_sockets(self._folder)):
             if age(path) > self._after and is_answered(path):
                 return path
         return None
 
     def give_up(self) -> None:
-        """Stop waiting: calls that still wait fail at once."""
+        """Stop waiting: waiting calls fail at once."""
         self._given_up = True
 
     async def call(self, method: str, request: Message, answer: type[Answer], seconds: float | None) -> Answer:
-        """The successor's answer to ``method`` (a full path), once there is one.
+        """The successor's answer to ``method`` (a full path), once there is a successor.
 
         Raises ``NoSuccessor`` and ``grpc.aio.AioRpcError``.
         """
@@ -64,7 +64,7 @@ class Successor:
                 try:
                     return await _asked(socket, method, request, answer, left)
                 except grpc.aio.AioRpcError as error:
-                    # One that ends in its turn has a successor, too; calls may be repeated.
+                    # A successor that ends has a successor, too; calls may be repeated.
                     if error.code() is not grpc.StatusCode.UNAVAILABLE:
                         raise
             await asyncio.sleep(LOOK)

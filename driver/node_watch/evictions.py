@@ -1,14 +1,14 @@
-"""Evicts pods that a taint NoExecute should evict and Kubernetes 1.36 does not: those that ask by a resource's name.
+"""Evicts pods that a NoExecute taint should evict and Kubernetes 1.36 does not: those that ask by a resource's name.
 
-Kubernetes' controller looks for a tainted device's pods by the claims that pods name in their spec. The claim that the
-scheduler makes for a pod that asks by name (``extendedResourceName``) is named in the pod's status, where 1.36 does not
-look (kubernetes#141290). A pod that lost its device to one of the plugin door would wait in ContainerCreating as long
-as that pod lives. So the agent does for these pods what the controller does for others: it sets the condition
-DisruptionTarget, which Jobs know, and deletes the pod.
+Kubernetes' controller finds a tainted device's pods by the claims in their spec. The scheduler's claim for a pod that
+asks by name (``extendedResourceName``) is in the pod's status, which 1.36 does not read (kubernetes#141290). A pod that
+lost its device to a pod of the plugin door would wait in ContainerCreating as long as that pod lives. So the agent does
+for these pods what the controller does for others: it sets the condition DisruptionTarget, which Jobs know, and deletes
+the pod.
 
-Kubernetes comes first: only who is still there after ``PATIENCE``, and is not being deleted, is evicted here. Only pods
-of this node, and only as the object that was looked at: a pod of the same name that was made since is another. Claims
-of this kind have no tolerations.
+Kubernetes comes first: the agent evicts only a pod that still exists after ``PATIENCE`` and is not being deleted. It
+evicts only pods of this node, and only the very object that it has checked: a newer pod of the same name is another
+pod. Claims of this kind have no tolerations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.claims")
 
 PATIENCE = 3.0
-"""Seconds for which a pod is left to Kubernetes, which takes a fraction of one where it evicts such pods."""
+"""Seconds for which Kubernetes may evict a pod itself; a version that does so takes less than one."""
 REASON = "DeletionByDeviceTaint"
 """The condition's reason, as people read it in the pod's status."""
 _RIGHTS = (
@@ -48,7 +48,7 @@ _RIGHTS = (
 
 @value
 class EvictedPod(Value):
-    """A pod with a claim for its extended resources, whose ``device`` has a taint NoExecute."""
+    """A pod with a claim for its extended resources, whose ``device`` has a NoExecute taint."""
 
     uid: str
     namespace: str
@@ -62,10 +62,10 @@ class EvictedPod(Value):
 def to_evict(
     pods: Iterable[NodePod], claims: Mapping[str, tuple[Hold, ...]], devices: Collection[str]
 ) -> dict[str, EvictedPod]:
-    """By UID the pods whose claim for their resources has one of these devices.
+    """By UID, the pods whose claim for extended resources has one of these devices.
 
-    ``claims``: the devices of this node's claims. A static pod is left alone, since its object is only a copy, and so
-    is one that is being deleted.
+    ``claims``: the devices of this node's claims. A static pod is left alone, because its object is only a copy, and so
+    is a pod that is being deleted.
     """
     by_claim = {
         hold.holder: hold.device
@@ -84,7 +84,7 @@ def to_evict(
 
 
 class PodEvictions:
-    """Evicts while ``run`` runs; for the event loop alone."""
+    """Evicts while ``run`` runs; for the event loop only."""
 
     def __init__(
         self,
@@ -111,11 +111,11 @@ class PodEvictions:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why pods stay that should be evicted, one line each."""
+        """Why pods remain that should be evicted, one line each."""
         return tuple(self._failed.values())
 
     def apply(self, wanted: Mapping[str, EvictedPod]) -> None:
-        """Evict these, and no others."""
+        """Evict these pods, and no others."""
         if wanted.keys() != self._wanted.keys():
             self._changed.set()
         self._wanted = wanted
@@ -134,10 +134,10 @@ class PodEvictions:
                     await self._changed.wait()
 
     async def _evicted(self) -> float | None:
-        """Evict who is due; seconds until somebody is due, or is tried again, None for nobody."""
+        """Evict the pods that are due; returns seconds until the next one, None if there is none."""
         left = [pod for uid, pod in self._wanted.items() if uid not in self._ended]
         now = self._monotonic()
-        # Looked up before each one: while another is evicted, the taint of a pod's device may end.
+        # Read again for each pod: while another is evicted, the taint of this pod's device may end.
         ended = [await self._has_ended(pod) for pod in left if self._due.get(pod.uid, math.inf) <= now]
         if not all(ended):
             return self._backoff.delay()
@@ -146,7 +146,7 @@ class PodEvictions:
         return max(0.0, min(waits)) if waits else None
 
     async def _has_ended(self, pod: EvictedPod) -> bool:
-        text = f"device {pod.device} has a taint NoExecute, and Kubernetes has not evicted the pod"
+        text = f"device {pod.device} has a NoExecute taint, and Kubernetes has not evicted the pod"
         condition: JsonObject = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -157,7 +157,7 @@ class PodEvictions:
         try:
             await self._api.call(lambda api: api.evict_pod(pod.namespace, pod.name, pod.uid, condition))
         except (NotFound, WriteConflict):
-            # It is gone; or another one has its name by now.
+            # It is gone, or another pod has its name by now.
             self._ends(pod)
             return True
         except (KubeError, Unavailable) as error:

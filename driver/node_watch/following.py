@@ -1,8 +1,7 @@
-"""A collection that the event loop follows: a reflector's thread behind it, begun as soon as that can be.
+"""A collection that the event loop follows: a reflector's thread behind it, started as soon as possible.
 
-The client library is loaded when this runs, and not before. What the reflector's thread hears becomes small values
-there and reaches the loop by ``call_soon_threadsafe`` in the same order; after the end of ``run`` no
-more news arrive.
+The client library is loaded when this runs, and not before. The reflector's thread turns objects into small values,
+which reach the loop by ``call_soon_threadsafe`` in the same order; after the end of ``run`` no more news arrive.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ News = TypeVar("News")
 
 RETRY = BackoffPolicy(first=0.5, most=30.0)
 PAGE = 100
-"""Objects of a page: a whole pod is large, and most nodes have no more of them."""
+"""Objects in a page: a whole pod is large, and most nodes have no more pods."""
 
 
 NodeCheck = Callable[[JsonObject], None]
-"""Raises ``KubeError`` for a Node object that is another machine's."""
+"""Raises ``KubeError`` if the Node object is another machine's."""
 
 
 class Follower(Protocol[T]):
-    """Says what is followed, and takes the news of it on the loop; see ``kube.reflector.Handler``."""
+    """Says what to follow, and takes the news on the loop; see ``kube.reflector.Handler``."""
 
     def source(self, api: ResourceApi) -> CollectionSource:
-        """Makes the collection to follow; runs in a thread. May ask the API server; a ``KubeError`` is retried."""
+        """The collection to follow; called in a thread. May ask the API server; a ``KubeError`` is retried."""
 
     def value_of(self, body: JsonObject) -> T:
         """Reduces an object to what the loop needs; runs in the reflector's thread."""
@@ -58,7 +57,7 @@ class Follower(Protocol[T]):
 
 
 class Following(Generic[T]):
-    """Tells ``follower`` of its source, from the start of ``run`` to its end; the ``Handler`` of the reflector."""
+    """Informs ``follower`` about its source, from the start of ``run`` to its end; the reflector's ``Handler``."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class Following(Generic[T]):
 
     @property
     def failing(self) -> str:
-        """Why there is no news at the moment, empty while all is well."""
+        """Why there is no news at the moment, empty if all is well."""
         if self._reflector is None:
             return self._waiting_for
         status = self._reflector.status()
@@ -92,7 +91,7 @@ class Following(Generic[T]):
     async def run(self) -> None:
         """Follow until cancelled."""
         source = await self._agreed()
-        # Not at the start of the agent, where the kubelet comes first.
+        # Not at the agent's start, when the kubelet comes first.
         from kube.reflector import Reflector, ReflectorLimits
 
         self._loop = asyncio.get_running_loop()
@@ -144,5 +143,5 @@ class Following(Generic[T]):
 
         assert self._loop is not None, "the reflector is started by run"
         with contextlib.suppress(RuntimeError):
-            # The loop may be closed by now: then nobody wants to know.
+            # If the loop is closed by now, nobody needs the news.
             self._loop.call_soon_threadsafe(on_loop)

@@ -1,14 +1,12 @@
 """The users of this node's devices, as the API server knows them: pods, their claims, and claims that name a device.
 
-A device goes from claims to the plugin door only when no allocation names it. The watch on the node's pods cannot tell:
-the scheduler allocates before it binds, and a pod may wait between the two for minutes. So at the end of a handover,
-and only then, all claims of the cluster are listed (``ClaimNames``). Only the results of allocations are decoded, and
-only the names of our own devices kept: it does not matter what else users write into claims, and how much of it. A
-claim whose results cannot be read may name any device, so nothing is free while there is one; the API server lets
-nobody but schedulers write these.
-
-The list needs the right to list claims, which a node's own identity does not have: ``Unavailable`` then says how to
-give it.
+A device may move from claims to the plugin door only when no allocation names it. The watch on the node's pods cannot
+tell: the scheduler allocates before it binds, and a pod may wait between the two for minutes. So at the end of a
+withdrawal, and only then, all claims of the cluster are listed (``ClaimNames``). Only the results of allocations are
+decoded, and only the names of our own devices kept, so it does not matter what else users write into claims, and how
+much. A claim whose results cannot be read may name any device, so no device is free while there is one; the API server
+lets only schedulers write these. The list needs the right to list claims, which a node's own identity lacks:
+``Unavailable`` then says how to give it.
 """
 
 from __future__ import annotations
@@ -42,10 +40,10 @@ if TYPE_CHECKING:
 
 
 class NodeClaims:
-    """Follows while ``run`` runs; for the event loop alone.
+    """Follows pods and claims while ``run`` runs; for the event loop only.
 
-    ``bus``: has ``PodsChanged`` and ``ReservationsChanged``. Who subscribes to the first after this was made finds the
-    reservations of the new pods.
+    ``bus``: gets ``PodsChanged`` and ``ReservationsChanged``. Whoever subscribes to the first after this object was
+    made finds the reservations of the new pods.
     """
 
     def __init__(
@@ -83,12 +81,12 @@ class NodeClaims:
 
     @property
     def synced(self) -> bool:
-        """Whether the node's pods were known once; before, none is gone and nothing is reserved."""
+        """Whether the node's pods are known; before, no pod is gone and nothing is reserved."""
         return self._pods.synced
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """Claims of the node's pods that could not be read yet, and may have any device."""
+        """Claims of the node's pods that could not be read yet; they may have any device."""
         return self._reservations.unread
 
     @property
@@ -97,7 +95,7 @@ class NodeClaims:
         return (*filter(None, (self._pods.failing,)), *self._reservations.problems)
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod of the kubelet's UID is known to be gone; see ``NodePods.gone``."""
+        """Whether the pod with the kubelet's UID is known to be gone; see ``NodePods.gone``."""
         return self._pods.gone(uid)
 
     def name_of(self, uid: str) -> str:
@@ -110,11 +108,11 @@ class NodeClaims:
 
     @property
     def pods(self) -> tuple[NodePod, ...]:
-        """The node's pods that are not over."""
+        """The node's pods that have not ended."""
         return self._pods.pods
 
     def reservations(self) -> Mapping[str, tuple[Hold, ...]]:
-        """By UID, the claims of this node's pods with their devices; a prepared claim stays among them."""
+        """By UID, the claims of this node's pods with their devices; prepared claims stay among them."""
         return self._reservations.holds()
 
     def place(self, devices: Iterable[Device], rules: Collection[Rule] = ()) -> bool:
@@ -142,13 +140,13 @@ _FIELDS: Fields = {
     "status": {"allocation": {"devices": {"results": True}}},
 }
 _SHOWN = 3
-"""Claims that are named of those that cannot be read."""
+"""Most unreadable claims that a message names."""
 _RIGHT = "the verb list on resourceclaims of the API group resource.k8s.io"
 
 
 @value
 class NamedDevice(Value):
-    """An allocation names a device of ours; ``admin``: for looking only, which is in nobody's way."""
+    """A device of ours that an allocation names; ``admin``: for monitoring only, which excludes nobody."""
 
     device: str
     claim: ClaimReference
@@ -156,7 +154,7 @@ class NamedDevice(Value):
 
 
 class ClaimNames:
-    """Asks for names, one list at a time, which may take ``patience`` seconds."""
+    """Lists claims for the devices that they name, one list at a time; each may take ``patience`` seconds."""
 
     def __init__(self, api: AsyncResourceApi, driver: str, pool: str, *, patience: float = _PATIENCE) -> None:
         self._api = api
@@ -165,13 +163,13 @@ class ClaimNames:
         self._patience = patience
         self._turn = asyncio.Lock()
         self._under_way = threading.Lock()
-        """Held by the thread that lists, also when nobody waits for it any more."""
+        """Held by the thread that lists, even if nobody waits for it any more."""
 
     async def claims_naming(self, devices: Collection[str]) -> tuple[NamedDevice, ...]:
-        """Every allocation that names one of the devices, by a list that is begun after this was called.
+        """Every allocation that names one of the devices, by a list that begins after this call.
 
-        Raises ``driver.claims.model.Unavailable`` where nobody can know: the API server does not answer, refuses us,
-        or has an allocation that cannot be read.
+        Raises ``driver.claims.model.Unavailable`` if that is unknowable: the API server does not answer, refuses us, or
+        has an allocation that cannot be read.
         """
         wanted = frozenset(devices)
         async with self._turn:
@@ -188,7 +186,7 @@ class ClaimNames:
         return tuple(each for each in found if each.device in wanted)
 
     def _listed(self, api: ResourceApi) -> tuple[NamedDevice, ...]:
-        """In a thread."""
+        """List and search the claims; for a thread."""
         if not self._under_way.acquire(blocking=False):
             raise Unavailable("an earlier list of claims has not ended yet")
         try:

@@ -1,9 +1,8 @@
 """The doors of this node: the Node's label and annotation, and whether the API server keeps device taints.
 
-Invariants: what is known stays until something else is known, so an API server that is away, a Node that is deleted,
-and a restart without either change nothing. A Node that is made anew counts by what is written on it then. Nothing is
-believed of a Node that is another machine's. A problem is reported once.
-
+Invariants: what is known stays until the API server says something else, so an API server that is away, a deleted Node,
+and a restart without either change nothing. A Node that is created again counts by its new label and annotation.
+Nothing is taken from a Node object that is another machine's. A problem is reported once.
 ``driver.node_watch.slice_features`` asks the server.
 """
 
@@ -61,17 +60,18 @@ _UNCOUNTED: Final = {
 
 @value
 class SeenNode(Value):
-    """``words`` of the Node; ``problem``: why they do not count, empty where they do."""
+    """``words`` of the Node; ``problem``: why they do not count, empty if they do."""
 
     words: NodeWords
     problem: str = ""
 
 
 class NodeDoorsKeeper:
-    """Knows the last record of ``state_dir`` at once, and what is new while ``run`` runs; for the event loop alone.
+    """Knows the last record of ``state_dir`` at once, and the API server's news while ``run`` runs; for the event loop
+    only.
 
-    ``by_node``: the Node's label and annotation count; otherwise the Node is not asked for, and only the server is.
-    Publishes ``OfferChanged`` when ``acting`` may have another answer.
+    ``by_node``: the Node's label and annotation count; otherwise only the server's features are read. Publishes
+    ``OfferChanged`` if ``acting`` may have changed.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class NodeDoorsKeeper:
 
     @property
     def failing(self) -> tuple[str, ...]:
-        """Why what is known may be old, one line each; none while all is well."""
+        """Why this knowledge may be old, one line each; none if all is well."""
         followed = self._following.failing if self._by_node else ""
         return tuple(filter(None, (followed, self._not_ours, self.features.unanswered)))
 
@@ -150,7 +150,7 @@ class NodeDoorsKeeper:
         return replace(acting, rules=without_partitions(acting.rules), uncounted=_UNCOUNTED[counters])
 
     def announce(self, acting: Acting) -> None:
-        """Tell people, once, of entries that fit none of these rules, and of rules that the server holds back."""
+        """Report, once, entries that fit none of these rules, and rules that the server's missing features disable."""
         news = dict.fromkeys(acting.problems, INVALID)
         if self.features.support != TaintSupport():
             news |= {each.reason: HELD_BACK for each in acting.held_back}
@@ -171,8 +171,8 @@ class NodeDoorsKeeper:
             group.create_task(self._remember(), name="doors of the node")
 
     def replaced(self, found: Sequence[SeenNode]) -> None:
-        """See ``Follower``; nothing is known of a Node that is not there (yet)."""
-        # The list was not continued from before: the server may be another one.
+        """See ``Follower``; a missing Node says nothing."""
+        # The watch could not continue: the server may be another one.
         self.features.ask_again()
         for each in found:
             self.applied(each)
@@ -189,7 +189,7 @@ class NodeDoorsKeeper:
         self._bus.publish(OfferChanged())
 
     def deleted(self, each: SeenNode) -> None:
-        """See ``Follower``: what it said counts until there is another one."""
+        """See ``Follower``: its words count until there is another Node."""
 
     def _learned(self) -> None:
         self._set(replace(self._known, support=self.features.support, counters=self.features.counters))
@@ -210,7 +210,7 @@ class NodeDoorsKeeper:
         self._events.emit(EventType.WARNING, reason, text)
 
     async def _remember(self) -> None:
-        """Write what is new; a failed write is reported once, and tried again."""
+        """Save a change; a failed write is reported once, and tried again."""
         backoff = Backoff(self._policy, self._random)
         reported = False
         while True:
@@ -237,7 +237,7 @@ class NodeDoorsKeeper:
         return api.core("nodes", {"fieldSelector": f"metadata.name={self._node_name}"}, stripped)
 
     def value_of(self, body: JsonObject) -> SeenNode:
-        """See ``Follower``; the machine's ids are read from files."""
+        """See ``Follower``; reads this machine's ids from files."""
         try:
             if self._check is not None:
                 self._check(body)
@@ -247,7 +247,7 @@ class NodeDoorsKeeper:
 
 
 def stripped(body: JsonObject) -> JsonObject:
-    """The parts of a Node that are read here: it changes every few seconds, and has 20 kB of images and the like."""
+    """The parts of a Node that matter here: it changes every few seconds, and has 20 kB of images and the like."""
     metadata = object_at(body, "metadata")
     kept: JsonObject = {key: metadata.get(key) for key in ("name", "uid", "resourceVersion")}
     for part, key in (("labels", LABEL), ("annotations", ANNOTATION)):

@@ -1,8 +1,8 @@
 """The pods of this node, followed: one list and one watch with ``spec.nodeName``, never the pods of others.
 
-The Node is looked at before anything else. With a wrong node name another node's pods would be read, and all of this
-node's be taken for gone. A question about a pod that the watch has not shown is answered by a list of its own, which
-answers all that were asked before it; there is one in ``LIST_EVERY`` seconds at most.
+The Node is checked first: with a wrong node name, ostler would read another node's pods and take all of this node's for
+gone. A question about a pod that the watch has not shown is answered by a list of its own, which answers every question
+asked before it; there is at most one in ``LIST_EVERY`` seconds.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ LIST_EVERY = 10.0
 
 @value
 class PodsChanged(Value):
-    """The known pods of this node, or an answer of ``gone``, have changed."""
+    """The known pods of this node, or an answer of ``gone``, changed."""
 
 
 class NodePods:
-    """Knows the node's pods while ``run`` runs; for the event loop alone.
+    """Knows the node's pods while ``run`` runs; for the event loop only.
 
-    Publishes ``PodsChanged`` once for all that one step of the loop has heard: subscribers look at all pods, of which
-    there may be any number.
+    Publishes ``PodsChanged`` once for all news of one step of the loop: subscribers go through all pods, of which there
+    may be any number.
     """
 
     def __init__(
@@ -70,23 +70,24 @@ class NodePods:
 
     @property
     def synced(self) -> bool:
-        """Whether the pods were known once; before, none is gone."""
+        """Whether the pods are known; before, no pod is gone."""
         return self._presence.synced
 
     @property
     def failing(self) -> str:
-        """Why there is no news of pods at the moment, empty while all is well."""
+        """Why there is no news of pods at the moment, empty if all is well."""
         return self._following.failing
 
     @property
     def pods(self) -> tuple[NodePod, ...]:
-        """The pods that are not over."""
+        """The pods that have not ended."""
         return self._presence.pods
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod of the kubelet's UID is known to be gone from this node; unknown is False, and looked into.
+        """Whether the pod with the kubelet's UID is known to be gone from this node; an unknown one is looked up, and
+        is False.
 
-        What the kubelet lists as a pod's goes before this: a pod that was deleted by force may still run.
+        A pod that the kubelet lists is not gone, whatever this says: a pod that was deleted by force may still run.
         """
         gone = self._presence.gone(uid)
         if self._presence.list_at() is not None:
@@ -117,7 +118,7 @@ class NodePods:
         self._tell()
 
     def applied(self, each: NodePod) -> None:
-        """See ``Follower``; most pods and most of their changes are no news here."""
+        """See ``Follower``; most pods and most of their changes do not matter here."""
         if self._presence.applied(each):
             self._tell()
 
@@ -138,7 +139,7 @@ class NodePods:
         self._bus.publish(PodsChanged())
 
     async def _answer(self) -> None:
-        """List where a question waits for it."""
+        """List the pods when a question waits for it."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -147,7 +148,7 @@ class NodePods:
                 continue
             wait = due - self._monotonic()
             if wait > 0:
-                # Of a mirror pod; another question may come before.
+                # Of a mirror pod; another question may come first.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait):
                         await self._asked.wait()
@@ -167,13 +168,13 @@ class NodePods:
         except (KubeError, Unavailable) as error:
             log.info("pods will be looked up later", extra={"error": str(error)})
             return
-        # Of a pod that cannot be read the name is enough: it is there.
+        # The name of a pod that cannot be read is enough: the pod exists.
         unread = [pod_of({"metadata": each.metadata}) for each in listing.unread]
         if self._presence.listed(began, [*map(pod_of, listing.objects), *unread]):
             self._bus.publish(PodsChanged())
 
     def source(self, api: ResourceApi) -> CollectionSource:
-        """See ``Follower``; a wrong node name would have other pods followed."""
+        """See ``Follower``; checks the Node first, because a wrong node name would follow other pods."""
         if self._check is not None:
             self._check(api.node(self._node_name))
         return self._of_node(api)

@@ -1,18 +1,18 @@
 """The pods of this node: what is read of their objects, which ones are here, and which are known to be gone. No I/O.
 
-Whoever may create pods may bind them to this node, as many and as large as the API server takes, and the kubelet
-refuses most of them afterwards. So of each object only ``FIELDS`` are decoded. A pod keeps its claims from the moment
-at which the scheduler binds it or the kubelet begins with it until it is over, as one is that the kubelet refused. Of
-such pods there are no more than the node can run. Reading trusts nothing: a field of another type than the API gives it
-counts as absent.
+Whoever may create pods may bind them to this node, as many and as large as the API server accepts, and the kubelet
+refuses most of them afterwards. So only ``FIELDS`` of each object are decoded. A pod keeps its claims from the moment
+at which the scheduler binds it or the kubelet accepts it until it has ended; a refused pod has ended. So the number of
+such pods is bounded by what the node can run.
 
-A pod is never taken for gone for lack of news. It is gone when its object was seen and deleted, when it is over, or
-when a list that was begun after the question about its UID does not have it. UIDs are never used twice, except those of
-static pods, which come back with the same file. A static pod is gone only when the kubelet has had the time to make its
-mirror pod anew, and one whose mirror pod was never seen is never gone: the kubelet may have been kept from making one.
+Reading trusts nothing: a field of an unexpected type counts as absent.
 
-A pod that is gone for the API server may still run for a moment (a pod deleted by force). Whoever has the kubelet's own
-answer believes that.
+A pod never counts as gone for lack of news. It is gone when its object was seen and deleted, when it has ended, or when
+a list that began after the question about its UID does not have it. UIDs are never used twice, except those of static
+pods, which come back with the same file. A static pod is gone only when the kubelet has had the time to create its
+mirror pod again, and one whose mirror pod was never seen is never gone: something may have kept the kubelet from
+creating one. A pod that is gone for the API server may still run for a moment (a pod deleted by force), so the
+kubelet's own answer takes precedence.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from kube.json_stream import Fields
 from node.values import Value, value
 
 MOST_CLAIMS = 128
-"""Names of claims that are kept of one pod: several times what a pod can use of any node.
+"""Most claim names kept of one pod: several times what a pod can use of any node.
 
-A pod may name thousands, also of claims that do not exist. Nothing is known here of what is left out: such a claim
-reserves nothing before it is prepared, and is refused then if somebody else has its device.
+A pod may name thousands, also of claims that do not exist. A claim that is left out reserves nothing before it is
+prepared, and is refused then if somebody else has its device.
 """
 
 _MIRROR = "kubernetes.io/config.mirror"
 _OVER = ("Succeeded", "Failed")
 _CONTAINERS = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
-"""Of an object of the API; no claim has another, so whoever names one names nothing."""
+"""A valid object name; a claim with any other name cannot exist."""
 _STATIC = re.compile(r"[-0-9A-Za-z]{1,64}")
-"""A UID as the kubelet makes it, or as a static pod's file has it; whoever creates pods may write 256 KiB there."""
+"""A UID that the kubelet made, or one from a static pod's file; whoever creates pods may write 256 KiB there."""
 _STATUS: Fields = {"state": {"running": {}}}
 _CLAIM_NAME: Fields = {"resourceClaimName": True}
 _UNLISTED = "claimsLeftOut"
@@ -67,11 +67,11 @@ FIELDS: Fields = {
 class NodePod(Value):
     """A pod that is bound to this node.
 
-    ``uid``: of its object. ``static``: of a static pod, which is known to the API server by a copy (mirror pod), the
-    UID that the kubelet itself uses; else empty. ``over``: it has ended, and no container of it is running.
-    ``claims``: names of ResourceClaims, in its namespace, a bounded number; none while only its author says that it
-    belongs here. ``unlisted``: how many are left out. ``extended``: the one of them that the scheduler made for the
-    extended resources it asks for, empty for none. ``ending``: it is being deleted.
+    ``uid``: of its object. ``static``: the kubelet's UID of a static pod, which the API server knows by a copy (mirror
+    pod); else empty. ``over``: it has ended, and none of its containers runs. ``claims``: names of ResourceClaims, in
+    its namespace, a bounded number; none while only its author says that it belongs here. ``unlisted``: how many are
+    left out. ``extended``: the claim that the scheduler made for its extended resources, or empty. ``ending``: it is
+    being deleted.
     """
 
     uid: str
@@ -132,13 +132,13 @@ def pod_of(body: JsonObject) -> NodePod:
 
 
 def _static(metadata: JsonObject) -> str:
-    """The static pod's UID, where this is a mirror pod."""
+    """The static pod's UID if this is a mirror pod."""
     uid = text_at(metadata, "annotations", _MIRROR)
     return uid if _STATIC.fullmatch(uid) else ""
 
 
 def _named(body: JsonObject) -> tuple[tuple[str, ...], int]:
-    """The claims that count, and how many others there are."""
+    """The claims that count, and how many others the pod names."""
     status = object_at(body, "status")
     if not _is_accepted(status):
         return (), 0
@@ -161,7 +161,7 @@ def _is_accepted(status: JsonObject) -> bool:
 
 
 def _is_over(status: JsonObject) -> bool:
-    """Whether it is over by phase and containers: others also set a phase while containers still run."""
+    """Whether phase and containers say that it has ended: others also set a phase while containers still run."""
     if text_at(status, "phase") not in _OVER:
         return False
     return not any(_is_running(each) for key in _CONTAINERS for each in _objects(status.get(key)))
@@ -191,17 +191,17 @@ def _objects(found: Json) -> Iterator[JsonObject]:
 
 
 MIRROR_WAIT = 120.0
-"""Seconds in which a kubelet makes a deleted mirror pod anew: it looks after every pod each 60 to 90 s."""
+"""Seconds in which a kubelet creates a deleted mirror pod again: it syncs every pod each 60 to 90 s."""
 LOOK_AGAIN = 60.0
-"""Seconds after which a pod that a list has and the watch has not is looked for again."""
+"""Seconds after which a pod that is in a list but not in the watch is looked up again."""
 _REMEMBERED = 4096
-"""Pods that are gone and whose names are remembered; a forgotten one is looked up like one never seen."""
+"""Most gone pods whose names are remembered; a forgotten one is looked up like one never seen."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 """The form of the UIDs of pods of the API; a static pod's is the hash of its file, 32 digits without a dash."""
 
 
 class Presence:
-    """For one thread. ``monotonic``: seconds."""
+    """The pods that are here and those that are known to be gone. For one thread. ``monotonic``: seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -209,14 +209,15 @@ class Presence:
         self._copies: dict[str, set[str]] = {}
         """UIDs of mirror pods by those of their static pods."""
         self._gone: OrderedDict[str, tuple[str, bool]] = OrderedDict()
-        """By UID, the name, and whether it is an object's: then it is not reused, whatever a mirror pod says."""
+        """By UID, the name, and whether it is an object's UID, which is never used again, whatever a mirror pod says.
+        """
         self._asked: dict[str, tuple[float, str]] = {}
-        """By UID to look for in a list: the earliest time at which the list may begin, and the pod's name if known."""
+        """By UID to look up in a list: the earliest time at which the list may begin, and the pod's name if known."""
         self.synced = False
 
     @property
     def pods(self) -> tuple[NodePod, ...]:
-        """The pods that are not over, in the order in which they came."""
+        """The pods that have not ended, in the order of their arrival."""
         return tuple(pod for pod in self._pods.values() if not pod.over)
 
     def replaced(self, pods: Iterable[NodePod]) -> None:
@@ -234,7 +235,7 @@ class Presence:
         self.synced = True
 
     def applied(self, pod: NodePod) -> bool:
-        """A pod is there, or has changed; whether its claims or an answer of ``gone`` are others by that."""
+        """A pod is new or has changed; returns whether its claims or an answer of ``gone`` may differ now."""
         if not pod.uid:
             return False
         before = self._pods.get(pod.uid)
@@ -257,18 +258,18 @@ class Presence:
         self._forget(pod)
 
     def _forget(self, pod: NodePod) -> None:
-        """Remember that a pod is gone, which is not among ``_pods`` any more."""
+        """Remember that a pod, no longer in ``_pods``, is gone."""
         self._asked.pop(pod.uid, None)
         self._remember(pod.uid, str(pod), is_object=True)
         if pod.static and not self._with(pod.static):
             self._asked[pod.static] = self._monotonic() + MIRROR_WAIT, str(pod)
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod, by the kubelet's UID, is known to be gone; a UID that is not known is looked for."""
+        """Whether the pod with the kubelet's UID is known to be gone; an unknown UID becomes a question."""
         if not self.synced or not uid:
             return False
         if uid in self._pods:
-            # Anybody may make a pod that says to be the mirror of another one.
+            # Anybody may create a pod that claims to be the mirror of another one.
             return self._pods[uid].over
         _, was_object = self._gone.get(uid, ("", False))
         if not was_object and (copies := self._with(uid)):
@@ -286,17 +287,17 @@ class Presence:
         return self._gone.get(uid, ("", False))[0] or self._asked.get(uid, (0.0, ""))[1]
 
     def uid_of(self, name: str) -> str:
-        """The kubelet's UID of the pod with this ``namespace/name`` that is not over; empty if there is none."""
+        """The kubelet's UID of the running or pending pod with this ``namespace/name``; empty if there is none."""
         return next((pod.static or pod.uid for pod in self._pods.values() if str(pod) == name and not pod.over), "")
 
     def list_at(self) -> float | None:
-        """The time from which on a list would answer a question; None if there is no question."""
+        """The time from which on a list would answer a question; None without a question."""
         return min((since for since, _ in self._asked.values()), default=None)
 
     def listed(self, began: float, pods: Iterable[NodePod]) -> bool:
-        """A list that was begun at that time has these pods; whether that shows a pod to be gone.
+        """A list that began at that time has these pods; returns whether that proves a pod gone.
 
-        Who is in it stays a question: nobody can say whether the list is newer or older than what the watch knows.
+        A question about a listed pod stays open: the list may be older or newer than the watch.
         """
         there = {uid: str(pod) for pod in pods for uid in (pod.uid, pod.static)}
         answered = [uid for uid, (since, _) in self._asked.items() if since <= began]
@@ -321,7 +322,7 @@ class Presence:
                 del self._copies[pod.static]
 
     def _is_back(self, uid: str) -> bool:
-        """Forget that a pod is gone or looked for, where its UID may be used again; whether that is news."""
+        """Forget that a pod is gone or asked for, if its UID may be used again; returns whether anything changed."""
         news = uid in self._asked
         self._asked.pop(uid, None)
         if uid in self._gone and (uid in self._pods or not self._gone[uid][1]):
@@ -337,5 +338,5 @@ class Presence:
 
 
 def _told_of(pod: NodePod | None) -> tuple[tuple[str, ...], int, bool, str]:
-    """What of a pod is told; of one without claims that is not over nothing is, as of none."""
+    """What others need of a pod: nothing for one that has no claims and has not ended."""
     return ((), 0, False, "") if pod is None else (pod.claims, pod.unlisted, pod.over, pod.static)

@@ -1,18 +1,18 @@
 """Which claim of the node's pods is read next, and when: a fair share for every namespace and every pod. Pure.
 
-A pod may name claims that do not exist, and its author may make many such pods. Their reads answer nothing, so they
-must cost little and keep no other pod waiting:
+A pod may name claims that do not exist, and its author may create many such pods. Their reads find nothing, so they
+must cost little and delay no other pod:
 
 - Namespaces take turns, then the pods of a namespace, with one claim of a pod at a time. The least recently served goes
   first, and a new pod before all that were served in the last ``HEAD_START`` turns.
-- A claim that gives no reservation waits longer and longer, and so does its pod: a pod that names a hundred missing
-  claims is as rare as one that names one of them. A read that finds a reservation ends the pod's wait.
-- Failed reads are limited for the whole node (a token bucket). A read that finds a reservation costs nothing there:
-  the scheduler has allocated the claim, and it is read once. So a node that starts with hundreds of allocated claims
-  reads them as fast as the API server answers.
+- A claim without a reservation waits longer and longer, and so does its pod: a pod that names a hundred missing claims
+  is read as rarely as one that names one. A read that finds a reservation ends the pod's wait.
+- Failed reads are limited for the whole node (a token bucket). A read that finds a reservation costs nothing there: the
+  scheduler has allocated the claim, and it is read once. So a node that starts with hundreds of allocated claims reads
+  them as fast as the API server answers.
 
-A claim has an entry from its first turn on, so that pods with many names cost nothing when they come. Its users are
-always all pods that name it.
+A claim has an entry from its first turn on, so that a new pod with many names costs nothing. Its users are always all
+pods that name it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kube.backoff import BackoffPolicy
 from node.values import Record, Value, record, value
 
 HEAD_START = 16
-"""Turns of others that a new pod, or the first pod of a namespace, is put before.
+"""The latest turns of others that a new pod, or the first pod of a namespace, precedes.
 
-Not all of them: who makes pods without end would keep those waiting that were there before.
+Not all of them: whoever creates pods without end would delay the earlier ones for ever.
 """
 _WHOLE = 1.0 - 1e-9
-"""A token, but for what sums of fractions lose."""
+"""A whole token, less the rounding error of sums."""
 
 Key = tuple[str, str]
 """Namespace and name of a claim."""
@@ -39,11 +39,10 @@ Key = tuple[str, str]
 
 @value
 class ReadPace(Value):
-    """How often claims are read that answered nothing.
+    """How often to read claims that had no reservation. ``per_second``, ``burst``: failed reads for the whole node.
 
-    ``per_second``, ``burst``: failed reads for the whole node. Waits of a claim: ``absent`` while it does not exist,
-    is not allocated or can hold nothing of ours, ``later`` while it cannot be read or no pod of the node may use it.
-    ``pod``: waits of a pod after each of its failed reads.
+    Waits of a claim: ``absent`` while it does not exist, is not allocated or can hold nothing of ours, ``later`` while
+    it cannot be read or no pod of the node may use it. ``pod``: waits of a pod after each of its failed reads.
     """
 
     per_second: float = 10.0
@@ -66,9 +65,9 @@ class ReadResult(StrEnum):
 
 @record
 class _Claim(Record):
-    """A claim that was read, or is. ``due``: when it may be read, in monotonic seconds; infinite: not again.
+    """A claim with an entry. ``due``: when it may be read, in monotonic seconds; infinite: not again.
 
-    ``users``: UIDs of the pods that name it, in the order in which they came.
+    ``users``: UIDs of the pods that name it, in the order of their arrival.
     """
 
     key: Key
@@ -76,16 +75,16 @@ class _Claim(Record):
     due: float
     in_vain: int = 0
     answered: bool = False
-    """The API server has said what it has of it."""
+    """The API server has answered about it."""
     reading: int = 0
     """Number of the turn in which it is read, 0 while it is not."""
     again: bool = False
-    """Other pods name it than when it was asked for."""
+    """The pods that name it changed since it was asked for."""
 
 
 @record
 class _Namespace(Record):
-    """``served``: number of the turn at which a claim of it was read last."""
+    """``served``: number of the turn at which one of its claims was last read."""
 
     served: int
     pods: int = 0
@@ -93,7 +92,8 @@ class _Namespace(Record):
 
 @record
 class _Pod(Record):
-    """``due``: no claim of it is due before. ``rests``: when it may have a turn again after failed reads.
+    """A pod's place in the order. ``due``: none of its claims is due earlier. ``rests``: when it may have a turn after
+    failed reads.
 
     ``begun``: how many of its claims, from the first one on, have an entry. ``reading``: as of a claim.
     """
@@ -118,7 +118,7 @@ class ReadTurn(Value):
 
 
 class ReadingOrder:
-    """For one thread; times are monotonic seconds. ``random`` gives numbers in [0, 1)."""
+    """For one thread; times are monotonic seconds. ``random`` returns numbers in [0, 1)."""
 
     def __init__(self, pace: ReadPace, random: Callable[[], float]) -> None:
         self._pace = pace
@@ -132,17 +132,17 @@ class ReadingOrder:
 
     @property
     def unanswered(self) -> tuple[Key, ...]:
-        """Claims of which the API server has not said yet what it has."""
+        """Claims about which the API server has not answered yet."""
         named = dict.fromkeys((pod.namespace, name) for pod in self._pods.values() for name in pod.claims)
         return tuple(key for key in named if key not in self._claims or not self._claims[key].answered)
 
     def users(self, key: Key) -> frozenset[str]:
-        """UIDs of the pods that name a claim that was taken, none where no pod does any more."""
+        """UIDs of the pods that name a claim, none if no pod does any more."""
         claim = self._claims.get(key)
         return frozenset(claim.users) if claim is not None else frozenset()
 
     def counts(self, turn: ReadTurn) -> bool:
-        """Whether the answer still counts: all pods that named the claim may be gone, and others have it read anew."""
+        """Whether the answer still counts: all pods that named the claim may be gone, and others need it read again."""
         claim = self._claims.get(turn.key)
         return claim is not None and claim.reading == turn.number
 
@@ -157,7 +157,7 @@ class ReadingOrder:
         for uid, pod in named.items():
             if uid not in self._pods:
                 changed.update((claim.key, claim) for claim in self._enter(pod, now))
-        # Each once, however many pods have come or gone: a claim's users are updated every time.
+        # Once for each claim, however many pods came or went: a claim's users are updated every time.
         for key, claim in changed.items():
             if claim.users:
                 self._renew(claim, now)
@@ -183,7 +183,7 @@ class ReadingOrder:
         return None
 
     def next_at(self, now: float) -> float | None:
-        """The time at which ``take`` may have one, None while only pods or answers can change that."""
+        """The time at which ``take`` may return one, None if only new pods or answers can change that."""
         self._fill(now)
         waits = (max(pod.due, pod.rests) for pod in self._pods.values() if not pod.reading)
         at = min(waits, default=math.inf)
@@ -195,7 +195,7 @@ class ReadingOrder:
     def done(
         self, turn: ReadTurn, now: float, answer: ReadResult, *, heard: bool, retry_after: float | None = None
     ) -> None:
-        """The claim was read; ``heard``: the API server said what it has, as opposed to no answer or a refusal."""
+        """The claim was read; ``heard``: the API server answered, as opposed to no answer or a refusal."""
         settled = answer is ReadResult.SETTLED
         if settled:
             self._tokens = min(self._tokens + 1, float(self._pace.burst))
@@ -224,7 +224,7 @@ class ReadingOrder:
             claim.in_vain += 1
 
     def _enter(self, pod: NodePod, now: float) -> Sequence[_Claim]:
-        """Know the pod; its claims that have an entry."""
+        """Add the pod; returns its claims that have an entry."""
         first = self._turn - HEAD_START
         self._namespaces.setdefault(pod.namespace, _Namespace(first)).pods += 1
         self._pods[pod.uid] = _Pod(pod.claims, pod.namespace, first, now)
@@ -234,7 +234,7 @@ class ReadingOrder:
         return claims
 
     def _leave(self, uid: str) -> Sequence[_Claim]:
-        """Forget the pod; its claims that have an entry."""
+        """Forget the pod; returns its claims that have an entry."""
         pod = self._pods.pop(uid)
         home = self._namespaces[pod.namespace]
         home.pods -= 1
@@ -246,7 +246,7 @@ class ReadingOrder:
         return claims
 
     def _begun(self, pod: _Pod, now: float) -> _Claim | None:
-        """An entry for the pod's first claim without one, None where all have one."""
+        """An entry for the pod's first claim without one, None if all have one."""
         while pod.begun < len(pod.claims):
             key = pod.namespace, pod.claims[pod.begun]
             pod.begun += 1
@@ -257,7 +257,7 @@ class ReadingOrder:
         return None
 
     def _renew(self, claim: _Claim, now: float) -> None:
-        """Other pods name the claim: what was read of it may be another thing by now."""
+        """Other pods name the claim: its last answer may be outdated."""
         claim.again = claim.reading > 0
         claim.in_vain = 0
         self._put_off(claim, now)

@@ -1,15 +1,14 @@
 """What claims of this node's pods were allocated here, before the kubelet asks for it: one GET for each named claim.
 
-A pod that is bound to the node has its devices, whether the kubelet has come to it or not; until its claims are
-prepared, their reservations keep the plugin door from giving the same devices out. Nothing here lists or watches
-claims. A claim is read when a pod first names it, when other pods name it than before, and again, more and more seldom,
-as long as it cannot be read or no pod of the node may use it yet; ``driver.node_watch.reading`` decides which is next.
-What was read stays until it is read anew or no pod names the claim any more, so a silent API server frees no device.
+A pod that is bound to the node has its devices, whether or not the kubelet has begun with it; until its claims are
+prepared, their reservations keep the plugin door from allocating the same devices. Nothing here lists or watches
+claims. A claim is read when a pod first names it, when other pods name it than before, and again, less and less often,
+as long as it cannot be read or no pod of the node may use it; ``driver.node_watch.reading`` decides which is next. An
+answer stays until the claim is read again or no pod names it any more, so a silent API server frees no device.
 
-A node's identity may at first be refused a claim: the Node authorizer learns of the pod a moment later.
-
-What is not known reserves nothing. No device is given twice because of that: whoever prepares a claim asks the ledger,
-and is refused what a pod has.
+A node's identity may at first be refused a claim: the Node authorizer learns about the pod a moment later. An unread
+claim reserves nothing. No device is given twice because of that: preparation asks the ledger, which refuses a device
+that a pod has.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ log = logging.getLogger("ostler.claims")
 READS = 4
 """Claims that are read at a time: preparation needs the other connections."""
 SHOWN = 3
-"""Claims, and pods, that are named in ``problems``; the rest is counted."""
+"""Most claims, and pods, that ``problems`` names; the rest is counted."""
 _LONGEST = 400
-"""Characters of an error that are shown."""
+"""Characters shown of an error."""
 
 
 @value
 class _Found(Value):
-    """A claim that has devices here. ``since``: when they were first seen reserved, Unix seconds."""
+    """A claim that has devices here. ``since``: when its reservation was first seen, Unix seconds."""
 
     reservation: Reservation
     since: float
@@ -63,7 +62,7 @@ class ReservationsChanged(Value):
 
 
 class Reservations:
-    """Reads what pods name while ``run`` runs; for the event loop alone.
+    """Reads the claims that pods name while ``run`` runs; for the event loop only.
 
     ``driver``, ``pool``: whose devices count. Publishes ``ReservationsChanged``.
     """
@@ -82,7 +81,7 @@ class Reservations:
         self._driver = driver
         self._pool = pool
         self._wholes: dict[str, tuple[str, ...]] = {}
-        """By name of a device that is divided, the names of its parts."""
+        """By name of a divided device, the names of its parts."""
         self._slices: dict[str, tuple[int, int] | None] = {}
         """By name of a MIG device, the memory slices that it takes of its GPU."""
         self._sizes: dict[str, Amounts] = {}
@@ -111,16 +110,16 @@ class Reservations:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why claims may be out of date; the first few by name, one line each, and how many more."""
+        """Why claims may be out of date: the first few by name, one line each, and how many more."""
         return (
             *_few(tuple(self._cut.values()), "pods name more claims than are read"),
             *_few(tuple(self._problems.values()), "claims cannot be read"),
         )
 
     def place(self, devices: Iterable[Device], rules: Collection[Rule] = ()) -> bool:
-        """Know the node's devices, which are parts of others, and how rules share them.
+        """Take the node's devices, which of them are parts of others, and how rules share them.
 
-        Returns whether ``holds`` may change by it.
+        Returns whether ``holds`` may change.
         """
         devices = tuple(devices)
         before = self._wholes, self._slices, self._sizes, self._defaults
@@ -131,7 +130,7 @@ class Reservations:
         return bool(self._found) and (self._wholes, self._slices, self._sizes, self._defaults) != before
 
     def apply(self, pods: Iterable[NodePod]) -> None:
-        """Take the pods of the node that are not over."""
+        """Take the pods of the node that have not ended."""
         pods = tuple(pods)
         self._tell_cut(pods)
         before = self._users()
@@ -160,7 +159,7 @@ class Reservations:
                 task.cancel()
 
     def _begin(self) -> float | None:
-        """Begin with what is due; when the next one is, None: when something changes."""
+        """Start the reads that are due; returns when the next one is, None if only a change can tell."""
         while len(self._tasks) < READS:
             now = self._monotonic()
             turn = self._order.take(now)
@@ -179,14 +178,14 @@ class Reservations:
         namespace, name = turn.key
         answer, heard, retry_after = ReadResult.LATER, False, None
         try:
-            # One attempt: what comes to nothing has its next turn here.
+            # One attempt: a failed read gets another turn here.
             body = await self._api.call(lambda api: api.claim(namespace, name, attempts=1))
             found = reservation_of(body, self._driver, self._pool)
         except (KubeError, Unavailable, ClaimError) as error:
             self._failed(turn, error)
             retry_after = error.retry_after if isinstance(error, RequestError) else None
         except Exception as error:
-            # A mistake of ours: log and status tell of it, what was read stays, and it is read again.
+            # A mistake of ours: log and status report it, the last answer stays, and it is read again.
             log.exception("a claim of a pod cannot be read")
             self._failed(turn, error)
         else:
@@ -196,7 +195,7 @@ class Reservations:
             self._order.done(turn, self._monotonic(), answer, heard=heard, retry_after=retry_after)
 
     def _heard(self, turn: ReadTurn, found: Reservation | None) -> ReadResult:
-        """Take in what the API server says of a claim."""
+        """Take the API server's answer about a claim."""
         key = turn.key
         if not self._order.counts(turn):
             return ReadResult.ABSENT
@@ -222,7 +221,7 @@ class Reservations:
             log.info("a claim of a pod will be read later", extra={"claim": "/".join(key), "error": str(error)})
 
     def _tell_cut(self, pods: Iterable[NodePod]) -> None:
-        """Say once of a pod that it names more claims than are followed."""
+        """Report once that a pod names more claims than are read."""
         cut = {
             pod.uid: f"pod {pod} names {len(pod.claims) + pod.unlisted} claims, and only the first {len(pod.claims)} "
             "are read: the devices of the others are not reserved before the kubelet asks for them; name fewer claims"
@@ -275,7 +274,7 @@ def _default_shares(devices: Iterable[Device], rules: Collection[Rule]) -> dict[
 
 
 def _few(problems: tuple[str, ...], more: str) -> tuple[str, ...]:
-    """The first problems, and how many there are besides."""
+    """The first problems, and how many more there are."""
     if len(problems) <= SHOWN:
         return problems
     return (*problems[:SHOWN], f"{len(problems) - SHOWN} more {more}")
@@ -283,9 +282,9 @@ def _few(problems: tuple[str, ...], more: str) -> tuple[str, ...]:
 
 @value
 class Reservation(Value):
-    """A claim that is allocated. ``devices``: those of our driver and pool; ``users``: UIDs that may use the claim.
+    """An allocated claim. ``devices``: those of our driver and pool; ``users``: UIDs that may use the claim.
 
-    ``grouped``: it is reserved for something that is no pod (a PodGroup), whose pods it does not name.
+    ``grouped``: it is reserved for something other than a pod (a PodGroup), whose pods it does not name.
     """
 
     uid: str
@@ -294,14 +293,14 @@ class Reservation(Value):
     grouped: bool = False
 
     def usable_by(self, pods: frozenset[str]) -> bool:
-        """Whether one of these pods may use the claim, as far as can be seen."""
+        """Whether one of these pods may use the claim, as far as the claim shows."""
         return self.grouped or bool(self.users & pods)
 
 
 def reservation_of(body: JsonObject | None, driver: str, pool: str) -> Reservation | None:
-    """The claim's reservation, None where there is no claim or it is not allocated.
+    """The claim's reservation, None if there is no claim or it is not allocated.
 
-    Raises ``ClaimError`` when a field is not of its type.
+    Raises ``ClaimError`` if a field has a wrong type.
     """
     uid = text_at(body, "metadata", "uid")
     if body is None or not uid or not object_at(body, "status", "allocation"):

@@ -1,15 +1,15 @@
 """Finds out what the API server keeps of a slice: device taints, and counters that devices consume.
 
-A server whose feature gate DRADeviceTaints is off drops taints without a word, and says nowhere which gates are on. So
-it is asked by a dry run: a slice with a tainted device is created and never stored. A dry run passes admission like any
-other request: the policies that keep an agent to its own node see this node's name.
+A server whose feature gate DRADeviceTaints is off drops taints silently, and reports nowhere which gates are on. So
+ostler asks by a dry run: it creates a slice with a tainted device that is never stored. A dry run passes admission like
+any other request: the policies that restrict an agent to its own node see this node's name.
 
-A server that keeps taints is asked once in each process, whenever it is of another release or speaks another version of
-the API, and when its answer is in doubt. A server that drops them is asked at every look: turning the gate on changes
-neither, and nothing that is written would show it.
+ostler asks a server that keeps taints once in each process, whenever its release or API version changes, and when its
+answer is in doubt. It asks a server that drops them at every check: turning the gate on changes neither, and nothing
+written would show it.
 
-Where a rule has partitions of GPUs made, the server is asked the same of counters. One of Kubernetes 1.34 refuses them
-if their set is not in the same slice, and counts as one that drops them.
+If a rule has partitions of GPUs made, ostler asks the same about counters. Kubernetes 1.34 refuses them if their set is
+not in the same slice, and counts as a server that drops them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.doors")
 
 LOOK_EVERY = 600.0
-"""Seconds between two looks at the server's release."""
+"""Seconds between two checks of the server's release."""
 _GATE: Final = "DRADeviceTaints"
 _FIX: Final = (
     "they are on by default since Kubernetes 1.36, and before with "
@@ -45,9 +45,9 @@ _TEXT: Final = 400
 
 
 class SliceFeatures:
-    """``support`` of taints and of ``counters`` as last learned; starts with what was known (``known``).
+    """The last answers about taints (``support``) and ``counters``; starts with ``known``.
 
-    ``on_learned``: called when either is another one. For the event loop alone.
+    Calls ``on_learned`` when either changes. For the event loop only.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class SliceFeatures:
         self._node_name = node_name
         self.support = known.support
         self.counters = known.counters
-        """Whether the server keeps counter sets in slices of their own; None where it was never asked."""
+        """Whether the server keeps counter sets in slices of their own; None if it was never asked."""
         self.unanswered = ""
-        """Why the server has not said what becomes of taints; empty once it has."""
+        """Why the server has not said how it treats taints; empty once it has."""
         self._random = clocks.random
         self._policy = policy
         self._look_every = look_every
         self._on_learned = on_learned
         self._asked_of = ""
         self._doubts = 0
-        """How many there were; an answer that was under way at the last one does not settle it."""
+        """How many there were; an answer that was pending at the last one does not settle it."""
         self._look = asyncio.Event()
         self._wants_counters = False
 
@@ -91,7 +91,7 @@ class SliceFeatures:
         return self._wants_counters and self.counters is None
 
     def want_counters(self) -> None:
-        """Ask for counters, too, from now on: rules depend on them."""
+        """Ask about counters, too, from now on: rules depend on them."""
         if not self._wants_counters:
             self._wants_counters = True
             self._look.set()
@@ -101,7 +101,7 @@ class SliceFeatures:
         self._look.set()
 
     def doubt(self) -> None:
-        """Ask the server anew what it keeps: a slice came back without a taint that it was sent with."""
+        """Ask the server again what it keeps: a slice came back without a taint that it was sent with."""
         self._doubts += 1
         self._asked_of = ""
         self._look.set()
@@ -127,7 +127,7 @@ class SliceFeatures:
                     await self._look.wait()
 
     async def _learn_counters(self) -> bool | None:
-        """Ask whether the server keeps counters; None where it did not answer, and the last answer counts."""
+        """Ask whether the server keeps counters; None if it did not answer, and the last answer counts."""
         try:
             kept = await self._api.call(lambda api: counters_kept(api, self._driver, self._node_name))
         except (KubeError, Unavailable) as error:
@@ -140,7 +140,7 @@ class SliceFeatures:
         return kept
 
     def _learn(self, support: TaintSupport | None, doubts: int) -> None:
-        """``doubts``: how many there were when the server was asked."""
+        """Ask the server; ``doubts``: how many there were when it was asked."""
         if support is None:
             self.unanswered = ""
             return
@@ -174,13 +174,13 @@ class SliceFeatures:
 
 
 class DryRunApi(Protocol):
-    """The part of a ``driver.resource_api.client.ResourceApi`` that this needs."""
+    """What this needs of a ``driver.resource_api.client.ResourceApi``."""
 
     def version(self) -> str:
-        """The version of resource.k8s.io that is spoken."""
+        """The version of resource.k8s.io that the server serves."""
 
     def create_slice(self, body: JsonObject, *, dry_run: bool = False) -> JsonObject:
-        """Create a slice, or find out what would become of it."""
+        """Create a slice, or by a dry run find out how the server would store it."""
 
 
 def probe(driver: str, node_name: str) -> JsonObject:
@@ -197,7 +197,7 @@ def probe(driver: str, node_name: str) -> JsonObject:
 
 
 def asked(api: DryRunApi, driver: str, node_name: str, server: str) -> TaintSupport:
-    """How the server treats a taint; ``server``: its release and version of the API, for people and to compare."""
+    """How the server treats a taint; ``server``: its release and API version, for people and for comparing."""
     try:
         stored = api.create_slice(probe(driver, node_name), dry_run=True)
     except KubeError as error:
@@ -212,9 +212,9 @@ def asked(api: DryRunApi, driver: str, node_name: str, server: str) -> TaintSupp
 
 
 def counters_kept(api: DryRunApi, driver: str, node_name: str) -> bool:
-    """Whether the server keeps counters that a device consumes, and takes them from a set in another slice.
+    """Whether the server keeps counters that a device consumes, and accepts them from a set in another slice.
 
-    Raises ``KubeError`` where it gives no answer.
+    Raises ``KubeError`` if it does not answer.
     """
     body = probe(driver, node_name)
     used: JsonObject = {"counterSet": "dry-run", "counters": {"dry-run": {"value": "1"}}}

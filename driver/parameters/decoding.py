@@ -1,16 +1,16 @@
-"""Opaque parameters of version ``ostler.dev/v1alpha1``, read strictly: every key known, every value of its type.
+"""Decodes opaque parameters of version ``ostler.dev/v1alpha1`` strictly: every key known, every value of its type.
 
-Parameters are decoded where they are prepared and nowhere earlier: the API server takes any object. So a mistake is
-refused here, with place, value and fix; a parameter that is quietly passed over gives a container that is not what its
-author asked for. The texts of errors go into the events of the claim's pods.
+Parameters are decoded when a claim is prepared and nowhere earlier: the API server accepts any object. So preparation
+refuses a mistake, with place, value and fix; a parameter that was silently ignored would give a container that its
+author did not ask for. The texts of errors go into the events of the claim's pods.
 
-A field that is not written is None: it leaves what an earlier configuration, or the node's rule, says. What depends on
-the node alone (driver root, CDI mode, ids) is no parameter, because whoever writes a claim cannot know it.
+An absent field is None: the value of an earlier configuration, or of the node's rule, stays. Settings of the node
+(driver root, CDI mode, ids) are not parameters, because whoever writes a claim cannot know them.
 
-JSON allows a key twice in one object, and readers differ in which one counts, so ours refuses. The API server keeps
-opaque parameters as they were sent, doubled keys and all. Whoever parses a claim gives ``pairs`` to ``json.loads`` as
-``object_pairs_hook``; the objects it makes are ordinary dicts (the last one of a doubled key counts) that remember
-which keys were doubled.
+JSON allows a key twice in one object, and readers differ in which one counts, so ostler refuses it. The API server
+keeps opaque parameters as they were sent, including duplicate keys. A parser of claims passes ``pairs`` to
+``json.loads`` as ``object_pairs_hook``; its objects are ordinary dicts (the last duplicate counts) that remember which
+keys were duplicated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIELDS = {
     "vhostNet": "vhost_net",
     "sharing": "sharing",
 }
-"""Every field's name in JSON, and that of the value."""
+"""Every field's name in JSON, and its name in the value."""
 
 
 def decode(config: AllocatedConfig) -> Config:
@@ -118,11 +118,11 @@ API_VERSION = "ostler.dev/v1alpha1"
 
 @value
 class GpuConfig(Value):
-    """Whole GPUs and AMD's partitions.
+    """Parameters of whole GPUs and AMD's partitions. ``gdrcopy``, ``gds``, ``mofed``: device nodes of NVIDIA's
+    features.
 
-    ``gdrcopy``, ``gds``, ``mofed``: device nodes that NVIDIA's features of these names need, or not.
-    ``imex_channels``: numbers of IMEX channels, ``imex_required``: fail where one is missing. ``sharing``: how the
-    claim's containers share its GPUs.
+    ``imex_channels``: numbers of IMEX channels, ``imex_required``: fail if one is missing. ``sharing``: how the claim's
+    containers share its GPUs.
     """
 
     gdrcopy: bool | None = None
@@ -135,7 +135,7 @@ class GpuConfig(Value):
 
 @value
 class MigConfig(Value):
-    """MIG devices; the fields are those of ``GpuConfig``, but for IMEX, which MIG devices cannot use."""
+    """Parameters of MIG devices: those of ``GpuConfig`` except IMEX, which MIG devices cannot use."""
 
     gdrcopy: bool | None = None
     gds: bool | None = None
@@ -145,7 +145,7 @@ class MigConfig(Value):
 
 @value
 class NicConfig(Value):
-    """NICs. ``rdma``: the device nodes of their RDMA device. ``vhost_net``: /dev/vhost-net and /dev/net/tun."""
+    """Parameters of NICs. ``rdma``: the nodes of their RDMA device. ``vhost_net``: /dev/vhost-net and /dev/net/tun."""
 
     rdma: bool | None = None
     vhost_net: bool | None = None
@@ -162,7 +162,7 @@ DEVICE_KINDS: dict[type[Config], tuple[DeviceKind, ...]] = {
 }
 """The devices that each kind is for."""
 CLASS_ONLY = frozenset({"imexChannels", "imexRequired", "mofed"})
-"""Fields that only a DeviceClass may have, because what they give is more than the claim's devices.
+"""Fields that only a DeviceClass may have, because they give more than the claim's devices.
 
 A channel opens other nodes' memory, and ``mofed`` every RDMA device of the node, whichever claim has it.
 """
@@ -174,11 +174,11 @@ def kind_for(device: DeviceKind) -> str:
 
 
 _DEEPEST = 8
-"""Levels that are looked through: ours have two, and whatever is nested more is refused by the name of its field."""
+"""Levels that are searched: ours have two, and deeper ones are refused by the name of their field."""
 
 
 class _Doubled(dict[str, Json]):
-    """An object with doubled keys."""
+    """An object with duplicate keys."""
 
     def __init__(self, content: Mapping[str, Json], doubled: Iterable[str]) -> None:
         super().__init__(content)
@@ -196,7 +196,7 @@ def pairs(found: list[tuple[str, Json]]) -> JsonObject:
 
 
 def doubled_keys(parsed: Json, path: str = "", *, levels: int = _DEEPEST) -> tuple[str, ...]:
-    """Paths (``a.b``, ``list[0].c``) of the keys doubled in what ``pairs`` made, down to ``levels`` levels."""
+    """Paths (``a.b``, ``list[0].c``) of the duplicate keys in an object from ``pairs``, down to ``levels`` levels."""
     found: list[str] = []
     if levels == 0:
         return ()

@@ -1,6 +1,6 @@
-"""Errors of opaque parameters, and how they show what somebody wrote.
+"""Errors of opaque parameters, and how they quote a value.
 
-Parameters hold anything that JSON can, so everything that is quoted is bounded: texts go into events and conditions.
+Parameters hold anything that JSON can, so every quotation is bounded: the texts go into events and conditions.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kube.bodies import Json, one_line
 class ParameterError(ClaimError):
     """Parameters of ours that cannot be used: ``field`` below ``place`` holds ``found``; ``fix`` says what to do.
 
-    ``place`` is the path inside the claim (``status.allocation.devices.config[0].opaque.parameters``) and, where the
-    administrator wrote it, says so. ``field`` is empty for the whole of it, ``found`` where nothing was found.
+    ``place``: the path inside the claim (``status.allocation.devices.config[0].opaque.parameters``), with a note if the
+    administrator wrote it. ``field``: empty for the whole of it. ``found``: empty if the field is absent.
     """
 
     condition = "ParametersRefused"
@@ -27,11 +27,11 @@ class ParameterError(ClaimError):
 
 
 class UnservedParameter(ParameterError):
-    """Parameters for another driver, whose claims run on ours, ask for what nothing here serves."""
+    """Parameters for another driver, whose claims our driver serves, ask for something that ostler lacks."""
 
 
 LONGEST = 60
-"""Characters that are shown of a value."""
+"""Characters shown of a value."""
 
 
 def shown(content: Json) -> str:
@@ -49,10 +49,10 @@ def shown_key(key: str) -> str:
 
 
 def shown_path(path: str) -> str:
-    """A path of keys, whatever stands in them."""
+    """A path of keys, whatever characters they have."""
     return one_line(path, 2 * LONGEST)
 
 
 def missing_or(content: Json) -> str:
-    """The fault of a value that is not one of the known ones."""
+    """The fault of a value that is absent or unknown."""
     return "is missing" if content is None else f"{shown(content)} is not known"

@@ -1,19 +1,19 @@
-"""From opaque parameters to what each allocated device is given.
+"""From opaque parameters to the options of each allocated device.
 
 Pure, and all of it before anything is touched: a claim with one bad parameter changes nothing. Every configuration of
-ours is decoded, also one that is for no device of this claim, so that a mistake shows at once and not with the next
-allocation. Order of precedence, the last wins, field by field: the node's rule, then the configurations in the order of
-the allocation, those of the class before those of the claim. Field by field means that a claim that asks for GDRCopy
-keeps the IMEX channel that its class gives.
+ours is decoded, even one that is for no device of this claim, so that a mistake shows at once and not with the next
+allocation.
 
-A configuration that names a request and does not fit its device is an error. One for all requests is for the devices
-that it fits, since a claim may mix GPUs and NICs. A request with alternatives (``firstAvailable``) named as a whole is
-taken the same way: its author does not choose which alternative is allocated. Of a peer's parameters only NVIDIA's
-sharing changes anything, and as a whole, which is that driver's order of precedence; what else they ask for is refused
-unless every device has it.
+Order of precedence, the last wins, field by field: the node's rule, then the configurations in the order of the
+allocation, those of the class before those of the claim. Field by field means that a claim that asks for GDRCopy keeps
+the IMEX channel of its class. A configuration that names a request and does not fit its device is an error. One for all
+requests applies to the devices that it fits, because a claim may mix GPUs and NICs. The same holds for a request with
+alternatives (``firstAvailable``) named as a whole: its author does not choose which alternative is allocated. Of a
+peer's parameters only NVIDIA's sharing changes anything, and as a whole, which is that driver's order of precedence;
+anything else that they ask for is refused unless every device has it.
 
-Whether device and node can give what parameters ask for is checked here, too. What the node's rule asks for was judged
-when the device was offered (``node.eligibility``); ``check_fit`` is about what a claim or class adds to it, and about
+This module also checks whether device and node can give what parameters ask for. The offer has already judged the
+demands of the node's rule (``node.eligibility``); ``check_fit`` is about what a claim or class adds to it, and about
 RDMA in the kernel's exclusive mode, which no offer knows: there an RDMA device works in one network namespace alone,
 and a claim moves nothing into the pod's.
 """
@@ -43,9 +43,9 @@ DeviceKey = tuple[str, str, str]
 
 @value
 class DeviceParameters(Value):
-    """How each device of a claim is to be given, by ``AllocatedDevice.key``.
+    """The options of each device of a claim, by ``AllocatedDevice.key``.
 
-    ``sharing``: of the devices that parameters say something of; the last section counts, and as a whole.
+    ``sharing``: of the devices that have such a section; the last one counts, as a whole.
     """
 
     options: Mapping[DeviceKey, EditOptions]
@@ -53,10 +53,10 @@ class DeviceParameters(Value):
 
 
 def device_parameters(allocation: Allocation, view: DoorView, driver: str) -> DeviceParameters:
-    """How each device of the claim is to be given; ``driver``: our name.
+    """The options of each device of the claim; ``driver``: our name.
 
-    Devices that ``view`` lacks are left out: whoever prepares refuses them by name first. Raises ``ParameterError``
-    for parameters that are wrong, or that ask for what the device or this node cannot give.
+    Devices that ``view`` lacks are left out: the caller refuses them by name first. Raises ``ParameterError`` for
+    parameters that are wrong, or that ask for something that the device or this node lacks.
     """
     decoded = [(config, decode(config)) for config in _in_order(allocation.configs) if config.peer is None]
     options: dict[DeviceKey, EditOptions] = {}
@@ -85,7 +85,7 @@ def _sharing_of(
     decoded: Iterable[tuple[AllocatedConfig, Config]],
     driver: str,
 ) -> SharingParameters | None:
-    """The section that counts for a device; what a peer's parameters ask for besides is refused here."""
+    """The section that counts for a device; other demands of a peer's parameters are refused here."""
     contents = {id(config): content for config, content in decoded}
     found = None
     for config in _in_order(configs):
@@ -106,7 +106,7 @@ def _sharing_of(
 def _is_for(
     section: SharingParameters, config: AllocatedConfig, allocated: AllocatedDevice, offered: DraDevice
 ) -> bool:
-    """Whether a peer's section is for a device of this kind; it is an error where its request is named."""
+    """Whether a peer's section is for a device of this kind; an error if it names the device's request."""
     if section.is_served_by_every_gpu:
         return True
     target = _target(allocated, offered)
@@ -116,7 +116,7 @@ def _is_for(
 
 
 def _check_is_for_some(allocation: Allocation, view: DoorView, config: AllocatedConfig, driver: str) -> None:
-    """Raise ``ParameterError`` for a peer's section for all requests that fits none of the claim's devices."""
+    """Raise ``ParameterError`` if a peer's section for all requests fits none of the claim's devices."""
     found = [(each, view.device_for(each.device, looking=each.admin_access)) for each in allocation.devices]
     concerned = [(each, offered) for each, offered in found if offered is not None and concerns(config, each, offered)]
     section = check_served(config, driver) if concerned else None
@@ -125,7 +125,7 @@ def _check_is_for_some(allocation: Allocation, view: DoorView, config: Allocated
 
 
 def _check_own_is_for_some(allocation: Allocation, view: DoorView, config: AllocatedConfig, content: Config) -> None:
-    """Raise ``ParameterError`` for sharing of our own for all requests that fits none of the claim's devices."""
+    """Raise ``ParameterError`` if our own sharing for all requests fits none of the claim's devices."""
     found = [(each, view.device_for(each.device, looking=each.admin_access)) for each in allocation.devices]
     offered = [(each, device) for each, device in found if device is not None]
     if offered and not any(device.device.kind in DEVICE_KINDS[type(content)] for _, device in offered):
@@ -150,7 +150,7 @@ def _target(allocated: AllocatedDevice, offered: DraDevice) -> SharingTarget:
 
 
 def _in_order(configs: Iterable[AllocatedConfig]) -> list[AllocatedConfig]:
-    """Those of the class first, which the scheduler does, too; otherwise as they stand."""
+    """Configurations of the class first, as in the scheduler; otherwise in the given order."""
     return sorted(configs, key=lambda config: config.source is not ConfigSource.CLASS)
 
 
@@ -177,7 +177,7 @@ def _options_of(
 
 
 def _names(config: AllocatedConfig, allocated: AllocatedDevice) -> bool | None:
-    """Whether the configuration names this device's very request; None when it is not for it."""
+    """Whether the configuration names this device's very request; None if it is not for it."""
     if not config.requests:
         return False
     if allocated.request in config.requests:
@@ -221,9 +221,9 @@ EXCLUSIVE = "RDMA devices of this node are bound to network namespaces (exclusiv
 
 
 def check_fit(device: Device, options: EditOptions, host: Host, places: Mapping[str, str]) -> None:
-    """Raise ``ParameterError`` or ``ClaimError`` for what cannot be given.
+    """Raise ``ParameterError`` or ``ClaimError`` for options that the device cannot have.
 
-    ``places``: the options that a configuration has changed, by name, and where that stands.
+    ``places``: by name, the options that a configuration changed, and where it stands.
     """
     family = family_of(device)
     if family is Family.NIC:
@@ -273,7 +273,7 @@ def _check_vhost_net(device: Device, options: EditOptions, place: str | None) ->
 
 
 def _check_features(device: Device, options: EditOptions, place: str | None) -> None:
-    # Where the vendor's specs are used, they say what is there.
+    # With delegated CDI, the vendor's specs say what exists.
     if place is None or options.cdi_mode is CdiMode.DELEGATE:
         return
     for feature in options.features:

@@ -1,9 +1,9 @@
-"""Parameters for a driver in whose name devices are published as well (``alsoPublishAs``): never passed over silently.
+"""Parameters for another driver whose claims ours serves as well (``alsoPublishAs``): never silently ignored.
 
-A claim that was written for a peer gets a whole device, and what NVIDIA's driver calls sharing is done
-(``driver.parameters.sharing``). Whatever else its parameters ask for is refused by field, value and fix, and so is what
-the peer does not know itself. Parameters for any other driver are that driver's, as Kubernetes has
-it: a class may hold some for each driver that can serve it.
+A claim that was written for a peer gets a whole device, and NVIDIA's sharing (``driver.parameters.sharing``).
+Everything else that its parameters ask for is refused with field, value and fix, and so is a field that the peer does
+not know itself. Parameters for any other driver are that driver's, as in Kubernetes: a class may hold some for each
+driver that can serve it.
 
 Pure. Kinds and fields are those of NVIDIA's driver (``resource.nvidia.com/v1beta1``), of DRANET (which has no versions)
 and of the SR-IOV driver (``v1alpha1``).
@@ -51,16 +51,16 @@ _NO_INTERFACE = "ostler moves no network interface and sets none up"
 _LEAVE_NIC = "leave it out, or keep that driver for claims that need it"
 
 _DEEPEST = 6
-"""Levels below a field in which a value is looked for; no driver has as many, and what is deeper says something."""
+"""Levels below a field that are searched for a value; no driver has as many, so deeper content counts as a value."""
 
 _Fields = Mapping[str, Callable[["_Parameters", str, Json], None]]
 
 
 def check_served(config: AllocatedConfig, ours: str) -> SharingParameters | None:
-    """Raise ``UnservedParameter`` for what a peer's parameters ask for and nothing here serves.
+    """Raise ``UnservedParameter`` for a demand of a peer's parameters that ostler cannot serve.
 
-    Returns how containers share the claim's devices, where they are NVIDIA's; whether a device can be shared so is
-    judged by ``check_sharing``. ``ours``: the name of our driver, for what to write instead.
+    Returns how containers share the claim's devices, if the parameters are NVIDIA's; ``check_sharing`` judges whether a
+    device can be shared so. ``ours``: the name of our driver, for the fix.
     """
     assert config.peer is not None, "parameters of our own are decoded"
     parameters = _Parameters(config, ours)
@@ -71,9 +71,9 @@ def check_served(config: AllocatedConfig, ours: str) -> SharingParameters | None
 
 
 def concerns(config: AllocatedConfig, allocated: AllocatedDevice, offered: DraDevice) -> bool:
-    """Whether a peer's parameters are for this device of ours.
+    """Whether a peer's parameters apply to this device of ours.
 
-    They are where they name its request. Those for all requests are for the devices that we publish as the peer's.
+    They do if they name its request. Parameters for all requests apply to the devices that we publish as the peer's.
     """
     if config.requests:
         return allocated.request in config.requests or allocated.main_request in config.requests
@@ -86,7 +86,7 @@ def is_for(config: AllocatedConfig, target: SharingTarget) -> bool:
 
 
 def check_kind(section: SharingParameters, config: AllocatedConfig, target: SharingTarget) -> None:
-    """Raise ``ParameterError`` where they are not."""
+    """Raise ``ParameterError`` if they are not."""
     if not is_for(config, target):
         device = f"device {target.name} of request {target.request} is of kind {target.kind}"
         right = next((name for name, kind in _KINDS.items() if kind == target.kind), "")
@@ -95,7 +95,7 @@ def check_kind(section: SharingParameters, config: AllocatedConfig, target: Shar
 
 
 class _Parameters:
-    """A peer's parameters, where they stand, and how to name what is wrong with them."""
+    """A peer's parameters, their place, and the errors about them."""
 
     def __init__(self, config: AllocatedConfig, ours: str) -> None:
         self.content = config.parameters
@@ -112,7 +112,7 @@ class _Parameters:
         return SharingParameters(self._place, strategy, said, of_peer=True, **more)
 
     def unserved(self, field: str, content: Json, fix: str, why: str = "") -> UnservedParameter:
-        """The error that nothing here serves the value."""
+        """The error that ostler does not support the value."""
         because = f": {why}" if why else ""
         return self.error(field, f"{shown(content)} is for {self._peer} and ostler does not support it{because}", fix)
 
@@ -128,7 +128,7 @@ class _Parameters:
                 fields[key](self, f"{path}{key}", value)
 
     def versioned(self, version: str, kinds: Collection[str]) -> str:
-        """The kind, of those that are served."""
+        """The kind, which must be a supported one."""
         found, kind = self.content.get("apiVersion"), self.content.get("kind")
         if found != version:
             raise self.error("apiVersion", missing_or(found), f"write {version}")
@@ -205,7 +205,7 @@ def _dranet(parameters: _Parameters) -> None:
 
 
 def _nothing(parameters: _Parameters, path: str, content: Json) -> None:
-    """Refuse the first value that says anything."""
+    """Refuse the first value that asks for anything."""
     for field, value in _said(path, content):
         raise parameters.unserved(field, value, _LEAVE_NIC, _NO_INTERFACE)
 
@@ -244,7 +244,7 @@ def _vhost(parameters: _Parameters, path: str, content: Json) -> None:
 
 
 def _any(parameters: _Parameters, path: str, content: Json) -> None:
-    """Take it as it is."""
+    """Accept the value."""
 
 
 def _object(parameters: _Parameters, path: str, content: Json) -> JsonObject:

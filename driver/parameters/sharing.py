@@ -1,11 +1,11 @@
 """How the containers of a claim share the claim's own devices: the section ``sharing`` of parameters.
 
 A claim may set the time slice of its GPUs, or have an MPS control daemon of its own with limits for each client. Both
-change the GPU, so they are for whole GPUs (MPS for MIG devices as well) that the claim has alone. A share of a device
-that its rule shares is limited by what the claim consumes, and takes no such section.
+change the GPU, so they need whole GPUs (MPS also MIG devices) that the claim has alone. A share of a device that its
+rule shares is limited by what the claim consumes, and takes no such section.
 
-Pure. ``SharingParameters`` is what both spellings mean: ours (``strategy: mps``) and that of NVIDIA's driver, which
-``driver.parameters.peers`` decodes.
+Pure. ``SharingParameters`` is the meaning of both spellings: ours (``strategy: mps``) and that of NVIDIA's driver,
+which ``driver.parameters.peers`` decodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from node.sharing import Amounts, SharingStrategy, total
 from node.values import Value, replace, value
 
 Refusal = Callable[[str, str, str], ParameterError]
-"""Makes the error that a field (below the parameters) holds what was found, with the fix."""
+"""Makes the error that a field (below the parameters) holds a wrong value, with the fix."""
 
 _MIB = 1 << 20
 _DIGITS = 4
@@ -36,11 +36,11 @@ _FIELDS: Mapping[SharingStrategy, tuple[str, ...]] = {
 
 @value
 class SharingParameters(Value):
-    """One such section. ``place``: of the parameters that it is in, for messages; ``said``: its strategy as written.
+    """One such section. ``place``: of its parameters, for messages; ``said``: its strategy as written.
 
     ``memory_limit`` (bytes) and ``thread_percentage`` are for each client of MPS, None for no limit; ``memory_limits``:
-    the same by a GPU's UUID, or by its number among the claim's GPUs in the order of their UUIDs.
-    ``of_peer``: whether it was written for NVIDIA's driver.
+    the same by a GPU's UUID, or by its number among the claim's GPUs in the order of their UUIDs. ``of_peer``: it was
+    written for NVIDIA's driver.
     """
 
     place: str
@@ -55,7 +55,7 @@ class SharingParameters(Value):
 
     @property
     def is_served_by_every_gpu(self) -> bool:
-        """Whether nothing has to be done for it."""
+        """Whether every GPU meets it without any change."""
         return self.strategy is SharingStrategy.TIME_SLICING and self.time_slice is TimeSlice.DEFAULT
 
     @property
@@ -77,7 +77,7 @@ class SharingParameters(Value):
         return self.refusal(field, f"{shown(name)}: {why}", fix)
 
     def limits(self, uuids: Sequence[str]) -> Mapping[str, int | None]:
-        """The memory limit on each of these devices; raises ``ParameterError`` for a limit that is for none of them."""
+        """The memory limit on each of these devices; raises ``ParameterError`` for a limit of another device."""
         ordered = sorted(uuids)
         found: dict[str, int | None] = dict.fromkeys(ordered, self.memory_limit)
         for key, limit in self.memory_limits:
@@ -93,9 +93,9 @@ class SharingParameters(Value):
 
 @value
 class SharingTarget(Value):
-    """What of an allocated device decides whether it can be shared in such a way.
+    """The facts of an allocated device that decide whether it can be shared in such a way.
 
-    ``capability``: the GPU's compute capability, None where it is not known. ``is_share``: its rule shares it already;
+    ``capability``: the GPU's compute capability, None if unknown. ``is_share``: its rule shares it already;
     ``looks_on``: the request has ``adminAccess``.
     """
 
@@ -109,7 +109,7 @@ class SharingTarget(Value):
 
 
 def check_sharing(sharing: SharingParameters, target: SharingTarget) -> None:
-    """Raise ``ParameterError`` where the device cannot be shared as the section says."""
+    """Raise ``ParameterError`` if the device cannot be shared as the section says."""
     if sharing.is_served_by_every_gpu:
         return
     device = f"device {target.name} of request {target.request}"
@@ -134,7 +134,7 @@ def check_sharing(sharing: SharingParameters, target: SharingTarget) -> None:
 
 
 def check_one_daemon(sections: Sequence[SharingParameters]) -> None:
-    """Raise ``ParameterError`` for different sections by MPS of one claim, which has one daemon for all its devices."""
+    """Raise ``ParameterError`` for different MPS sections in one claim, which has one daemon for all its devices."""
     for section in sections[1:]:
         if replace(section, place="") != replace(sections[0], place=""):
             raise section.refused(
@@ -144,9 +144,9 @@ def check_one_daemon(sections: Sequence[SharingParameters]) -> None:
 
 
 def check_one_limit(shared: Mapping[str, Sequence[tuple[str, Amounts]]]) -> None:
-    """Raise ``ClaimError`` for shares by MPS that a container cannot have the limits of.
+    """Raise ``ClaimError`` for MPS shares whose limits one container cannot have together.
 
-    ``shared``: by request pairs of a device and what a share takes of it.
+    ``shared``: by request, pairs of a device and what a share takes of it.
     """
     fix = "write one request with a count and one capacity, or a claim for each"
     if len(shared) > 1:
@@ -166,7 +166,7 @@ def check_one_limit(shared: Mapping[str, Sequence[tuple[str, Amounts]]]) -> None
 
 
 def own_sharing(config: AllocatedConfig, content: Json, *, mig: bool) -> SharingParameters:
-    """The section as our own parameters have it; ``mig``: of a ``MigConfig``. Raises ``ParameterError``."""
+    """The section in our own spelling; ``mig``: of a ``MigConfig``. Raises ``ParameterError``."""
 
     def refusal(field: str, found: str, fix: str) -> ParameterError:
         return ParameterError(config.labelled_place, field, found, fix)
@@ -200,7 +200,7 @@ def own_sharing(config: AllocatedConfig, content: Json, *, mig: bool) -> Sharing
 
 
 def time_slice_of(refusal: Refusal, field: str, content: Json, words: Mapping[str, TimeSlice]) -> TimeSlice:
-    """The length of this name; the default one for none."""
+    """The time slice with this name; the default one without a name."""
     if content is None:
         return TimeSlice.DEFAULT
     if not isinstance(content, str) or content not in words:

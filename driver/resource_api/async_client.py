@@ -1,9 +1,9 @@
-"""The event loop's side of the resource API: blocking calls in a pool of threads, errors in words for pods' events.
+"""The event loop's side of the resource API: blocking calls in a pool of threads, with errors worded for pods' events.
 
 The client library takes a fifth of a second and several megabytes to load, and registration does not wait for it: the
-``ResourceApi`` is made in the pool at the first call, once for all; where that fails (a kubeconfig that is still to
-come), the next call tries again. Every call ends within ``patience`` seconds, long before the kubelet's 45:
-its claim then has an error that says why, and the kubelet asks again.
+first call makes the ``ResourceApi`` in the pool, once for all; if that fails (a kubeconfig that does not exist yet),
+the next call tries again. Every call ends within ``patience`` seconds, long before the kubelet's 45: its claim then has
+an error that says why, and the kubelet asks again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNRELATED = "no relationship found"
-"""How the node authorizer refuses a claim of which it does not know (yet) that a pod of the node uses it."""
+"""The node authorizer's words for a claim that, as far as it knows (yet), no pod of the node uses."""
 
 _ENDING = "this agent is stopping and no longer asks the API server; its successor does"
 
 
 class AsyncResourceApi:
-    """A ``driver.claims.interfaces.ClaimReader`` and what else the loop wants of the API server.
+    """A ``driver.claims.interfaces.ClaimReader``, and everything else that the loop asks the API server.
 
     ``make`` may raise ``KubeError``. ``threads``: requests at a time; a client should keep as many connections.
     """
@@ -59,10 +59,10 @@ class AsyncResourceApi:
         return await self._explained(lambda api: api.claim(namespace, name), what, "get on resourceclaims")
 
     async def replace_claim_status(self, claim: JsonObject) -> JsonObject:
-        """Replace the status of the claim of that name and resource version.
+        """Replace the status of the claim with that name and resource version.
 
-        Raises ``kube.errors`` ``WriteConflict``, ``NotFound``, ``Invalid`` and ``Forbidden`` as they are, because what
-        they mean here is the caller's to say; and ``Unavailable`` for everything else.
+        Raises ``WriteConflict``, ``NotFound``, ``Invalid`` and ``Forbidden`` of ``kube.errors`` unchanged, because only
+        the caller knows what they mean here, and ``Unavailable`` for everything else.
         """
         try:
             return await self.call(lambda api: api.replace_claim_status(claim))
@@ -72,14 +72,14 @@ class AsyncResourceApi:
             raise Unavailable(explained(error, "the claim's status", "update on resourceclaims/status")) from error
 
     async def call(self, ask: Callable[[ResourceApi], T], *, patience: float | None = None) -> T:
-        """The answer of any question, asked in the pool; errors as they are, and ``Unavailable`` when it takes long.
+        """Ask any question in the pool; raises its errors, and ``Unavailable`` if it takes too long.
 
         ``patience``: seconds, for questions of several requests.
         """
         if self._closed:
             raise Unavailable(_ENDING)
         work = asyncio.get_running_loop().run_in_executor(self._pool, lambda: ask(self.made()))
-        # A thread cannot be cancelled with its caller; what it finds later is dropped.
+        # A thread cannot be cancelled with its caller; a later answer is dropped.
         work.add_done_callback(_heard)
         seconds = self._patience if patience is None else patience
         done, _ = await asyncio.wait((work,), timeout=seconds)
@@ -91,14 +91,14 @@ class AsyncResourceApi:
         return work.result()
 
     def close(self) -> None:
-        """End what is under way; callers that wait get ``Unavailable``. Safe to repeat."""
+        """End pending requests; waiting callers get ``Unavailable``. Safe to repeat."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._api is not None:
             self._api.close()
 
     def made(self) -> ResourceApi:
-        """The blocking side, made where it was not yet; for threads alone. Raises what ``make`` raises."""
+        """The blocking side, made at the first call; for threads only. Raises what ``make`` raises."""
         with self._lock:
             if self._api is None:
                 self._api = self._make()
@@ -138,6 +138,6 @@ def explained(error: KubeError, what: str, right: str) -> str:
 
 
 def _heard(work: asyncio.Future[T]) -> None:
-    """Take the error of a call, since asyncio complains of errors that nobody takes; its caller may have gone."""
+    """Retrieve a call's error, because asyncio complains of errors that nobody retrieves; the caller may be gone."""
     if not work.cancelled():
         work.exception()

@@ -1,11 +1,9 @@
-"""The resource API as the DRA door uses it: resource.k8s.io objects as v1 dicts, whatever the server serves.
+"""The resource API as the DRA door uses it: resource.k8s.io objects as v1 dicts, whatever version the server serves.
 
-Which version that is, is decided once (``driver.resource_api.lists``). Where the server answers 404 without naming the
-object that was asked for, the version may be gone, and is looked for again. So "there is no such object" is believed
-only where the server names that object: whoever releases a device because its claim is gone must not be misled by an
-API that is off for a moment.
-
-Blocking and safe for several threads; ``driver.resource_api.async_client`` is the side for the event loop.
+The version is decided once (``driver.resource_api.lists``). If the server answers 404 without naming the requested
+object, the version may be gone, and is discovered again. So a missing object is believed only if the server names it:
+an API that is off for a moment must not lead anybody to release a device because its claim seems gone. Blocking and
+safe for several threads; ``driver.resource_api.async_client`` is the side for the event loop.
 """
 
 from __future__ import annotations
@@ -39,19 +37,19 @@ CLAIM_FIELDS: Fields = {
     "spec": {"devices": {"requests": {**_ASKED, "exactly": _ASKED, "firstAvailable": _ASKED}}},
     "*": True,
 }
-"""What is kept of a claim: who it is, the names of its requests and classes, and its status.
+"""The fields to keep of a claim: its identity, the names of its requests and classes, and its status.
 
-Users write the rest, of which 1.4 MB can be 18 MB of values (250,000 finalizers, or quantities of a request). What
-counts of it is in the allocation. Whoever writes a claim's status back changes none of it, since the server takes the
-status alone.
+Users write the rest, of which 1.4 MB can be 18 MB of values (250,000 finalizers, or quantities of a request); the
+allocation has everything that counts. Writing a claim's status back does not change the rest, because the server takes
+the status alone.
 """
 
 
 class ResourceApi:
-    """Slices, claims, Nodes and pods. A ``kube.client.Client`` for it keeps as many connections as threads ask.
+    """Slices, claims, Nodes and pods. Its ``kube.client.Client`` keeps as many connections as threads ask.
 
-    All methods raise ``kube.errors.KubeError``: ``RequestError`` by what the server says, ``NotServed`` where DRA is
-    off, ``ConfigurationError`` where a credential cannot be had.
+    All methods raise ``kube.errors.KubeError``: ``RequestError`` by the server's answer, ``NotServed`` if DRA is off,
+    ``ConfigurationError`` if there is no credential.
     """
 
     def __init__(self, client: Client) -> None:
@@ -64,15 +62,15 @@ class ResourceApi:
         return self._client.server
 
     def version(self) -> str:
-        """The version of resource.k8s.io that is spoken."""
+        """The version of resource.k8s.io in use."""
         return self._served.version()
 
     def release(self) -> str:
-        """The server's release, such as ``v1.36.0``; empty where it does not let us know."""
+        """The server's release, such as ``v1.36.0``; empty if the server refuses to say."""
         return server_version(self._client)
 
     def slices(self, query: Mapping[str, str] | None = None) -> ResourceList:
-        """Slices for a ``kube.reflector.Reflector``; nothing is asked yet.
+        """A collection of slices for a ``kube.reflector.Reflector``; sends no request yet.
 
         ``query`` such as ``{"fieldSelector": "spec.driver=…,spec.nodeName=…"}``. A node's identity may list and watch
         only with ``spec.nodeName=`` its own name.
@@ -80,11 +78,12 @@ class ResourceApi:
         return ResourceList(self._client, self._served, SLICES, _SLICE, query=query)
 
     def list_slices(self, query: Mapping[str, str] | None = None) -> tuple[JsonObject, ...]:
-        """Lists the slices now."""
+        """List the slices now."""
         return self.slices(query).read_whole().objects
 
     def claims(self, read: Callable[[JsonObject], JsonObject], fields: Fields = WHOLE) -> ResourceList:
-        """The claims of all namespaces; ``read`` makes of ``fields`` of each, as they are sent, what is kept of it.
+        """The claims of all namespaces; ``read`` gets the ``fields`` of each, as they are sent, and returns what to
+        keep.
 
         A node's identity may not list claims.
         """
@@ -105,10 +104,10 @@ class ResourceApi:
         return Collection(self._client, path_of("api", "v1", plural), query, read, fields)
 
     def create_slice(self, body: JsonObject, *, dry_run: bool = False) -> JsonObject:
-        """Create it; what the server made of it, or would make of it by a dry run, which stores nothing.
+        """Create a slice; returns it as stored, or, for a dry run, as it would be stored.
 
-        Slices are stored in one attempt, here and below: whoever publishes hears of every fault, also of a server that
-        is busy, and tries again by itself.
+        One attempt, here and below: the publisher learns about every fault, also of a busy server, and tries again
+        itself.
         """
         query = {"dryRun": "All"} if dry_run else None
 
@@ -119,9 +118,7 @@ class ResourceApi:
         return self._written(body, post)
 
     def replace_slice(self, body: JsonObject) -> JsonObject:
-        """Replace the slice of that name; ``WriteConflict`` where it changed since its resourceVersion, if that is
-        given.
-        """
+        """Replace a slice; raises ``WriteConflict`` if it no longer has the given resourceVersion."""
         name = text_at(body, "metadata", "name")
 
         def put(version: str, sent: JsonObject) -> JsonObject:
@@ -130,7 +127,7 @@ class ResourceApi:
         return self._written(body, put, name)
 
     def delete_slice(self, name: str, *, uid: str = "", resource_version: str = "") -> None:
-        """Delete it; ``NotFound`` where it is gone, ``WriteConflict`` where it is another or has changed."""
+        """Delete a slice; raises ``NotFound`` if it is gone, ``WriteConflict`` if it is another or has changed."""
         self._asked(
             lambda version: self._client.delete(
                 _path(version, SLICES, name), uid=uid, resource_version=resource_version, attempts=1
@@ -139,9 +136,9 @@ class ResourceApi:
         )
 
     def claim(self, namespace: str, name: str, *, attempts: int | None = None) -> JsonObject | None:
-        """One claim, None if the server has none of that name.
+        """One claim, None if the server has none with that name.
 
-        ``attempts``: as for ``ReadClient.get``, for callers that ask again themselves.
+        ``attempts``: as for ``ReadClient.get``, for callers that repeat the request themselves.
         """
 
         def read(version: str) -> JsonObject:
@@ -157,7 +154,7 @@ class ResourceApi:
         return body
 
     def replace_claim_status(self, claim: JsonObject) -> JsonObject:
-        """Replace the status of the claim of that name; ``WriteConflict`` where it changed since it was read."""
+        """Replace the status of a claim; raises ``WriteConflict`` if it changed since it was read."""
         namespace, name = (text_at(claim, "metadata", key) for key in ("namespace", "name"))
 
         def put(version: str, sent: JsonObject) -> JsonObject:
@@ -166,7 +163,7 @@ class ResourceApi:
         return self._written(claim, put, name)
 
     def evict_pod(self, namespace: str, name: str, uid: str, condition: JsonObject) -> None:
-        """Set the condition in the pod's status and delete the pod; ``WriteConflict`` where it has another UID.
+        """Set the condition in the pod's status and delete the pod; raises ``WriteConflict`` if it has another UID.
 
         A node's identity may do both to pods of its own node.
         """
@@ -180,11 +177,11 @@ class ResourceApi:
         return self._client.get(path_of("api", "v1", "nodes", name))
 
     def close(self) -> None:
-        """End requests, waits and watches."""
+        """End pending requests, waits and watches."""
         self._client.close()
 
     def _written(self, body: JsonObject, write: Callable[[str, JsonObject], JsonObject], name: str = "") -> JsonObject:
-        """Write a v1 object; what the server made of it, as v1."""
+        """Write a v1 object; returns the stored object, as v1."""
         kind = text_at(body, "kind")
 
         def ask(version: str) -> JsonObject:
@@ -194,7 +191,7 @@ class ResourceApi:
         return self._asked(ask, name)
 
     def _asked(self, ask: Callable[[str], T], name: str = "") -> T:
-        """Ask in the version that is served; once more where that turns out to be another by now."""
+        """Ask in the served version, and once more if the server serves another one by now."""
         version = self._served.version()
         try:
             return ask(version)
@@ -216,5 +213,5 @@ def _claim_path(version: str, namespace: str, *name: str) -> str:
 
 
 def _names(error: NotFound, name: str) -> bool:
-    """Whether a 404 is about the object of that name, and not about its kind or version."""
+    """Whether a 404 is about the object with that name, and not about its kind or version."""
     return f'"{name}" not found' in error.message

@@ -1,12 +1,12 @@
-"""Collections of resource.k8s.io as they are listed and watched, in whichever version the server has them.
+"""Collections of resource.k8s.io as they are listed and watched, in whichever version the server serves.
 
-Which version is spoken is one decision for all callers and threads (``ServedVersion``), made by discovery when it is
-first needed. Whoever meets a sign that the version is gone (an upgrade took it) says which one it used: the first to do
-so has it looked for again, all others get the new one. Callers that come meanwhile wait for that one look, and share
-its failure.
+The version is one decision for all callers and threads (``ServedVersion``), made by discovery when it is first needed.
+A caller that suspects the version is gone (an upgrade removed it) says which one it used: the first such caller has it
+discovered again, all others get the new one. Callers that arrive meanwhile wait for that discovery, and share its
+failure.
 
-A resource version belongs to the version of its list. So a watch asks in that one, and a list that meets a version
-which is gone is asked for once more in the one that is served by then.
+A resource version belongs to the version of its list. So a watch uses that one, and a list whose version is gone is
+repeated in the version that is served by then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scheduling.api.versions import VersionError, to_v1
 class ResourceList:
     """A ``kube.collection.CollectionSource``: objects that ``query`` selects.
 
-    They are converted to v1, or what ``read`` makes of their ``fields`` as they are sent.
+    They are converted to v1, or ``read`` gets their ``fields`` as they are sent and returns what to keep.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ResourceList:
 
     @property
     def path(self) -> str:
-        """The path for people; before the version is known with its place left open."""
+        """The path for people; before the version is known, with a placeholder for it."""
         return self._at(self._version or "*").replace("%2A", "*")
 
     def read_whole(self) -> Listing:
@@ -72,7 +72,7 @@ class ResourceList:
         return self._page(newer, query, roomy)
 
     def watch(self, query: Mapping[str, str], *, read_timeout: float, whole: float) -> Events:
-        """See ``Source``: in the version of the last list, for the resource version is of that list."""
+        """See ``Source``: in the version of the last list, to which the resource version belongs."""
         path = self._at(self._version or self._served.version())
         asked = {**self._query, **query}
         return self._client.stream(path, asked, read_timeout=read_timeout, whole=whole, fields=self._fields)
@@ -108,7 +108,7 @@ def converted(body: JsonObject, version: str, kind: str, path: str) -> JsonObjec
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Those with slices and claims that can be written, newest first."""
+"""Versions with writable slices and claims, newest first."""
 NEEDED: Final = ("resourceslices", "resourceclaims")
 FIX: Final = (
     "dynamic resource allocation (DRA) is on since Kubernetes 1.34; 1.32 and 1.33 have it with the feature gate "
@@ -140,7 +140,7 @@ class ServedVersion:
         return look.result()
 
     def instead_of(self, version: str) -> str:
-        """The version to use where ``version`` seems to be gone, which may be the same again."""
+        """The version to use if ``version`` seems to be gone, which may be the same again."""
         with self._lock:
             if self._version == version:
                 self._version = ""
@@ -162,7 +162,7 @@ class ServedVersion:
         try:
             known = served(self._client, GROUP, VERSIONS, NEEDED)
         except Forbidden:
-            # Discovery is open to all who are known, but can be taken away; the requests themselves will tell.
+            # Every account may use discovery by default, but not always; the requests themselves will tell.
             return VERSIONS[0]
         for version, plurals in known.found.items():
             if plurals.issuperset(NEEDED):
