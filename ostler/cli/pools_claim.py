@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import emit, print_document
 from ostler.drawing.text import plain
-from ostler.pools.source import add_source
+from ostler.pools.needs import add_need, check_nodes, short_need
 
 if TYPE_CHECKING:
     from scheduling.pools.claim_writer import CompilerInput
@@ -22,25 +22,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Print the ResourceClaimTemplate to apply for a need, and the node and devices that it would get now. Ranges\n"
         "and sums become alternatives (firstAvailable). Reads the cluster that kubectl would use, or files (--from),\n"
-        "and changes nothing. What it would get stands in comments, so the output can be applied as it is.\n\n"
+        "and changes nothing. What it would get stands in comments, so the output can be applied as it is. Of several\n"
+        "claims each is promised what those before it leave.\n\n"
         "  ostler pools claim -f need.yaml\n"
         '  ostler pools claim "1..8 gpu, memory>=128Gi total, same pcieRoot" --from snapshot.yaml\n\n'
         "exit codes: 0 a node has the devices now, 1 none has them, 2 the need or an input cannot be used"
     )
-    parser.add_argument("need", nargs="?", default="", metavar="NEED", help="a need in its short form")
-    parser.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="DeviceClaim documents, and DeviceClass documents that they name; - is stdin",
+    add_need(
+        parser,
+        documents="DeviceClaim documents, and DeviceClass documents that they name",
+        node="promise only devices of this node",
     )
-    parser.add_argument("--node", action="append", default=[], metavar="NAME", help="promise only this node's devices")
     parser.add_argument(
         "-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (default: yaml)"
     )
-    add_source(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,19 +55,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_need(text: str, arguments: argparse.Namespace) -> int:
     """The same for a need in its short form."""
-    from scheduling.pools.need import NeedError, need_of
-
-    try:
-        claim = need_of(text)
-    except NeedError as error:
-        raise CommandFailed(f"the need cannot be read: {error}", Exit.USAGE) from error
-    return _run([claim], (), arguments)
+    return _run([short_need(text)], (), arguments)
 
 
 def _run(claims: Sequence[DeviceClaim], written: Sequence[PoolDeviceClass], arguments: argparse.Namespace) -> int:
     from ostler.explain.files import uncollected
     from scheduling.allocator.reading import AllocationError
-    from scheduling.pools.compiler import compile_claim
+    from scheduling.pools.compiler import compile_claims
     from scheduling.pools.lost import LeftOut
     from scheduling.pools.matching import MatchingError
     from scheduling.pools.reading import title_of
@@ -81,67 +70,53 @@ def _run(claims: Sequence[DeviceClaim], written: Sequence[PoolDeviceClass], argu
     nodes = getattr(arguments, "node", [])
     found: list[CompiledClaim] = []
     with uncollected():
-        cluster, classes = _input(arguments, written)
-        unknown = next((each for each in nodes if each not in cluster.node_names), None)
-        if unknown is not None:
-            raise CommandFailed(f"there is no node {unknown}; the nodes are: {_some(cluster.node_names)}", Exit.USAGE)
-        for claim in claims:
-            try:
-                found.append(compile_claim(claim, cluster, list(nodes) or None))
-            except (LeftOut, MatchingError, AllocationError, SearchGaveUp) as error:
-                raise CommandFailed(f"DeviceClaim {title_of(claim)}: {error}", Exit.USAGE) from error
-    if arguments.output == "json":
-        documents = [{**_document(each), "classes": classes} for each in found]
-        print_document(documents[0] if len(documents) == 1 else documents, "json")
-    else:
-        for number, body in enumerate(classes):
-            emit("---\n" if number else "# the class that the claim names\n")
-            print_document(body, "yaml")
-        for number, each in enumerate(found):
-            emit("---\n" if number or classes else "")
-            _print(each)
+        cluster = _cluster(arguments, written)
+        check_nodes(nodes, cluster.node_names)
+        try:
+            for each in compile_claims(claims, cluster, nodes or None):
+                found.append(each)  # noqa: PERF402 - those before a failure tell which claim fails
+        except (LeftOut, MatchingError, AllocationError, SearchGaveUp) as error:
+            raise CommandFailed(f"DeviceClaim {title_of(claims[len(found)])}: {error}", Exit.USAGE) from error
+    _print(found, cluster.made_classes, arguments.output)
     return Exit.OK if all(each.node is not None for each in found) else Exit.FAILED
 
 
-def _input(
-    arguments: argparse.Namespace, written: Sequence[PoolDeviceClass]
-) -> tuple[CompilerInput, list[dict[str, Any]]]:
-    """The cluster, and the classes that must be applied because it does not have them."""
-    from ostler.pools.source import features, pools_of
+def _cluster(arguments: argparse.Namespace, written: Sequence[PoolDeviceClass]) -> CompilerInput:
+    """What is published, with the classes of documents."""
+    from ostler.pools.source import features, index_of
     from ostler.pools.supply import read_objects
-    from scheduling.allocator.allocated import AllocatedState, allocation_results
-    from scheduling.allocator.pools import SliceIndex
     from scheduling.allocator.reading import AllocationError
-    from scheduling.explain.cluster import apply
-    from scheduling.explain.state import name_of
     from scheduling.pools.claim_writer import CompilerInput
-    from scheduling.pools.live_names import written_class
     from scheduling.pools.lost import LeftOut
-    from scheduling.pools.published_classes import ClusterClasses
 
     state = read_objects(arguments)
-    pools = pools_of(state)
-    classes: list[dict[str, Any]] = []
-    for each in written:
-        try:
-            classes.append(written_class(each, pools))
-        except LeftOut as error:
-            raise CommandFailed(f"DeviceClass {each.metadata.name}: {error}", Exit.USAGE) from error
     try:
-        known = ClusterClasses(state.classes, pools, features(state), written)
-        held = [each for each in state.claims if allocation_results(each)]
-        cluster = CompilerInput(
-            pools,
-            known,
-            {**{name_of(each): each for each in state.classes}, **{each["metadata"]["name"]: each for each in classes}},
-            SliceIndex(apply(state.taint_rules, state.slices).slices),
-            AllocatedState.of_claims(held),
-            state.nodes,
-            features(state),
+        return CompilerInput.of(
+            index_of(state),
+            state.classes,
+            written=written,
+            claims=state.claims,
+            nodes=state.nodes,
+            features=features(state),
         )
-    except AllocationError as error:
+    except (AllocationError, LeftOut) as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
-    return cluster, classes
+
+
+def _print(found: Sequence[CompiledClaim], classes: Sequence[Mapping[str, object]], form: str) -> None:
+    """The templates, and the ``classes`` that must be applied because the cluster does not have them."""
+    if form == "json":
+        documents = [{**_document(each), "classes": list(classes)} for each in found]
+        print_document(documents[0] if len(documents) == 1 else documents, "json")
+        return
+    for number, body in enumerate(classes):
+        emit("---\n" if number else "# the class that the claim names\n")
+        print_document(dict(body), "yaml")
+    taken = False
+    for number, each in enumerate(found):
+        emit("---\n" if number or classes else "")
+        _print_template(each, beside_others=taken)
+        taken = taken or each.node is not None
 
 
 def _document(compiled: CompiledClaim) -> dict[str, Any]:
@@ -163,11 +138,12 @@ def _document(compiled: CompiledClaim) -> dict[str, Any]:
     }
 
 
-def _print(compiled: CompiledClaim) -> None:
-    """The template, with what it gets as comments before it."""
+def _print_template(compiled: CompiledClaim, *, beside_others: bool) -> None:
+    """The template, with what it gets as comments before it; ``beside_others``: claims before it get devices, too."""
     lines = []
     if compiled.node is None:
-        lines.append("no node has these devices now; 'ostler pools explain' says why")
+        others = " beside those of the claims before it" if beside_others else ""
+        lines.append(f"no node has these devices now{others}; 'ostler pools explain' says why")
     else:
         lines.append(f"on node {compiled.node} it gets now:")
         for each in compiled.devices:
@@ -178,8 +154,3 @@ def _print(compiled: CompiledClaim) -> None:
     lines += [f"lost: {each.field}: {each.why}" for each in compiled.lost]
     emit("".join(f"# {plain(line)}\n" for line in lines))
     print_document(compiled.template, "yaml")
-
-
-def _some(names: Sequence[str], most: int = 10) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more or "none"

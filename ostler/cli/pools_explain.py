@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit, print_document
-from ostler.pools.source import add_source
+from ostler.pools.needs import add_need, check_nodes, short_need
 
 if TYPE_CHECKING:
-    from ostler.pools.supply import PoolDocuments, PoolSupply
+    from ostler.pools.supply import PoolDocuments
     from scheduling.pools.documents import DeviceClaim
     from scheduling.pools.survey import PoolExplanation
 
@@ -33,22 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  ostler pools explain -f need.yaml --from snapshot.json --node gpu-7\n\n"
         "exit codes: 0 it fits on a node, 1 on none, 2 an input cannot be used"
     )
-    parser.add_argument("need", nargs="?", default="", metavar="NEED", help="a need in its short form, instead of -f")
-    parser.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="DeviceClaims to ask about, with DeviceClasses and DevicePools to think of as there; - is stdin",
+    add_need(
+        parser,
+        documents="DeviceClaims to ask about, with DeviceClasses and DevicePools to think of as there",
+        node="check only this node",
     )
-    parser.add_argument("--node", action="append", default=[], metavar="NAME", help="check only this node (repeatable)")
     parser.add_argument("--all-nodes", action="store_true", help="name every node, and say why where it does not fit")
     parser.add_argument(
         "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: on a terminal)"
     )
     add_format(parser, ("text", "json", "yaml"))
-    add_source(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,30 +51,20 @@ def run(arguments: argparse.Namespace) -> int:
     from ostler.cli.explain import Progress
     from ostler.explain.files import uncollected
     from ostler.pools.supply import read_documents, read_supply
-    from scheduling.pools.survey import survey_pools
+    from scheduling.pools.survey import pools_by_node, survey_pools
 
     progress = Progress(sys.stderr, time.monotonic)
     try:
         with uncollected():
             written = read_documents(arguments.filename)
-            asked = [_short(arguments.need)] if arguments.need else _asked(written, arguments.filename)
+            asked = [short_need(arguments.need)] if arguments.need else _asked(written, arguments.filename)
             supply = read_supply(arguments, written)
-            _check_nodes(arguments.node, supply)
+            check_nodes(arguments.node, list(pools_by_node(supply.pools)))
             answer = survey_pools(asked, supply.pools, supply.classes, arguments.node, progress.nodes)
     finally:
         progress.end()
     _print(answer, arguments)
     return Exit.OK if answer.fitting else Exit.FAILED
-
-
-def _short(text: str) -> DeviceClaim:
-    """The claim of a short form; raises ``CommandFailed``."""
-    from scheduling.pools.need import NeedError, need_of
-
-    try:
-        return need_of(text)
-    except NeedError as error:
-        raise CommandFailed(f"the need cannot be read: {error}", Exit.USAGE) from error
 
 
 def _asked(written: PoolDocuments, files: Sequence[str]) -> list[DeviceClaim]:
@@ -102,16 +86,6 @@ def _asked(written: PoolDocuments, files: Sequence[str]) -> list[DeviceClaim]:
             Exit.USAGE,
         )
     return asked
-
-
-def _check_nodes(names: Sequence[str], supply: PoolSupply) -> None:
-    from ostler.pools.supply import unknown_node
-    from scheduling.pools.survey import pools_by_node
-
-    known = pools_by_node(supply.pools)
-    for name in names:
-        if name not in known:
-            raise CommandFailed(unknown_node(name, list(known)), Exit.USAGE)
 
 
 def _print(answer: PoolExplanation, arguments: argparse.Namespace) -> None:

@@ -113,11 +113,15 @@ def features(state: State) -> Features:
     return features_of(state.server_version)
 
 
+def index_of(state: State) -> SliceIndex:
+    """The slices of a state, with the taints of its DeviceTaintRules. Raises ``AllocationError``."""
+    return SliceIndex(apply(state.taint_rules, state.slices).slices)
+
+
 def pools_of(state: State) -> tuple[PublishedPool, ...]:
     """The pools of a state, with the taints of its DeviceTaintRules. Raises ``CommandFailed``."""
     try:
-        slices = SliceIndex(apply(state.taint_rules, state.slices).slices)
-        return published_pools(slices, state.claims, state.nodes, features(state))
+        return published_pools(index_of(state), state.claims, state.nodes, features(state))
     except AllocationError as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
 

@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.pools import Features, SliceIndex
 from scheduling.allocator.reading import Object
 from scheduling.api.quantities import Quantity
-from scheduling.pools.documents import COUNT, DeviceClaim, DeviceClaimDetail
+from scheduling.pools.documents import COUNT, DeviceClaim, DeviceClaimDetail, PoolDeviceClass
 from scheduling.pools.flat_cel import SliceName, UntranslatableConstraint, selector_of
-from scheduling.pools.live_names import ClassMembers, LiveNames
+from scheduling.pools.live_names import ClassMembers, LiveNames, written_class
 from scheduling.pools.lost import LeftOut, Losses, Lost
 from scheduling.pools.matching import candidate_classes, has_admin_access
+from scheduling.pools.publication import published_pools
 from scheduling.pools.published import PublishedPool, ledger_of
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.resource_claims import (
     ADMIN_WITH_COUNTERS,
     NamedRequest,
     RequestOption,
-    bounded,
     claim_spec,
     count_in,
     listed,
+    named_requests,
     requests_in,
     share_of,
 )
@@ -44,16 +45,55 @@ Json = dict[str, object]
 class CompilerInput:
     """A cluster: its pools, the classes that needs can name, and what the allocator works on.
 
-    `class_objects`: the v1 classes by name.
+    `claims`: those of the cluster, of which the allocated ones hold devices. `class_objects`: the v1 classes by name.
+    `made_classes`: those of them that the cluster does not have, because needs bring them as documents.
     """
 
-    pools: Sequence[PublishedPool]
+    index: SliceIndex
+    claims: tuple[Object, ...]
+    nodes: tuple[Object, ...]
+    features: Features
+    pools: tuple[PublishedPool, ...]
     classes: ClusterClasses
     class_objects: Mapping[str, Object]
-    index: SliceIndex
+    made_classes: tuple[Object, ...]
     allocated: AllocatedState
-    nodes: Sequence[Object] = ()
-    features: Features = field(default_factory=Features)
+
+    @classmethod
+    def of(
+        cls,
+        index: SliceIndex,
+        classes: Iterable[Object] = (),
+        *,
+        written: Iterable[PoolDeviceClass] = (),
+        claims: Iterable[Object] = (),
+        nodes: Iterable[Object] = (),
+        features: Features = Features(),  # noqa: B008 - a frozen value
+    ) -> CompilerInput:
+        """The input from v1 objects; `written`: the documents of classes.
+
+        Raises LeftOut for a written class that v1 cannot say, and FatalError.
+        """
+        known, documents, held, all_nodes = tuple(classes), tuple(written), tuple(claims), tuple(nodes)
+        pools = published_pools(index, held, all_nodes, features)
+        made = tuple(written_class(each, pools) for each in documents)
+        return cls(
+            index,
+            held,
+            all_nodes,
+            features,
+            pools,
+            ClusterClasses(known, pools, features, documents),
+            {str(each["metadata"]["name"]): each for each in (*known, *made)},
+            made,
+            AllocatedState.of_claims(held),
+        )
+
+    def after(self, claim: Object) -> CompilerInput:
+        """The cluster with one more allocated claim."""
+        claims = (*self.claims, claim)
+        pools = published_pools(self.index, claims, self.nodes, self.features)
+        return replace(self, claims=claims, pools=pools, allocated=AllocatedState.of_claims(claims))
 
     @property
     def node_names(self) -> list[str]:
@@ -93,15 +133,7 @@ class ClaimWriter:
 
     def general(self, claim: DeviceClaim) -> list[NamedRequest]:
         """One request for each need. Raises LeftOut and MatchingError."""
-        found: list[NamedRequest] = []
-        for number, instance in enumerate(claim.spec.claims):
-            at = f"spec.claims[{number}]"
-            for name, details in requests_in(number, instance, at, {each.name for each in found}):
-                options = [one for where, each in details for one in self._options(each, where)]
-                if len(options) > 1 and any(each.admin for each in options):
-                    raise LeftOut(at, "v1 cannot ask for admin access in alternatives; write one need without them")
-                found.append(NamedRequest(name, tuple(bounded(options, details[0][0], self._narrowed))))
-        return found
+        return named_requests(claim, self._options, self._narrowed)
 
     def _options(self, detail: DeviceClaimDetail, at: str) -> list[RequestOption]:
         members = self._sayable(detail, at)

@@ -6,12 +6,13 @@ devices of that way, grouped by what they give, one request for each group, so t
 the groups are taken.
 
 What is promised is what the allocator gives for the very claim that is printed, so a promise can only be broken by
-others who are faster.
+others who are faster. Several claims are compiled in their order, each for what the promises before it leave; nothing
+is moved to make room, so another order can fit more or fewer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduling.allocator.allocator import Allocator
@@ -46,16 +47,35 @@ class PromisedDevice:
 
 @dataclass(frozen=True, slots=True)
 class CompiledClaim:
-    """What to apply, and what it would get now: devices on `node`, or nothing on any (None).
+    """What to apply, and what it would get now: `allocation` on `node`, or nothing on any (both None).
 
     `exact`: it names amounts of devices that are there now, because no general form fits.
     """
 
     template: Json
     node: str | None
-    devices: tuple[PromisedDevice, ...] = ()
+    allocation: Object | None = None
     lost: tuple[Lost, ...] = ()
     exact: bool = False
+
+    @property
+    def devices(self) -> tuple[PromisedDevice, ...]:
+        """The devices that it would get."""
+        return () if self.allocation is None else _promised(self.allocation)
+
+
+def compile_claims(
+    claims: Iterable[DeviceClaim], cluster: CompilerInput, nodes: Iterable[str] | None = None
+) -> Iterator[CompiledClaim]:
+    """The templates for several claims, each promised what those before it leave. Arguments are `compile_claim`'s."""
+    names = None if nodes is None else list(nodes)
+    held: Object | None = None
+    for number, claim in enumerate(claims):
+        cluster = cluster if held is None else cluster.after(held)
+        compiled = compile_claim(claim, cluster, names)
+        yield compiled
+        made = claim_of(compiled.template, f"promised-{number}")
+        held = None if compiled.allocation is None else {**made, "status": {"allocation": compiled.allocation}}
 
 
 def compile_claim(claim: DeviceClaim, cluster: CompilerInput, nodes: Iterable[str] | None = None) -> CompiledClaim:
@@ -76,7 +96,7 @@ def compile_claim(claim: DeviceClaim, cluster: CompilerInput, nodes: Iterable[st
         promised = _promise(exact, cluster, [node], ())
         if promised is not None:
             return CompiledClaim(exact, *promised, compiler.lost_anyway, exact=True)
-    return CompiledClaim(general, None, (), compiler.lost)
+    return CompiledClaim(general, None, None, compiler.lost)
 
 
 def _template(claim: DeviceClaim, spec: Json) -> Json:
@@ -95,13 +115,13 @@ def claim_of(template: Object, name: str = "") -> Object:
 
 def _promise(
     template: Object, cluster: CompilerInput, nodes: Sequence[str], requests: Sequence[NamedRequest]
-) -> tuple[str, tuple[PromisedDevice, ...]] | None:
-    """The node and devices that the allocator gives: the node with the most preferred options, then by name."""
+) -> tuple[str, Object] | None:
+    """The node and the allocation that the allocator gives: the node with the most preferred options, then by name."""
     allocator = Allocator(
         [claim_of(template)], cluster.allocated, cluster.class_objects, cluster.index, cluster.features
     )
     objects = {str(each["metadata"]["name"]): each for each in cluster.nodes}
-    best: tuple[tuple[int, ...], str, tuple[PromisedDevice, ...]] | None = None
+    best: tuple[tuple[int, ...], str, Object] | None = None
     for name in nodes:
         try:
             results = allocator.allocate(objects.get(name, {"metadata": {"name": name}}))
@@ -109,25 +129,26 @@ def _promise(
             continue
         if results is None:
             continue
-        devices = tuple(_promised(results[0]))
-        rank = tuple(_rank(each, devices) for each in requests)
+        chosen = {each.request for each in _promised(results[0])}
+        rank = tuple(_rank(each, chosen) for each in requests)
         if best is None or rank < best[0]:
-            best = (rank, name, devices)
+            best = (rank, name, results[0])
         if not any(rank):
             break
     return None if best is None else best[1:]
 
 
-def _promised(result: Object) -> Iterable[PromisedDevice]:
-    for each in result["devices"].get("results", ()):
-        yield PromisedDevice(
+def _promised(allocation: Object) -> tuple[PromisedDevice, ...]:
+    return tuple(
+        PromisedDevice(
             each["request"], each["driver"], each["pool"], each["device"], dict(each.get("consumedCapacity", {}))
         )
+        for each in allocation["devices"].get("results", ())
+    )
 
 
-def _rank(request: NamedRequest, devices: Iterable[PromisedDevice]) -> int:
-    """The number of the option that a request got."""
-    chosen = {each.request for each in devices}
+def _rank(request: NamedRequest, chosen: Collection[str]) -> int:
+    """The number of the option that a request got. `chosen`: the names of requests in the allocation."""
     names = (f"{request.name}/{option_name(number)}" for number in range(len(request.options)))
     return next((number for number, name in enumerate(names) if name in chosen), 0)
 

@@ -96,16 +96,16 @@ class ClassMembers:
 
 
 def written_class(class_: PoolDeviceClass, pools: Sequence[PublishedPool]) -> Object:
-    """The v1 class that a document stands for, on the devices of published pools. Raises LeftOut."""
-    driver = class_.spec.driver
+    """The v1 class that a document stands for, on the devices of published pools. Raises LeftOut with its name."""
+    driver, at = class_.spec.driver, f"DeviceClass {class_.metadata.name}: spec"
     if class_.spec.selector is not None:
-        raise LeftOut("spec.selector", "v1 has no class for other classes; name those in the claim")
+        raise LeftOut(f"{at}.selector", "v1 has no class for other classes; name those in the claim")
     expressions = [f'device.driver == "{driver}"']
     if class_.spec.constraints:
         names = LiveNames(each for pool in pools if pool.driver == driver for each in pool.devices)
         try:
             expressions.append(selector_of(class_.spec.constraints, names.find))
         except UntranslatableConstraint as error:
-            raise LeftOut("spec.constraints", f"{class_.spec.constraints}: {error}") from error
+            raise LeftOut(f"{at}.constraints", f"{class_.spec.constraints}: {error}") from error
     spec = {"selectors": [{"cel": {"expression": each}} for each in expressions]}
     return {"apiVersion": V1, "kind": "DeviceClass", "metadata": {"name": class_.metadata.name}, "spec": spec}

@@ -18,10 +18,12 @@ from scheduling.pools.published import PooledState, PublishedPool, ledger_of
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.reading import title_of
 from scheduling.pools.search import MOST_STEPS, PoolSearch, PoolSolution
-from scheduling.pools.ways import SearchGaveUp
+from scheduling.pools.ways import SearchGaveUp, SearchSteps
 
 WHAT_IF_STEPS: Final = 20_000
-"""Devices that the search tries to find out what would be if something were different."""
+"""Ways that the search tries to find out what would be if something were different."""
+WHAT_IF_SEARCHES: Final = 2
+"""All questions of that kind about one node have the steps of so many searches; the answer to more is not known."""
 
 Claims = Sequence[DeviceClaim]
 _Part = TypeVar("_Part")
@@ -68,27 +70,30 @@ class PoolJudge:
         self.classes = classes
         self.ledger = ledger_of(pools)
         self._most_steps = most_steps
+        self._what_if = SearchSteps(WHAT_IF_SEARCHES * most_steps)
         self._unused: PoolLedger | None = None
 
     def ask(self, claims: Claims) -> PoolSolution | None:
         """The best way now, None if there is none. Raises MatchingError and SearchGaveUp."""
-        return self._search(self.ledger, self._most_steps).run(claims, self.classes.documents)
+        return self._search(self.ledger, claims, SearchSteps(self._most_steps))
 
     def possible(self, claims: Claims, *, unused: bool = False) -> bool | None:
-        """Whether there is a way, now or with nothing in use; None if the search gives up or refuses the claims."""
+        """Whether there is a way, now or with nothing in use.
+
+        None: not known, because the search gives up or refuses the claims, or too many questions were asked.
+        """
         if unused and self._unused is None:
             self._unused = ledger_of([_unused(each) for each in self.pools])
         ledger = self._unused if unused and self._unused is not None else self.ledger
+        steps = SearchSteps(min(WHAT_IF_STEPS, self._most_steps), part_of=self._what_if)
         try:
-            return (
-                self._search(ledger, min(WHAT_IF_STEPS, self._most_steps)).run(claims, self.classes.documents)
-                is not None
-            )
+            steps.spend(len(places_of(claims)))
+            return self._search(ledger, claims, steps) is not None
         except (SearchGaveUp, MatchingError):
             return None
 
-    def _search(self, ledger: PoolLedger, most_steps: int) -> PoolSearch:
-        return PoolSearch(ledger, most_steps=most_steps, eligible=self.classes.is_eligible)
+    def _search(self, ledger: PoolLedger, claims: Claims, steps: SearchSteps) -> PoolSolution | None:
+        return PoolSearch(ledger, eligible=self.classes.is_eligible).run(claims, self.classes.documents, steps)
 
 
 _USED = (PooledState.TAKEN, PooledState.SHARED, PooledState.BLOCKED)

@@ -38,9 +38,9 @@ def read(value: Json, name: str = _UNNAMED) -> Document:
     version, kind = value.get("apiVersion"), value.get("kind")
     if version != API_VERSION:
         raise DocumentError(name, (f"apiVersion must be {API_VERSION}, not {described(version)}",))
-    if kind not in TYPES:
+    if not isinstance(kind, str) or kind not in TYPES:
         raise DocumentError(name, (f"kind must be one of {', '.join(TYPES)}, not {described(kind)}",))
-    found: Document = decode(str(kind), value, name=name)
+    found: Document = decode(kind, value, name=name)
     problems = problems_of(found)
     if problems:
         title = f"{kind} {title_of(found)}" if found.metadata.name else str(kind)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -146,7 +146,7 @@ class ClaimConversion:
             metadata["namespace"] = claim.metadata.namespace
         if claim.metadata.labels:
             metadata["labels"] = dict(claim.metadata.labels)
-        requests = self.requests(claim, losses)
+        requests = named_requests(claim, lambda detail, at: self._options(detail, at, losses), losses)
         spec = claim_spec(requests, self._common_matches(claim, requests))
         if template:
             if claim.status.allocations:
@@ -156,18 +156,6 @@ class ClaimConversion:
         if claim.status.allocations:
             status = self._status(claim, requests, losses)
             return {**found, **({"status": status} if status else {})}
-        return found
-
-    def requests(self, claim: DeviceClaim, losses: Losses) -> list[NamedRequest]:
-        """The requests of a claim. Raises LeftOut."""
-        found: list[NamedRequest] = []
-        for number, instance in enumerate(claim.spec.claims):
-            at = f"spec.claims[{number}]"
-            for name, details in requests_in(number, instance, at, {each.name for each in found}):
-                options = [one for where, each in details for one in self._options(each, where, losses)]
-                if len(options) > 1 and any(each.admin for each in options):
-                    raise LeftOut(at, "v1 cannot ask for admin access in alternatives; write one need without them")
-                found.append(NamedRequest(name, tuple(bounded(options, details[0][0], losses))))
         return found
 
     def _options(self, detail: DeviceClaimDetail, at: str, losses: Losses) -> list[RequestOption]:
@@ -335,7 +323,22 @@ def requests_in(
     return list(zip(free, slots, strict=True))
 
 
-def bounded(options: Sequence[RequestOption], at: str, losses: Losses) -> list[RequestOption]:
+def named_requests(
+    claim: DeviceClaim, options_of: Callable[[DeviceClaimDetail, str], list[RequestOption]], losses: Losses
+) -> list[NamedRequest]:
+    """One request for each need of a claim. `options_of`: the ways to meet a need, by its field. Raises LeftOut."""
+    found: list[NamedRequest] = []
+    for number, instance in enumerate(claim.spec.claims):
+        at = f"spec.claims[{number}]"
+        for name, details in requests_in(number, instance, at, {each.name for each in found}):
+            options = [one for where, each in details for one in options_of(each, where)]
+            if len(options) > 1 and any(each.admin for each in options):
+                raise LeftOut(at, "v1 cannot ask for admin access in alternatives; write one need without them")
+            found.append(NamedRequest(name, tuple(_bounded(options, details[0][0], losses))))
+    return found
+
+
+def _bounded(options: Sequence[RequestOption], at: str, losses: Losses) -> list[RequestOption]:
     """As many options as v1 has room for."""
     found = [each for each in options if each.count <= MOST_DEVICES]
     if not found:

@@ -144,7 +144,6 @@ class PoolSearch:
         ledger: PoolLedger,
         *,
         skip_failing: bool = False,
-        most_steps: int = MOST_STEPS,
         eligible: Eligibility = is_eligible,
     ) -> None:
         """`eligible` says which devices of the ledger meet a need through a class."""
@@ -152,10 +151,15 @@ class PoolSearch:
         self._eligible = eligible
         self._devices = list(ledger.devices.values())
         self._skip_failing = skip_failing
-        self._most_steps = most_steps
 
-    def run(self, claims: Sequence[DeviceClaim], classes: Mapping[str, PoolDeviceClass]) -> PoolSolution | None:
-        """The best way to meet all claims. Raises MatchingError and SearchGaveUp."""
+    def run(
+        self,
+        claims: Sequence[DeviceClaim],
+        classes: Mapping[str, PoolDeviceClass],
+        steps: SearchSteps | None = None,
+    ) -> PoolSolution | None:
+        """The best way to meet all claims. Raises MatchingError, and SearchGaveUp after `steps` (`MOST_STEPS`)."""
+        steps = SearchSteps(MOST_STEPS) if steps is None else steps
         slots = [
             slot
             for number, claim in enumerate(claims)
@@ -164,8 +168,9 @@ class PoolSearch:
         ]
         kinds = self._kinds(claims, [need for slot in slots for need in slot])
         matched = tuple(claim.spec.match_attributes for claim in claims)
-        problem = SearchProblem(self._ledger, self._devices, kinds, matched, SearchSteps(self._most_steps))
-        for needs in product(*slots):
+        problem = SearchProblem(self._ledger, self._devices, kinds, matched, steps)
+        for needs in product(*map(_with_enough_devices, slots)):
+            steps.spend()
             found = self._best(needs, problem)
             if found is not None:
                 return self._solution(claims, needs, found)
@@ -272,6 +277,11 @@ class PoolSearch:
             )
             found.append(ChosenDevice(device, taken.access.classes[number], taken.access.admin, listed))
         return tuple(found)
+
+
+def _with_enough_devices(slot: Iterable[SearchNeed]) -> list[SearchNeed]:
+    """The needs that enough devices suit, whatever is in use of them; the others have no way in any combination."""
+    return [need for need in slot if any(len(access.classes) >= need.least for access in need.accesses)]
 
 
 def _whole(detail: DeviceClaimDetail, key: str, default: int) -> int:

@@ -12,10 +12,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import nlargest
 from itertools import chain
+from typing import Final
 
 from scheduling.pools.capacity import AmountDemand, AmountSupply, DeviceName, PoolLedger, block_of, round_down, spread
 from scheduling.pools.documents import DeviceClaimDetail
 from scheduling.pools.matching import PooledDevice
+
+MOST_TOGETHER: Final = 700
+"""Needs and devices of one way, because each is a level of the recursion. A claim of v1 has at most 32 devices."""
+
+
+NEEDS_OF_A_STEP: Final = 16
+"""Needs whose amounts can be spread in the time of one step."""
 
 
 class SearchGaveUp(Exception):
@@ -23,17 +31,20 @@ class SearchGaveUp(Exception):
 
 
 class SearchSteps:
-    """Counts the steps of one search."""
+    """Counts the steps of one search, which may be `part_of` the steps of several."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, part_of: SearchSteps | None = None) -> None:
         self._most = self._left = most
+        self._part_of = part_of
 
-    def spend(self) -> None:
-        """Counts one device tried. Raises SearchGaveUp."""
-        self._left -= 1
+    def spend(self, count: int = 1) -> None:
+        """Counts devices and combinations of needs that are tried. Raises SearchGaveUp."""
+        if self._part_of is not None:
+            self._part_of.spend(count)
+        self._left -= count
         if self._left < 0:
             raise SearchGaveUp(
-                f"no answer after trying {self._most} devices; search for fewer claims at once, or add constraints"
+                f"no answer after trying {self._most} ways; search for fewer claims at once, or add constraints"
             )
 
 
@@ -115,13 +126,13 @@ class DeviceWay:
         return [ClaimLimit(len(pools), count) for pools, count in zip(self._pools, self._counts, strict=True)]
 
     def search(self) -> bool:
-        """True if there is a way; the way is then kept. The ledger is as before in either case."""
-        if not self._next():
-            return False
-        for number, users in enumerate(self._users):
-            if users and not self._problem.ledger.uses[self._problem.devices[number].name].users:
-                self._problem.ledger.draw_from_pool(self._problem.devices[number], -1)
-        return True
+        """True if there is a way; the way is then kept. The ledger is as before, even if the search gives up."""
+        try:
+            return self._next()
+        finally:
+            for number, users in enumerate(self._users):
+                if users and not self._problem.ledger.uses[self._problem.devices[number].name].users:
+                    self._problem.ledger.draw_from_pool(self._problem.devices[number], -1)
 
     def found(self) -> list[tuple[TakenDevices, Mapping[int, Mapping[str, int]]]]:
         """For each need its devices, and by device the amounts that it gives."""
@@ -149,6 +160,11 @@ class DeviceWay:
 
     def _extend(self, taken: TakenDevices, candidates: Sequence[int], start: int) -> bool:
         need, have = taken.need, len(taken.devices)
+        if len(self._taken) + sum(self._counts) > MOST_TOGETHER:
+            raise SearchGaveUp(
+                f"no answer: the claims ask for too much at once; needs and their devices must be {MOST_TOGETHER} at "
+                "most; ask for fewer devices, or for fewer claims at once"
+            )
         if have >= need.least and self._is_met(taken) and self._spreads(need.amounts) is not None and self._next():
             return True
         used = self._counts[need.claim] + self._later[len(self._taken) - 1]
@@ -162,7 +178,8 @@ class DeviceWay:
             if same in tried:
                 continue
             tried.add(same)
-            self._problem.steps.spend()
+            # The more needs have devices, the longer it takes to spread their amounts.
+            self._problem.steps.spend(1 + len(self._taken) // NEEDS_OF_A_STEP)
             fixed = self._take(taken, device)
             if fixed is None:
                 continue

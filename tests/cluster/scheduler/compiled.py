@@ -7,18 +7,14 @@ from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.pools import SliceIndex
 from scheduling.allocator.reading import FatalError
 from scheduling.api.versions import with_defaults
 from scheduling.pools.claim_writer import CompilerInput
 from scheduling.pools.compiler import claim_of, compile_claim
 from scheduling.pools.conversion import convert
-from scheduling.pools.live_names import written_class
 from scheduling.pools.lost import LeftOut
 from scheduling.pools.matching import MatchingError
-from scheduling.pools.publication import published_pools
-from scheduling.pools.published_classes import ClusterClasses
 from tests.cluster.scheduler.world import ROUND
 from tests.judge.chance import Json
 from tests.making.pool_documents import DRIVER
@@ -63,11 +59,8 @@ def _promised(case: PoolCase, number: int) -> PromisedWorld | None:
     case = replace(case, claims=case.claims[:1], others=())
     published = [each for each in convert(case.pools).objects if each["kind"] == "ResourceSlice"]
     index = SliceIndex(with_defaults(each) for each in published)
-    pools = published_pools(index, (), [{"metadata": {"name": NODE}}])
-    classes = ClusterClasses((), pools, written=case.classes)
     try:
-        objects = {each.metadata.name: written_class(each, pools) for each in case.classes}
-        cluster = CompilerInput(pools, classes, objects, index, AllocatedState())
+        cluster = CompilerInput.of(index, written=case.classes, nodes=[{"metadata": {"name": NODE}}])
         compiled = compile_claim(with_flat_root(case.claims[0]), cluster, [NODE])
     except (LeftOut, MatchingError, FatalError):
         return None
@@ -77,7 +70,7 @@ def _promised(case: PoolCase, number: int) -> PromisedWorld | None:
     world = {
         "name": f"compiled-{number}",
         "slices": published,
-        "classes": list(objects.values()),
+        "classes": list(cluster.made_classes),
         "pods": [{"name": "pod", "node": NODE, "claims": [claim]}],
     }
     devices = [(f"{each.pool}-{ROUND}", each.device) for each in compiled.devices]

@@ -92,6 +92,35 @@ def test_json_has_template_promise_and_losses(ostler: Command, cluster: str) -> 
     assert found["template"]["kind"] == "ResourceClaimTemplate"
 
 
+def test_several_claims_share_what_is_free(ostler: Command, cluster: str, tmp_path: Path) -> None:
+    """Three GPUs of node-1 are free, so that two claims for two of them cannot both be promised."""
+    need = {"deviceType": "gpu", "requests": {"count": 2, "memory": "160Gi"}}
+    two = documents(tmp_path, claim(need, name="first"), claim(need, name="second"))
+    text, _ = ostler("claim", "-f", two, "--from", cluster, code=1)
+    first, second = text.split("---\n")
+    assert first.startswith("# on node node-1 it gets now:\n")
+    refused = "# no node has these devices now beside those of the claims before it; 'ostler pools explain' says why\n"
+    assert second.startswith(refused)
+    ostler("claim", "-f", documents(tmp_path, claim(need, name="second")), "--from", cluster)
+
+
+def test_a_claim_gets_what_the_claims_before_it_leave(ostler: Command, cluster: str, tmp_path: Path) -> None:
+    one = {"deviceType": "gpu", "requests": {"memory": "80Gi"}}
+    names = ("a", "b", "c", "d")
+    path = documents(tmp_path, *(claim(one, name=each) for each in names))
+    text, _ = ostler("claim", "-f", path, "--from", cluster, "-o", "json")
+    got = [(each["node"], each["devices"][0]["device"]) for each in json.loads(text)]
+    assert got == [("node-1", "gpu-1"), ("node-1", "gpu-2"), ("node-1", "gpu-3"), ("node-2", "gpu-0")]
+
+
+def test_amounts_of_a_shared_device_are_promised_once(ostler: Command, tmp_path: Path) -> None:
+    gpus = pool("gpus", pool_device("gpu-0", {}, [("memory", "80Gi")]))
+    source = documents(tmp_path, class_(), gpus, name="pools.yaml")
+    needs = [claim({"requests": {"memory": amount}}, name=f"c{number}") for number, amount in enumerate(("50Gi",) * 2)]
+    text, _ = ostler("claim", "-f", documents(tmp_path, *needs), "--from", source, "-o", "json", code=1)
+    assert [each["node"] for each in json.loads(text)] == ["node-1", None]
+
+
 def test_a_class_of_the_file_is_printed_as_well(ostler: Command, cluster: str, tmp_path: Path) -> None:
     big = class_("big", GPU, constraints="device.model == 'a100'")
     text, _ = ostler("claim", "-f", documents(tmp_path, big, claim({"deviceClass": "big"})), "--from", cluster)
@@ -116,7 +145,7 @@ def test_pools_of_documents_can_be_asked(ostler: Command, tmp_path: Path) -> Non
         ([], "give a need either in its short form or as a file with -f"),
         (["gpu", "-f", "x.yaml"], "give a need either in its short form or as a file with -f"),
         (["two gpu"], "the need cannot be read: \"gpu\" at character 5: expected ',' or the end; for example: "),
-        (["gpu", "--node", "node-9"], "there is no node node-9; the nodes are: node-1, node-2"),
+        (["gpu", "--node", "node-9"], "no pool is on a node node-9; there are: node-2, node-1"),
         (["nic"], "DeviceClaim need: no DeviceClass is of deviceType nic; the types are: gpu"),
         (["nic.example.com"], "DeviceClaim need: there is no DeviceClass nic.example.com; the classes are: "),
         (["gpu, cores>=4"], "the devices of class gpu.example.com have no cores; they have: memory"),

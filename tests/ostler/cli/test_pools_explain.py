@@ -287,8 +287,8 @@ def test_pool_that_is_not_usable(explain: Explain, tmp_path: Path) -> None:
 
 
 def test_search_that_gives_up_has_words() -> None:
-    (said,) = pool_lines(StepsSpent("no answer after trying 5 devices"), 0)
-    assert said.pieces[0].text == "no answer after trying 5 devices"
+    (said,) = pool_lines(StepsSpent("no answer after trying 5 ways"), 0)
+    assert said.pieces[0].text == "no answer after trying 5 ways"
 
 
 def test_every_obstacle_has_words() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.allocator import Allocator
 from scheduling.allocator.pools import SliceIndex
 from scheduling.allocator.reading import FatalError, Object
@@ -25,7 +24,6 @@ from scheduling.pools.claim_writer import PART, CompilerInput
 from scheduling.pools.compiler import claim_of, compile_claim
 from scheduling.pools.conversion import convert
 from scheduling.pools.documents import DeviceClaim, DeviceClaimDetail, DevicePool, PoolDeviceClass
-from scheduling.pools.live_names import written_class
 from scheduling.pools.lost import LeftOut
 from scheduling.pools.matching import MatchingError, PooledDevice, candidate_classes, devices_of, has_admin_access
 from scheduling.pools.matching import is_eligible as eligible
@@ -247,11 +245,8 @@ class RoundTrips:
             return
         case = replace(case, claims=case.claims[:1])
         plain = with_flat_root(case.claims[0])
-        published = published_pools(slices, held, [{"metadata": {"name": NODE}}])
-        classes = ClusterClasses((), published, written=case.classes)
         try:
-            written = {each.metadata.name: with_defaults(written_class(each, published)) for each in case.classes}
-            cluster = CompilerInput(published, classes, written, slices, AllocatedState.of_claims(held))
+            cluster = CompilerInput.of(slices, written=case.classes, claims=held, nodes=[{"metadata": {"name": NODE}}])
             compiled = compile_claim(plain, cluster, [NODE])
             solution = case.solution()
         except LeftOut:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.pools import SliceIndex
 from scheduling.pools.claim_writer import CompilerInput
 from scheduling.pools.compiler import CompiledClaim, compile_claim
@@ -15,7 +14,6 @@ from scheduling.pools.documents import DeviceClaim, PoolDeviceClass
 from scheduling.pools.live_names import written_class
 from scheduling.pools.lost import LeftOut
 from scheduling.pools.publication import published_pools
-from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.reading import read
 from tests.making.clusters import GPU, GPU_CLASS, NIC, NIC_CLASS, device, device_class, resource_slice
 from tests.making.pool_documents import claim, class_, document
@@ -30,12 +28,7 @@ def compiled(
     written: Any = (),
     nodes: Sequence[Json] = (),
 ) -> CompiledClaim:
-    index = SliceIndex(slices)
-    pools = published_pools(index, (), nodes)
-    objects = {each["metadata"]["name"]: each for each in classes}
-    objects |= {each.metadata.name: written_class(each, pools) for each in written}
-    known = ClusterClasses(classes, pools, written=written)
-    return compile_claim(wanted, CompilerInput(pools, known, objects, index, AllocatedState(), nodes))
+    return compile_claim(wanted, CompilerInput.of(SliceIndex(slices), classes, written=written, nodes=nodes))
 
 
 def requests(found: CompiledClaim) -> list[Json]:
@@ -208,11 +201,11 @@ def test_admin_access_beside_counters_is_named() -> None:
     [
         (
             read(document("DeviceClass", "any", {"selector": {"matchLabels": {"a": "b"}}})),
-            "spec.selector: v1 has no class for other classes; name those in the claim",
+            "DeviceClass any: spec.selector: v1 has no class for other classes; name those in the claim",
         ),
         (
             class_("x", GPU, constraints="device.size == 1"),
-            "spec.constraints: device.size == 1: reads the attribute size, which no device of the class has",
+            "DeviceClass x: spec.constraints: device.size == 1: reads the attribute size, which no device of the class",
         ),
     ],
 )

@@ -356,7 +356,15 @@ def test_search_that_gives_up_says_so() -> None:
     assert finding.outcome is PoolOutcome.UNKNOWN
     (found,) = finding.every_obstacle()
     assert isinstance(found, StepsSpent)
-    assert "no answer after trying 50 devices" in found.message
+    assert "no answer after trying 50 ways" in found.message
+
+
+def test_questions_about_one_node_are_limited_together() -> None:
+    judge = replace_steps(judge_of([GPUS]), 10)
+    wanted = [claim({})]
+    answers = [judge.possible(wanted) for _ in range(20)]
+    assert answers[0] is True
+    assert answers[-1] is None
 
 
 def replace_steps(judge: PoolJudge, steps: int) -> PoolJudge:

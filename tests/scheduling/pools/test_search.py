@@ -15,7 +15,7 @@ from scheduling.pools.capacity import PoolLedger
 from scheduling.pools.documents import DeviceClaim, DevicePool, PoolDeviceClass
 from scheduling.pools.matching import MatchingError, devices_of
 from scheduling.pools.search import PoolSearch, PoolSolution, node_names, occupying, pools_at, search
-from scheduling.pools.ways import SearchGaveUp
+from scheduling.pools.ways import SearchGaveUp, SearchSteps
 from tests.making.pool_documents import claim, class_, decoded, device, pool, recorded
 from tests.scheduling.pools.brute_force import best, rank_of
 from tests.scheduling.pools.small_cases import BUSY, CLAIMS, CLASSES, POOLS, in_use, small_claims, small_pools
@@ -240,28 +240,53 @@ def test_failing_constraint_is_an_error_of_the_claim() -> None:
 
 
 def test_search_that_takes_too_many_steps_says_so() -> None:
-    searching = PoolSearch(PoolLedger(devices_of(GPUS)), most_steps=2)
-    with pytest.raises(SearchGaveUp, match="no answer after trying 2 devices; search for fewer claims at once"):
-        searching.run([claim({"requests": {"count": 4}})], {"gpu": class_()})
+    searching = PoolSearch(PoolLedger(devices_of(GPUS)))
+    with pytest.raises(SearchGaveUp, match="no answer after trying 2 ways; search for fewer claims at once"):
+        searching.run([claim({"requests": {"count": 4}})], {"gpu": class_()}, SearchSteps(2))
+
+
+def test_search_that_gives_up_leaves_the_ledger_as_it_was() -> None:
+    cut = pool("cut", *(device(f"d{n}", {"slices": 1}) for n in range(4)), resources=[("slices", 4)])
+    ledger = PoolLedger(devices_of(cut))
+    with pytest.raises(SearchGaveUp):
+        PoolSearch(ledger).run([claim({"requests": {"count": 4}})], {"gpu": class_()}, SearchSteps(3))
+    assert ledger.left_of_pool("cut", cut.spec.resources[0]).value() == 4
+    found = PoolSearch(ledger).run([claim({"requests": {"count": 4}})], {"gpu": class_()})
+    assert found is not None
+
+
+def test_search_for_more_devices_than_it_can_place_together_says_so() -> None:
+    many = pool("many", *(device(f"d{n}") for n in range(1_000)))
+    with pytest.raises(SearchGaveUp, match="needs and their devices must be 700 at most; ask for fewer devices"):
+        PoolSearch(PoolLedger(devices_of(many))).run([claim({"requests": {"count": 1_000}})], {"gpu": class_()})
+
+
+def test_alternatives_that_no_device_suits_are_not_combined() -> None:
+    """Ten alternatives of each of twelve needs have 10**12 combinations."""
+    too_many = {"oneOf": [{"deviceClass": "gpu", "requests": {"count": 5}}] * 10}
+    found = PoolSearch(PoolLedger(devices_of(GPUS)))
+    assert found.run([claim(*[too_many] * 12)], {"gpu": class_()}, SearchSteps(10)) is None
+
+
+def test_combinations_of_alternatives_are_steps() -> None:
+    taken = {"oneOf": [{"deviceClass": "gpu", "requests": {"count": 4}}] * 10}
+    with pytest.raises(SearchGaveUp, match="no answer after trying 500 ways"):
+        PoolSearch(PoolLedger(devices_of(GPUS))).run([claim(*[taken] * 12)], {"gpu": class_()}, SearchSteps(500))
 
 
 def test_devices_that_cannot_be_told_apart_are_tried_once() -> None:
     many = pool("many", *(device(f"d{n:02}", root=str(n % 2)) for n in range(40)))
     wanted = claim({"requests": {"count": 20}, "matchAttributes": ["root"]}, {"requests": {"count": 21}})
-    searching = PoolSearch(PoolLedger(devices_of(many)), most_steps=2_000)
-    assert searching.run([wanted], {"gpu": class_()}) is None
+    searching = PoolSearch(PoolLedger(devices_of(many)))
+    assert searching.run([wanted], {"gpu": class_()}, SearchSteps(2_000)) is None
 
 
 def test_count_or_sum_out_of_reach_of_some_pools_ends_at_once() -> None:
     pools = [pool(f"p{n:02}", device("d", {}, [("memory", 8, 1)], uuid=str(n))) for n in range(64)]
     ledger = PoolLedger(one for each in pools for one in devices_of(each))
     for asked_ in ({"requests": {"count": 32}}, {"requests": {"memory": 240}, "limits": {"count": 64}}):
-        found = PoolSearch(ledger, most_steps=10_000).run([claim(asked_)], {"gpu": class_()})
+        found = PoolSearch(ledger).run([claim(asked_)], {"gpu": class_()}, SearchSteps(10_000))
         assert found is not None
         assert len(found.needs[0].devices) in (32, 30)
-    assert (
-        PoolSearch(ledger, most_steps=100).run(
-            [claim({"requests": {"memory": 513}, "limits": {"count": 64}})], {"gpu": class_()}
-        )
-        is None
-    )
+    too_much = claim({"requests": {"memory": 513}, "limits": {"count": 64}})
+    assert PoolSearch(ledger).run([too_much], {"gpu": class_()}, SearchSteps(100)) is None

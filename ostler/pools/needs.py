@@ -1,0 +1,43 @@
+"""The needs that `ostler pools` is asked about: the options that name them, and the claims that they stand for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ostler.cli.exits import CommandFailed, Exit
+from ostler.pools.source import add_source
+
+if TYPE_CHECKING:
+    from scheduling.pools.documents import DeviceClaim
+
+
+def add_need(parser: argparse.ArgumentParser, *, documents: str, node: str) -> None:
+    """Add the need, ``-f`` and ``--node`` with what they are for, and the options of the source."""
+    parser.add_argument("need", nargs="?", default="", metavar="NEED", help="a need in its short form, instead of -f")
+    parser.add_argument(
+        "-f", "--filename", action="append", default=[], metavar="FILE", help=f"{documents}; - is stdin"
+    )
+    parser.add_argument("--node", action="append", default=[], metavar="NAME", help=f"{node} (repeatable)")
+    add_source(parser)
+
+
+def short_need(text: str) -> DeviceClaim:
+    """The claim that a short form stands for. Raises ``CommandFailed``."""
+    # Here and not above: help needs none of it.
+    from scheduling.pools.need import NeedError, need_of
+
+    try:
+        return need_of(text)
+    except NeedError as error:
+        raise CommandFailed(f"the need cannot be read: {error}", Exit.USAGE) from error
+
+
+def check_nodes(asked: Sequence[str], known: Sequence[str]) -> None:
+    """Raise ``CommandFailed`` for a node that is not known."""
+    from ostler.pools.supply import unknown_node
+
+    unknown = next((each for each in asked if each not in known), None)
+    if unknown is not None:
+        raise CommandFailed(unknown_node(unknown, known), Exit.USAGE)
