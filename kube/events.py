@@ -32,7 +32,7 @@ MAX_MESSAGE = 1024
 MAX_REASON = 128
 """Characters that the API server accepts in an event with eventTime; kubelets and controllers keep to them as well."""
 _MAX_NAME = 253
-_Key = tuple[str, str, str]
+_Key = tuple["Subject", str, str, str]
 
 
 class EventClient(Protocol):
@@ -67,6 +67,7 @@ class Subject:
     uid: str
     api_version: str = "v1"
     namespace: str = "default"
+    is_namespaced: bool = False
 
     @classmethod
     def node(cls, name: str) -> Subject:
@@ -132,7 +133,9 @@ class _Bucket:
 
 
 class EventPoster:
-    """Posts events on one object; ``run`` is the body of a thread, everything else is for any thread.
+    """Posts events on ``subject``, or on the object that an offer names.
+
+    ``run`` is the body of a thread, everything else is for any thread.
 
     ``component`` and ``instance`` name the reporter. ``failing``: why the last attempt failed, empty after a success.
     """
@@ -164,9 +167,9 @@ class EventPoster:
         self._closed = False
         self.failing = ""
 
-    def offer(self, kind: str, reason: str, message: str, at: float) -> None:
+    def offer(self, kind: str, reason: str, message: str, at: float, subject: Subject | None = None) -> None:
         """Post an event: ``kind`` is Normal or Warning, ``at`` Unix seconds."""
-        key = (kind, reason[:MAX_REASON], _clipped(message))
+        key = (subject or self._subject, kind, reason[:MAX_REASON], _clipped(message))
         with self._changed:
             self._put(key, _Pending(1, at, at))
             self._changed.notify_all()
@@ -228,7 +231,7 @@ class EventPoster:
         if known is not None:
             count = known.count + pending.count
             try:
-                client.patch(self._path(known.name), _times(count, pending.last))
+                client.patch(_path(key[0], known.name), _times(count, pending.last))
             except NotFound:
                 # Events live for an hour, unless they are patched.
                 del self._known[key]
@@ -236,14 +239,14 @@ class EventPoster:
                 known.count = count
                 self._known.move_to_end(key)
                 return
-        pending.name = pending.name or self._name()
+        pending.name = pending.name or self._name(key[0])
         try:
-            client.create(self._path(), self._body(key, pending))
+            client.create(_path(key[0]), self._body(key, pending))
         except WriteConflict as error:
             # The answer of an earlier attempt was lost on its way.
             if not error.already_exists:
                 raise
-            client.patch(self._path(pending.name), _times(pending.count, pending.last))
+            client.patch(_path(key[0], pending.name), _times(pending.count, pending.last))
         self._known[key] = _Posted(pending.name, pending.count)
         if len(self._known) > self._limits.remembered:
             self._known.popitem(last=False)
@@ -253,7 +256,7 @@ class EventPoster:
             return
         self._observer.failed()
         if str(error) != self.failing:
-            log.warning("an event cannot be posted", extra={"reason": key[1], "error": str(error)})
+            log.warning("an event cannot be posted", extra={"reason": key[2], "error": str(error)})
             self.failing = str(error)
         with self._changed:
             if isinstance(error, (BadRequest, Invalid, NotFound)):
@@ -264,27 +267,26 @@ class EventPoster:
             wait = self._backoff.delay(error.retry_after if isinstance(error, RequestError) else None)
             self._changed.wait_for(lambda: self._closed, wait)
 
-    def _name(self) -> str:
+    def _name(self, subject: Subject) -> str:
         unique = self._unique()
         # The name must be a DNS subdomain of at most 253 characters, even if it is cut.
-        return f"{self._subject.name[: _MAX_NAME - len(unique) - 1].rstrip('-.')}.{unique}"
-
-    def _path(self, *name: str) -> str:
-        return path_of("api", "v1", "namespaces", self._subject.namespace, "events", *name)
+        return f"{subject.name[: _MAX_NAME - len(unique) - 1].rstrip('-.')}.{unique}"
 
     def _body(self, key: _Key, pending: _Pending) -> JsonObject:
-        kind, reason, message = key
-        subject = self._subject
+        subject, kind, reason, message = key
+        involved: JsonObject = {
+            "apiVersion": subject.api_version,
+            "kind": subject.kind,
+            "name": subject.name,
+            "uid": subject.uid,
+        }
+        if subject.is_namespaced:
+            involved["namespace"] = subject.namespace
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": pending.name, "namespace": subject.namespace},
-            "involvedObject": {
-                "apiVersion": subject.api_version,
-                "kind": subject.kind,
-                "name": subject.name,
-                "uid": subject.uid,
-            },
+            "involvedObject": involved,
             "type": kind,
             "reason": reason,
             "message": message,
@@ -295,6 +297,10 @@ class EventPoster:
             "reportingComponent": self._component,
             "reportingInstance": self._instance,
         }
+
+
+def _path(subject: Subject, *name: str) -> str:
+    return path_of("api", "v1", "namespaces", subject.namespace, "events", *name)
 
 
 def _clipped(message: str) -> str:

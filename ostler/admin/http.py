@@ -92,17 +92,23 @@ def listen(address: str) -> socket.socket:
     return listener
 
 
-class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """A thread for each connection to ``listener``, and at most ``MOST_CLIENTS`` connections.
+
+    One more closes the oldest, but none that has proved its worth (``trust``) while there is another.
+    """
+
     daemon_threads = True
 
     def __init__(self, listener: socket.socket, handler: type[http.server.BaseHTTPRequestHandler]) -> None:
         super().__init__(("", 0), handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
-        self._clients: dict[socket.socket, None] = {}
+        self._clients: dict[socket.socket, bool] = {}
         self._changing = threading.Lock()
 
     def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a client."""
         try:
             return super().get_request()
         except OSError as error:
@@ -112,19 +118,28 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a client in a thread of its own."""
         oldest = None
         with self._changing:
-            self._clients[request] = None
-            if len(self._clients) > MOST_CLIENTS:
-                oldest = next(iter(self._clients))
+            if len(self._clients) >= MOST_CLIENTS:
+                oldest = next((each for each, trusted in self._clients.items() if not trusted), None)
+                oldest = oldest or next(iter(self._clients))
                 del self._clients[oldest]
+            self._clients[request] = False
         if oldest is not None:
             with contextlib.suppress(OSError):
                 # Its thread may have closed it by now.
                 oldest.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
+    def trust(self, request: socket.socket) -> None:
+        """Keep this connection while there is another to close: it belongs to a client that is known."""
+        with self._changing:
+            if request in self._clients:
+                self._clients[request] = True
+
     def shutdown_request(self, request: Any) -> None:
+        """Forget a client, and close its connection."""
         with self._changing:
             self._clients.pop(request, None)
         super().shutdown_request(request)
@@ -140,7 +155,7 @@ class HttpServer:
 
     def __init__(self, listener: socket.socket, pages: Pages, elsewhere: Elsewhere | None = None) -> None:
         self._listener = listener
-        self._server = _Server(listener, _handler(pages, elsewhere))
+        self._server = BoundedServer(listener, _handler(pages, elsewhere))
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", args=(5.0,), daemon=True)
 
     @property

@@ -8,7 +8,7 @@ fixed sets, from the rules (resources), or from the node's devices (those that a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -68,6 +68,23 @@ class Exposition(Collector):
             yield from metrics_of(figures.mps)
         if figures.dra is not None:
             yield from figures.dra.collect()
+
+
+def exposed(collect: Callable[[], Iterable[Metric]]) -> bytes:
+    """The metrics that ``collect`` gives, with those of the process, for parts other than the agent."""
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    registry.register(_Collected(collect))
+    return generate_latest(registry)
+
+
+class _Collected(Collector):
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
+
+    def collect(self) -> Iterator[Family]:
+        for metric in self._collect():
+            yield family(metric, {})
 
 
 def family(metric: Metric, known: Known) -> Family:

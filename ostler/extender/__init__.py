@@ -1,0 +1,1 @@
+"""The scheduler extender: cells for gangs, as kube-scheduler asks for them over HTTP."""

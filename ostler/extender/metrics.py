@@ -1,0 +1,91 @@
+"""The extender's metrics; ``docs/extender.md`` has their table.
+
+Requests come in several threads, so a counter may lose one of two increments in the same moment; the counts of
+decisions are made under the tracker's lock and are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of
+from ostler import __version__
+
+REQUESTS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+"""Upper bounds in seconds; kube-scheduler gives up after 5 by default."""
+ROUTINES = ("filter", "prioritize", "bind", "preempt", "inspect")
+RESULTS = ("ok", "user_error", "platform_error")
+
+
+class ExtenderMetrics:
+    """Counts what the extender does."""
+
+    def __init__(self) -> None:
+        self.durations = Histogram(
+            "ostler_extender_request_duration_seconds", "Time to answer a request.", REQUESTS, ("routine",)
+        )
+        self.requests = Counter(
+            "ostler_extender_requests",
+            "Answered requests.",
+            ("routine", "result"),
+            [(routine, result) for routine in ROUTINES for result in RESULTS],
+        )
+        self.placed = Counter("ostler_extender_pods_placed", "Pods that were given cells.")
+        self.victims = Counter("ostler_extender_victims", "Victims named to the scheduler, each time they are named.")
+        self.forced = Counter(
+            "ostler_extender_force_binds",
+            "Pods that the scheduler did not bind, by what became of binding them past it.",
+            ("result",),
+            [("bound",), ("refused",), ("failed",)],
+        )
+        self.unrecovered = Counter(
+            "ostler_extender_pods_not_recovered",
+            "Bound pods whose cells could not be entered; their devices count as free.",
+        )
+        self.faults = Counter("ostler_extender_faults", "Unexpected faults in what the API server reported.")
+        self.reloads = Counter(
+            "ostler_extender_reloads", "Changed configurations, by result.", ("result",), [("applied",), ("refused",)]
+        )
+        self.events = Counter("ostler_extender_events_posted", "Events that the API server has accepted.")
+        self.events_dropped = Counter(
+            "ostler_extender_events_dropped",
+            "Events that were dropped: too many waited, or the API server refused them.",
+        )
+        self.events_failed = Counter("ostler_extender_events_failures", "Attempts to post an event that failed.")
+
+    def posted(self, events: int) -> None:
+        """See ``kube.events.PostingObserver``."""
+        self.events.add(by=events)
+
+    def dropped(self, events: int) -> None:
+        """See ``kube.events.PostingObserver``."""
+        self.events_dropped.add(by=events)
+
+    def failed(self) -> None:
+        """See ``kube.events.PostingObserver``."""
+        self.events_failed.add()
+
+
+class ExtenderFigures:
+    """All metrics for a scrape; ``pods`` counts pods by state, ``is_active`` says whether this replica acts."""
+
+    def __init__(
+        self, metrics: ExtenderMetrics, pods: Callable[[], Mapping[str, int]], is_active: Callable[[], bool]
+    ) -> None:
+        self._metrics = metrics
+        self._pods = pods
+        self._is_active = is_active
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric."""
+        build = Gauge("ostler_extender_build_info", "The extender's version; the value is 1.", ("version",))
+        build.set(1, __version__)
+        yield build
+        active = Gauge("ostler_extender_active", "1 if this replica acts, 0 if it is a standby.")
+        active.set(int(self._is_active()))
+        yield active
+        pods = Gauge("ostler_extender_pods", "Pods that want cells, by state.", ("state",))
+        for state, count in self._pods().items():
+            pods.set(count, state.lower())
+        yield pods
+        yield from metrics_of(self._metrics)

@@ -1,0 +1,313 @@
+"""``ostler extender`` as a process: from its files to the port that a scheduler asks, and back.
+
+Order. The configuration and the TLS files are checked before anything is opened. A replica that holds the lease reads
+all nodes and pods, and listens only once the running pods' cells are entered. A replica that must wait listens at
+once and answers that it is a standby; when it takes over, it answers that it recovers until it has read everything. A
+replica that loses the lease ends: what it knows may be outdated, and a restart costs a second.
+
+A changed configuration is laid over the running pods without a restart. If it cannot be used the old one stays in
+force.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kube.access import Access, FixedCredentials, in_cluster, runs_in_cluster
+from kube.client import Client
+from kube.events import EventPoster, Subject
+from kube.kubeconfig import from_kubeconfig
+from ostler.admin.http import AddressInvalid, HttpPage, HttpServer, Pages, listen
+from ostler.extender.api import ExtenderApi
+from ostler.extender.binding import Binder, PastScheduler
+from ostler.extender.lease import LeaseHolder, LeaseName
+from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
+from ostler.extender.server import ExtenderServer, is_local
+from ostler.extender.tls import TlsContexts, TlsFiles
+from ostler.extender.tracking import CellTracker, MakeCells
+from ostler.extender.watching import ClusterWatch
+from ostler.extender.wire import PodIdentity
+from scheduling.cells.configuration import CellsConfigurationError, ExtenderSettings, read_configuration
+from scheduling.cells.decision import CellsUserError
+
+log = logging.getLogger("ostler.extender")
+
+COMPONENT = "ostler-extender"
+LOOK = 0.2
+"""Seconds between two looks at signals and the lease."""
+CONFIG_EVERY = 5.0
+"""Seconds between two looks at the configuration file."""
+MOST_CONFIG = 16 << 20
+"""Bytes of a configuration; 5,000 nodes with their cells have a twentieth of that."""
+MOST_PAUSE = 1.0
+"""Seconds that the answer for a waiting pod is held back at most; a scheduler gives up after 5."""
+_RESPONSIVE = 5.0
+"""Seconds after which a lock that is not free counts as a deadlock."""
+
+
+class ExtenderFailed(Exception):
+    """The extender cannot go on; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderOptions:
+    """``http``: address for probes and metrics, empty for none. ``lease``: None if this is the only replica."""
+
+    config: Path
+    tls: TlsFiles | None = None
+    http: str = ""
+    lease: LeaseName | None = None
+    identity: str = ""
+
+
+class ExtenderProcess:
+    """Runs from ``run`` to ``stop``; raises ``CellsConfigurationError``, ``TlsError`` or ``ExtenderFailed``."""
+
+    def __init__(self, options: ExtenderOptions, environment: Mapping[str, str], make: MakeCells) -> None:
+        self._options = options
+        self._text = read_config(options.config)
+        self._configuration = read_configuration(self._text, str(options.config))
+        settings = self._configuration.extender
+        self._tls = TlsContexts(options.tls) if options.tls is not None else None
+        self._address = address_of(settings, has_tls=self._tls is not None)
+        self._metrics = ExtenderMetrics()
+        self._client = Client(
+            api_access(settings, environment), random=random.random, user_agent=COMPONENT, connections=8
+        )
+        self._poster = EventPoster(
+            Subject("Pod", "", ""),
+            self._metrics,
+            component=COMPONENT,
+            instance=options.identity,
+            random=random.random,
+        )
+        self._lease = LeaseHolder(self._client, options.lease, options.identity) if options.lease else None
+        self._binder = Binder(self._client, self._may_act)
+        self._past = PastScheduler(self._binder, self, self._metrics)
+        self._tracker = CellTracker(self._configuration, make, self._past, self, self._metrics)
+        self._watch = ClusterWatch(self._client, self._tracker, random.random)
+        self._api = ExtenderApi(self._tracker, self._binder, self, self._metrics, pause=self._pause)
+        self._stopped, self._reload = threading.Event(), threading.Event()
+        self._is_recovered = False
+        self._server: ExtenderServer | None = None
+        self._pages: HttpServer | None = None
+
+    def stop(self) -> None:
+        """End ``run``; for signal handlers."""
+        self._stopped.set()
+
+    def reload(self) -> None:
+        """Read the configuration again soon; for signal handlers."""
+        self._reload.set()
+
+    def run(self) -> None:
+        """Serve until stopped; raises ``ExtenderFailed``."""
+        try:
+            self._begin()
+            if self._is_first():
+                self._recover()
+                self._listen()
+            self._loop()
+        finally:
+            self._end()
+
+    def why_not(self) -> str:
+        """See ``ostler.extender.api.ActiveReplica``."""
+        if self._lease is not None and not self._lease.may_act():
+            holder = self._lease.holder or "nobody yet"
+            return f"this replica is a standby: the lease {self._lease.name} belongs to {holder}, which answers instead"
+        if not self._is_recovered:
+            return "this replica is not ready: it has not read all nodes and pods yet"
+        return ""
+
+    def warn(self, pod: PodIdentity, reason: str, message: str) -> None:
+        """See ``ostler.extender.tracking.PodReporter``."""
+        subject = Subject("Pod", pod.name, pod.uid, namespace=pod.namespace, is_namespaced=True)
+        self._poster.offer("Warning", reason, message, time.time(), subject)
+
+    def _begin(self) -> None:
+        threading.Thread(target=self._poster.run, args=(self._client,), name="events", daemon=True).start()
+        self._past.start()
+        if self._options.http:
+            self._pages = HttpServer(_listener("--http", self._options.http), self._health())
+            self._pages.start()
+        if self._lease is not None:
+            self._lease.start()
+
+    def _is_first(self) -> bool:
+        """Whether this replica is to act; if not it listens, and waits until it is or is stopped."""
+        if self._lease is None:
+            return True
+        while not self._lease.acquired.wait(LOOK):
+            if self._stopped.is_set():
+                return False
+            if self._server is None and (self._lease.holder or self._lease.failing):
+                log.info("standby", extra={"lease": str(self._lease.name), "holder": self._lease.holder})
+                self._listen()
+        return True
+
+    def _recover(self) -> None:
+        began = time.monotonic()
+        if not self._watch.start(self._stopped):
+            return
+        self._is_recovered = True
+        seconds = round(time.monotonic() - began, 3)
+        log.info("recovered", extra={"seconds": seconds, "pods": dict(self._tracker.counts())})
+
+    def _listen(self) -> None:
+        if self._server is None and not self._stopped.is_set():
+            self._server = ExtenderServer(_listener("webServerAddress", self._address), self._api.answer, self._tls)
+            self._server.start()
+            extra = {"address": self._address, "port": self._server.port, "tls": self._tls is not None}
+            log.info("answering schedulers", extra=extra)
+
+    def _loop(self) -> None:
+        looked = time.monotonic()
+        while not self._stopped.wait(LOOK):
+            if self._lease is not None and self._lease.lost.is_set():
+                raise ExtenderFailed(
+                    f"the lease {self._lease.name} is lost to {self._lease.holder or 'nobody'} "
+                    f"({self._lease.failing or 'another replica took it'}); start again as a standby"
+                )
+            if self._reload.is_set() or time.monotonic() - looked > CONFIG_EVERY:
+                self._reload.clear()
+                self._read_again()
+                looked = time.monotonic()
+
+    def _read_again(self) -> None:
+        try:
+            text = read_config(self._options.config)
+            if text == self._text:
+                return
+            self._text = text
+            new = read_configuration(text, str(self._options.config))
+            if new == self._configuration:
+                return
+            self._tracker.reconfigure(new)
+        except (CellsConfigurationError, CellsUserError, ExtenderFailed) as error:
+            self._metrics.reloads.add("refused")
+            log.warning("the new configuration is not usable, the old one stays in force", extra={"error": str(error)})
+            return
+        for key in restart_keys(self._configuration.extender, new.extender):
+            log.warning("a changed key takes effect with a restart only", extra={"key": key})
+        self._configuration = new
+        self._metrics.reloads.add("applied")
+        log.info("configuration applied to the running pods", extra={"pods": dict(self._tracker.counts())})
+
+    def _pause(self) -> None:
+        time.sleep(min(self._configuration.extender.waiting_pod_scheduling_block_ms / 1000, MOST_PAUSE))
+
+    def _may_act(self) -> bool:
+        return self._lease is None or self._lease.may_act()
+
+    def _health(self) -> Pages:
+        def livez() -> HttpPage:
+            is_alive = self._tracker.is_responsive(_RESPONSIVE)
+            return HttpPage.lines(is_alive, "ok" if is_alive else "the lock of the cells is not free")
+
+        def readyz() -> HttpPage:
+            reason = self.why_not()
+            return HttpPage.lines(not reason, *((reason,) if reason else ("ready", *self._watch.problems)))
+
+        def metrics() -> HttpPage:
+            # Here and not above: the first scrape loads Prometheus' library.
+            from ostler.metrics.exposition import CONTENT_TYPE, exposed
+
+            figures = ExtenderFigures(self._metrics, self._tracker.counts, lambda: not self.why_not())
+            return HttpPage(200, CONTENT_TYPE, exposed(figures.collect))
+
+        return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": metrics}
+
+    def _end(self) -> None:
+        for server in (self._server, self._pages):
+            if server is not None:
+                server.close()
+        self._watch.stop()
+        self._past.close()
+        if self._lease is not None:
+            self._lease.release()
+        self._poster.close()
+        self._client.close()
+
+
+def read_config(path: Path) -> str:
+    """The configuration's text; raises ``ExtenderFailed``."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_CONFIG + 1)
+    except OSError as error:
+        raise ExtenderFailed(
+            f"--config: {path} cannot be read ({error.strerror}); give the cells' configuration"
+        ) from error
+    if len(data) > MOST_CONFIG:
+        raise ExtenderFailed(f"--config: {path} has more than {MOST_CONFIG} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ExtenderFailed(f"--config: {path} is not UTF-8 (byte {error.start}); write it as UTF-8") from error
+
+
+def address_of(settings: ExtenderSettings, *, has_tls: bool) -> str:
+    """Where to listen; raises ``ExtenderFailed`` for an address that may not be served without TLS."""
+    address = settings.web_server_address or (":9096" if has_tls else "127.0.0.1:9096")
+    try:
+        if has_tls or is_local(address):
+            return address
+    except AddressInvalid as error:
+        raise ExtenderFailed(f"webServerAddress: {error}") from error
+    raise ExtenderFailed(
+        f"webServerAddress: {address} can be reached from other machines, where anybody could place and evict pods; "
+        "write 127.0.0.1:9096, or give --tls-cert, --tls-key and --tls-client-ca"
+    )
+
+
+def api_access(settings: ExtenderSettings, environment: Mapping[str, str]) -> Access:
+    """How to reach the API server; raises ``kube.errors.ConfigurationError``."""
+    server = settings.kube_api_server_address or environment.get("KUBE_APISERVER_ADDRESS", "")
+    named = settings.kube_config_file_path or environment.get("KUBECONFIG", "").partition(":")[0]
+    home = Path(environment.get("HOME", "/nonexistent")) / ".kube/config"
+    if named or home.exists():
+        access = from_kubeconfig(Path(named) if named else home)
+    elif runs_in_cluster(environment) or not server:
+        access = in_cluster(environment)
+    else:
+        access = Access(server, "kubeApiServerAddress", FixedCredentials("no credential (no kubeconfig is given)"))
+    return replace(access, server=server.rstrip("/")) if server else access
+
+
+def restart_keys(old: ExtenderSettings, new: ExtenderSettings) -> tuple[str, ...]:
+    """Changed keys that a running process does not take over."""
+    keys = {
+        "kubeApiServerAddress": old.kube_api_server_address != new.kube_api_server_address,
+        "kubeConfigFilePath": old.kube_config_file_path != new.kube_config_file_path,
+        "webServerAddress": old.web_server_address != new.web_server_address,
+    }
+    return tuple(key for key, is_changed in keys.items() if is_changed)
+
+
+def default_lease(environment: Mapping[str, str]) -> LeaseName | None:
+    """The lease of a replica in a pod; None outside, where nobody else runs."""
+    if not runs_in_cluster(environment):
+        return None
+    with suppress(Exception):
+        if namespace := in_cluster(environment).namespace:
+            return LeaseName(namespace, COMPONENT)
+    return None
+
+
+def _listener(key: str, address: str) -> socket.socket:
+    try:
+        return listen(address)
+    except (OSError, AddressInvalid) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        raise ExtenderFailed(
+            f"{key}: cannot listen at {address} ({reason}); give a free address of this machine"
+        ) from error
