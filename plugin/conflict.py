@@ -1,8 +1,9 @@
-"""Another plugin has the resource: what is known of it, and when the conflict is over.
+"""Another plugin has the resource: what ostler knows about it, and when the conflict is over.
 
-It is not fought. Each registration makes the node's devices unhealthy for a moment, and the end of our stream would
-make a kubelet up to 1.36 disconnect whoever is in the slot by then. So our stream stays open, unused, while the other
-plugin lives; lists of our devices are held back, for the kubelet would take them and ask the other plugin for them.
+ostler does not fight it. Each registration makes the node's devices unhealthy for a moment, and the end of our stream
+would make a kubelet up to 1.36 disconnect whichever plugin is in the slot by then. So our stream stays open, unused,
+while the other plugin lives. ostler holds back lists of its devices, because the kubelet would accept them and ask the
+other plugin for them.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from plugin.slot_ownership import Loss, foreign_sockets, sockets_of_others
 log = logging.getLogger("ostler.registration")
 
 RECENT = 600.0
-"""Seconds within which a second loss without anybody to be found is not answered at once."""
+"""Seconds within which ostler does not register at once after a second loss without a found plugin."""
 
 
 class Conflict:
-    """At most one at a time; ``sockets`` are the other plugin's, empty where none was found, ``message`` for people."""
+    """At most one at a time; ``sockets`` are the other plugin's, empty if none was found, ``message`` is for people."""
 
     def __init__(
         self,
@@ -55,12 +56,12 @@ class Conflict:
         self._unfound = RegistrationDelay(5.0, 3600.0, clocks.random)
 
     async def find(self, own: Sequence[Path], taken: frozenset[str]) -> tuple[Path, ...]:
-        """Sockets of others that serve the resource, its devices or those ``taken``, asked thoroughly."""
+        """Sockets of others that serve the resource, its devices or those ``taken``; asks every possible one."""
         candidates = sockets_of_others(self._folders.plugin_folders, own)
         return tuple(await foreign_sockets(candidates, self._resource, self._listing.devices, taken))
 
     def begin(self, sockets: tuple[Path, ...], *, hold: bool) -> None:
-        """``sockets`` have the resource; ``hold``: do not tell the kubelet of our devices meanwhile."""
+        """``sockets`` have the resource; ``hold``: hold back our lists from the kubelet meanwhile."""
         self.begun, self.sockets = True, sockets
         self._until = self._clock() + self._patience.delay()
         if hold:
@@ -74,7 +75,7 @@ class Conflict:
         self._observer.contested(self._resource)
 
     def begin_unfound(self, loss: Loss) -> float:
-        """Nobody is found who has it; the seconds until it may be registered again, none the first time."""
+        """No other plugin was found; returns seconds until registering again, none the first time."""
         now = self._clock()
         if now - self._lost_at >= RECENT:
             self._unfound.reset()
@@ -94,12 +95,12 @@ class Conflict:
         return delay
 
     def end(self) -> None:
-        """Nobody has it any more, or the kubelet was restarted and asks everybody anew."""
+        """No other plugin has the resource any more, or the kubelet was restarted and asks every plugin again."""
         self.begun, self.sockets = False, ()
         self._listing.release()
 
     def is_over(self) -> bool:
-        """Whether the resource is to be taken back."""
+        """Whether ostler should take the resource back."""
         if self.sockets and not any(is_answered(path, 0.1) for path in self.sockets):
             self._patience.reset()
             return True
@@ -108,7 +109,7 @@ class Conflict:
             return False
         if not self.sockets:
             return True
-        # It lives, and may have lost the resource as well without knowing: plugins seldom notice.
+        # It lives, but may have lost the resource as well without noticing, as most plugins do.
         answer = self._view.answer
         if answer is None or not answer.ids.get(self._resource):
             return True

@@ -1,12 +1,12 @@
 """Door one: every resource of the present offer, each with its list, its socket and its registration.
 
 Resources come and go with the offer while the process runs. A resource whose devices have all gone stays registered
-with an empty list, because the kubelet would keep its last devices for five minutes otherwise; it is dropped only when
+with an empty list, because the kubelet would otherwise keep its last devices for five minutes; it is dropped only when
 the rules no longer know it.
 
-The end has two halves. When ``run`` is cancelled nothing is looked at, decided or shown any more. If ``hand_over`` was
-called before, what the kubelet has found by its registry goes on to be answered, from memory and for the devices of the
-last list, until it has changed over to a successor.
+The end has two halves. Once ``run`` is cancelled, this door checks, decides and shows nothing any more. If
+``hand_over`` was called before, it still answers the sockets that the kubelet found by its registry, from memory and
+for the devices of the last list, until the kubelet has changed over to a successor.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class KubeletFolderChanged(Value):
 class PluginDoor:
     """Serves the offers handed to ``apply`` for as long as ``run`` runs.
 
-    ``render_for`` gives, for a resource, the function that makes a container's answer. ``admission`` enters what
+    ``render_for`` returns, for a resource, the function that makes a container's answer. ``admission`` enters what
     Allocate gives out in the ledger, or refuses it. ``bus`` publishes ``StreamsChanged`` and ``KubeletFolderChanged``.
     """
 
@@ -104,7 +104,7 @@ class PluginDoor:
     def apply(self, offer: Offer, topology: Topology | None = None, *, forget_missing: bool = False) -> None:
         """Show this offer, and prefer devices by this topology of the same snapshot (none: by NUMA node alone).
 
-        Resources that the offer lacks show no devices, or go when ``forget_missing``.
+        Resources that the offer lacks show no devices, or are dropped if ``forget_missing``.
         """
         if topology is None or topology != self._placement.topology:
             self._placement = PlacementMap(topology)
@@ -119,14 +119,14 @@ class PluginDoor:
         self.bus.publish(StreamsChanged())
 
     def heard(self, read: AllocatableRead) -> None:
-        """The ledger has read what the kubelet counts as healthy; see ``KubeletView.heard``."""
+        """The ledger has read which devices the kubelet counts as healthy; see ``KubeletView.heard``."""
         self._view.heard(read.asked_at, read.devices)
 
     async def run(self) -> None:
         """Serve until cancelled; sockets are gone afterwards, unless handed over. A failing part ends all of it."""
-        # Before the first socket of our own: what is there now belongs to a process that has handed over to this one.
+        # Before our own first socket: the present ones belong to a process that has handed over to this one.
         self._predecessors.find()
-        # The kubelet's own socket is always in the first; folders that no path uses are not looked at.
+        # The kubelet's own socket is always in the first; folders that no path uses are ignored.
         watched = (self._folders.device_plugins, *map(self._folders.directory, self._folders.paths))
         try:
             async with asyncio.TaskGroup() as group:
@@ -210,7 +210,7 @@ class PluginDoor:
     def _update(
         self, name: str, resource: _Resource, devices: tuple[OfferedDevice, ...], rule: Rule | None = None
     ) -> bool:
-        """Show these devices of one resource; False when the kubelet could not take the list."""
+        """Show these devices of one resource; False if the list is too large for the kubelet."""
         try:
             changed = resource.listing.update(devices, hints=rule is None or rule.hints)
         except ListTooLarge as error:

@@ -4,10 +4,10 @@
 they are two settings.
 
 An open device stream does not prove that our list counts: when another plugin registers the same resource, kubelets up
-to 1.36 overwrite their slot of that name and leave our stream open, and people's tools open streams as well. So
+to 1.36 overwrite their slot for that name and leave our stream open, and people's tools open streams as well. So
 ``KubeletView`` asks the kubelet which devices it has: once for all resources, a moment after anything that may have
-changed it, and every minute, unless the ledger has asked the same meanwhile. Where the pod resources API is absent or
-refuses, nothing is known and nothing is concluded.
+changed it, and every minute, unless the ledger has asked the same meanwhile. If the pod resources API is missing or
+refuses, ostler knows nothing and concludes nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REGISTER_TIMEOUT = 10.0
 
 
 class RegistrationPath(StrEnum):
-    """How the kubelet learns of a plugin."""
+    """How the kubelet finds a plugin."""
 
     REGISTRY = "registry"
     """The plugin watcher finds the socket in ``plugins_registry/``; a restarted kubelet finds it again by itself."""
@@ -47,18 +47,18 @@ class RegistrationPath(StrEnum):
 
 
 SLOT_ENDS: Final = (1, 80)
-"""First version of grpc-go that a kubelet with a client per socket is built with: 1.36 has 1.79, 1.37 has 1.82."""
+"""The first grpc-go of kubelets with a client per socket: 1.36 has 1.79, 1.37 has 1.82."""
 _AGENT = r"grpc-go/(\d+)\.(\d+)"
 
 
 def grpc_go(user_agent: str) -> tuple[int, int] | None:
-    """The version of the library with which a kubelet calls; None for other callers, such as grpcurl."""
+    """The library version of a calling kubelet; None for other callers, such as grpcurl."""
     found = re.match(_AGENT, user_agent)
     return (int(found[1]), int(found[2])) if found else None
 
 
 class RegisterRefused(Exception):
-    """The kubelet did not take a registration; ``reason`` is its own text."""
+    """The kubelet refused a registration; ``reason`` is its own text."""
 
     def __init__(self, resource: str, reason: str) -> None:
         super().__init__(f"the kubelet refused to register {resource}: {reason}")
@@ -67,9 +67,9 @@ class RegisterRefused(Exception):
 
 @value
 class KubeletFolders(Value):
-    """Where the kubelet's sockets are; ``paths`` are the ways to register that may be tried, the first one first.
+    """Where the kubelet's sockets are; ``paths``: the ways to register that may be tried, in this order.
 
-    ``patience``: seconds a live kubelet gets to ask for a socket in its registry; it looks every second.
+    ``patience``: seconds a live kubelet gets to ask a socket in its registry; it looks every second.
     """
 
     device_plugins: Path
@@ -79,7 +79,7 @@ class KubeletFolders(Value):
 
     @property
     def socket(self) -> Path:
-        """The kubelet's registration socket; its presence tells that a kubelet is there."""
+        """The kubelet's registration socket; it exists if a kubelet does."""
         return self.device_plugins / KUBELET_SOCKET
 
     @property
@@ -89,7 +89,7 @@ class KubeletFolders(Value):
 
     @property
     def plugin_folders(self) -> tuple[Path, Path]:
-        """The folder in which plugins have their sockets, ours and others'."""
+        """The folders in which plugins have their sockets, ours and others'."""
         return self.device_plugins, self.registry
 
     def directory(self, path: RegistrationPath) -> Path:
@@ -97,7 +97,7 @@ class KubeletFolders(Value):
         return self.registry if path is RegistrationPath.REGISTRY else self.device_plugins
 
     def socket_id(self) -> FileId | None:
-        """Identity of the kubelet's socket: a new one means that the kubelet was restarted. None: not there."""
+        """Identity of the kubelet's socket, which changes with its restart; None if there is no socket."""
         return FileId.of(self.socket) if is_socket(self.socket) else None
 
 
@@ -121,18 +121,18 @@ log = logging.getLogger("ostler.registration")
 
 @value
 class QuestionPace(Value):
-    """Seconds of the looks at what the kubelet has, in the order in which they matter."""
+    """Seconds around the questions which devices the kubelet has, in the order in which they matter."""
 
     soon: float = 1.0
-    """From a registration, or another plugin's socket, to the question: the kubelet dials and lists in between."""
+    """From a registration, or another plugin's socket, to the question: the kubelet dials and lists meanwhile."""
     again: float = 1.0
-    """Between questions while the answer differs from what we show."""
+    """Between questions while the answer differs from our list."""
     sure: float = 2.0
-    """How long it has to differ: a list may be on its way, and a kubelet that is busy cannot answer either."""
+    """How long it must differ: a list may be on its way, and a busy kubelet may answer late."""
     every: float = 60.0
     """Between questions when nothing happens."""
     alive: float = 1.0
-    """Between looks whether a plugin that took a resource is still there."""
+    """Between checks whether a plugin that took a resource still lives."""
 
 
 @value
@@ -150,9 +150,9 @@ class KubeletAnswered(Value):
 
 
 class KubeletView:
-    """Asks at ``socket`` while ``run`` runs and publishes ``KubeletAnswered``; ``answer`` is None while none holds.
+    """Asks at ``socket`` while ``run`` runs and publishes ``KubeletAnswered``; ``answer`` is None without a valid one.
 
-    Nothing is asked, or taken from others, before the first ``want``.
+    Before the first ``want`` it asks nothing, and takes no answers from others.
     """
 
     def __init__(self, socket: Path, bus: EventBus, *, clock: Callable[[], float], pace: QuestionPace) -> None:
@@ -163,22 +163,22 @@ class KubeletView:
         self._pace = pace
         self._wanted = math.inf
         self._regular = math.inf
-        """When it is to be asked: for a reason, and without any."""
+        """When to ask: for a reason, and regularly."""
         self._answers = 0
         self._problem = ""
         self._woken = asyncio.Event()
 
     def want(self, seconds: float) -> None:
-        """Ask the kubelet in so many seconds at the latest."""
+        """Ask the kubelet within so many seconds."""
         due = self._clock() + seconds
         if due < min(self._wanted, self._regular):
             self._woken.set()
         self._wanted = min(self._wanted, due)
 
     def heard(self, asked_at: float, healthy: Iterable[tuple[str, str]]) -> None:
-        """Somebody else has asked at this time (of ``clock``): resource and id of every healthy device.
+        """Take an answer that another part got at this time (of ``clock``): resource and id of every healthy device.
 
-        It stands in for the next question without a reason, if that is near enough.
+        It replaces the next regular question if that is due soon enough.
         """
         if self._wanted == math.inf and asked_at + self._pace.every / 2 >= self._regular:
             self._regular = asked_at + self._pace.every

@@ -16,14 +16,14 @@ from node.values import Value, value
 from protos.deviceplugin.v1beta1 import api_pb2
 
 LIMIT = 4 * 1024 * 1024 - 64 * 1024
-"""Bytes a message may have: the kubelet's client takes 4 MiB and, past that, loses the resource without a retry."""
+"""Most bytes of a message: above 4 MiB the kubelet's client loses the resource without a retry."""
 
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 
 
 class ListTooLarge(Exception):
-    """A list that the kubelet would not take: its size in bytes and number of devices."""
+    """A list that the kubelet would refuse: its size in bytes and number of devices."""
 
     def __init__(self, resource: str, size: int, devices: int) -> None:
         super().__init__(
@@ -34,9 +34,9 @@ class ListTooLarge(Exception):
 
 
 def encode(devices: Iterable[OfferedDevice], *, hints: bool = True) -> api_pb2.ListAndWatchResponse:
-    """The message that shows these devices, with their NUMA nodes if ``hints``.
+    """The message with these devices, and with their NUMA nodes if ``hints``.
 
-    A device without NUMA node carries no topology (never -1).
+    A device without NUMA node has no topology (never -1).
     """
     response = api_pb2.ListAndWatchResponse()
     for offered in devices:
@@ -48,7 +48,7 @@ def encode(devices: Iterable[OfferedDevice], *, hints: bool = True) -> api_pb2.L
 
 @value
 class StreamsChanged(Value):
-    """The kubelet has opened or ended a stream of this resource; of none where only the lists may have changed."""
+    """The kubelet has opened or ended a stream of this resource; without one, only lists may have changed."""
 
     resource: str = ""
 
@@ -82,22 +82,22 @@ class DeviceListing:
         return True
 
     def hold(self) -> None:
-        """Keep changes from streams that have a list; ``release`` sends what was kept back."""
+        """Hold back changes from streams that have a list; ``release`` sends them."""
         self.held = True
 
     def release(self) -> None:
-        """Streams follow again."""
+        """Send what was held back, and every change from now on."""
         if self.held:
             self.held = False
             self._notify()
 
     def end(self) -> None:
-        """End every stream, those to come as well, until ``begin``."""
+        """End every stream, including later ones, until ``begin``."""
         self._ended = True
         self._notify()
 
     def begin(self) -> None:
-        """Let streams be opened again."""
+        """Allow streams again."""
         self._ended = False
 
     async def followed(self, *, by_any: bool = True) -> None:
@@ -111,12 +111,12 @@ class DeviceListing:
 
     @property
     def version(self) -> int:
-        """Which list this is, counted from 1; 0: none yet."""
+        """The number of the list, counted from 1; 0: none yet."""
         return self._version
 
     @property
     def shown(self) -> bool:
-        """Whether there is a list to show at all: an empty one is one, a first one that was too large is not."""
+        """Whether there is a list at all: an empty one counts, a first one that was too large does not."""
         return self._version > 0
 
     @property

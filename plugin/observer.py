@@ -9,22 +9,19 @@ from node.sockets import FileId
 
 
 class PluginObserver:
-    """Takes figures, and drops them; every call must return at once and must not raise.
-
-    ``path`` is a ``RegistrationPath``.
-    """
+    """Counts nothing itself; every call must return at once and must not raise. ``path``: a ``RegistrationPath``."""
 
     def called(self, resource: str, method: str, code: str, seconds: float) -> None:
         """A call of the kubelet ended with a gRPC status code name."""
 
     def given(self, resource: str, devices: int) -> None:
-        """A container got so many devices; told after the answer is on its way."""
+        """A container got so many devices; called after the answer is on its way."""
 
     def listed(self, resource: str, devices: int, healthy: int) -> None:
         """A new device list is shown."""
 
     def kubelet_seen(self, socket: FileId) -> None:
-        """The kubelet has this socket; every resource tells it whenever it is another one than before."""
+        """The kubelet has this socket; every resource reports it whenever it changes."""
 
     def attempted(self, resource: str, path: str) -> None:
         """The resource was announced to the kubelet by this path: the kubelet asked, or Register was called."""
@@ -33,7 +30,7 @@ class PluginObserver:
         """The kubelet opened a device stream after a registration by this path."""
 
     def failed(self, resource: str, path: str) -> None:
-        """A registration by this path came to nothing: refused, not answered in time, or without a socket."""
+        """A registration by this path failed: refused, not answered in time, or without a socket."""
 
     def contested(self, resource: str) -> None:
         """Another plugin was found that takes the resource."""

@@ -1,16 +1,18 @@
 """Which devices to prefer: a deterministic choice that never fails, from memory alone.
 
 The kubelet takes the answer as advice and turns an error into a refused pod, so odd requests (a size below the number
-of required devices, too few available, unknown ids) get the best answer there is. GPUs and their parts follow the cell
+of required devices, too few available, unknown ids) get the best possible answer. GPUs and their parts follow the cell
 tree (``node.topology.packing``), of equally large cells one near the NICs that the container has already. NICs go near
-the GPUs of their container, those that it has or is expected to get; where there are none they are packed: on one
-physical function, else on one NUMA node. What depends on the devices alone is worked out when they change; a call maps
-ids to leaves of a tree and back. What is taken from is what the kubelet says is available: it knows what pods hold, and
-has left out devices of other NUMA nodes already. What claims hold counts as free where cells are compared: the other
-door takes from the back, and a cell that it has begun is not the one to go on with here.
+the GPUs of their container, those that it has or is expected to get; without GPUs they are packed: on one physical
+function, else on one NUMA node. Everything that depends on the devices alone is computed when they change; a call maps
+ids to leaves of a tree and back.
 
-Shares of devices are chosen as NVIDIA's plugin does it, one by one: ``distributed`` or ``packed``, by how many shares
-of each device are given out. A share that the kubelet does not name as available counts as given out.
+The choice is among the devices that the kubelet calls available: it knows what pods hold, and has left out devices of
+other NUMA nodes already. Devices of claims count as free when cells are compared: the other door takes from the back,
+and a cell that it has begun is not the one to continue here.
+
+Shares of devices are chosen as NVIDIA's plugin does, one by one: ``distributed`` or ``packed``, by how many shares of
+each device are given out. A share that the kubelet does not call available counts as given out.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from node.topology.packing import CellTree, nearest
 
 
 class PlacementMap:
-    """Facts that all choices share, made once per topology: places, and the tree of the GPUs' cells."""
+    """Facts for all choices, computed once per topology: places, and the tree of the GPUs' cells."""
 
     def __init__(self, topology: Topology | None = None) -> None:
         self.topology = topology or Topology()
@@ -37,7 +39,7 @@ class PlacementMap:
         self.tree = CellTree(self.topology.root, self.places) if self.topology.root is not None else None
 
     def gpu_of(self, device: Device) -> str | None:
-        """The GPU of the cell tree that the device is or is a part of."""
+        """The GPU of the cell tree that the device is or belongs to."""
         return next((name for name in (device.name, device.parent) if name in self.gpus), None)
 
     def place_of(self, device: Device) -> Place:
@@ -81,10 +83,10 @@ class Preference:
     def prefer(
         self, available: Iterable[str], required: Iterable[str], size: int, near: Sequence[Place] = ()
     ) -> list[str]:
-        """``size`` ids out of ``available``, those of ``required`` first; fewer when there are not enough.
+        """``size`` ids out of ``available``, those of ``required`` first; fewer if there are not enough.
 
-        ``near``: what they should be near to, GPUs for NICs and NICs for GPUs.
-        Healthy known devices come before others. The order of the request decides nothing: it comes out of a set.
+        ``near``: the places to be near, of GPUs for NICs and of NICs for GPUs. Healthy known devices come before
+        others. The order of the request does not matter, because it comes from a set.
         """
         chosen = sorted(set(required), key=self._rank)[: max(size, 0)]
         others = sorted(set(available).difference(chosen), key=self._rank)
@@ -99,7 +101,7 @@ class Preference:
         return id_ not in self._healthy, self._order.get(id_, len(self._order)), id_
 
     def _best(self, chosen: Sequence[str], usable: Sequence[str], needed: int, near: Sequence[Place]) -> list[str]:
-        """``needed`` of the usable ids, to go with those that are chosen already."""
+        """``needed`` of the usable ids, beside those that are chosen already."""
         required = [0] * len(self._tree.leaves)
         for id_ in chosen:
             if id_ in self._leaves:
@@ -126,10 +128,10 @@ class Preference:
     def _best_shares(
         self, chosen: Sequence[str], usable: Sequence[str], needed: int, near: Sequence[Place]
     ) -> list[str]:
-        """``needed`` of the usable shares, one after the other, each of the device that is the best one by then.
+        """``needed`` of the usable shares, one after the other, each of the device that is best by then.
 
-        First one that the container has no share of, unless the rule lets it have several; then the one with the fewest
-        shares given out, or the most; then the nearest to the container's NICs and to its other devices.
+        First comes a device of which the container has no share, unless the rule allows several; then the one with the
+        fewest shares given out, or the most; then the nearest to the container's NICs and to its other devices.
         """
         sharing = self._sharing or Sharing()
         sign = -1 if sharing.preference is SharePreference.PACKED else 1
@@ -168,7 +170,7 @@ class Preference:
         return best
 
     def _ranks(self, place: Place) -> Sequence[int]:
-        """How far every leaf is from there; kept, because there are few places and all of them come again."""
+        """How far every leaf is from there; cached, because there are few places and all of them come again."""
         if place not in self._distances:
             self._distances[place] = [proximity(place, leaf).rank for leaf in self._places]
         return self._distances[place]

@@ -1,17 +1,17 @@
-"""Pairs the GPUs and NICs of one container: remembers what it was given, and guesses which GPUs it will get.
+"""Pairs the GPUs and NICs of one container: remembers what it got, and guesses which GPUs it will get.
 
-The kubelet never says which container a call is for, and takes the resources of a container in random order. But it
-admits one container at a time, and asks once for each of its resources: so a resource that is given once more begins
-another container, and so does one that is asked for after a pause. Everything in between is one container's. That is a
-guess where containers of different kinds follow each other within the pause: one with GPUs alone and then one whose
-NICs come first look like one container. Then devices are near the wrong ones, and nothing worse comes of it. Certainty
-needs a DRA claim for both. Nothing is stored: after a restart nothing is recent.
+The kubelet never says which container a call is for, and asks for the resources of a container in random order. But it
+admits one container at a time, and asks once for each of its resources: so a second call for the same resource begins
+another container, and so does a call after a pause. Everything in between belongs to one container. That is a guess if
+containers of different kinds follow each other within the pause: one with GPUs alone and then one whose NICs come first
+look like one container. Then devices are near the wrong ones, and nothing worse happens. Certainty needs a DRA claim
+for both. Nothing is stored: after a restart nothing is recent.
 
-Where a container's NICs are asked for first, its GPUs are guessed (``ExpectedGpus``): those that would be preferred for
-as many GPUs as NICs, among the GPUs that are free as far as this process knows. A GPU is free if this process has not
-given it, or the kubelet has named it as available since, or has named NICs of the same container as available. Pods end
-without a word, so this errs towards held; the kubelet's next question corrects it. The choice of the GPUs themselves
-does not rely on it.
+If a container's NICs come first, its GPUs are guessed (``ExpectedGpus``): those that would be preferred for as many
+GPUs as NICs, among the GPUs that are free as far as this process knows. A GPU is free if this process has not given it
+out, or the kubelet has called it available since, or has called NICs of the same container available. Pods end without
+notice, so this errs towards held; the kubelet's next question corrects it. The choice of the GPUs themselves does not
+rely on it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from node.values import Value, value
 from plugin.preferred import Preference
 
 PAUSE = 1.0
-"""Seconds without a grant after which a container is over.
+"""Seconds without a grant after which a container is complete.
 
-A kubelet takes 1 to 20 ms from one resource of a container to the next. The rest is for machines that are short of
-CPU, and for plugins of others that are asked in between; pods that are started one by one are farther apart.
+A kubelet takes 1 to 20 ms from one resource of a container to the next. The rest is for machines that are short of CPU,
+and for other plugins that it asks in between; pods that are started one by one are farther apart.
 """
 
 
@@ -37,7 +37,7 @@ class _Grant(Value):
 
 
 class RecentGrants:
-    """The memory shared by all resources of a door; ``clock`` gives monotonic seconds."""
+    """The memory shared by all resources of a door; ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.expected = ExpectedGpus()
@@ -46,7 +46,7 @@ class RecentGrants:
         self._grants: dict[str, _Grant] = {}
 
     def given(self, resource: str, gpus: Mapping[str, Place], nics: Mapping[str, Place]) -> None:
-        """A container got devices of this resource: where the GPUs are that they are or belong to, and the NICs."""
+        """A container got devices of this resource: the places of their GPUs, and the NICs."""
         if not gpus and not nics:
             return
         if self._over(resource):
@@ -60,7 +60,7 @@ class RecentGrants:
             self.expected.joined([id_ for grant in everything for id_ in grant.gpus], nics)
 
     def gpus(self, resource: str) -> tuple[Place, ...]:
-        """The GPUs of the container that asks for this resource; empty when it has none, or not yet."""
+        """The GPUs of the container that asks for this resource; empty if it has none, or none yet."""
         if self._over(resource):
             return ()
         return tuple({place.name: place for grant in self._grants.values() for place in grant.gpus.values()}.values())
@@ -72,12 +72,12 @@ class RecentGrants:
         return tuple({place.name: place for grant in self._grants.values() for place in grant.nics.values()}.values())
 
     def _over(self, resource: str) -> bool:
-        """Whether a call for this resource is another container's than the newest grant was for."""
+        """Whether a call for this resource belongs to another container than the newest grant."""
         return resource in self._grants or self._clock() >= self._until
 
 
 MOST = 4096
-"""GPUs that are remembered as held; instances of GPUs that are divided anew again and again have ever new ids."""
+"""Most GPUs remembered as held; GPUs that are divided again and again have ever new ids of instances."""
 
 
 class ExpectedGpus:
@@ -86,7 +86,7 @@ class ExpectedGpus:
     def __init__(self) -> None:
         self._preferences: dict[str, Preference] = {}
         self._asked = ""
-        # By the GPU's id the ids of NICs that its container has, too.
+        # By the GPU's id, the ids of the NICs that its container also has.
         self._held: dict[str, set[str]] = {}
 
     def offered(self, resource: str, preference: Preference) -> None:
@@ -97,7 +97,7 @@ class ExpectedGpus:
             self.withdrawn(resource)
 
     def withdrawn(self, resource: str) -> None:
-        """A resource is not offered any more."""
+        """A resource is no longer offered."""
         self._preferences.pop(resource, None)
 
     def given(self, resource: str, gpus: Iterable[str], nics: Iterable[str]) -> None:
@@ -116,15 +116,15 @@ class ExpectedGpus:
                 self._held[id_].update(nics)
 
     def free(self, ids: Collection[str]) -> None:
-        """The kubelet has named these GPUs, or these NICs, as available: nobody holds them, or what goes with them."""
+        """The kubelet has called these GPUs or NICs available: nobody holds them, or what belongs to them."""
         named = set(ids)
         for id_ in [id_ for id_, nics in self._held.items() if id_ in named or not named.isdisjoint(nics)]:
             del self._held[id_]
 
     def gpus(self, count: int, near: Sequence[Place]) -> tuple[Place, ...]:
-        """Where ``count`` GPUs, or fewer where there are not as many, will probably be; ``near``: NICs given before.
+        """The probable places of ``count`` GPUs, or of fewer if there are not as many; ``near``: NICs given before.
 
-        Of several resources it is the one that was given last. Where no GPU is thought to be free, any may be.
+        Of several resources the one that was given out last counts. If no GPU seems free, any may be.
         """
         resource = self._asked if self._asked in self._preferences else min(self._preferences, default="")
         if not resource:

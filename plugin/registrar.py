@@ -1,11 +1,11 @@
 """Keeps one resource registered with the kubelet, whatever happens to either side.
 
-Level-triggered: ``run`` looks at the current state (our socket, the kubelet's socket, open device streams, the last
-answer of the kubelet), does the one thing that is missing, and sleeps until something changes. The truth is the devices
-that the kubelet reports (``SlotOwnership``). Once this kubelet has accepted our registration, an open ListAndWatch
-stream counts as registered until the kubelet contradicts, and while one is open nothing is done: a second registration
-beside a live stream makes kubelets up to 1.36 disconnect the wrong one. The registrar does not fight a plugin that
-takes the resource over, but waits for its end (``Conflict``). It uses one path of registration at a time: first
+Level-triggered: ``run`` checks the current state (our socket, the kubelet's socket, open device streams, the last
+answer of the kubelet), does the one missing thing, and sleeps until something changes. The truth is the devices that
+the kubelet reports (``SlotOwnership``). Once this kubelet has accepted our registration, an open ListAndWatch stream
+counts as registered until the kubelet contradicts, and while one is open nothing is done: a second registration beside
+a live stream makes kubelets up to 1.36 disconnect the wrong one. The registrar does not fight a plugin that takes the
+resource over, but waits for its end (``Conflict``). It uses one path of registration at a time: first
 ``plugins_registry``, where a restarted kubelet finds us by itself; Register on ``kubelet.sock`` if a live kubelet does
 not ask within 5 s.
 """
@@ -81,7 +81,7 @@ class Registrar:
         self._contest = Conflict(folders, listing, view, events=events, observer=observer, clocks=clocks)
 
     def wake(self) -> None:
-        """Look again: something may have changed."""
+        """Check again: something may have changed."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -121,7 +121,7 @@ class Registrar:
         await self._serving.stop()
 
     async def _look(self) -> float:
-        """Do the one thing that is missing; return the seconds after which to look again if nothing happens."""
+        """Do the one missing thing; returns the seconds until the next check if nothing happens."""
         now = self._clock()
         self._see_kubelet(now)
         if self._contest.begun:
@@ -159,7 +159,7 @@ class Registrar:
             self._seen.kubelet_since = now
             self._seen.not_before = 0.0
             if kubelet is not None and kubelet != self._seen.registered_with:
-                # Streams that are still open are not this kubelet's: people open some too.
+                # Streams that are still open do not belong to this kubelet: people open some too.
                 self._seen.accepted = False
             self._contest.end()
             self._register_backoff.reset()
@@ -194,7 +194,7 @@ class Registrar:
         return until_tick(SELDOM, now)
 
     async def _serve(self, now: float) -> float:
-        """Serve on a new socket; 0 on success, else the seconds after which to try again."""
+        """Serve on a new socket; returns 0 on success, else the seconds until the next attempt."""
         for path in self._serving.own:
             log.info("serving on a new socket", extra={"resource": self.resource, "old": str(path)})
         try:
@@ -228,11 +228,11 @@ class Registrar:
         self.wake()
 
     def kubelet_decided(self, refusal: str) -> None:
-        """The plugin watcher has taken or refused the registration; see ``Registrant``."""
+        """The plugin watcher has accepted or refused the registration; see ``Registrant``."""
         self._seen.refusal = refusal
         self._seen.refused_at = self._clock()
         if not refusal:
-            # Read again: this may be a new kubelet that no look has seen yet.
+            # Read again: this may be a new kubelet that no check has seen yet.
             self._seen.accepted, self._seen.registered_with = True, self._folders.socket_id()
         else:
             self._observer.failed(self.resource, self._serving.path.value)
@@ -317,7 +317,7 @@ class Registrar:
         return STREAM_PATIENCE
 
     async def _lost_again(self, now: float) -> bool:
-        """Count a stream that the same, live kubelet ended; True if another plugin is found to be the cause.
+        """Count a stream that the same, live kubelet ended; returns whether another plugin is the cause.
 
         One loss is enough if the kubelet has devices of the resource without us.
         """
@@ -337,7 +337,7 @@ class Registrar:
         return bool(foreign)
 
     async def _lose(self, loss: Loss) -> float:
-        """The kubelet has other devices although our stream is open; the seconds after which to look again."""
+        """The kubelet has other devices although our stream is open; returns the seconds until the next check."""
         log.error("the kubelet has other devices", extra={"resource": self.resource, "difference": loss.words})
         self._observer.lost(self.resource)
         # If the kubelet has no devices at all, no other plugin has the resource.
@@ -355,7 +355,7 @@ class Registrar:
         return self._pace.alive
 
     async def _take_back(self) -> None:
-        """End the rest of our registration, so that the kubelet sees it end before it learns of the new one."""
+        """End the rest of our registration, so that the kubelet sees its end before the new one."""
         log.info("taking the resource back", extra={"resource": self.resource})
         seen = self._seen
         ended = self._listing.streams > 0

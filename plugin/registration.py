@@ -20,12 +20,12 @@ class PluginRegistrationState(StrEnum):
     """The state of a resource's registration."""
 
     WAITING = "waiting"
-    """No kubelet is there."""
+    """There is no kubelet."""
     OFFERED = "offered"
-    """The socket is there and the kubelet has not opened a device stream yet."""
+    """The socket is served, and the kubelet has not opened a device stream yet."""
     REGISTERED = "registered"
     CONTESTED = "contested"
-    """Another plugin has the resource; we wait until it is gone."""
+    """Another plugin has the resource; ostler waits until it is gone."""
     FAILED = "failed"
 
 
@@ -60,7 +60,7 @@ class RegistrarMemory(Record):
 
 
 def socket_name(resource: str, directory: Path) -> str:
-    """A new socket name for ``resource``: readable where the path's length allows it, else by hash."""
+    """A new socket name for ``resource``: readable if the path is short enough, else a hash."""
     return _name(resource, directory, os.urandom(4).hex())
 
 
@@ -72,9 +72,9 @@ def _name(resource: str, directory: Path, unique: str) -> str:
 
 
 def staying_mark(socket: Path) -> Path:
-    """The file that says of a socket: its successor removes it only when the kubelet has the successor's own.
+    """The file that marks a socket: its successor removes the socket only when the kubelet has the successor's own.
 
-    Its name is hidden, so that kubelets pass over it.
+    Its name is hidden, so that kubelets ignore it.
     """
     return socket.with_name(f".{socket.name}.stays")
 
@@ -82,8 +82,8 @@ def staying_mark(socket: Path) -> Path:
 class Predecessors:
     """The sockets that another process of ostler left in ``directory``; none before ``find``.
 
-    A predecessor that hands over still answers on them, and leaves it to its successor to remove their names: at once,
-    or for a kubelet with a client per socket when it has the successor's socket as well (``staying``).
+    A predecessor that hands over still answers on them, and leaves the removal of their names to its successor: at
+    once, or, for a kubelet with a client per socket, when it has the successor's socket as well (``staying``).
     """
 
     def __init__(self, directory: Path) -> None:
@@ -92,13 +92,13 @@ class Predecessors:
         self._marked: frozenset[Path] = frozenset()
 
     def find(self) -> None:
-        """Look for them; to be called before this process has its first socket, which would be taken for one."""
+        """Look for them; call it before this process has its own first socket, which would count as one."""
         # The last eight digits tell one serving from the next.
         self._paths = tuple(self._directory.glob(f"{PREFIX}*-????????.sock"))
         self._marked = frozenset(path for path in self._paths if staying_mark(path).exists())
 
     def of(self, resource: str) -> tuple[Path, ...]:
-        """Those that serve a resource and go when its new socket comes."""
+        """Those that serve a resource and are removed when its new socket comes."""
         return tuple(path for path in self._all(resource) if path not in self._marked)
 
     def staying(self, resource: str) -> tuple[Path, ...]:

@@ -1,16 +1,17 @@
 """The DevicePlugin service of one resource: answers come from memory alone.
 
-No call touches NVML, disk or network, none waits for another, and none keeps state but the memory of what was handed
-out, which is a hint and no more: the kubelet repeats Allocate for pods it refused later, and tells nobody when a pod
-ends. Allocate waits in four cases (see ``Admission``), some seconds at most: for the kubelet's record, where a pod has
-the device as far as is known, or nothing is known; for containers of an ended pod that had the device; for the
-kubelet's checkpoint, where nobody has read yet which pod got the devices that were given out last; and just after the
-agent's start until it is known whether a pod has what overlaps the device. GetPreferredAllocation waits just after the
-agent's start until it is known which shares pods have.
+No call touches NVML, disk or network, none waits for another, and none keeps state except a memory of grants, which is
+only a hint: the kubelet repeats Allocate for pods that it refused later, and reports to nobody when a pod ends.
+Allocate waits in four cases (see ``Admission``), a few seconds at most: for the kubelet's record, if a pod seems to
+have the device or nothing is known; for containers of an ended pod that had the device; for the kubelet's checkpoint,
+if it is not yet known which pod got the latest devices; and just after the agent's start until it is known whether a
+pod has a device that overlaps. GetPreferredAllocation waits just after the agent's start until it is known which shares
+pods have.
 
-Faults become gRPC status codes in ``_call`` and nowhere else. What the kubelet sees as an error refuses a pod for
-good, so only requests that name devices that cannot be given are refused. An answer says the same as the container's
-edits, field by field; hooks have no place in it and need CDI.
+Faults become gRPC status codes in ``_call`` and nowhere else. An error refuses a pod for good, so only requests for
+devices that cannot be given are refused.
+
+An answer has the same content as the container's edits, field by field; it has no field for hooks, which need CDI.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_al
 
 
 class DevicePluginError(Exception):
-    """A call that cannot be answered; subclasses say why in fields and in words."""
+    """A call that cannot be answered; subclasses say why, in fields and in words."""
 
     code = grpc.StatusCode.INTERNAL
 
@@ -83,13 +84,13 @@ class BadDevices(DevicePluginError):
 
 
 def _some(ids: Sequence[str]) -> str:
-    """The first of these: a status with all replicas of a node is larger than gRPC lets through."""
+    """The first of these: a status with all replicas of a node would exceed gRPC's limit."""
     more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
     return ", ".join(ids[:_MOST_NAMED]) + more
 
 
 class DeviceTaken(DevicePluginError):
-    """A device that somebody else has, through the other door or with what it overlaps: ``why`` says who."""
+    """A device that somebody else has, through the other door or by an overlapping device; ``why`` says who."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
 
@@ -98,7 +99,7 @@ class DeviceTaken(DevicePluginError):
 
 
 class NoDeviceRequested(DevicePluginError):
-    """A request that names no device at all."""
+    """A request without a device."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -107,7 +108,7 @@ class NoDeviceRequested(DevicePluginError):
 
 
 class TooManyShares(DevicePluginError):
-    """A container asks for several shares of a resource whose rule gives it one, as NVIDIA's plugin refuses it."""
+    """A container asks for several shares of a resource whose rule allows one; NVIDIA's plugin refuses the same."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -119,30 +120,30 @@ class TooManyShares(DevicePluginError):
 
 
 class Admission(Protocol):
-    """Decides whether devices may be given out, knowing who has which."""
+    """Decides whether devices may be given out, by the ledger."""
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """What has to be waited for before these are given out; None, mostly, where nothing speaks against them.
+        """What to wait for before these are given out; usually None.
 
         It raises ``HeldError`` if the kubelet has one of them on record for another pod, or if containers of a pod that
         had one of them do not end in time.
         """
 
     def unlisted(self) -> Awaitable[None] | None:
-        """What has to be waited for before shares are chosen: a list by what pods have. None once there is one."""
+        """What to wait for before shares are chosen: a list that reflects what pods have. None once there is one."""
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Enter devices of a resource that are given out now, all or none; raises ``HeldError``. Does not wait."""
+        """Enter the devices of a resource that are given out now, all or none; raises ``HeldError``. Does not wait."""
 
 
 class AdmitAll:
-    """For a door that nobody shares its devices with."""
+    """For a door that shares its devices with nobody."""
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Wait for nothing."""
 
     def unlisted(self) -> None:
-        """No list changes by what pods have."""
+        """Wait for nothing."""
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Allow everything."""
@@ -174,7 +175,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self.use(PlacementMap())
 
     def answer_with(self, render: Render) -> None:
-        """Build the answers by this function from now on: the offer of the resource has changed."""
+        """Build the answers with this function from now on: the resource's offer has changed."""
         self._render = render
 
     def refuse_kubelets(self) -> None:
@@ -188,15 +189,15 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
 
     @property
     def kubelet_is_known(self) -> bool:
-        """Whether the kubelet that asked last is known by its library."""
+        """Whether the library of the kubelet that asked last is known."""
         return self._kubelet is not None
 
     def accept_kubelets(self) -> None:
-        """The hand-over failed: kubelets may use this plugin again."""
+        """The handover failed: kubelets may use this plugin again."""
         self._refuses_kubelets = False
 
     def use(self, ground: PlacementMap, sharing: Sharing | None = None) -> None:
-        """Prefer among the devices that are listed now by this ground, and share them in this way."""
+        """Prefer among the listed devices by this placement, and share them in this way."""
         self._sharing = sharing
         self._preference = Preference(self._listing.devices, ground, sharing)
         self._recent.expected.offered(self._listing.resource, self._preference)
@@ -204,7 +205,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     async def GetDevicePluginOptions(  # noqa: N802  # the method names are gRPC's
         self, request: api_pb2.Empty, context: Context
     ) -> api_pb2.DevicePluginOptions:
-        """The options that hold for this connection; UNAVAILABLE when a successor is about to take our place."""
+        """The options of this connection; UNAVAILABLE if a successor is about to take our place."""
         self._kubelet = grpc_go(_user_agent(context)) or self._kubelet
         if self._refuses_kubelets:
             await context.abort(
@@ -223,7 +224,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     async def GetPreferredAllocation(  # noqa: N802
         self, request: api_pb2.PreferredAllocationRequest, context: Context
     ) -> api_pb2.PreferredAllocationResponse:
-        """Advice for each container; odd requests get the best there is, never an error."""
+        """Advice for each container; odd requests get the best possible, never an error."""
         async with self._call("GetPreferredAllocation", context):
             # The kubelet knows which devices pods have, and not that shares of an earlier rule leave less of a device.
             unlisted = None if self._sharing is None else self._taking.unlisted()
@@ -244,7 +245,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     async def PreStartContainer(  # noqa: N802
         self, request: api_pb2.PreStartContainerRequest, context: Context
     ) -> api_pb2.PreStartContainerResponse:
-        """Nothing is left to do at a container's start; may be called any number of times."""
+        """Nothing to do at a container's start; safe to repeat."""
         async with self._call("PreStartContainer", context):
             return api_pb2.PreStartContainerResponse()
 
@@ -258,7 +259,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         return response
 
     def _near(self, wanted: api_pb2.ContainerPreferredAllocationRequest) -> Sequence[Place]:
-        """The places that the container's devices should be close to: its NICs' for GPUs, its GPUs' for NICs."""
+        """The places that the container's devices should be near: its NICs' for GPUs, its GPUs' for NICs."""
         resource, recent = self._listing.resource, self._recent
         recent.expected.free(wanted.available_deviceIDs)
         nics = recent.nics(resource)
@@ -285,7 +286,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         for ids in asked:
             response.container_responses.append(self._render([devices[id_] for id_ in ids]))
             self._remember(ids)
-            # Told after the answer is on its way: a log line takes as long as the answer itself.
+            # Logged after the answer is on its way: a log line takes as long as the answer itself.
             asyncio.get_running_loop().call_soon(self._tell_given, ids)
         return response
 
@@ -303,7 +304,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         log.info("devices given", extra={"resource": self._listing.resource, "devices": ids})
 
     def _checked(self, asked: Sequence[Sequence[str]]) -> list[OfferedDevice]:
-        """The devices of all containers, none of them twice."""
+        """The devices of all containers; no device occurs twice."""
         devices = self._listing.devices
         if not all(asked):
             raise NoDeviceRequested(self._listing.resource)
@@ -318,7 +319,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
 
     @asynccontextmanager
     async def _call(self, method: str, context: Context) -> AsyncIterator[None]:
-        """Measure what runs inside, and turn its faults into status codes."""
+        """Measure the call inside, and turn its faults into status codes."""
         began = time.perf_counter()
         code, fault = grpc.StatusCode.OK, ""
         try:
@@ -345,13 +346,13 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
 
 
 def answer(edits: ContainerEdits) -> api_pb2.ContainerAllocateResponse:
-    """The message that says the same as ``edits``."""
+    """The message with the content of ``edits``."""
     message = api_pb2.ContainerAllocateResponse(
         envs=dict(edits.env),
         annotations=dict(edits.annotations),
         cdi_devices=[api_pb2.CDIDevice(name=name) for name in edits.cdi_devices],
     )
-    # Added in place, which costs half of what handing over lists of them does.
+    # Adding in place costs half as much as passing lists of messages.
     for mount in edits.mounts:
         message.mounts.add(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
     nodes = message.devices
@@ -385,7 +386,7 @@ def renderer(offer: ResourceOffer, unique: Callable[[], str] = random_uuid) -> R
 
 
 def _limited(devices: Sequence[OfferedDevice], rule: Rule) -> Iterator[tuple[str, Amounts]]:
-    """What limits a container by its variables: the daemon of a rule for both doors limits nobody.
+    """The amounts that limit a container by its variables; a rule for both doors limits nobody.
 
     Claims may consume more of a device than a replica's part.
     """

@@ -1,28 +1,28 @@
-"""The socket on which one resource is served, and how it is left to a successor.
+"""The socket on which one resource is served, and how it passes to a successor.
 
 Every serving has a new socket name: kubelets from 1.37 confuse instances that follow each other under one path.
 
-A hand-over to another process is the one time when two of them answer for a resource. The one that ends leaves the
-kubelet's slot first (``Slot``), and answers from memory, doing nothing else, until the kubelet has found the other.
-For kubelets with a client per socket it keeps its stream and marks its socket (``staying_mark``): the kubelet has both
-plugins for a moment, until the successor removes the old name. Of a kubelet that is not known, the successor removes
-the old name in the moment in which it puts its own there: at one of its looks, every second, the kubelet then
-disconnects the one and connects the other at once. Only the kubelet's registry allows all this; where Register is used
-the old one just ends. Which kind of kubelet it is, its calls tell by the version of its gRPC library (``SLOT_ENDS``).
+A handover to another process is the only time when two of them answer for a resource. The ending process first leaves
+the kubelet's slot (``Slot``), and then only answers from memory until the kubelet has found the other. For kubelets
+with a client per socket it keeps its stream and marks its socket (``staying_mark``): the kubelet has both plugins for a
+moment, until the successor removes the old name. If the kind of the kubelet is unknown, the successor removes the old
+name at the moment at which it publishes its own: the kubelet checks every second, and then disconnects the one and
+connects the other at once. Only the kubelet's registry allows all this; with Register the old process just ends. The
+kubelet's calls show its kind by the version of their gRPC library (``SLOT_ENDS``).
 
-Kubelets up to 1.36 keep one client per resource name, the slot. Whenever a stream of the resource ends, or a socket of
-it goes, they disconnect the client in the slot at that moment and call all its devices unhealthy, so no order in which
-one plugin leaves and another comes is without a gap. But an empty slot has nobody to disconnect. So the process that
-leaves empties it first, by a registration that fails (inside Register the kubelet asks for options, and gets an error).
-After that the end of the old stream, and of the old socket, disconnects nobody: the kubelet goes on to show the
-devices, and asks the old plugin for them on the connection that it has, until the next, ordinary registration.
+Kubelets up to 1.36 keep one client per resource name, the slot. Whenever a stream or a socket of the resource ends,
+they disconnect the client in the slot at that moment and mark all its devices unhealthy, so every order of leaving and
+arriving has a gap. But an empty slot has nobody to disconnect. So the ending process empties it first, by a
+registration that fails (inside Register the kubelet asks for options, and gets an error). After that the end of the old
+stream, and of the old socket, disconnects nobody: until the next, ordinary registration, the kubelet still shows the
+devices, and asks the old plugin for them on its existing connection.
 
-Kubelets from 1.37 on keep a client per socket. A registration that fails makes them forget whose stream it is that they
-have of this socket, so that they never notice its end: they show the devices for ever and ask a dead plugin for them.
-So nothing of the kind is done to them, nor to a kubelet that is not known.
+Kubelets from 1.37 on keep a client per socket. A failed registration makes them forget the owner of the socket's
+stream, so that they never notice its end: they show the devices for ever and ask a dead plugin for them. So ostler does
+this neither to them nor to a kubelet of unknown kind.
 
 The price: if both the old and the new plugin are killed in this second, the kubelet shows the devices until the next
-plugin comes, and pods that are given one fail as they would without devices.
+plugin comes, and pods that get one fail as they would without devices.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
 KUBELET_LOOK = 1.5
 """Seconds in which a kubelet finds a new socket in its registry and connects to it; it looks every second."""
 LIMITS = SocketLimits(message=8 << 20)
-"""GetPreferredAllocation says all free ids twice, and the kubelet takes in lists of 4 MiB at most."""
+"""GetPreferredAllocation has all free ids twice, and the kubelet accepts lists of at most 4 MiB."""
 SERVICES = (
     api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"].full_name,
     SERVICE,
@@ -55,7 +55,7 @@ SERVICES = (
 
 
 class Serving:
-    """At most one socket at a time; ``path`` is the way to register that it was made for."""
+    """At most one socket at a time; ``path``: the way of registering for which it was made."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Serving:
         registrant: Registrant,
         predecessors: Predecessors,
     ) -> None:
-        """``registrant`` hears what the kubelet does on the registry path; sockets of ``predecessors`` are replaced."""
+        """``registrant`` learns what the kubelet does on the registry path; ``predecessors``' sockets are replaced."""
         self.endpoint: Endpoint | None = None
         self.path = folders.paths[0]
         self._gave_up_registry = False
@@ -81,7 +81,7 @@ class Serving:
 
     @property
     def intact(self) -> bool:
-        """Whether the socket is there and ours."""
+        """Whether the socket exists and is ours."""
         return self.endpoint is not None and self.endpoint.intact
 
     @property
@@ -90,7 +90,7 @@ class Serving:
         return (self.endpoint.path,) if self.endpoint is not None else ()
 
     def prefers_registry(self) -> bool:
-        """Whether a registry folder came up after we had to serve without it."""
+        """Whether a registry folder appeared after we had to serve without it."""
         return (
             self.path is RegistrationPath.REGISTER
             and self._folders.paths[0] is RegistrationPath.REGISTRY
@@ -99,7 +99,7 @@ class Serving:
         )
 
     async def start(self) -> Endpoint | None:
-        """Serve on a new socket; the old one, which the caller stops. Raises ``SocketError``."""
+        """Serve on a new socket; the caller stops the returned old one. Raises ``SocketError``."""
         old = self.endpoint
         self.path = self._choose_path()
         directory = self._folders.directory(self.path)
@@ -111,17 +111,17 @@ class Serving:
         return old
 
     def reopen(self) -> None:
-        """Take the socket's name away, so that the next look serves on a new one and the kubelet starts over."""
+        """Remove the socket's name, so that the next check serves on a new one and the kubelet starts over."""
         if self.endpoint is not None:
             self.endpoint.withdraw()
 
     def give_up_registry(self) -> None:
-        """Register by Register from the next socket on, which the next look makes: the kubelet does not ask here."""
+        """Use Register from the next socket on, which the next check makes: the kubelet does not ask here."""
         self._gave_up_registry = True
         self.reopen()
 
     async def leave(self) -> None:
-        """Leave the kubelet what a successor can take over; without streams of its registry there is nothing."""
+        """Leave the kubelet a socket that a successor can take over; nothing without streams of its registry."""
         if self.path is not RegistrationPath.REGISTRY or not self._listing.streams or self.endpoint is None:
             await self.stop()
             return
@@ -135,7 +135,7 @@ class Serving:
         self._left = slot if await slot.empty() else None
 
     async def wait_name_gone(self) -> None:
-        """After ``leave``: return when a successor has put its socket in place of ours and the kubelet has seen it."""
+        """After ``leave``: return when a successor has replaced our socket and the kubelet has noticed."""
         if self._left is not None:
             while self.intact:  # noqa: ASYNC110  # a file that goes tells nobody
                 await asyncio.sleep(0.05)
@@ -177,15 +177,15 @@ class Serving:
 
 
 PATIENCE = 0.3
-"""Seconds for a Register call, which takes some milliseconds; the process that ends has to be quick."""
+"""Seconds for a Register call, which takes some milliseconds; the ending process must be quick."""
 NOTICE = 0.05
 """Seconds in which the kubelet notices that a stream has ended; a successor comes later."""
 EMPTIED = "failed to get device plugin options"
-"""How a kubelet answers that has dialled, asked and been refused."""
+"""The answer of a kubelet that has dialled, asked and been refused."""
 
 
 class Slot:
-    """The slot of ``resource``, in which the plugin at ``socket`` is."""
+    """The kubelet's slot of ``resource``, in which the plugin at ``socket`` is."""
 
     def __init__(
         self,
@@ -203,7 +203,9 @@ class Slot:
         self._servicer = servicer
 
     async def empty(self) -> bool:
-        """Whether the kubelet was brought to forget who serves the resource; then our streams have ended, too."""
+        """Make the kubelet forget who serves the resource; returns whether it did, and then our streams have ended,
+        too.
+        """
         self._servicer.refuse_kubelets()
         try:
             async with asyncio.timeout(PATIENCE):
@@ -222,7 +224,7 @@ class Slot:
         return emptied
 
     async def _end_streams(self) -> None:
-        """While the slot is empty: a stream that ends when a successor is in it ends that one."""
+        """End our streams while the slot is empty: later, their end would disconnect a successor in it."""
         self._listing.end()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
@@ -230,11 +232,11 @@ class Slot:
         await asyncio.sleep(NOTICE)
 
     async def fill(self) -> None:
-        """Take the slot again, so that the kubelet notices our end; for a plugin that nobody has relieved."""
+        """Take the slot again, so that the kubelet notices our end; for a plugin without a successor."""
         self._servicer.accept_kubelets()
         self._listing.begin()
         with contextlib.suppress(RegisterRefused, TimeoutError):
-            # A kubelet that does not take it is gone or new; then it knows nothing of us that could be wrong.
+            # A kubelet that refuses it is gone or new; then it has no outdated knowledge of us.
             async with asyncio.timeout(PATIENCE):
                 await register(self._kubelet, self._resource, self._endpoint, OPTIONS)
                 await self._listing.followed()

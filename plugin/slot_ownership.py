@@ -1,15 +1,15 @@
 """Whether the kubelet's slot of one resource is ours, by the devices that the kubelet has, and who else serves it.
 
-Other devices than we show mean that another plugin's list counts, or nobody's. Equal devices prove less: another plugin
-may show the same ones (GPUs go by their UUIDs everywhere). So sockets that appear after our registration are asked,
-too, whether they serve our resource; those that were there before it are older than our registration, and the newest
+If the kubelet has other devices than we show, another plugin's list counts, or nobody's. Equal devices prove less:
+another plugin may show the same ones (GPUs go by their UUIDs everywhere). So sockets that appear after our registration
+are asked, too, whether they serve our resource; sockets older than our registration do not matter, because the newest
 registration wins.
 
-Sockets carry no resource name, but they can be asked: in ``plugins_registry`` GetInfo tells the name, and anywhere the
-first message of ListAndWatch tells the device ids. That question is not gentle: some plugins hand each update to one
-stream only, and a stream that we opened may swallow one. So ListAndWatch is asked only when the resource is lost;
-before that, GetPreferredAllocation tells as well: a plugin that prefers one of our devices and refuses one that cannot
-exist has our devices. Plugins without that call are found by their devices or not at all.
+Sockets carry no resource name, but they can be asked: in ``plugins_registry`` GetInfo returns the name, and anywhere
+the first message of ListAndWatch has the device ids. That question is not gentle: some plugins hand each update to one
+stream only, and our stream may swallow one. So ListAndWatch is asked only when the resource is lost. Before that,
+GetPreferredAllocation is enough: a plugin that prefers one of our devices and refuses one that cannot exist has our
+devices. Plugins without that call are found by their devices or not at all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
 
 NAMED = 3
-"""Most ids that are named of a difference."""
+"""Most ids of a difference that a message names."""
 
 
 Socket = tuple[str, int, int]
@@ -41,10 +41,10 @@ Socket = tuple[str, int, int]
 
 
 def _sockets(folder: str) -> Iterator[Socket]:
-    """Sockets of others in a folder; this runs at every look, so it asks as little as it can."""
+    """Sockets of others in a folder; called at every check, so it asks as little as possible."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            # Another process of ours is no stranger: the instance lock lets one of them take over from the other.
+            # Another process of ours does not count: the instance lock lets one of them take over from the other.
             if entry.name.startswith((PREFIX, ".")) or entry.name == KUBELET_SOCKET:
                 continue
             if entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False) or entry.is_symlink():
@@ -71,7 +71,7 @@ def _named(ids: list[str]) -> str:
 
 @value
 class Loss(Value):
-    """The kubelet has other devices: ``words`` for people, all it has (``theirs``), and what is not ours of that."""
+    """The kubelet has other devices: ``words`` for people, all it has (``theirs``), and the foreign ones among them."""
 
     words: str
     theirs: frozenset[str]
@@ -79,9 +79,9 @@ class Loss(Value):
 
 
 class SlotOwnership:
-    """Judges one resource while its stream is open; ``registered`` begins anew, ``look`` is called at every look.
+    """Judges one resource while its stream is open; ``registered`` starts over, ``look`` is called at every check.
 
-    ``woken`` is set where another plugin was found between two looks.
+    ``woken`` is set when another plugin was found between two checks.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SlotOwnership:
         """Sockets that appeared after our registration and serve our resource."""
 
     def registered(self, now: float) -> None:
-        """The kubelet took our registration and has opened its stream."""
+        """The kubelet has accepted our registration and opened its stream."""
         self.forget()
         self._since = now
         self._streams = self._listing.streams
@@ -119,7 +119,7 @@ class SlotOwnership:
         self._view.want(self._pace.soon)
 
     def forget(self) -> None:
-        """Nothing is registered: what was doubted or found no longer counts."""
+        """Nothing is registered: earlier doubts and findings no longer count."""
         self._doubted, self.agrees, self.found = None, False, ()
         self._newcomers.clear()
         if self._inquiry is not None:
@@ -127,22 +127,22 @@ class SlotOwnership:
             self._inquiry = None
 
     def ended(self, grace: float) -> None:
-        """Our stream has ended; have the kubelet asked before the grace in seconds is over, in which it may return."""
+        """Our stream has ended; ask the kubelet before the grace in seconds ends, in which it may return."""
         self.forget()
         self._view.want(grace * 0.75)
 
     def taken_since(self, ended: float) -> frozenset[str]:
-        """Healthy devices that the kubelet had of the resource after our stream had ended: somebody else's."""
+        """Healthy devices of the resource that the kubelet had after our stream ended: another plugin's."""
         answer = self._view.answer
         if answer is None or answer.asked_at <= ended:
             return frozenset()
         return answer.ids.get(self._listing.resource, frozenset())
 
     def look(self, now: float) -> Loss | None:
-        """The kubelet's devices in place of ours, once that is certain."""
+        """The kubelet's other devices, once that is certain."""
         self._see_newcomers()
         if self._listing.streams < self._streams:
-            # Whose stream it was that ended cannot be told: a person's, or the kubelet's.
+            # It is unknown whose stream ended: a person's, or the kubelet's.
             self._view.want(self._pace.soon)
         self._streams = self._listing.streams
         return self._judge(now)
@@ -177,14 +177,14 @@ class SlotOwnership:
             self._view.want(self._pace.soon)
             self._newcomers |= new
             if self._inquiry is None or self._inquiry.done():
-                # Beside the looks: a plugin that does not answer must not make us late for the kubelet.
+                # Beside the checks: a plugin that does not answer must not make us late for the kubelet.
                 self._inquiry = asyncio.create_task(self._inquire(), name=f"ask newcomers {self._listing.resource}")
 
     async def _inquire(self) -> None:
         while self._newcomers:
             new = sorted(self._newcomers)
             self._newcomers.clear()
-            # Later than other devices would have shown: those tell more.
+            # Later than other devices would show: they prove more.
             await asyncio.sleep(self._pace.soon + self._pace.sure + self._pace.again)
             # Once more: some register late, and kubelets try a plugin in their registry again after seconds.
             self._view.want(self._pace.soon)
@@ -215,11 +215,11 @@ def _listed(directory: Path) -> list[Path]:
     try:
         return sorted(directory.rglob("*"))
     except OSError:
-        return []  # Not there, or it changed under us; whoever calls looks again.
+        return []  # Missing, or it changed under us; the caller checks again.
 
 
 async def newcomers_with(candidates: Iterable[Path], resource: str, ids: Iterable[str]) -> list[Path]:
-    """Those of the sockets that serve any of the devices ``ids``; only who names ``resource`` is asked for its list."""
+    """Those of the sockets that serve any device of ``ids``; only those of ``resource`` are asked for their list."""
     wanted = frozenset(ids)
 
     async def serves(channel: grpc.aio.Channel) -> bool:
@@ -235,7 +235,7 @@ async def foreign_sockets(
 ) -> list[Path]:
     """Those of the sockets that serve ``resource`` (by name), any of the devices ``ids``, or all of ``taken``.
 
-    ``taken``: devices that the kubelet has of the resource and that are not ours.
+    ``taken``: devices of the resource that the kubelet has and that are not ours.
     """
     wanted = frozenset(ids)
 
@@ -266,12 +266,12 @@ async def _names(channel: grpc.aio.Channel, resource: str) -> bool:
             registration_pb2.InfoRequest(), timeout=ANSWER_TIMEOUT, metadata=(INQUIRY,)
         )
     except grpc.aio.AioRpcError:
-        return False  # Not in the watcher's protocol, or dead: either way it does not name our resource.
+        return False  # It does not speak the watcher's protocol, or is dead: either way it does not name our resource.
     return bool(info.type == "DevicePlugin" and info.name == resource)
 
 
 async def _prefers(channel: grpc.aio.Channel, ids: frozenset[str]) -> bool:
-    """Whether the plugin tells one of our devices from one that cannot exist."""
+    """Whether the plugin distinguishes one of our devices from one that cannot exist."""
     one = min(ids, default="")
     return bool(one) and await _preferred(channel, one) and not await _preferred(channel, NO_DEVICE)
 

@@ -1,8 +1,8 @@
-"""Which CDI specs the plugin door needs for the present offer.
+"""Which CDI specs the plugin door needs for the present offer. Pure.
 
-Pure. One file per class. Those of NVIDIA's devices have the names that NVIDIA's device plugin uses for its own: ours
-replace them on a node that changes over, answers that the kubelet cached still resolve, and no two files define the
-same device, which would make runtimes drop both. All other devices are in files of ostler's own vendor.
+One file per class. The files of NVIDIA's devices have the names that NVIDIA's device plugin uses: ours replace them on
+a node that changes over, answers that the kubelet cached still resolve, and no two files define the same device, which
+would make runtimes drop both. All other devices are in files of ostler's own vendor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from node.values import replace
 
 
 def desired_specs(offer: Offer, snapshot: Snapshot) -> tuple[dict[str, Spec], tuple[str, ...]]:
-    """Specs by file name, and problems in words: what containers would miss."""
+    """Specs by file name, and problems in words: what containers would lack."""
     resources = [resource for resource in offer.resources if resource.rule.edits.uses_cdi]
     specs, problems = _specs_of_others(resources)
     nvidia = [
@@ -53,7 +53,7 @@ def desired_specs(offer: Offer, snapshot: Snapshot) -> tuple[dict[str, Spec], tu
 
 
 def _specs_of_others(resources: Iterable[ResourceOffer]) -> tuple[list[Spec], list[str]]:
-    """Specs of all devices that are not NVIDIA's, and what is left out of them."""
+    """Specs of all devices of other vendors than NVIDIA, and the devices left out of them."""
     kinds: dict[str, list[CdiDevice]] = {}
     problems = []
     for resource in resources:
@@ -70,7 +70,7 @@ def _specs_of_others(resources: Iterable[ResourceOffer]) -> tuple[list[Spec], li
 
 
 def _together(every: Sequence[EditOptions]) -> EditOptions:
-    """Options whose specs serve all resources: one file per class cannot be both ``nodes`` and ``full``."""
+    """The options whose specs serve all resources: one file per class cannot be both ``nodes`` and ``full``."""
     strongest = max(every, key=lambda options: options.cdi_mode is CdiMode.FULL)
     features = {feature for options in every for feature in options.features}
     channels = dict.fromkeys(channel for options in every for channel in options.imex_channels)
@@ -84,7 +84,7 @@ def _gpu_spec(resources: Iterable[ResourceOffer], options: EditOptions, snapshot
         for item in resource.devices:
             if not undescribed(item.device, resource.rule.edits, snapshot.host):
                 name = container_id(item.device, item.device_id, resource.rule.edits)
-                # How the container is told its devices is the resource's; whose files it gets is the spec's.
+                # The resource says how the container learns its devices; the spec says whose files it gets.
                 own = replace(resource.rule.edits, cdi_mode=options.cdi_mode, hook=options.hook)
                 complete[name] = (item.device, device_edits(item.device, own))
     entries = tuple(CdiDevice(name, edits) for name, (_, edits) in sorted(complete.items()))
