@@ -65,6 +65,9 @@ class SliceController(Protocol):
     def status(self) -> tuple[PoolStatus, ...]:
         """The status of every pool."""
 
+    def fault(self, pool: str) -> str:
+        """Why the pool's last write or check failed, empty if it did not."""
+
     def watch_fault(self) -> str:
         """Why slices cannot be listed or watched at the moment, empty if they can."""
 

@@ -174,12 +174,18 @@ class SlicePublisher:
             return None
         return controller.free(self._pool)
 
+    def problem(self) -> str:
+        """The ``error`` of ``publication``, for those who ask with every change and need nothing else of it."""
+        controller = self._controller
+        pool = "" if controller is None else controller.fault(self._pool) or controller.watch_fault()
+        return pool or self._faults.last
+
     def publication(self) -> Publication:
         """How far publishing has got."""
         controller, published = self._controller, self._published
         generation = published.generation if published is not None else 0
         if controller is None:
-            return Publication(self._pool, generation, error=self._faults.last)
+            return Publication(self._pool, generation, error=self.problem())
         status = self._status(controller)
         stats = controller.get_stats()
         return Publication(
@@ -189,7 +195,7 @@ class SlicePublisher:
             stored=status.stored if status is not None else (),
             in_order=status is not None and status.in_order,
             dropped=status.dropped if status is not None else (),
-            error=(status.error if status is not None else "") or controller.watch_fault() or self._faults.last,
+            error=self.problem(),
             creates=stats.creates,
             updates=stats.updates,
             deletes=stats.deletes,

@@ -122,6 +122,10 @@ class Controller:
             wanted = dict(self._wanted)
         return tuple([self._sync.status(name, wanted.get(name)) for name in sorted({*wanted, *self._store.pools()})])
 
+    def fault(self, pool: str) -> str:
+        """Why the pool's last write or check failed, empty if it did not; much cheaper than ``status``."""
+        return self._sync.fault(pool)
+
     def changed_outside(self, pools: set[str]) -> None:
         """Look at pools that the watch reported changes of."""
         for name in sorted(pools):

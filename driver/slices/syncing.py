@@ -99,6 +99,11 @@ class PoolSync:
         memory = self._memory.get(name)
         return memory is not None and memory.uncertain
 
+    def fault(self, name: str) -> str:
+        """Why the pool's last write or check failed, empty if it did not."""
+        memory = self._memory.get(name)
+        return memory.error if memory else ""
+
     def status(self, name: str, wanted: WantedPool | None) -> PoolStatus:
         """The pool's status."""
         stored = self._store.in_pool(name)
@@ -106,14 +111,13 @@ class PoolSync:
             in_order = wanted is None and not stored
         else:
             in_order = self._is_in_order(name, stored, wanted)
-        memory = self._memory.get(name)
         return PoolStatus(
             name=name,
             generation=max([each.generation for each in stored], default=0),
             wanted=tuple([each.names for each in wanted.asked.slices]) if wanted else (),
             stored=self._matching.layout(stored),
             in_order=in_order,
-            error=memory.error if memory else "",
+            error=self.fault(name),
             dropped=wanted.dropped_features() if wanted else (),
         )
 

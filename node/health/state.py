@@ -40,6 +40,7 @@ class Recovery(StrEnum):
 
 
 @quick
+@quick
 @value
 class Health(Value):
     """State, reason (one sentence, empty when healthy), since (Unix seconds) and recovery.

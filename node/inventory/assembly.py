@@ -7,7 +7,7 @@ comparing attributes that are the same object costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 from node.inventory.model import Attribute, AttributeValue, Capacity, sorted_capacity
@@ -48,15 +48,23 @@ def _shared(name: str, value: AttributeValue) -> Attribute:
 
 
 class DeviceNames:
-    """The names given so far."""
+    """The names given so far; ``numbered``: whether one of them had to be numbered."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
+        self.numbered = False
+
+    def reserve(self, names: Collection[str]) -> bool:
+        """Give these names; False, and none of them is given, if one is given already."""
+        if not self._given.isdisjoint(names):
+            return False
+        self._given.update(names)
+        return True
 
     def unique(self, name: str) -> str:
         """The name; numbered (``-n2``) where it is given already."""
         chosen, number = name, 2
         while chosen in self._given:
-            chosen, number = f"{name}-n{number}", number + 1
+            chosen, number, self.numbered = f"{name}-n{number}", number + 1, True
         self._given.add(chosen)
         return chosen

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import NodeFacts, NvmlFacts, merge
@@ -202,8 +203,13 @@ def _left_alone(facts: NodeFacts, reason: str) -> NodeFacts:
 
 def _carried(device: Device, previous: Device | None, now: float) -> Device:
     health = device.health.carried(previous.health if previous is not None else None, now)
-    stamped = replace(device, health=health)
-    return previous if previous is not None and stamped == previous else stamped
+    if previous is not None and health == previous.health and _described(device) == _described(previous):
+        return previous
+    return replace(device, health=health)
+
+
+_described = attrgetter(*(name for name in Device.__slots__ if name != "health"))
+"""Everything about a device but its health."""
 
 
 def _with_faults(statuses: tuple[SourceStatus, ...], faults: dict[str, str]) -> tuple[SourceStatus, ...]:

@@ -42,10 +42,10 @@ class Source(Protocol):
 
 @runtime_checkable
 class GpuReader(Protocol):
-    """A source that can read single GPUs again, much faster than everything."""
+    """A source that can read the partitions of single GPUs again, much faster than everything."""
 
     def read_gpus(self, uuids: frozenset[str]) -> NodeFacts:
-        """As ``read``, but its facts about other devices may be from the last ``read``."""
+        """As ``read``, but only what changes with the partitions of these GPUs must be newer than the last ``read``."""
 
 
 @runtime_checkable

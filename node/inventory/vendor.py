@@ -87,6 +87,7 @@ class Vendor(Value):
     - ``read_sysfs``: completes facts by what only its drivers show, from /sys and /proc; a failure is a line in the
       list. ``without_absent``: facts without what belongs to PCI functions that are not among these addresses.
     - ``device_files``: folders below the root and the names of device files in them that matter.
+      ``partition_files``: the folder of them whose files come and go with partitions made for claims, empty for none.
     - ``modules``: kernel modules whose coming and going matters, as a regular expression; ``subsystems``: of uevents;
       ``class_folders``: below /sys, whose entries are its devices. ``watched_files``: files of a bound PCI function
       that change without any event, and mean that devices have to be looked at again.
@@ -109,6 +110,7 @@ class Vendor(Value):
     read_sysfs: Callable[[SysfsFacts, str, str, list[str]], SysfsFacts] = _same
     without_absent: Callable[[SysfsFacts, frozenset[str]], SysfsFacts] = _same
     device_files: tuple[tuple[str, str], ...] = ()
+    partition_files: str = ""
     modules: str = ""
     subsystems: tuple[str, ...] = ()
     class_folders: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ from node.offer import Cause, Offer
 from node.partitions import whole_of_partition
 from node.rules import Doors, Rule
 from node.values import Value, replace, value
-from ostler.admin.dra import claims_message, door_message, slices_message, unpublished
+from ostler.admin.dra import claims_message, door_message, slices_message
 from ostler.agent.dra_parts import NO_PARTITIONS, NO_SHARING, DraParts, PartitionMaking
 from ostler.agent.edges import Edges
 from ostler.agent.loading import KubeletFirst
@@ -211,7 +211,7 @@ class DraService:
 
     def unpublished(self) -> str:
         """Why slices differ from the wanted ones, empty if they do not."""
-        return unpublished(self.slices())
+        return self._parts.slices.problem()
 
     def waiting_for(self) -> tuple[str, ...]:
         """Why the door is not ready."""

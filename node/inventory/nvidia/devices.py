@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from node.inventory.assembly import AttributePool, DeviceNames, Pairs
 from node.inventory.device_nodes import DeviceFiles
@@ -102,12 +102,35 @@ class _Assembly(Value):
     pool: AttributePool
     names: DeviceNames
 
-    def devices(self, gpu: LocatedGpu) -> Iterable[Device]:
-        """The devices of a GPU: itself and its MIG devices."""
+    def devices(self, gpu: LocatedGpu) -> Sequence[Device]:
+        """The devices of a GPU: itself and its MIG devices; those of an earlier scan if they would be equal."""
+        key = self._key(gpu)
+        known, found = _LAST.get(gpu.facts.index, (None, ()))
+        if known == key and self.names.reserve([device.name for device in found]):
+            return found
         whole = self._gpu(gpu)
-        yield whole
-        for mig in sorted(gpu.facts.mig_devices, key=lambda mig: mig.index):
-            yield self._mig(mig, gpu, whole)
+        migs = sorted(gpu.facts.mig_devices, key=lambda mig: mig.index)
+        made = (whole, *(self._mig(mig, gpu, whole) for mig in migs))
+        if not self.names.numbered:
+            if len(_LAST) >= _MOST_KNOWN:
+                _LAST.clear()
+            _LAST[gpu.facts.index] = key, made
+        return made
+
+    def _key(self, gpu: LocatedGpu) -> tuple[object, ...]:
+        """Everything that the devices of a GPU are made from."""
+        facts, nodes = gpu.facts, self.nodes
+        return (
+            gpu,
+            self.silent,
+            self.driver,
+            self.nvml.mig_profiles(facts.index),
+            nodes.listed,
+            nodes.shared,
+            nodes.of_gpu(facts.minor),
+            nodes.of_display(gpu.function),
+            *(nodes.of_mig(facts.minor, mig) for mig in facts.mig_devices),
+        )
 
     def _gpu(self, gpu: LocatedGpu) -> Device:
         facts = gpu.facts
@@ -163,6 +186,12 @@ class _Assembly(Value):
             nodes=own + display + self.nodes.shared,
             location=whole.location,
         )
+
+
+_MOST_KNOWN = 128
+"""More GPUs than a node has."""
+_LAST: dict[int, tuple[tuple[object, ...], tuple[Device, ...]]] = {}
+"""By index of a GPU, its devices of the last scan, and what they were made from: a scan seldom finds anything new."""
 
 
 def peer_links(links: Iterable[NvLink]) -> tuple[PeerLink, ...]:

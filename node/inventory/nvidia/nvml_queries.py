@@ -87,14 +87,19 @@ def with_ancestors(
     other one may be the cause.
     """
     ancestors: list[list[Ancestor]] = [[] for _ in gpus]
+    identities = [identity_of(gpu) for gpu in gpus]
     errors: list[set[tuple[str, str]]] = [{(error.call, error.error) for error in gpu.errors} for gpu in gpus]
     for first, second in combinations(range(len(gpus)), 2):
-        pair = NvmlCalls(binding)
-        level = _level(pair, (gpus[first], handles[first]), (gpus[second], handles[second]), known)
-        for own, other in ((first, second), (second, first)):
-            errors[own].update((error.call, error.error) for error in pair.errors)
-            if level is not None:
-                ancestors[own].append(Ancestor(gpus[other].index, level))
+        one, two = identities[first], identities[second]
+        level = None if one is None or two is None else known.levels.get((one, two))
+        if level is None:
+            pair = NvmlCalls(binding)
+            level = _level(pair, (gpus[first], handles[first]), (gpus[second], handles[second]), known)
+            for own in (first, second):
+                errors[own].update((error.call, error.error) for error in pair.errors)
+        if level is not None:
+            ancestors[first].append(Ancestor(gpus[second].index, level))
+            ancestors[second].append(Ancestor(gpus[first].index, level))
     return [
         replace(gpu, ancestors=tuple(own), errors=tuple(CallError(*error) for error in sorted(failed)))
         for gpu, own, failed in zip(gpus, ancestors, errors, strict=True)
@@ -105,17 +110,18 @@ def _level(
     calls: NvmlCalls, first: tuple[GpuFacts, Handle | None], second: tuple[GpuFacts, Handle | None], known: KnownLinks
 ) -> int | None:
     one, two = identity_of(first[0]), identity_of(second[0])
-    pair = None if one is None or two is None else (one, two)
-    if pair is not None and pair in known.levels:
-        return known.levels[pair]
     if any(handle is None or gpu.error is not None for gpu, handle in (first, second)):
         return None
     level = calls(calls.binding.number, _ANCESTOR, first[1], second[1])
-    if pair is not None and level is not None:
-        known.levels[pair] = level
+    if one is not None and two is not None and level is not None:
+        known.levels[one, two] = level
     return level
 
 
+PARTITION_CALLS = frozenset(
+    ("nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex")
+)
+"""The calls about a GPU by which its MIG devices are found."""
 _HOLE = ("NOT_FOUND", "INVALID_ARGUMENT")
 """NVML numbers MIG devices up to a maximum and leaves out those that do not exist."""
 

@@ -19,7 +19,13 @@ from node.inventory.facts import CallError, GpuFacts, MigProfile, MigTable, Nvml
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.inventory.nvidia.nvml_calls import SESSION_ENDED, Identity, NvmlCalls, identity_of, read_gpu, with_errors
 from node.inventory.nvidia.nvml_library import NvmlLibrary
-from node.inventory.nvidia.nvml_queries import KnownLinks, read_mig_devices, read_nvlinks, with_ancestors
+from node.inventory.nvidia.nvml_queries import (
+    PARTITION_CALLS,
+    KnownLinks,
+    read_mig_devices,
+    read_nvlinks,
+    with_ancestors,
+)
 from node.opening import read_kernel_text
 from node.values import replace
 
@@ -85,12 +91,20 @@ class NvmlSession:
             return self._read(previous, profiles=profiles)
 
     def reread(self, last: NvmlFacts, uuids: frozenset[str], *, profiles: bool = False) -> NvmlFacts:
-        """The session's last read with these GPUs read again; reads everything if the last read lacks one of them."""
+        """The session's last read with the partitions of these GPUs read again.
+
+        A GPU whose MIG mode is another, or that does not answer as before, is read in full; and everything is if the
+        last read lacks one of them.
+        """
         indices = [index for index, gpu in enumerate(last.gpus) if gpu.uuid in uuids and gpu.index == index]
         with self._lost_by_failure():
             count = self._binding.number("nvmlDeviceGetCount")
             if len(indices) != len(uuids) or not count == len(last.gpus) == len(self._handles):
                 return self._read(last.gpus, profiles=profiles)
+            parted = {index: self._parted(last.gpus[index]) for index in indices}
+            if all(parted.values()) and profiles == bool(last.mig_tables):
+                gpus = tuple(parted.get(index) or gpu for index, gpu in enumerate(last.gpus))
+                return replace(last, gpus=gpus)
             return self._reread(last, indices, profiles=profiles)
 
     @contextmanager
@@ -99,6 +113,19 @@ class NvmlSession:
             yield
         except CallFailed as failed:
             raise SessionLost(failed.error, f"{failed.call} of {self.library.path} says {failed.error}") from failed
+
+    def _parted(self, last: GpuFacts) -> GpuFacts | None:
+        """A GPU with its MIG devices of now; None if anything else about it may have changed."""
+        handle = self._handles[last.index]
+        if handle is None or last.error is not None or any(each.call in PARTITION_CALLS for each in last.errors):
+            return None
+        calls = NvmlCalls(self._binding)
+        uuid = calls(self._binding.text, "nvmlDeviceGetUUID", handle)
+        mode = calls(self._binding.numbers, "nvmlDeviceGetMigMode", handle)
+        if uuid != last.uuid or mode != (last.mig_mode, last.mig_pending):
+            return None
+        migs = read_mig_devices(calls, handle, last.mig_max_devices or 0) if last.mig_mode else ()
+        return None if calls.errors or calls.gone is not None else replace(last, mig_devices=migs)
 
     def _reread(self, last: NvmlFacts, indices: Iterable[int], *, profiles: bool) -> NvmlFacts:
         gpus: list[GpuFacts] = list(last.gpus)

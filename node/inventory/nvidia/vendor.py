@@ -47,6 +47,7 @@ NVIDIA = Vendor(
     source="nvml",
     read_sysfs=_read_sysfs,
     device_files=(("dev", "nvidia.*|gdrdrv"), ("dev/nvidia-caps", ".+"), ("dev/nvidia-caps-imex-channels", ".+")),
+    partition_files="dev/nvidia-caps",
     modules="nvidia.*|gdrdrv",
     link=("NVLink", "NV"),
 )

@@ -27,7 +27,11 @@ _SHARED = (
 )
 
 
-def _folders(vendors: Iterable[Vendor]) -> tuple[tuple[str, re.Pattern[str]], ...]:
+DeviceFolders = tuple[tuple[str, re.Pattern[str]], ...]
+"""Folders below the device root, and the names of the files in them that matter."""
+
+
+def _folders(vendors: Iterable[Vendor]) -> DeviceFolders:
     wanted: dict[str, list[str]] = {}
     for folder, names in (*_SHARED, *(each for vendor in vendors for each in vendor.device_files)):
         wanted.setdefault(folder, []).append(names)
@@ -35,7 +39,9 @@ def _folders(vendors: Iterable[Vendor]) -> tuple[tuple[str, re.Pattern[str]], ..
 
 
 DEVICE_FOLDERS = _folders(VENDORS)
-"""Folders below the device root, and the names of the files in them that matter."""
+_OF_PARTITIONS = frozenset(vendor.partition_files for vendor in VENDORS if vendor.partition_files)
+PARTITION_FOLDERS = tuple(each for each in DEVICE_FOLDERS if each[0] in _OF_PARTITIONS)
+"""Those whose files come and go with the partitions of GPUs."""
 
 
 class StatDevice(Protocol):
@@ -60,11 +66,13 @@ def stat_device(path: str) -> tuple[str, int, int] | None:
     return kind, os.major(found.st_rdev), os.minor(found.st_rdev)
 
 
-def device_files(root: str, stat_device: StatDevice, errors: list[str]) -> tuple[DeviceFile, ...]:
+def device_files(
+    root: str, stat_device: StatDevice, errors: list[str], folders: DeviceFolders = DEVICE_FOLDERS
+) -> tuple[DeviceFile, ...]:
     """Device files below ``root``/dev, by their paths inside the root, sorted; what failed is a line in ``errors``."""
     base = root.rstrip("/")
     found = []
-    for folder, names in DEVICE_FOLDERS:
+    for folder, names in folders:
         for entry in entries(f"{base}/{folder}", errors, absent_is_fine=folder != "dev"):
             if not names.fullmatch(entry.name):
                 continue

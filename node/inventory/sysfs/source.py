@@ -10,13 +10,22 @@ sorted by address, name or path; a device that vanishes while it is read is not 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from node.inventory.facts import NodeFacts, SysfsFacts
-from node.inventory.sysfs.device_files import StatDevice, device_files, stat_device
+from node.inventory.facts import DeviceFile, NodeFacts, SysfsFacts
+from node.inventory.sysfs.device_files import (
+    DEVICE_FOLDERS,
+    PARTITION_FOLDERS,
+    DeviceFolders,
+    StatDevice,
+    device_files,
+    stat_device,
+)
 from node.inventory.sysfs.net_interfaces import NetInterfaces
 from node.inventory.sysfs.pci_functions import PciFunctions, SubFunctions, function_of
 from node.inventory.sysfs.rdma_devices import RdmaDevices, rdma_exclusive
+from node.inventory.vendor import Vendor
 from node.inventory.vendors import VENDORS
 from node.values import replace
 
@@ -47,6 +56,8 @@ class SysfsSource:
         self._subfunctions = SubFunctions(self._sys)
         self._bus: SysfsFacts | None = None
         """The last read of PCI functions and of what is below them."""
+        self._last: SysfsFacts | None = None
+        """The last facts, if nothing failed."""
 
     def read(self) -> NodeFacts:
         """PCI functions and what is below them, device files, and the facts of each vendor's drivers."""
@@ -54,8 +65,10 @@ class SysfsSource:
         return self._completed(self._bus)
 
     def read_gpus(self, _: frozenset[str]) -> NodeFacts:
-        """See ``GpuReader``: GPU partitions come and go without a change at the PCI bus."""
-        return self.read() if self._bus is None else self._completed(self._bus)
+        """See ``GpuReader``: with partitions only their own device files and the facts of their vendors change."""
+        if self._bus is None:
+            return self.read()
+        return self._completed(self._bus) if self._last is None else self._parted(self._last)
 
     def _read_bus(self) -> SysfsFacts:
         errors: list[str] = []
@@ -72,13 +85,29 @@ class SysfsSource:
 
     def _completed(self, bus: SysfsFacts) -> NodeFacts:
         errors = list(bus.errors)
-        sysfs = replace(bus, device_files=device_files(self._dev_root, self._stat, errors))
-        for vendor in VENDORS:
+        sysfs = replace(bus, device_files=self._files(DEVICE_FOLDERS, errors))
+        return self._with_vendors(VENDORS, sysfs, errors)
+
+    def _parted(self, last: SysfsFacts) -> NodeFacts:
+        errors: list[str] = []
+        folders = tuple(f"/{folder}/" for folder, _ in PARTITION_FOLDERS)
+        kept = [file for file in last.device_files if not file.path.startswith(folders)]
+        files = sorted((*kept, *self._files(PARTITION_FOLDERS, errors)), key=lambda file: file.path)
+        vendors = [vendor for vendor in VENDORS if vendor.partition_files]
+        return self._with_vendors(vendors, replace(last, device_files=tuple(files)), errors)
+
+    def _files(self, folders: DeviceFolders, errors: list[str]) -> tuple[DeviceFile, ...]:
+        return device_files(self._dev_root, self._stat, errors, folders)
+
+    def _with_vendors(self, vendors: Iterable[Vendor], sysfs: SysfsFacts, errors: list[str]) -> NodeFacts:
+        for vendor in vendors:
             sysfs = vendor.read_sysfs(sysfs, self._sys, self._proc, errors)
-        return NodeFacts(sysfs=replace(sysfs, errors=tuple(errors)))
+        sysfs = replace(sysfs, errors=tuple(errors))
+        self._last = None if errors else sysfs
+        return NodeFacts(sysfs=sysfs)
 
     def close(self) -> None:
         """Forget what was read."""
-        self._bus = None
+        self._bus = self._last = None
         for reader in (self._functions, self._interfaces, self._rdma, self._subfunctions):
             reader.forget()

@@ -17,7 +17,7 @@ class Recorder:
         self.synced.set()
         self.events: list[str] = []
         self.error = ""
-        self.fault = ""
+        self.watching_fault = ""
         self.dropped: tuple[str, ...] = ()
         self.offered: frozenset[str] | None = None
         self._stored = stored
@@ -48,8 +48,11 @@ class Recorder:
             PoolStatus("node-1", 1, stored, stored, in_order=not self.error, error=self.error, dropped=self.dropped),
         )
 
+    def fault(self, pool: str) -> str:
+        return self.error
+
     def watch_fault(self) -> str:
-        return self.fault
+        return self.watching_fault
 
     def get_stats(self) -> Stats:
         return Stats(creates=len(self.given))

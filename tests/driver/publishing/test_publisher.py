@@ -270,11 +270,11 @@ def test_why_slices_cannot_be_watched_is_told_when_it_lasts(publishing: Making, 
     now = [0.0]
     controller = Recorder()
     controller.synced.clear()
-    controller.fault = "GET /slices: 403 Forbidden: the account may not list resourceslices"
+    controller.watching_fault = "GET /slices: 403 Forbidden: the account may not list resourceslices"
     publisher = publishing(controller, clocks=SystemClocks(monotonic=lambda: now[0], random=lambda: 0.0))
     publisher.start()
     until(lambda: publisher._faults.last)
-    assert publisher.publication().error == controller.fault
+    assert publisher.publication().error == controller.watching_fault
     now[0] = PATIENCE
     until(lambda: told.reasons == ["SlicesNotPublished"])
-    assert told.events[0][2] == controller.fault
+    assert told.events[0][2] == controller.watching_fault

@@ -12,7 +12,8 @@ from node.inventory.devices import devices_of, statuses_of
 from node.inventory.facts import CallError, GpuFacts, MigFacts, NodeFacts, NvmlFacts
 from node.inventory.identity import Identities
 from node.inventory.model import DeviceKind
-from tests.making.nvidia_facts import function, sysfs, uuid
+from node.inventory.nvidia import devices as nvidia
+from tests.making.nvidia_facts import a100, function, gpu, mig, node, sysfs, uuid
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -116,6 +117,25 @@ def test_every_gpu_of_the_driver_is_a_device(facts: NodeFacts, remembered: Ident
 def test_same_facts_give_the_same_devices(facts: NodeFacts, remembered: Identities) -> None:
     assert devices_of(facts, remembered) == devices_of(facts, remembered)
     assert statuses_of(facts) == statuses_of(facts)
+
+
+@settings(max_examples=200)
+@given(nodes, nodes, memories)
+def test_the_scan_before_does_not_show_in_the_devices(earlier: NodeFacts, facts: NodeFacts, known: Identities) -> None:
+    nvidia._LAST.clear()
+    fresh = devices_of(facts, known)
+    nvidia._LAST.clear()
+    devices_of(earlier, known)
+    assert devices_of(facts, known) == fresh
+
+
+def test_devices_of_gpus_without_changes_are_not_made_again() -> None:
+    before = node(a100(0, mig(0, 4)), gpu(1))
+    after = node(a100(0, mig(0, 4), mig(1, 5)), gpu(1))
+    first = {device.name: device for device in devices_of(before, Identities())}
+    second = {device.name: device for device in devices_of(after, Identities())}
+    assert second["gpu-0000-2b-00-0"] is first["gpu-0000-2b-00-0"]
+    assert len(second) == len(first) + 1
 
 
 @given(nodes, memories)

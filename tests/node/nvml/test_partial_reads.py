@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from node.inventory.facts import Ancestor
+from node.inventory.nvidia.nvml_binding import Binding
 from tests.making.mig_nodes import Start, node
 from tests.node.nvml import stub
 from tests.node.nvml.stub.injected import InjectedNvml
@@ -59,3 +61,26 @@ def test_a_new_session_reads_everything(start: Start, mig_hardware: InjectedNvml
     before = made.source.read()
     made.source.close()
     assert made.source.read_gpus(frozenset({node(2).gpus[0].uuid or ""})) == before
+
+
+def test_a_read_of_new_partitions_asks_nothing_else_about_their_gpu(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = start(node(1))
+    gpu, shape = made.gpu(0), made.shape("1g.10gb", 2, 0)
+    made.maker.make(gpu, made.shape("1g.10gb", 0, 0), "claim-1")
+    made.source.read()
+    made.maker.make(gpu, shape, "claim-2")
+    asked: list[str] = []
+    invoke = Binding._run
+
+    def counted(binding: Binding, call: str, *arguments: Any) -> Any:
+        asked.append(call)
+        return invoke(binding, call, *arguments)
+
+    monkeypatch.setattr(Binding, "_run", counted)
+    found = made.source.read_gpus(frozenset({gpu.uuid or ""}))
+    assert "nvmlDeviceGetNvLinkState" not in asked
+    assert "nvmlDeviceGetPciInfo" not in asked
+    assert found == made.source.read()
+    assert "nvmlDeviceGetNvLinkState" in asked

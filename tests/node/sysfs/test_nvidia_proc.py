@@ -114,3 +114,25 @@ def test_a_read_of_gpus_finds_new_instances_and_repeats_no_error(tree: Tree) -> 
     assert found.sysfs is not None
     assert found.sysfs.nvidia_capabilities == (CapabilityFile("gpu0/mig/gi2/access", 21),)
     assert found == source.read()
+
+
+def test_a_read_of_gpus_finds_the_files_of_new_instances_without_looking_through_all_of_dev(tree: Tree) -> None:
+    tree.device("dev/nvidia0", 195, 0)
+    tree.device("dev/nvidia-caps/nvidia-cap1", 236, 1)
+    tree.device("dev/nvidia-caps-imex-channels/channel0", 234, 0)
+    source = tree.source()
+    before = source.read()
+    assert source.read_gpus(frozenset(("GPU-0",))) == before
+    tree.device("dev/nvidia1", 195, 1)
+    tree.device("dev/nvidia-caps/nvidia-cap21", 236, 21)
+    found = source.read_gpus(frozenset(("GPU-0",))).sysfs
+    assert found is not None
+    assert [file.path for file in found.device_files] == [
+        "/dev/nvidia-caps-imex-channels/channel0",
+        "/dev/nvidia-caps/nvidia-cap1",
+        "/dev/nvidia-caps/nvidia-cap21",
+        "/dev/nvidia0",
+    ]
+    everything = source.read().sysfs
+    assert everything is not None
+    assert "/dev/nvidia1" in {file.path for file in everything.device_files}
