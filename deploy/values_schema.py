@@ -195,6 +195,7 @@ def _api_server() -> dict[str, JsonObject]:
         "patchAllocatable": _section(
             {"enabled": _boolean(), "resources": {"type": "array", "items": _text(_RESOURCES), "uniqueItems": True}}
         ),
+        "recordedDevices": _section({"enabled": _boolean()}),
         "dra": _section(_dra()),
         "serviceAccount": _section(account),
         "rbac": _section({"create": _boolean()}),

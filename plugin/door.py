@@ -34,6 +34,7 @@ from plugin.servicer import Admission, AdmitAll, DevicePluginServicer, Render
 
 if TYPE_CHECKING:
     from node.ledger.events import AllocatableRead
+    from plugin.records import RecordBook
 
 log = logging.getLogger("ostler.plugin")
 
@@ -68,7 +69,9 @@ class PluginDoor:
     """Serves the offers handed to ``apply`` for as long as ``run`` runs.
 
     ``render_for`` returns, for a resource, the function that makes a container's answer. ``admission`` enters what
-    Allocate gives out in the ledger, or refuses it. ``bus`` publishes ``StreamsChanged`` and ``KubeletFolderChanged``.
+    Allocate gives out in the ledger, or refuses it. ``records``: devices that a scheduler has recorded for pods, which
+    are preferred; None if the agent follows no records. ``bus`` publishes ``StreamsChanged`` and
+    ``KubeletFolderChanged``.
     """
 
     def __init__(
@@ -82,7 +85,9 @@ class PluginDoor:
         open_watch: Callable[[], Inotify] = KernelInotify,
         pace: QuestionPace | None = None,
         admission: Admission = AdmitAll(),  # noqa: B008 - it has no state
+        records: RecordBook | None = None,
     ) -> None:
+        self._records = records
         self.bus = EventBus()
         self.bus.subscribe(StreamsChanged, self._streams_changed)
         self.bus.subscribe(KubeletAnswered, self._kubelet_answered)
@@ -192,7 +197,9 @@ class PluginDoor:
 
     def _make(self, offer: ResourceOffer) -> _Resource:
         listing = DeviceListing(offer.resource, self.bus)
-        servicer = DevicePluginServicer(listing, self._render_for(offer), self._observer, self._recent, self._admission)
+        servicer = DevicePluginServicer(
+            listing, self._render_for(offer), self._observer, self._recent, self._admission, records=self._records
+        )
         registrar = Registrar(
             offer.resource,
             self._folders,
@@ -237,6 +244,8 @@ class PluginDoor:
     def _drop(self, name: str) -> None:
         resource = self._resources.pop(name)
         self._recent.expected.withdrawn(name)
+        if self._records is not None:
+            self._records.withdrawn(name)
         if resource.task is not None:
             resource.task.cancel()
         log.info("resource dropped: no rule offers it", extra={"resource": name})

@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import grpc
 import grpc.aio
@@ -42,6 +42,9 @@ from plugin.observer import PluginObserver
 from plugin.preferred import PlacementMap, Preference
 from plugin.recent import RecentGrants
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+
+if TYPE_CHECKING:
+    from plugin.records import RecordBook
 
 log = logging.getLogger("ostler.plugin")
 
@@ -152,7 +155,8 @@ class AdmitAll:
 class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     """Serves one resource: its ``listing``, ``render`` for what a container gets, ``recent`` shared with the others.
 
-    ``taking`` has the last word: between it and the answer nothing waits.
+    ``taking`` has the last word: between it and the answer nothing waits. ``records``: the devices that a scheduler has
+    recorded for pods; None if the agent follows no records.
 
     ``use`` is to be called whenever the listing's devices or the topology have changed.
     """
@@ -164,8 +168,11 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         observer: PluginObserver,
         recent: RecentGrants,
         taking: Admission = AdmitAll(),  # noqa: B008 - it has no state
+        *,
+        records: RecordBook | None = None,
     ) -> None:
         self._render = render
+        self._records = records
         self._taking = taking
         self._refuses_kubelets = False
         self._kubelet: tuple[int, int] | None = None
@@ -201,6 +208,8 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self._sharing = sharing
         self._preference = Preference(self._listing.devices, ground, sharing)
         self._recent.expected.offered(self._listing.resource, self._preference)
+        if self._records is not None:
+            self._records.offered(self._listing.resource, self._listing.devices, ground)
 
     async def GetDevicePluginOptions(  # noqa: N802  # the method names are gRPC's
         self, request: api_pb2.Empty, context: Context
@@ -252,11 +261,29 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     def _preferred(self, request: api_pb2.PreferredAllocationRequest) -> api_pb2.PreferredAllocationResponse:
         response = api_pb2.PreferredAllocationResponse()
         for wanted in request.container_requests:
-            chosen = self._preference.prefer(
-                wanted.available_deviceIDs, wanted.must_include_deviceIDs, wanted.allocation_size, self._near(wanted)
-            )
+            near = self._near(wanted)
+            if self._records is None:
+                usual = wanted.available_deviceIDs, wanted.must_include_deviceIDs
+                chosen = self._preference.prefer(*usual, wanted.allocation_size, near)
+            else:
+                chosen = self._recorded(self._records, wanted, near)
             response.container_responses.add(deviceIDs=chosen)
         return response
+
+    def _recorded(
+        self, records: RecordBook, wanted: api_pb2.ContainerPreferredAllocationRequest, near: Sequence[Place]
+    ) -> list[str]:
+        """What to prefer by the devices that a scheduler has recorded for pods."""
+        available, required, size = wanted.available_deviceIDs, wanted.must_include_deviceIDs, wanted.allocation_size
+        choice, prefer = records.choose(self._listing.resource, available, required, size), self._preference.prefer
+        if choice.devices:
+            return prefer(choice.devices, required, size, near)
+        if not choice.promised:
+            return prefer(available, required, size, near)
+        listed = self._listing.devices
+        unpromised = [id_ for id_ in available if id_ not in choice.promised and id_ in listed and listed[id_].healthy]
+        # Those that nobody is promised come first; if they are too few, any others.
+        return prefer(available, prefer(unpromised, required, size, near), size, near)
 
     def _near(self, wanted: api_pb2.ContainerPreferredAllocationRequest) -> Sequence[Place]:
         """The places that the container's devices should be near: its NICs' for GPUs, its GPUs' for NICs."""

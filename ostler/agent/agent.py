@@ -234,7 +234,7 @@ class Agent:
             (f"a restart would forget the health of devices: {self._health.unkept}",) if self._health.unkept else ()
         )
         allocatable = () if self._node_status is None else self._node_status.reasons()
-        return (*slices, *events, *allocatable, *unkept)
+        return (*slices, *events, *allocatable, *self._doors.hindrances(), *unkept)
 
     def dra(self) -> DraService | None:
         """The DRA door, None if nothing is offered or held through it."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
-from node.events import EventBus, EventSink
+from node.events import EventBus
 from node.inventory.loop import Inventory
 from node.inventory.model import Device, Snapshot
 from node.inventory.source import Source
@@ -18,7 +18,7 @@ from node.offer import Offer, OfferedDevice
 from node.partitions import PartitionsRemoved
 from node.rules import rule_for
 from node.values import Value, value
-from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders, needs_mps
+from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders, needs_mps, open_books
 from ostler.agent.edges import STUCK, Edges
 from ostler.agent.eventlog import EventLog
 from ostler.agent.health_watch import HealthWatch
@@ -26,7 +26,7 @@ from ostler.agent.loading import KubeletFirst, load
 from ostler.agent.publisher import Publisher
 from ostler.agent.sources import compute_processes, has_layouts, nvml_sessions, partition_maker
 from ostler.config.settings import Settings
-from ostler.metrics.counters import AgentMetrics, HoldsMetrics
+from ostler.metrics.counters import AgentMetrics
 from plugin.door import KubeletFolderChanged, PluginDoor, ResourceStatus
 from plugin.listing import StreamsChanged
 from plugin.servicer import renderer
@@ -34,9 +34,6 @@ from plugin.servicer import renderer
 if TYPE_CHECKING:
     from driver.door.registration import RegistrationChanged
     from node.ledger.bookkeeping import Bookkeeping
-    from node.ledger.containers import PodContainers
-    from node.ledger.processes import ComputeProcesses
-    from node.ledger.reader import KubeletSource
     from node.mps.modes import ExclusiveModes
     from node.mps.reports import MpsMetrics
     from node.partitions import PartitionMaker
@@ -44,8 +41,10 @@ if TYPE_CHECKING:
     from ostler.agent.dra_service import DraService
     from ostler.agent.mig_layouts import MigLayouts
     from ostler.agent.mps import MpsService
+    from ostler.agent.pod_records import PodRecords
     from ostler.metrics.dra import DraFigures
     from ostler.metrics.figures import HoldsFigures
+    from plugin.records import RecordBook
     from protos.agent.v1alpha1 import agent_pb2
 
 
@@ -81,6 +80,7 @@ class BothDoors:
         self._settings = settings
         self._sources = sources
         self._around = around
+        self._records = _record_book(settings)
         self._plugin = PluginDoor(
             kubelet_folders(settings),
             renderer,
@@ -88,7 +88,9 @@ class BothDoors:
             events=around.events,
             observer=around.metrics.plugin,
             admission=self,
+            records=self._records,
         )
+        self._pod_records: PodRecords | None = None
         self._plugin.bus.subscribe(StreamsChanged, self._streams_changed)
         self._plugin.bus.subscribe(KubeletFolderChanged, self._kubelet_changed)
         self._books: Bookkeeping | None = None
@@ -134,6 +136,8 @@ class BothDoors:
         self._open_dra()
         self._run_mps()
         group.create_task(self._keep_books(), name="bookkeeping")
+        if self._records is not None:
+            group.create_task(self._follow_records(self._records), name="records of pods")
         self._divide_gpus()
 
     async def load_for(self, settings: Settings) -> None:
@@ -194,6 +198,10 @@ class BothDoors:
     def dra_figures(self) -> DraFigures | None:
         """The DRA door's values for metrics."""
         return None if self.dra is None else self.dra.figures()
+
+    def hindrances(self) -> tuple[str, ...]:
+        """Why records of pods are not known or not kept, for people."""
+        return () if self._pod_records is None else self._pod_records.reasons()
 
     def mps_metrics(self) -> MpsMetrics:
         """The counters of MPS daemons, of resources and of claims; made when the first daemon is needed."""
@@ -264,6 +272,22 @@ class BothDoors:
             await self._around.first.turn()
         await load("node.inventory.nvidia.nvml_processes")
         await self._opened_books().run()
+
+    async def _follow_records(self, book: RecordBook) -> None:
+        await self._around.first.turn()
+        await load("ostler.agent.pod_records", "ostler.agent.api_server", "driver.resource_api.async_client")
+        from ostler.agent.pod_records import pod_records
+
+        around = self._around
+        self._pod_records = pod_records(
+            self._settings,
+            book,
+            self._opened_books().bus,
+            clocks=around.edges,
+            events=around.events,
+            outcomes=around.metrics.holds.records,
+        )
+        await self._pod_records.run()
 
     async def _load_dra(self) -> None:
         self._opens_dra = self.dra is not None or claims_to_serve(self._settings)
@@ -373,27 +397,11 @@ class BothDoors:
         self._group.create_task(self._layouts.run(), name="MIG layouts")
 
 
-def open_books(
-    settings: Settings,
-    edges: Edges,
-    processes: ComputeProcesses,
-    events: EventSink,
-    metrics: HoldsMetrics,
-    *,
-    reader: KubeletSource | None = None,
-    containers: PodContainers | None = None,
-) -> Bookkeeping:
-    """The node's ledger by these settings; ``reader`` and ``containers`` as for ``Bookkeeping``."""
-    from node.ledger.bookkeeping import Bookkeeping, BookkeepingOptions
-    from ostler.agent.handover import LINGER
+def _record_book(settings: Settings) -> RecordBook | None:
+    """The devices that schedulers record for pods; None if the settings do not ask for them."""
+    if not settings.kubernetes.recorded_devices:
+        return None
+    # Imported here: a node without a scheduler that records devices does not pay for it.
+    from plugin.records import RecordBook
 
-    options = BookkeepingOptions(
-        settings.kubelet.registry_dir.parent,
-        settings.kubelet.device_plugin_dir,
-        settings.state_dir,
-        settings.roots.proc,
-        settings.roots.sys / "fs/cgroup",
-        settings.holds.ignore_processes,
-        LINGER,
-    )
-    return Bookkeeping(options, edges, processes, events=events, observer=metrics, reader=reader, containers=containers)
+    return RecordBook()

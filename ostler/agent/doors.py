@@ -1,16 +1,25 @@
-"""The two doors as the process sees them: what they need, and what every door can do at the end."""
+"""The two doors as the process sees them: what they need, what every door can do at the end, and their ledger."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from node.opening import KUBELET_STATE, read_regular
 from node.rules import Door
 from node.sharing import SharingStrategy
 from ostler.config.settings import RegistrationChoice, Settings
 from plugin.kubelet import KubeletFolders, RegistrationPath
+
+if TYPE_CHECKING:
+    from node.events import EventSink
+    from node.ledger.bookkeeping import Bookkeeping
+    from node.ledger.containers import PodContainers
+    from node.ledger.processes import ComputeProcesses
+    from node.ledger.reader import KubeletSource
+    from ostler.agent.edges import Edges
+    from ostler.metrics.counters import HoldsMetrics
 
 _LEFT = ("dra-door.json", "claim-sharing.json", "mps-claims.json")
 """File names of driver.publishing.shown and driver.claims.sharing; not imported, because most nodes have no DRA door.
@@ -98,3 +107,29 @@ def kubelet_folders(settings: Settings) -> KubeletFolders:
         RegistrationChoice.REGISTER: (RegistrationPath.REGISTER,),
     }[settings.kubelet.registration]
     return KubeletFolders(settings.kubelet.device_plugin_dir, settings.kubelet.registry_dir, paths)
+
+
+def open_books(
+    settings: Settings,
+    edges: Edges,
+    processes: ComputeProcesses,
+    events: EventSink,
+    metrics: HoldsMetrics,
+    *,
+    reader: KubeletSource | None = None,
+    containers: PodContainers | None = None,
+) -> Bookkeeping:
+    """The node's ledger by these settings; ``reader`` and ``containers`` as for ``Bookkeeping``."""
+    from node.ledger.bookkeeping import Bookkeeping, BookkeepingOptions
+    from ostler.agent.handover import LINGER
+
+    options = BookkeepingOptions(
+        settings.kubelet.registry_dir.parent,
+        settings.kubelet.device_plugin_dir,
+        settings.state_dir,
+        settings.roots.proc,
+        settings.roots.sys / "fs/cgroup",
+        settings.holds.ignore_processes,
+        LINGER,
+    )
+    return Bookkeeping(options, edges, processes, events=events, observer=metrics, reader=reader, containers=containers)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +28,6 @@ from driver.publishing.publisher import SlicePublisher, controller_maker
 from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal
 from driver.resource_api.async_client import AsyncResourceApi
-from kube.bodies import JsonObject
 from node.clocks import Clocks
 from node.events import EventBus, EventSink, EventType
 from node.inventory.nvidia.time_slices import TimeSlicer
@@ -38,7 +36,7 @@ from node.ledger.bookkeeping import Bookkeeping
 from node.opening import boot_id
 from node.partitions import PartitionMaker
 from node.values import Value, value
-from ostler import __version__
+from ostler.agent.api_server import node_check, resource_api
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import FromThreads
 from ostler.agent.sources import nvml_sessions
@@ -46,7 +44,6 @@ from ostler.config.settings import Settings
 from ostler.metrics.dra import DraMetrics
 
 if TYPE_CHECKING:
-    from driver.resource_api.client import ResourceApi
     from node.mps.modes import ExclusiveModes
     from node.mps.reports import MpsMetrics
 
@@ -54,8 +51,6 @@ log = logging.getLogger("ostler.dra")
 
 CALLS = 32
 """Requests to the API server at once; the slices' writer and its watch have one connection more each."""
-CONNECT, WHOLE = 3.0, 10.0
-"""Seconds to connect, and for one attempt: two attempts fit into the time that the kubelet gives a call."""
 
 
 @value
@@ -140,7 +135,9 @@ class DraParts:
         driver, node_name, bus = settings.dra.driver_name, settings.node_name, books.bus
         check = node_check(settings)
         self.metrics = DraMetrics(books.observer, edges.clock)
-        self.api = AsyncResourceApi(lambda: resource_api(settings, edges.random), threads=CALLS)
+        self.api = AsyncResourceApi(
+            lambda: resource_api(settings, edges.random, connections=CALLS + 2, pairs=pairs), threads=CALLS
+        )
         self.shown = _shown_before(settings, events)
         self.status = ClaimStatusWriter(driver, self.api, events=events, clocks=edges)
         observer = self.metrics.claims
@@ -181,38 +178,6 @@ class DraParts:
             bus=bus,
             clocks=edges,
         )
-
-
-def node_check(settings: Settings) -> NodeCheck | None:
-    """A check that raises ``KubeError`` for a Node object that is not this machine's; None for a recorded node."""
-    if settings.inventory.recorded is not None:
-        return None
-
-    def check(node: JsonObject) -> None:
-        from kube.node_identity import check_node, read_machine
-
-        check_node(node, settings.node_name, read_machine(sys=settings.roots.sys))
-
-    return check
-
-
-def resource_api(settings: Settings, random: Callable[[], float]) -> ResourceApi:
-    """The client of the API server, for a thread: this loads the client library. Raises ``KubeError``."""
-    from driver.resource_api.client import ResourceApi
-    from kube.client import Client, RequestLimits
-    from kube.kubeconfig import api_access
-
-    access = api_access(settings.kubernetes.kubeconfig, os.environ)
-    log.info("reading claims from the API server", extra={"server": access.server, "by": access.origin})
-    client = Client(
-        access,
-        random=random,
-        user_agent=f"ostler/{__version__}",
-        limits=RequestLimits(connect=CONNECT, whole=WHOLE, attempts=2),
-        connections=CALLS + 2,
-        pairs=pairs,
-    )
-    return ResourceApi(client)
 
 
 def _claim_service(

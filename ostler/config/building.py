@@ -157,6 +157,7 @@ def _kubernetes(values: Values) -> KubernetesSettings:
         Path(kubeconfig) if kubeconfig else None,
         kubernetes[schema.DOOR_BY_NODE] is OnOff.ON,
         kubernetes[schema.PATCH_ALLOCATABLE] is OnOff.ON,
+        kubernetes[schema.RECORDED_DEVICES] is OnOff.ON,
     )
 
 
@@ -280,6 +281,7 @@ def _check_node_name(values: Values, problems: list[ConfigError]) -> None:
     places = {
         kubernetes.place(schema.EVENTS): kubernetes[schema.EVENTS] is EventsChoice.ON,
         kubernetes.place(schema.PATCH_ALLOCATABLE): kubernetes[schema.PATCH_ALLOCATABLE] is OnOff.ON,
+        kubernetes.place(schema.RECORDED_DEVICES): kubernetes[schema.RECORDED_DEVICES] is OnOff.ON,
     }
     for place, is_on in places.items():
         if is_on and not values[schema.NODE_NAME]:

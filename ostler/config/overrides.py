@@ -69,6 +69,7 @@ OVERRIDES = (
     SettingOverride("--kubeconfig", (schema.KUBERNETES,), schema.KUBECONFIG),
     SettingOverride("--kubernetes-door-by-node", (schema.KUBERNETES,), schema.DOOR_BY_NODE),
     SettingOverride("--kubernetes-patch-allocatable", (schema.KUBERNETES,), schema.PATCH_ALLOCATABLE),
+    SettingOverride("--kubernetes-recorded-devices", (schema.KUBERNETES,), schema.RECORDED_DEVICES),
     SettingOverride("--dra-driver-name", (schema.DRA,), schema.DRIVER_NAME),
     SettingOverride("--dra-plugins-dir", (schema.DRA,), schema.PLUGINS_DIR),
     SettingOverride("--dra-also-publish-as", (schema.DRA,), schema.ALSO_PUBLISH_AS),

@@ -151,8 +151,17 @@ PATCH_ALLOCATABLE = ConfigField(
     "on: the agent writes the number of its healthy devices into status.allocatable of this Node at once, so that the"
     " scheduler does not wait for the kubelet's report.",
 )
+RECORDED_DEVICES = ConfigField(
+    "recordedDevices",
+    Choice(OnOff),
+    OnOff.OFF,
+    "on: the plugin door prefers the devices that a scheduler has recorded in the annotations of this"
+    " Node's pods, and the agent notes on each such pod which devices the kubelet gave it.",
+)
 KUBERNETES = section(
-    "kubernetes", Section(EVENTS, KUBECONFIG, DOOR_BY_NODE, PATCH_ALLOCATABLE), "The Kubernetes API server."
+    "kubernetes",
+    Section(EVENTS, KUBECONFIG, DOOR_BY_NODE, PATCH_ALLOCATABLE, RECORDED_DEVICES),
+    "The Kubernetes API server.",
 )
 
 IGNORE_PROCESSES = ConfigField(

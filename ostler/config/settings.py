@@ -146,13 +146,15 @@ class KubernetesSettings(Value):
     """How the API server is used. ``kubeconfig``: None for the pod's service account.
 
     ``door_by_node``: the label and the annotation of the own Node override the door of a rule. ``patch_allocatable``:
-    the Node's allocatable is written at once, not when the kubelet reports it.
+    the Node's allocatable is written at once, not when the kubelet reports it. ``recorded_devices``: the plugin door
+    prefers the devices that a scheduler has recorded for pods.
     """
 
     events: EventsChoice = EventsChoice.AUTO
     kubeconfig: Path | None = None
     door_by_node: bool = False
     patch_allocatable: bool = False
+    recorded_devices: bool = False
 
 
 @value

@@ -285,6 +285,13 @@ class HoldsMetrics(HoldsObserver):
         self.evictions = Counter(
             "ostler_hold_evictions", "Times that a taint asked to evict pods whose claim had lost its device."
         )
+        self.records = Counter(
+            "ostler_pod_records",
+            "Pods with devices recorded by a scheduler, by whether the kubelet gave them these (honoured), those of"
+            " another pod, which then got this pod's record (swapped), or others.",
+            ("outcome",),
+            _each(["honoured", "swapped", "other"]),
+        )
         self.readings = Counter(
             "ostler_hold_readings",
             "Readings of the kubelet's record of devices in containers: complete (whole), partial, or failed.",

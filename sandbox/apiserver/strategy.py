@@ -64,7 +64,7 @@ class Strategy:
             _refuse(kind, resource, validate_taint_rule_status(resource, old))
         else:
             _check_core(kind, resource)
-        return _with(old, status=resource.get("status"))
+        return _with({**old, **_metadata(kind, resource)}, status=resource.get("status"))
 
 
 def _admin(kind: ServedKind, admin: bool) -> dict[str, bool]:
@@ -78,6 +78,11 @@ def _refuse(kind: ServedKind, resource: Object, causes: list[StatusCause]) -> No
         raise refusals.unreadable(kind, "v1", str(causes[0]))
     metadata = resource.get("metadata", {})
     raise refusals.invalid(kind, metadata.get("name", ""), causes)
+
+
+def _metadata(kind: ServedKind, resource: Object) -> Json:
+    """Metadata that a write of the status changes as well: of pods and nodes, such as annotations."""
+    return {"metadata": resource["metadata"]} if kind.name in ("Pod", "Node") else {}
 
 
 def _with(resource: Object, *, status: object) -> Json:

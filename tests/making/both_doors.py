@@ -16,7 +16,7 @@ from node.ledger.processes import Process
 from node.ledger.reader import Holding, Reading
 from node.rules import Door, Doors, Rule
 from node.values import replace
-from ostler.agent.both_doors import open_books
+from ostler.agent.doors import open_books
 from ostler.agent.dra_parts import NO_PARTITIONS, PartitionMaking
 from ostler.agent.dra_service import DraService
 from ostler.agent.edges import Edges

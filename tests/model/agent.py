@@ -21,7 +21,7 @@ from node.ledger.events import HoldsChanged, OfferChanged
 from node.offer import Offer, OfferedDevice
 from node.rules import Rule
 from node.values import replace
-from ostler.agent.both_doors import open_books
+from ostler.agent.doors import open_books
 from ostler.agent.dra_service import Decision, DraService
 from ostler.agent.edges import Edges
 from ostler.agent.publisher import Publisher

@@ -28,3 +28,5 @@ BY_NAME: set[Right] = {("", "pods", "", "delete"), ("", "pods/status", "", "patc
 """On top of these with ``dra.evictByName``."""
 BY_NODE: set[Right] = {("", "nodes", "", verb) for verb in ("list", "watch")}
 """On top of these with ``dra.doorByNode``."""
+RECORDED: set[Right] = {*(("", "pods", "", verb) for verb in ("list", "watch")), ("", "pods/status", "", "patch")}
+"""On top of them with ``recordedDevices.enabled``."""

@@ -93,7 +93,7 @@ def test_the_schema_names_the_value_and_what_is_allowed(values: Values, text: st
         ({"http": {"address": ":1"}}, "config.http: set http.port or http.address"),
         (
             {"kubernetes": {"events": True}},
-            "config.kubernetes: set events.enabled, dra.doorByNode or patchAllocatable.enabled",
+            "config.kubernetes: set events.enabled, dra.doorByNode, patchAllocatable.enabled or recordedDevices",
         ),
         ({"cdi": {"directory": "/a"}}, "config.cdi: set cdiRoot"),
         ({"dra": {"driverName": "a"}}, "config.dra: set dra.driverName, dra.alsoPublishAs or dra.taintEffect"),
@@ -190,6 +190,10 @@ def test_what_the_chart_decides_is_refused_in_the_configuration(config: Values, 
         (
             {"patchAllocatable": {"enabled": True}, "admissionPolicy": {"enabled": False}},
             "without an admission policy every agent could write the status of every Node: set admissionPolicy.enabled",
+        ),
+        (
+            {"recordedDevices": {"enabled": True}, "admissionPolicy": {"enabled": False}},
+            "without an admission policy every agent could write the status of every pod: set admissionPolicy.enabled",
         ),
         (
             {"patchAllocatable": {"enabled": True, "resources": []}},

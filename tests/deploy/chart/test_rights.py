@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.deploy.chart.rendering import Document, Values, of_kind, only, pod_of, render
-from tests.deploy.chart.rights import ALWAYS, BY_NAME, BY_NODE, DRA, EVENTS, NODE_STATUS, Right
+from tests.deploy.chart.rights import ALWAYS, BY_NAME, BY_NODE, DRA, EVENTS, NODE_STATUS, RECORDED, Right
 
 EVICTS_BY_NAME = {"enabled": True, "evictByName": True}
 pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
@@ -21,6 +23,8 @@ pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
         ({"dra": {"enabled": True}, "events": {"enabled": False}}, ALWAYS | DRA),
         ({"patchAllocatable": {"enabled": True}}, ALWAYS | EVENTS | NODE_STATUS),
         ({"patchAllocatable": {"enabled": True}, "events": {"enabled": False}}, ALWAYS | NODE_STATUS),
+        ({"recordedDevices": {"enabled": True}}, ALWAYS | EVENTS | RECORDED),
+        ({"recordedDevices": {"enabled": True}, "events": {"enabled": False}}, ALWAYS | RECORDED),
         ({"events": {"enabled": False}}, set()),
         ({"rbac": {"create": False}}, set()),
     ],
@@ -33,6 +37,8 @@ pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
         "dra-alone",
         "allocatable",
         "allocatable-alone",
+        "recorded-devices",
+        "recorded-devices-alone",
         "neither",
         "no-rbac",
     ],
@@ -216,3 +222,34 @@ def _rights(documents: list[Document]) -> set[Right]:
                     for which in rule.get("resourceNames", [""]):
                         found |= {(role["metadata"].get("namespace", ""), name, which, verb) for verb in rule["verbs"]}
     return found
+
+
+def test_of_a_pods_status_the_annotations_of_recorded_devices_are_written_alone() -> None:
+    recorded = {"enabled": True}
+    policies = {each["metadata"]["name"]: each for each in of_kind(render({"recordedDevices": recorded}), POLICY)}
+    assert policies.keys() == {"ostler-slices", "ostler-events", "ostler-pod-status"}
+    spec = policies["ostler-pod-status"]["spec"]
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["pods/status"], ["UPDATE"])
+    own, also = spec["validations"]
+    assert "written.spec.?nodeName.orValue('') == variables.node" in own["expression"]
+    names = ["hivedscheduler.microsoft.com/pod-leaf-cell-isolation", "ostler.dev/pod-devices"]
+    assert f"exists(key, key in {json.dumps(names, separators=(',', ':'))})" in also["expression"]
+    assert also["message"] == (
+        "ostler writes only the annotations of devices, of pods for which a scheduler recorded some"
+    )
+    container = pod_of(render({"recordedDevices": recorded}))["containers"][0]
+    assert "--kubernetes-recorded-devices=on" in container["args"]
+
+
+def test_with_both_rights_to_write_pods_one_policy_allows_either() -> None:
+    values = {"recordedDevices": {"enabled": True}, "dra": EVICTS_BY_NAME}
+    policies = {each["metadata"]["name"]: each for each in of_kind(render(values), POLICY)}
+    _, also = policies["ostler-pod-status"]["spec"]["validations"]
+    either = also["expression"].split(" || oldObject.metadata.?annotations")
+    assert len(either) == 2
+    assert either[0].startswith("oldObject.?status.?extendedResourceClaimStatus.hasValue()")
+    assert also["message"] == (
+        "ostler writes only the condition DisruptionTarget, of pods whose claim the scheduler made for an extended "
+        "resource, and the annotations of devices, of pods for which a scheduler recorded some"
+    )

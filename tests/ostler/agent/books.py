@@ -15,7 +15,7 @@ from node.ledger.processes import Process
 from node.ledger.reader import Holding, Reading
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Door, Doors, Rule, Selector
-from ostler.agent.both_doors import open_books
+from ostler.agent.doors import open_books
 from ostler.agent.edges import Edges
 from ostler.config.settings import InventorySettings, Settings
 from ostler.metrics.counters import HoldsMetrics

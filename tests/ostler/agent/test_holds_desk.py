@@ -13,7 +13,7 @@ from node.ledger.reader import Holding
 from node.rules import Doors, Rule
 from node.values import replace
 from ostler.admin.holds import HoldsView, NotReleasable
-from ostler.agent.both_doors import open_books
+from ostler.agent.doors import open_books
 from ostler.agent.edges import Edges
 from ostler.agent.publisher import Publisher
 from ostler.config.settings import InventorySettings, Settings

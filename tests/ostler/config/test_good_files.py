@@ -107,7 +107,11 @@ def test_every_setting_arrives() -> None:
         rules=(Rule("example.com/one", selector, ids=DeviceIds.NAME, edits=options, hints=False),),
         topology_file=Path("/etc/ostler/no-such-topology.yaml"),
         kubernetes=KubernetesSettings(
-            EventsChoice.ON, Path("/etc/kubernetes/ostler.conf"), door_by_node=True, patch_allocatable=True
+            EventsChoice.ON,
+            Path("/etc/kubernetes/ostler.conf"),
+            door_by_node=True,
+            patch_allocatable=True,
+            recorded_devices=True,
         ),
         holds=HoldsSettings(("nvidia-persistenced", "watch*")),
         health=Policy(XidTable(Profile.STRICT), dry_run=True, pace=HealthPace(warn=3600)),

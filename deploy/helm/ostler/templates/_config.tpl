@@ -59,7 +59,7 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
   "roots" "/sys and /proc are where a container has them: remove it"
   "state" "set stateDir"
   "http" "set http.port or http.address"
-  "kubernetes" "set events.enabled, dra.doorByNode or patchAllocatable.enabled"
+  "kubernetes" "set events.enabled, dra.doorByNode, patchAllocatable.enabled or recordedDevices.enabled"
   "dra" "set dra.driverName, dra.alsoPublishAs or dra.taintEffect"
   "cdi" "set cdiRoot"
   "topology" "set topology, the text of the file" -}}
@@ -85,6 +85,7 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
 {{- include "ostler.checkDra" . -}}
 {{- include "ostler.checkPatchAllocatable" . -}}
 {{- include "ostler.checkEvictByName" . -}}
+{{- include "ostler.checkRecordedDevices" . -}}
 {{- include "ostler.checkLabels" . -}}
 {{- if include "ostler.loopback" . -}}
 {{- if not .Values.nics.enabled -}}
@@ -214,6 +215,13 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
 {{- if not .Values.patchAllocatable.resources -}}
 {{- fail "patchAllocatable.enabled is true, but patchAllocatable.resources is empty: give the resources that the agents serve" -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The right to write pods' status is given with a policy alone: a role cannot say "of its own node". */}}
+{{- define "ostler.checkRecordedDevices" -}}
+{{- if and .Values.recordedDevices.enabled (not (include "ostler.policies" .)) -}}
+{{- fail "recordedDevices.enabled is true, but without an admission policy every agent could write the status of every pod: set admissionPolicy.enabled=true (Kubernetes 1.30 and later), or recordedDevices.enabled=false" -}}
 {{- end -}}
 {{- end -}}
 

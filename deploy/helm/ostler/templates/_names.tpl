@@ -45,5 +45,5 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Whether the agent talks to the API server at all: without it, no token and no rights. */}}
 {{- define "ostler.apiServer" -}}
-{{- if or .Values.events.enabled .Values.dra.enabled .Values.patchAllocatable.enabled -}}true{{- end -}}
+{{- if or .Values.events.enabled .Values.dra.enabled .Values.patchAllocatable.enabled .Values.recordedDevices.enabled -}}true{{- end -}}
 {{- end -}}

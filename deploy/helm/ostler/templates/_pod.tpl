@@ -80,6 +80,9 @@ spec:
         {{- if $values.patchAllocatable.enabled }}
         - --kubernetes-patch-allocatable=on
         {{- end }}
+        {{- if $values.recordedDevices.enabled }}
+        - --kubernetes-recorded-devices=on
+        {{- end }}
         - {{ printf "--nvidia-driver-root=%s" $values.driverRoot | quote }}
         - --nvidia-driver-root-mount={{ include "ostler.mountsDriver" $ | eq "true" | ternary "/driver-root" "/" }}
         - {{ printf "--nvidia-dev-root=%s" $devRoot | quote }}

@@ -1,0 +1,298 @@
+"""Which devices a container gets by the records of schedulers: the protocol, and what holds for any records."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node.events import EventBus
+from node.inventory.model import Device, DeviceKind
+from node.offer import OfferedDevice
+from node.values import replace
+from ostler.metrics.counters import PluginMetrics
+from plugin.listing import DeviceListing
+from plugin.preferred import PlacementMap
+from plugin.recent import RecentGrants
+from plugin.records import MOST_PODS, ContainerSizes, PendingRecord, PodRecord, RecordBook, RecordOutcome, choose
+from plugin.servicer import DevicePluginServicer
+from protos.deviceplugin.v1beta1 import api_pb2
+from tests.making.places import even
+from tests.making.plugin_door import render
+from tests.making.records import GPU, book, numbered, record
+
+ALL = [f"g{number}" for number in range(8)]
+
+
+def chosen(records: RecordBook, available: list[str], size: int, required: list[str] | None = None) -> list[str]:
+    return sorted(records.choose(GPU, available, required or [], size).devices)
+
+
+def test_a_pod_gets_its_recorded_devices_by_ids_and_by_numbers() -> None:
+    assert chosen(book(record("a", "g5", "g2")), ALL, 2) == ["g2", "g5"]
+    assert chosen(book(record("a", indices=[5, 2])), ALL, 2) == ["g2", "g5"]
+    assert chosen(book(record("a", "g1", "g3", indices=[5, 2])), ALL, 2) == ["g1", "g3"], "ids count before numbers"
+
+
+def test_of_several_pods_the_one_that_was_bound_first_comes_first() -> None:
+    late, early = record("a", "g0", "g1", bound=9), record("b", "g2", "g3", bound=1)
+    assert chosen(book(late, early), ALL, 2) == ["g2", "g3"]
+    same = replace(record("c", "g4", "g5", bound=1), created="2025-12-31T00:00:00Z")
+    assert chosen(book(late, early, same), ALL, 2) == ["g4", "g5"], "bound at the same time, and created before"
+
+
+@pytest.mark.parametrize(
+    ("available", "required", "size"),
+    [
+        (ALL, [], 1),
+        (ALL, [], 3),
+        (["g1", "g2", "g3"], [], 2),
+        (ALL, ["g7"], 2),
+        (ALL, [], 0),
+        ([], [], 2),
+    ],
+    ids=["smaller", "larger", "not-free", "another-is-required", "none", "nothing-free"],
+)
+def test_a_pod_that_cannot_be_asking_is_no_candidate(available: list[str], required: list[str], size: int) -> None:
+    assert chosen(book(record("a", "g0", "g1")), available, size, required) == []
+
+
+def test_devices_of_other_pods_are_promised_as_far_as_they_are_free() -> None:
+    records = book(record("a", "g0", "g1"), record("b", "g4"))
+    assert records.choose(GPU, ["g1", "g2", "g4"], ["g4"], 3).promised == {"g1"}
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        record("a", "g0", "g1", sizes=[1]),
+        record("a", "g0", sizes=[2]),
+        record("a", "g0", "g99"),
+        record("a", indices=[0, 99]),
+        replace(record("a", "g0"), sizes={"amd.com/gpu": ContainerSizes((1,))}),
+    ],
+    ids=["more-than-asked", "fewer-than-asked", "unknown-id", "unknown-number", "another-resource"],
+)
+def test_a_record_that_does_not_fit_its_pod_counts_for_nothing(ignored: PodRecord) -> None:
+    records = book(ignored)
+    assert records.pending(GPU) == ()
+    assert records.choose(GPU, ALL, [], 1).promised == frozenset()
+
+
+def test_shares_of_devices_are_not_recorded() -> None:
+    records = RecordBook()
+    shares = {f"g0::{n}": replace(numbered(1)["g0"], id=f"g0::{n}", share=str(n)) for n in range(2)}
+    records.offered(GPU, shares, PlacementMap())
+    records.replaced([record("a", indices=[0]), record("b", "g0::1")])
+    assert records.pending(GPU) == ()
+
+
+def test_the_containers_of_a_pod_get_parts_of_its_record() -> None:
+    records = book(record("a", "g0", "g1", "g2", sizes=[2, 1]))
+    assert chosen(records, ALL, 2) == ["g0", "g1", "g2"]
+    assert chosen(records, ["g2", *ALL[3:]], 1) == ["g2"], "the other container has two of them"
+    assert chosen(records, ["g1", "g2", *ALL[3:]], 1) == [], "somebody else has one of them"
+
+
+def test_an_init_container_passes_its_devices_on() -> None:
+    records = book(record("a", "g0", "g1", sizes=[2], before=[1]))
+    assert chosen(records, ALL, 1) == ["g0", "g1"]
+    assert chosen(records, [*ALL[1:]], 2, ["g0"]) == ["g0", "g1"], "the kubelet requires what the init container had"
+
+
+def test_pods_that_have_each_others_devices_swap_their_records() -> None:
+    first, second = record("a", "g0", "g1", bound=1), record("b", "g2", "g3", bound=2)
+    records = book(first, second)
+    (settled,) = records.heard({second.uid: {GPU: frozenset({"g0", "g1"})}})
+    assert (settled.outcome, settled.pod, settled.partner) == (RecordOutcome.SWAPPED, second, first)
+    assert chosen(records, ALL, 2) == ["g2", "g3"], "the first pod has the second one's record now"
+    (settled,) = records.heard({first.uid: {GPU: frozenset({"g2", "g3"})}})
+    assert (settled.outcome, settled.partner) == (RecordOutcome.SWAPPED, None)
+    assert records.heard({first.uid: {GPU: frozenset({"g2", "g3"})}}) == []
+
+
+def test_pods_of_one_reading_swap_as_well() -> None:
+    first, second = record("a", "g0", "g1", bound=1), record("b", "g2", "g3", bound=2)
+    found = book(first, second).heard(
+        {first.uid: {GPU: frozenset({"g2", "g3"})}, second.uid: {GPU: frozenset({"g0", "g1"})}}
+    )
+    assert [(each.outcome, each.partner) for each in found] == [
+        (RecordOutcome.SWAPPED, second),
+        (RecordOutcome.SWAPPED, None),
+    ]
+
+
+def test_cells_that_are_not_equal_are_not_swapped() -> None:
+    topology = even(8)
+    names = [place.name for place in topology.places if place.gpu]
+    devices = {
+        name: OfferedDevice(name, Device(name, DeviceKind.GPU, "nvidia", index=str(n)), healthy=True)
+        for n, name in enumerate(names)
+    }
+    near, far, also_near = ((names[a], names[b]) for a, b in ((0, 1), (3, 4), (6, 7)))
+    for other, outcome in ((far, RecordOutcome.OTHER), (also_near, RecordOutcome.SWAPPED)):
+        records = RecordBook()
+        records.offered(GPU, devices, PlacementMap(topology))
+        first, second = record("a", *near, bound=1), record("b", *other, bound=2)
+        records.replaced([first, second])
+        (settled,) = records.heard({first.uid: {GPU: frozenset(other)}})
+        assert settled.outcome is outcome
+
+
+def test_a_pod_is_settled_once_it_has_all_of_its_devices() -> None:
+    records = book(record("a", "g0", "g1", sizes=[1, 1]))
+    assert records.heard({"uid-a": {GPU: frozenset({"g0"})}}) == []
+    (settled,) = records.heard({"uid-a": {GPU: frozenset({"g0", "g1"})}})
+    assert settled.outcome is RecordOutcome.HONOURED
+    assert records.pending(GPU) == ()
+
+
+def test_pods_that_are_gone_are_forgotten() -> None:
+    records = book(record("a", "g0"), record("b", "g1"))
+    records.heard({"uid-a": {GPU: frozenset({"g0"})}})
+    records.deleted("uid-a")
+    records.deleted("never-seen")
+    records.applied(record("a", "g0"))
+    assert [each.pod for each in records.pending(GPU)] == ["uid-a", "uid-b"]
+    records.replaced([])
+    assert records.pending(GPU) == ()
+    records.withdrawn(GPU)
+    assert records.choose(GPU, ALL, [], 1).devices == frozenset()
+
+
+def test_ten_thousand_pods_of_one_namespace_leave_room_for_others() -> None:
+    records = book(*(record(f"p{n}", "g0", namespace="greedy") for n in range(10_000)), record("mine", "g1", bound=59))
+    assert len(records.pending(GPU)) == MOST_PODS + 1
+    assert chosen(records, ["g1", "g2"], 1) == ["g1"]
+
+
+IDS = st.sampled_from([*ALL, "unknown"])
+PENDING = st.builds(
+    PendingRecord,
+    pod=st.just("uid"),
+    sizes=st.builds(ContainerSizes, st.lists(st.integers(0, 4), max_size=4).map(tuple), st.just(())),
+    devices=st.frozensets(IDS, max_size=5),
+)
+
+
+@given(st.lists(PENDING, max_size=6), st.lists(IDS, unique=True), st.lists(IDS, unique=True), st.integers(-1, 9))
+def test_whatever_is_recorded_only_free_devices_are_chosen_and_enough_of_them(
+    pending: list[PendingRecord], available: list[str], required: list[str], size: int
+) -> None:
+    choice = choose(pending, available, required, size)
+    free = {*available, *required}
+    assert choice.devices <= free
+    assert choice.promised <= free - set(required)
+    if choice.devices:
+        assert set(required) <= choice.devices
+        assert len(choice.devices) >= size > 0
+        assert not choice.promised
+
+
+class Node:
+    """A kubelet in miniature: it takes what the plugin prefers of what is free, and records it."""
+
+    def __init__(self, records: RecordBook | None, count: int = 8) -> None:
+        devices = numbered(count)
+        listing = DeviceListing(GPU, EventBus())
+        listing.update(tuple(devices.values()))
+        self.servicer = DevicePluginServicer(
+            listing, render, PluginMetrics(), RecentGrants(lambda: 0.0), records=records
+        )
+        self.servicer.use(PlacementMap())
+        self.free = list(devices)
+        self.pods: dict[str, dict[str, frozenset[str]]] = {}
+
+    def admit(self, uid: str, size: int) -> frozenset[str]:
+        request = api_pb2.PreferredAllocationRequest()
+        request.container_requests.add(available_deviceIDs=self.free, allocation_size=size)
+        (answer,) = self.servicer._preferred(request).container_responses
+        ids = frozenset(answer.deviceIDs)
+        assert len(ids) == size == len(answer.deviceIDs)
+        assert ids <= set(self.free)
+        self.free = [id_ for id_ in self.free if id_ not in ids]
+        self.pods[uid] = {GPU: ids}
+        return ids
+
+
+def test_a_pod_without_a_record_gets_what_nobody_is_promised_and_more_only_if_that_is_too_little() -> None:
+    node = Node(book(record("a", "g0", "g1")))
+    assert node.admit("other", 1).isdisjoint({"g0", "g1"})
+    assert len(node.admit("greedy", 7)) == 7, "a promise withholds nothing"
+
+
+def test_a_promise_does_not_bring_up_an_unhealthy_device() -> None:
+    records = book(record("a", "g0"))
+    node = Node(records, 2)
+    listing = {"g0": numbered(2)["g0"], "g1": replace(numbered(2)["g1"], healthy=False, reason="lost")}
+    node.servicer._listing.update(tuple(listing.values()))
+    node.servicer.use(PlacementMap())
+    records.replaced([record("b", "g0", sizes=[1], namespace="else")])
+    records.heard({})
+    assert node.servicer._recorded(records, _asking(["g0", "g1"], 1), ()) == ["g0"]
+
+
+def _asking(available: list[str], size: int) -> api_pb2.ContainerPreferredAllocationRequest:
+    return api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=available, allocation_size=size)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_pods_of_one_size_always_end_with_one_record_each_in_whatever_order_they_arrive(
+    random: Random, late: bool
+) -> None:
+    """``late``: the kubelet's record is read once at the end, and not after every allocation."""
+    size = random.choice([1, 2, 4])
+    ids = random.sample(ALL, 8)
+    pods = [record(f"p{n}", *ids[n * size : (n + 1) * size], bound=n) for n in range(8 // size)]
+    records = book(*pods)
+    node = Node(records)
+    recorded = {frozenset(pod.devices) for pod in pods}
+    outcomes = []
+    for pod in random.sample(pods, len(pods)):
+        assert node.admit(pod.uid, size) in recorded
+        outcomes += [] if late else records.heard(node.pods)
+    outcomes += records.heard(node.pods)
+    assert len(outcomes) == len(pods)
+    assert RecordOutcome.OTHER not in {each.outcome for each in outcomes}
+    assert {uid: records.recorded(GPU, next(p for p in pods if p.uid == uid)) for uid in node.pods} == {
+        uid: given[GPU] for uid, given in node.pods.items()
+    }
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_any_mixture_of_pods_gets_as_many_devices_as_it_asks_for_and_the_records_end_true(random: Random) -> None:
+    pods = []
+    for n in range(random.randrange(8)):
+        size = random.choice([1, 1, 2, 3])
+        devices = random.sample(ALL, size)
+        pods.append(record(f"p{n}", *devices, sizes=[random.choice([size, size, 1])], bound=random.randrange(4)))
+    records = book(*pods)
+    node = Node(records)
+    asking = [(pod.uid, pod.sizes[GPU].total) for pod in pods] + [(f"x{n}", 1) for n in range(3)]
+    for uid, size in random.sample(asking, len(asking)):
+        if size <= len(node.free):
+            node.admit(uid, size)
+            if random.random() < 0.5:
+                records.heard(node.pods)
+    records.heard(node.pods)
+    for pod in pods:
+        if pod.uid in node.pods and records.recorded(GPU, pod):
+            assert records.recorded(GPU, pod) == node.pods[pod.uid][GPU]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_pods_that_arrive_in_the_order_in_which_they_were_bound_have_their_own_records(random: Random) -> None:
+    ids = random.sample(ALL, 8)
+    pods: list[PodRecord] = []
+    while ids:
+        size = min(random.choice([1, 2, 4]), len(ids))
+        pods.append(record(f"p{len(pods)}", *ids[:size], bound=len(pods)))
+        ids = ids[size:]
+    node = Node(book(*pods))
+    for pod in pods:
+        assert node.admit(pod.uid, len(pod.devices)) == frozenset(pod.devices)
