@@ -1,4 +1,4 @@
-"""Which cluster is asked: options and environment as kubectl names and ranks them."""
+"""Which cluster to ask: options and environment as kubectl names and ranks them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_KUBECONFIG = Path(".kube/config")
 
 @dataclass(frozen=True, slots=True)
 class AccessChoice:
-    """The options of the command line; None and "" if they are missing."""
+    """The options of the command line; None and "" if they were not given."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -47,9 +47,9 @@ def choice_of(arguments: argparse.Namespace) -> AccessChoice:
 
 
 def find_access(choice: AccessChoice, environment: Mapping[str, str], account: Path | None = None) -> Access:
-    """How to reach the cluster; raises ``kube.errors.ConfigurationError``, and ``ExplainError`` where nothing says.
+    """How to reach the cluster; raises ``kube.errors.ConfigurationError``, and ``ExplainError`` if nothing says.
 
-    Of several files in $KUBECONFIG the first that exists is taken; kubectl would merge them.
+    Of several files in $KUBECONFIG it takes the first that exists; kubectl would merge them.
     """
     from kube.access import SERVICE_ACCOUNT, in_cluster, runs_in_cluster
     from kube.kubeconfig import from_kubeconfig
@@ -60,7 +60,7 @@ def find_access(choice: AccessChoice, environment: Mapping[str, str], account: P
     home = [Path(environment["HOME"]) / DEFAULT_KUBECONFIG] if environment.get("HOME") else []
     found = next((path for path in (named or home) if path.exists()), None)
     if found is None and named:
-        # Not the home's: whoever sets the variable does not mean that cluster.
+        # Not the home folder's: whoever sets the variable does not mean that cluster.
         found = named[0]
     if found is not None:
         return from_kubeconfig(found, choice.context)
@@ -73,7 +73,7 @@ def find_access(choice: AccessChoice, environment: Mapping[str, str], account: P
 
 
 def connect(access: Access, random: Callable[[], float]) -> Client:
-    """A client for reading a lot: pages of slices take their time on a slow line."""
+    """A client for reading much: pages of slices take their time on a slow line."""
     from kube.client import Client, RequestLimits
 
     return Client(access, random=random, user_agent="ostler-explain", limits=RequestLimits(5.0, 60.0, 3))

@@ -1,11 +1,9 @@
 """Turns text into objects: YAML with any number of documents, or JSON, as kubectl reads them and in bounded time.
 
 Bounds: ``MAX_BYTES`` of text, ``MAX_VALUES``, ``MAX_DEPTH`` levels, ``MAX_ALIASED`` values that aliases add. A key
-without a value (null) is left out, as the API server does.
-
-Whatever an object nests deeper than ``MAX_DEPTH`` is left out too, and its place is reported: opaque parameters of
-drivers are any JSON, written by whoever makes a claim, and one such claim must not make a file useless. Readers and
-writers of objects recurse, so nothing deeper reaches them.
+without a value (null) is left out, as the API server does. Parts of an object below ``MAX_DEPTH`` are left out too, and
+their place is reported: drivers' opaque parameters are any JSON, written by whoever creates a claim, and one such claim
+must not make a file useless. Readers and writers of objects recurse, so nothing deeper reaches them.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from scheduling.explain.state import BadInput, InputFault
 MAX_BYTES = 128 << 20
 _GLIMPSE = 60
 _MARK = "\0nested too deep"
-"""Stands for what is taken out while JSON is decoded."""
+"""Replaces a part that is left out while JSON is decoded."""
 
 
 def documents(source: str, data: bytes) -> Iterator[Document]:
@@ -57,7 +55,7 @@ def _text(source: str, data: bytes) -> str:
 
 
 def _json(source: str, text: str) -> Document | None:
-    """The one document of a JSON text; None where it is no JSON, which may still be YAML in brackets."""
+    """The one document of a JSON text; None if it is not JSON, which may still be YAML in brackets."""
     line = text[: len(text) - len(text.lstrip())].count("\n") + 1
     if text.count(",") > MAX_VALUES:
         raise BadInput([too_many(source)])
@@ -81,7 +79,7 @@ def _json(source: str, text: str) -> Document | None:
 
 
 def _decoded(text: str) -> tuple[Json, bool]:
-    """The value, and whether it is nested too deep; raises ``ValueError``."""
+    """The value, and whether it nests too deep; raises ``ValueError``."""
     try:
         body: Json = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
     except RecursionError:
@@ -124,7 +122,7 @@ def too_large(source: str) -> InputFault:
 
 
 def without_deep(text: str) -> str:
-    """The JSON with a mark in the place of what is nested too deep."""
+    """The JSON with a mark in place of each part that nests too deep."""
     data = text.encode("utf-8", "surrogatepass")
     stream = JsonStream(
         Form.OBJECT, {"*": True}, most=2 * len(data), depth=MAX_DEPTH, instead=json.dumps(_MARK).encode()
@@ -135,7 +133,7 @@ def without_deep(text: str) -> str:
 
 
 def take_marks(body: Json) -> Iterator[FieldPath]:
-    """Take the marks out; where they stood."""
+    """Remove the marks; returns where they were."""
     left: list[tuple[FieldPath, Json]] = [((), body)]
     while left:
         path, value = left.pop()

@@ -1,11 +1,10 @@
 """Reads objects from files, folders and standard input: manifests, kubectl's output, snapshots.
 
-Lists, snapshots and workloads are taken apart, objects checked, named and converted to v1. Every fault of every file is
-found before anything is refused, so that one reading is enough to correct them all; a fault names file, line, object
-and field. A well-formed object that says nothing about devices becomes a note.
-
-What an API server would refuse beyond types is only a warning: whoever asks why something does not work may ask with
-something that cannot work. Objects that have been in a cluster are not judged again.
+Lists, snapshots and workloads are taken apart; objects are checked, named and converted to v1. Every fault of every
+file is found before anything is refused, so that one reading is enough to correct them all; a fault names file, line,
+object and field. A well-formed object that does not concern devices becomes a note. What an API server would refuse
+beyond types is only a warning: whoever asks why something does not work may ask with something that cannot work.
+Objects that have been in a cluster are not judged again.
 """
 
 from __future__ import annotations
@@ -62,15 +61,15 @@ SNAPSHOT_GROUP = "ostler.dev"
 SNAPSHOT_VERSION = f"{SNAPSHOT_GROUP}/v1alpha1"
 SNAPSHOT_KIND = "Snapshot"
 _SMALL = 4 << 20
-"""Bytes of a text that is read again for every fault; of a larger one only the first fault has its line."""
+"""Most bytes of a text that is read again for every fault; in a larger one only the first fault has its line."""
 _SENTENCE = 300
 _WORD = 60
-"""Characters that are shown of a word of somebody else's."""
+"""Characters shown of a foreign word."""
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without looking for cycles, which what is read has none of: a fifth of the time on a thousand nodes."""
+    """Run without looking for cycles, which objects from files do not have: a fifth of the time on a thousand nodes."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -82,7 +81,7 @@ def uncollected() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class FileObjects:
-    """What files hold. ``notes``: what was left out; ``places``: where objects stand, by kind, namespace and name.
+    """The objects of files. ``notes``: what was left out; ``places``: where objects are, by kind, namespace and name.
 
     ``workloads``: how many pods the files' workloads make, by namespace and name of the one that is in ``state``.
     """
@@ -94,14 +93,14 @@ class FileObjects:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Everything that is to be said, also that one pod stands for all of a workload."""
+        """All notes, including those about one pod that represents all of a workload."""
         return (*(one_line(each.note, _SENTENCE) for each in self.workloads.values()), *self.left_out)
 
 
 def read_files(paths: Sequence[str], stdin: BinaryIO | None = None, namespace: str = "") -> FileObjects:
     """All objects of files, folders (their .yaml, .yml and .json files) and ``-``; raises ``BadInput``.
 
-    ``namespace``: of objects that name none, as with kubectl's ``-n``; "" leaves them without, which is ``default``.
+    ``namespace``: of objects that name none, as with kubectl's ``-n``; "" leaves them without, which means ``default``.
     """
     collection = ObjectCollection(namespace)
     faults: list[InputFault] = []
@@ -110,7 +109,7 @@ def read_files(paths: Sequence[str], stdin: BinaryIO | None = None, namespace: s
             for document in documents(source, data):
                 collection.add(source, data, document)
         except BadInput as error:
-            # Its end cannot be read; what stands before it and the other files are still checked.
+            # Its end cannot be read; the part before it and the other files are still checked.
             faults.extend(error.faults)
     if faults or collection.faults:
         raise BadInput([*faults, *collection.faults])
@@ -123,7 +122,7 @@ def _origin(paths: Sequence[str]) -> str:
 
 
 def _contents(paths: Sequence[str], stdin: BinaryIO | None, faults: list[InputFault]) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of every file, each file once; of one that is too large no more than shows it."""
+    """Name and bytes of every file, each file once; of one that is too large only enough to show that."""
     done: set[str] = set()
     for name in dict.fromkeys(paths):
         if name == STDIN:
@@ -180,13 +179,13 @@ class _Spot:
 
 
 class ObjectCollection:
-    """Takes documents in, keeps objects, faults and notes. ``namespace``: of objects that name none of their own."""
+    """Collects objects, faults and notes from documents. ``namespace``: of objects that name none of their own."""
 
     def __init__(self, namespace: str = "") -> None:
         self._namespace = namespace
         self.faults: list[InputFault] = []
         self.places: dict[tuple[Kind, str, str], str] = {}
-        """Where objects stand, by kind, namespace and name."""
+        """Where objects are, by kind, namespace and name."""
         self.workloads: dict[tuple[str, str], WorkloadPods] = {}
         self._objects: dict[Kind, dict[tuple[str, str], JsonObject]] = {kind: {} for kind in Kind}
         self._notes: list[str] = []
@@ -195,7 +194,7 @@ class ObjectCollection:
         self._snapshot = State()
 
     def add(self, source: str, data: bytes, document: Document) -> None:
-        """Take everything out of a document."""
+        """Take every object out of a document."""
         spot, body = _Spot(source, data, document), document.body
         if isinstance(body, list):
             for number, item in enumerate(body):
@@ -206,7 +205,7 @@ class ObjectCollection:
             self._warn_of_pruned(spot, path)
 
     def state(self, origin: str) -> State:
-        """All objects; what a snapshot says of itself is taken over."""
+        """All objects, with what a snapshot says about itself."""
         objects = {FACTS[kind].field: tuple(found.values()) for kind, found in self._objects.items()}
         return replace(self._snapshot, origin=origin, **objects)  # type: ignore[arg-type]  # only fields of objects
 
@@ -340,7 +339,7 @@ class ObjectCollection:
     def _warn(self, spot: _Spot, kind: Kind, body: JsonObject) -> None:
         if kind.value not in VALIDATORS or uid_of(body) or len(self._warnings) > MOST:
             return
-        # Whether a namespace permits admin access stands in its labels, which are not read.
+        # A namespace's labels, which are not read, say whether it permits admin access.
         more = {"admin_namespace": True} if FACTS[kind].namespaced else {}
         causes = VALIDATORS[kind.value](body, **more)
         line = f":{spot.document.line}" if not spot.path else ""
@@ -372,12 +371,12 @@ def _plain(kind: Kind, body: JsonObject) -> JsonObject:
 
 
 def _complete(kind: Kind, body: JsonObject) -> JsonObject:
-    """The object with the defaults that the API server sets."""
+    """The object with the API server's defaults."""
     return cast("JsonObject", with_defaults(body)) if FACTS[kind].group == GROUP else body
 
 
 def _named(body: JsonObject) -> JsonObject:
-    """The object with a name: one whose name the API server is to make up gets the name's beginning."""
+    """The object with a name: if the API server would generate it, the beginning of the name."""
     prefix = text_at(body, "metadata", "generateName").rstrip("-.")
     if name_of(body) or not prefix:
         return body

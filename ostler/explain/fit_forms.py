@@ -1,7 +1,7 @@
-"""An answer about pods that are to fit, as text for people and as plain data for programs.
+"""An answer about pods to place, as text for people and as plain data for programs.
 
-Nodes on which the same pods went are one line. The data has every pod with its devices; within one number of the
-``SCHEMA`` members are only added.
+Nodes that took the same pods are one line. The data has every pod with its devices; within one number of the
+``SCHEMA``, members are only added.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST = 20
 
 
 def draw_fit(answer: FitAnswer, noun: str, *, width: int | None, colour: bool, all_nodes: bool = False) -> str:
-    """The text; ``noun``: what is placed, ``pod`` or ``claim``; ``all_nodes``: every node by name."""
+    """The text; ``noun``: the kind of the placed objects, ``pod`` or ``claim``; ``all_nodes``: every node by name."""
     lines = [plain(headline(answer, noun))]
     rows = list(_rows(answer.nodes, all_nodes=all_nodes))
     if rows:
@@ -83,7 +83,7 @@ def _where(answer: FitAnswer) -> str:
 
 
 def _rows(nodes: Sequence[FilledNode], *, all_nodes: bool) -> Iterator[tuple[str, str, str]]:
-    """Nodes that are alike as one row, where pods went first."""
+    """Equal nodes as one row, in the order in which pods were placed."""
     found: dict[tuple[str, str, bool], list[str]] = {}
     for node in sorted(nodes, key=lambda each: not each.pods):
         pods = Counter(pod.source for pod in node.pods)

@@ -1,11 +1,11 @@
 """An explanation as text for people and as plain data for programs.
 
 The text has the answer in the first line, then nodes, the nearest first, then what to do. Its reader was woken up by
-it. So each reason is given once, however many nodes have it; names are given as far as they help and counted beyond;
-where a claim fits, the nodes where it does not are one line.
+the problem. So each reason is given once, however many nodes have it; names are given as far as they help, and the rest
+is counted; if a claim fits, the nodes on which it does not are one line.
 
-The data has the facts of ``verdict`` and ``obstacles`` under the API's spelling. Within one number of the ``SCHEMA``
-members are only added, and kinds of obstacles too: readers pass over what they do not know.
+The data has the facts of ``verdict`` and ``obstacles`` in the API's spelling. Within one number of the ``SCHEMA``,
+members and kinds of obstacles are only added: readers ignore the ones they do not know.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST = 12
 
 
 ALIKE = 3
-"""Requests that are shown of more that say the same."""
+"""Requests shown of several that say the same."""
 
 
 SCHEMA = "ostler.dev/explain/v1"
@@ -45,7 +45,7 @@ SCHEMA = "ostler.dev/explain/v1"
 
 
 def draw(verdict: Explanation, *, width: int | None, colour: bool, all_nodes: bool = False) -> str:
-    """The text; ``all_nodes``: every node by name, and why the others do not fit even where some do."""
+    """The text; ``all_nodes``: every node by name, and why the others do not fit even if some do."""
     stops = {gist(obstacle) for obstacle in verdict.stops}
     lines = [_answer(verdict), *_stops(verdict, stops)]
     left_out = shown = 0
@@ -128,7 +128,7 @@ def _placements(finding: NodeFinding, several: bool) -> Iterator[Line]:
     several = several or len({placement.claim for placement in finding.placements}) > 1
     for (claim, request), placed in groupby(finding.placements, key=lambda each: (each.claim, each.request)):
         yield line(1, _request_name(claim, request, several), ": ", *_devices(list(placed)))
-        # What they share belongs to the claim; it stands behind its last request.
+        # What they share belongs to the claim; it follows the last request.
         last = [each for each in finding.placements if each.claim == claim][-1]
         if last.request == request:
             for shared in finding.shared:
@@ -168,7 +168,7 @@ def _reasons(finding: NodeFinding, stops: set[object], several: bool) -> Iterato
     for obstacle in others:
         yield from obstacle_lines(obstacle, 1, claims=several)
     if len(others) < len(finding.obstacles):
-        # Told once, at the top.
+        # Said once, at the top.
         yield line(1, "the error above occurs here")
     # An obstacle already says that there are no devices.
     told = [request for request in finding.requests if request.total or not finding.obstacles]

@@ -1,10 +1,8 @@
 """Which fields of each kind of object a snapshot keeps, and which names they hold.
 
-One table for both: a field that is not in it is not kept, so that nothing is kept that was not thought about
-(environment variables, annotations, images, data of drivers), and a name cannot be kept without its group.
-
-Drivers, classes, devices, requests and selectors stay as they are also when names are replaced: the answer is about
-them.
+One table for both: a field that is not in it is not kept, so that nothing is kept by accident (environment variables,
+annotations, images, data of drivers), and a name cannot be kept without its group. Drivers, classes, devices, requests
+and selectors stay unchanged even if names are replaced: the answer is about them.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ class AliasNaming(Protocol):
         """The groups whose names are replaced."""
 
     def name(self, group: NameGroup, text: str) -> str:
-        """The name to write for a name."""
+        """The name to write instead of a name."""
 
 
 Leaf = Callable[[AliasNaming, Json], Json]
@@ -101,7 +99,7 @@ def _as_is(_: AliasNaming, value: Json) -> Json:
 
 
 def _plain(*fields: str) -> dict[str, Leaf]:
-    """Fields that are kept as they are."""
+    """Fields that are kept unchanged."""
     return dict.fromkeys(fields, _as_is)
 
 
@@ -113,7 +111,7 @@ def _named(group: NameGroup) -> Leaf:
 
 
 def _hidden(naming: AliasNaming, value: Json) -> Json:
-    """Free text and labels of workloads: names may stand in them, and no answer needs them."""
+    """Free text and labels of workloads: they may contain names, and no answer needs them."""
     return None if WORKLOADS & naming.groups else value
 
 
@@ -132,7 +130,7 @@ def _annotations(naming: AliasNaming, value: Json) -> Json:
 
 
 def _owner(naming: AliasNaming, value: Json) -> Json:
-    """Owners that are pods or nodes; what owns a pod decides nothing."""
+    """Owners that are pods or nodes; a pod's own owner decides nothing."""
     group = {"Pod": NameGroup.POD, "Node": NameGroup.NODE}.get(text_at(value, "kind"))
     if group is None:
         return None
@@ -147,7 +145,7 @@ def _consumer(naming: AliasNaming, value: Json) -> Json:
 
 
 def _pod_condition(naming: AliasNaming, value: Json) -> Json:
-    """A condition of a pod; those of readiness gates are named by their owners, after what they watch."""
+    """A condition of a pod; the owners of readiness gates name theirs after what they watch."""
     return None if "/" in text_at(value, "type") and WORKLOADS & naming.groups else _apply(_CONDITION, value, naming)
 
 
@@ -196,7 +194,7 @@ def _requirement(naming: AliasNaming, value: Json) -> Json:
 
 
 def _field(naming: AliasNaming, value: Json) -> Json:
-    """A requirement on metadata.name, the one field that there is."""
+    """A requirement on metadata.name, the only such field."""
     return _apply({"key": _as_is, "operator": _as_is, "values": [_named(NameGroup.NODE)]}, value, naming)
 
 
@@ -245,7 +243,7 @@ _ALLOCATION = {
 
 
 def _device(naming: AliasNaming, value: Json) -> Json:
-    """A device whole, but for the names of nodes in it."""
+    """A whole device, except the names of nodes in it."""
     made = dict(object_at(value))
     if isinstance(name := made.get("nodeName"), str):
         made["nodeName"] = naming.name(NameGroup.NODE, name)

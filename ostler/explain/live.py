@@ -1,13 +1,13 @@
-"""Reads a cluster's objects through its API server, with as few rights and requests as an answer takes.
+"""Reads a cluster's objects through its API server, with as few rights and requests as an answer needs.
 
-Lists come in pages. An object that the server does not let us read becomes a note that names the missing right, not an
-error: an answer without taint rules is worth more than none. Pods are many and hold secrets: without ``everything``
-only the pods of the question are read; the holder of a device is known from its claim.
+Lists come in pages. If the server refuses a kind of object, a note names the missing right instead of an error: an
+answer without taint rules is worth more than none. Pods are many and hold secrets: without ``everything`` only the pods
+of the question are read; a device's holder is known from its claim.
 
 Fields that no answer needs are dropped before they are decoded (managed fields, parameters of drivers, images of nodes,
-variables of containers): they are most of what is sent, and users may write anything into them. Parameters, which
-ostler may refuse, are read of classes, and one by one of the claims and templates that the answer is about. An object
-that cannot be read is left out, or a part of it, and the state names it: it must not cost everybody's answer.
+variables of containers): they are most of the answer, and users may write anything into them. Parameters, which ostler
+may refuse, are read of classes, and one by one of the claims and templates that the answer is about. An object that
+cannot be read is left out, or a part of it, and the state names it: it must not cost everybody's answer.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _FIELDS: dict[Kind, Fields] = {
     Kind.TEMPLATE: {"spec": {"spec": _CLAIM_SPEC, "*": True}},
     Kind.TAINT_RULE: {"spec": True},
 }
-"""What is decoded of each kind in a list, beside its metadata; parameters that are left out are ``{}``."""
+"""The decoded fields of each kind in a list, beside its metadata; omitted parameters are ``{}``."""
 _WITH_PARAMETERS: dict[Kind, Fields] = {
     **_FIELDS,
     Kind.CLAIM: {**_FIELDS[Kind.CLAIM], "spec": True},
@@ -119,9 +119,9 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked about: names of pods and claims in ``namespace``; ``everything``: all that a snapshot keeps.
+    """The question: names of pods and claims in ``namespace``; ``everything``: all that a snapshot keeps.
 
-    ``running``: with ``everything``, also the pods that are on nodes without devices, for what they take there.
+    ``running``: with ``everything``, also the pods on nodes without devices, for the resources that they use there.
     """
 
     namespace: str = "default"
@@ -132,9 +132,9 @@ class Wanted:
 
 
 def read_cluster(client: ReadClient, server: str, wanted: Wanted, progress: Progress = lambda _: None) -> State:
-    """All objects that an answer takes; ``server``: its address, for people.
+    """All objects that an answer needs; ``server``: its address, for people.
 
-    Raises ``DevicesNotServed``, and ``kube.errors.RequestError`` where the server cannot be asked at all.
+    Raises ``DevicesNotServed``, and ``kube.errors.RequestError`` if the server does not answer at all.
     """
     release = server_version(client)
     reader = _Reader(client, served_versions(client, server, release), wanted, progress)
@@ -162,7 +162,7 @@ class _Reader:
         self._truncated: list[str] = []
         self._whole: set[Kind] = set()
         self._partly: set[Kind] = set()
-        """Kinds of which an object could not be read."""
+        """Kinds with an object that could not be read."""
 
     def state(self, server: str, release: str) -> State:
         objects = {FACTS[kind].field: tuple(found) for kind, found in self._objects.items()}
@@ -176,7 +176,7 @@ class _Reader:
         )
 
     def list_whole(self, kind: Kind, keep: Callable[[JsonObject], bool] = lambda _: True) -> bool:
-        """All objects of a kind, in all namespaces; whether they may be read."""
+        """All objects of a kind, in all namespaces; returns whether they may be read."""
         try:
             self._objects[kind] = self._list(kind, "", keep)
         except Forbidden as error:
@@ -187,7 +187,7 @@ class _Reader:
         return True
 
     def list_inner(self, kind: Kind) -> None:
-        """The objects of a kind in the namespace that is asked about."""
+        """The objects of a kind in the question's namespace."""
         try:
             self._objects[kind] = self._list(kind, self._wanted.namespace, lambda _: True)
         except Forbidden as error:
@@ -206,7 +206,7 @@ class _Reader:
             )
 
     def read_pods(self) -> None:
-        """The pods asked about, and those that wait for the claims asked about."""
+        """The pods of the question, and those that wait for its claims."""
         namespace = self._wanted.namespace
         asked = [c for c in self._objects[Kind.CLAIM] if key_of(Kind.CLAIM, c) in self._asked_claims()]
         owners = [(namespace, text_at(owner, "name")) for claim in asked for owner in _owning_pods(claim)]
@@ -224,7 +224,7 @@ class _Reader:
         self._objects[Kind.POD] = list(found.values())
 
     def read_parameters(self) -> None:
-        """The parameters of the claims and templates that the answer is about; of what cannot be read they stay out."""
+        """The parameters of the claims and templates that the answer is about; unreadable ones stay out."""
         used = self._asked_used()
         found = [
             (kind, place)
@@ -242,7 +242,7 @@ class _Reader:
             self._objects[kind][place] = self._trimmed(kind, body)
 
     def _asked_used(self) -> set[tuple[Kind, str, str]]:
-        """Kind, namespace and name of the claims asked about, and of the claims and templates of the pods."""
+        """Kind, namespace and name of the question's claims, and of its pods' claims and templates."""
         used = {(Kind.CLAIM, *key) for key in self._asked_claims()}
         for pod in self._objects[Kind.POD]:
             namespace, _ = key_of(Kind.POD, pod)
@@ -264,7 +264,7 @@ class _Reader:
                 path = object_path(Kind.POD, self._versions[Kind.POD], namespace, name)
                 body = self._client.get(path, fields=_fields(Kind.POD))
             except NotFound:
-                continue  # It went since its claim was read, or it is a name that the question finds to be wrong.
+                continue  # It was deleted since its claim was read, or the name is wrong, which the question reports.
             found[(namespace, name)] = self._trimmed(Kind.POD, body)
 
     def _list(
@@ -306,7 +306,7 @@ def _is_configured(kind: Kind, body: JsonObject) -> bool:
 
 
 def _left_out(kind: Kind, listing: Listing) -> list[str]:
-    """A sentence for each object of which something is missing, ``SHOWN`` at most."""
+    """A sentence for each object that is incomplete, at most ``SHOWN``."""
     found = [f"{kind} {each}, so it is left out" for each in listing.unread]
     found += [f"{kind} {each}" for each in listing.pruned]
     more = [f"and {len(found) - SHOWN} more of the kind {kind}"] if len(found) > SHOWN else []

@@ -1,8 +1,8 @@
 """Lines of text with colours, no wider than the terminal, and the words for names and values in them.
 
 A line is pieces of text, each with an ink, behind an indent. A line that is too wide continues below, indented further,
-and breaks at blanks only: a name or a quantity is never torn. Text from the cluster is made printable here, so that
-no wording has to think of it. Of many names the first few are shown, and the number of the rest.
+and breaks at blanks only: a name or a quantity is never split. Text from the cluster is made printable here, so that no
+other module has to. Of many names the first few are shown, and the number of the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST = 3
 
 
 def some(names: Sequence[str], most: int = MOST) -> str:
-    """``a, b, c … 5 more``; one name more than ``most`` is shown rather than counted."""
+    """``a, b, c … 5 more``; one more name than ``most`` is shown rather than counted."""
     if len(names) <= most + 1:
         return ", ".join(names)
     return f"{', '.join(names[:most])} … {len(names) - most} more"
@@ -31,7 +31,7 @@ def joined(names: Sequence[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """In double quotes, as names of requests are shown."""
+    """In double quotes, as names of requests appear."""
     return f'"{text}"'
 
 
@@ -52,7 +52,7 @@ def source(where: SelectorSource) -> str:
 
 
 def values(read: Sequence[ReadValue]) -> str:
-    """``model is "A100", memory is absent``: by the last part of each path, or all of it where two would look equal.
+    """``model is "A100", memory is absent``: by the last part of each path, or all of it if two would look equal.
 
     A value that an expression reads as optional (``.?type``) becomes ``attribute type (optional)``.
     """
@@ -81,7 +81,7 @@ def brief(path: str) -> str:
 
 INDENT = 2
 HANGING = 4
-"""Columns by which the rest of a line that is too wide is further in."""
+"""Columns by which the continuation of a wide line is indented."""
 NARROWEST = 40
 
 
@@ -123,7 +123,7 @@ def line(depth: int, *pieces: TextPiece | str) -> Line:
 
 
 def code(text: str) -> TextPiece:
-    """Something that stands in a manifest."""
+    """Text as it appears in a manifest."""
     return TextPiece(" ".join(text.split()), Ink.CODE)
 
 
@@ -154,7 +154,7 @@ def _rows(each: Line, width: int | None, colour: bool) -> Iterator[str]:
 
 
 def _atoms(pieces: Sequence[TextPiece]) -> Iterator[list[_Run]]:
-    """The text in parts that may begin a row: each ends with a blank, apart from the last."""
+    """The text in parts that may begin a row: each ends with a blank, except the last."""
     atom: list[_Run] = []
     for piece in pieces:
         text = plain(piece.text)

@@ -1,9 +1,8 @@
 """Opaque parameters that ostler will refuse: the scheduler does not look at them, and the pod would wait on its node.
 
-Judged by the code that prepares claims. Parameters are ostler's where they name a driver of its slices, and those for
-another driver are where its devices carry that driver's attributes (``dra.alsoPublishAs``). A snapshot has no
-parameters, and of a cluster's claims only those asked about have theirs: nothing is said of parameters that were not
-read.
+The code that prepares claims judges them. Parameters are ostler's if they name a driver of its slices, and so are those
+for another driver if its devices carry that driver's attributes (``dra.alsoPublishAs``). A snapshot has no parameters,
+and of a cluster's claims only the question's have theirs: parameters that were not read are not judged.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from scheduling.explain.verdict import PlacedDevice
 OURS = "ostler.dev"
 """The driver's name unless ``dra.driverName`` says otherwise."""
 _SHARED_FACT = "numaNode"
-"""An attribute that other drivers publish in a domain that is not theirs."""
+"""An attribute that other drivers publish in a foreign domain."""
 
 
 def refusals(state: State, claim: JsonObject, given: Sequence[PlacedDevice]) -> Iterator[str]:
-    """A sentence for each of the claim's parameters that ostler refuses, were these its devices."""
+    """A sentence for each of the claim's parameters that ostler refuses if these are its devices."""
     configs = list(_configs(state, claim))
     if not configs and not any(each.driver == OURS and each.shared for each in given):
         return
@@ -60,7 +59,7 @@ def refusals(state: State, claim: JsonObject, given: Sequence[PlacedDevice]) -> 
 
 
 def _section(driver: str, config: AllocatedConfig, given: PlacedDevice, body: JsonObject) -> SharingParameters | None:
-    """How the parameters have the device shared; raises ``ParameterError`` for what will be refused."""
+    """How the parameters share the device; raises ``ParameterError`` for parameters that will be refused."""
     target = _target(given, body)
     if config.peer is not None and config.peer in _domains(body, given.driver):
         section = check_served(config, given.driver)
@@ -82,7 +81,7 @@ def _section(driver: str, config: AllocatedConfig, given: PlacedDevice, body: Js
 def _check_together(
     sections: Mapping[PlacedDevice, SharingParameters], published: Mapping[tuple[str, str, str], JsonObject]
 ) -> None:
-    """Raise ``ParameterError`` where the sections that count do not fit their devices, or each other."""
+    """Raise ``ParameterError`` if the sections that count do not fit their devices, or each other."""
     by_mps: list[SharingParameters] = []
     uuids = []
     for given, section in sections.items():
@@ -110,7 +109,7 @@ def _shares_by_mps(
 
 
 def _target(given: PlacedDevice, body: JsonObject) -> SharingTarget:
-    """What the slice says of the device; what it does not say keeps nothing from being shared."""
+    """The facts of the slice about the device; a missing fact does not prevent sharing."""
     major, _, rest = _text(body, "cudaComputeCapability").partition(".")
     minor = rest.partition(".")[0]
     return SharingTarget(

@@ -1,7 +1,7 @@
 """A recorded node as a cluster would see it: its Node, the slices that the agent would publish, ostler's DeviceClasses.
 
-The same code decides as in the agent, on a node where nobody holds anything and whose API server keeps device taints.
-Nothing of this machine counts: neither its configuration nor its environment nor its state.
+The same code decides as in the agent, on a node without any holds and with an API server that keeps device taints. This
+machine does not matter: neither its configuration nor its environment nor its state.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from sandbox.nodes import UnknownNodeError, names, path
 from scheduling.explain.state import BadQuestion, State
 
 MAX_PODS = "110"
-"""Pods of a node, as the kubelet has it where nobody configures it."""
+"""Pods of a node: the kubelet's default."""
 _HEAD = 4096
-"""Bytes of a file in which its schema stands."""
+"""Bytes of a file in which to look for its schema."""
 
 
 @value
 class RecordedNode(Value):
-    """``slices``: with names and without an owner, which only a cluster knows.
+    """A node with its ``slices``, which have names but no owner, because only a cluster knows the owner's UID.
 
     ``node``: a Node whose allocatable has what rules offer through the plugin door alone. A device at both doors is in
-    the slices only, since it can be given once.
+    the slices only, because it can be given once.
     """
 
     name: str
@@ -71,7 +71,7 @@ def is_recorded(source: str) -> bool:
             with opened(file, links=True) as descriptor:
                 return f"schema: {SCHEMA}".encode() in os.read(descriptor, _HEAD)
     except OSError:
-        return False  # Whoever reads it says why it cannot be read.
+        return False  # The reader says why it cannot be read.
     return source in names() and not file.exists()
 
 
@@ -79,7 +79,7 @@ def recorded_node(source: str, config: Path | None = None, node_name: str = "") 
     """The node of a recording, by the name of a shipped one or by its file.
 
     ``config``: the agent's configuration; None for the sandbox's, which offers every GPU and NIC at both doors.
-    ``node_name``: what the node is called, by default as the file. Raises ``BadQuestion``.
+    ``node_name``: the node's name, by default the file's. Raises ``BadQuestion``.
     """
     file = _file(source)
     name = node_name or file.stem
@@ -124,7 +124,7 @@ def _settings(file: Path, config: Path | None, name: str) -> Settings:
 
 def _scanned(settings: Settings, file: Path) -> Snapshot:
     source = RecordedSource(file)
-    source.read()  # Raises where the scanner would only report a source that failed.
+    source.read()  # Raises, where the scanner would only report a failed source.
     scanner = Scanner((source,), IdentityStore(None), time.time)
     scanner.override(settings.topology_overrides)
     found = scanner.scan(Snapshot())
@@ -132,9 +132,10 @@ def _scanned(settings: Settings, file: Path) -> Snapshot:
 
 
 def _slices_of(view: DoorView, driver: str, node: str, peers: tuple[Peer, ...] = ()) -> tuple[JsonObject, ...]:
-    """What the publisher gives its controller, and what that writes for a pool that does not exist yet.
+    """What the publisher hands to its controller, and what that writes for a new pool.
 
-    The names are the controller's but for the random letters. An owner is left out, since its UID is a cluster's.
+    The names are the controller's except for the random letters. There is no owner, because its UID belongs to a
+    cluster.
     """
     slices = pack(
         [slice_device(each, peers) for each in view.devices],
@@ -160,7 +161,7 @@ def _slices_of(view: DoorView, driver: str, node: str, peers: tuple[Peer, ...] =
 
 
 def _of_plugins(snapshot: Snapshot, rules: tuple[Rule, ...]) -> dict[str, int]:
-    """How many of each resource the plugin door offers that no claim can get."""
+    """How many devices of each resource the plugin door offers that no claim can get."""
     found: dict[str, int] = {}
     for each in offer(snapshot, rules, NOTHING_HELD, Door.PLUGIN).resources:
         if each.rule.door is Doors.PLUGIN:

@@ -1,10 +1,9 @@
-"""Which type every field has that an answer is made from.
+"""The type of every field from which an answer is made.
 
-Whoever reasons about objects takes their types for granted, as a server's client may: a count that is a text would end
-in a traceback far from its line. So files are checked here, once, before anything looks at them. Rules beyond types
-(lengths, names, how many) are ``scheduling.api.validation``'s. Fields that are not listed are not looked at.
-
-A quantity that is written as a number is made a text in place, which is the one form the API server knows.
+Code that reasons about objects relies on their types, as a server's client may: a count that is a text would end in a
+traceback far from its line. So files are checked here, once, before anything uses them. Rules beyond types (lengths,
+names, numbers of items) belong to ``scheduling.api.validation``. Unlisted fields are ignored. A quantity that is
+written as a number becomes a text in place, which is the only form the API server knows.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class QuantityShape:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A field that must be there, and not be empty."""
+    """A required field that must not be empty."""
 
     shape: Shape
 
@@ -167,7 +166,7 @@ _WORDS = {str: "a string", int: "a whole number", bool: "true or false", Quantit
 
 
 def misfits(kind: Kind, body: JsonObject) -> Iterator[Misfit]:
-    """Everything in an object that has not its type; quantities become texts meanwhile."""
+    """Every part of an object with a wrong type; quantities become texts in passing."""
     yield from _fields(SHAPES[kind], body, ())
 
 

@@ -1,9 +1,10 @@
 """A cluster's objects as one file: what is kept, names replaced on demand, and the text.
 
 The file begins with a document that says what it is and what could not be read; every object follows as a document of
-its own, so that it is read piece by piece and its errors have near lines. In JSON all are items of the one object.
+its own, so that a reader goes through it piece by piece and its errors have accurate lines. In JSON all are items of
+the one object.
 
-Aliases let a snapshot be shown to strangers and still give the same answer. Where order decides (pools and slices are
+Aliases let a snapshot be shown to strangers and still give the same answer. If order decides (pools and slices are
 tried by name), it must not change: the names of a group are sorted, numbered and padded, so that aliases sort as the
 names did. All names must be known before the first alias is given: a ``NameRegister`` sees all objects first.
 """
@@ -53,13 +54,13 @@ class NameRegister:
         self._known: dict[NameGroup, set[str]] = {group: set() for group in groups}
 
     def name(self, group: NameGroup, text: str) -> str:
-        """The name itself, which is known from now on."""
+        """The name itself; the register knows it from now on."""
         if group in self.groups:
             self._known[group].add(text)
         return text
 
     def aliases(self) -> NameAliases:
-        """The aliases of all names that are known."""
+        """The aliases of all known names."""
         return NameAliases(
             {
                 group: dict(zip(sorted(names), _aliases(group, len(names)), strict=True))
@@ -76,7 +77,7 @@ class NameAliases:
         self.table = table
 
     def name(self, group: NameGroup, text: str) -> str:
-        """The alias; "" stays, since it names nothing. A KeyError is a name that the register was not shown."""
+        """The alias; "" stays, because it names nothing. Raises KeyError for a name that the register has not seen."""
         return self.table[group][text] if group in self.groups and text else text
 
 
@@ -95,21 +96,21 @@ _SAFE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 
 @dataclass(frozen=True, slots=True)
 class Anonymous:
-    """A state with other names, and which name became which."""
+    """A state with other names, and the alias of each name."""
 
     state: State
     names: Mapping[NameGroup, Mapping[str, str]]
 
 
 def reduced(state: State) -> State:
-    """A state with what a snapshot keeps of it."""
+    """The parts of a state that a snapshot keeps."""
     return _written(state, NamesUnchanged())
 
 
 def anonymous(state: State, *, nodes: bool = False) -> Anonymous:
     """A state with the names of workloads replaced, with ``nodes`` those of nodes, pools and slices and labels too.
 
-    NameAliases sort as the names do, so that devices are tried in the same order.
+    Aliases sort as the names do, so that devices are tried in the same order.
     """
     register = NameRegister(WORKLOADS | NODES if nodes else WORKLOADS)
     _written(state, register)

@@ -27,14 +27,14 @@ HOLDERS = 3
 """Holders shown one by one."""
 TIMES = "\N{MULTIPLICATION SIGN}"
 AROUND = 60
-"""Characters of an expression shown on either side of the place of a mistake."""
+"""Characters of an expression shown on either side of a mistake."""
 MOST_NAMES = 8
 """Requests that compete, by name."""
 _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
 
 
 def obstacle_lines(obstacle: Obstacle, depth: int, *, claims: bool = False) -> list[Line]:
-    """The lines for any reason; ``claims``: there are several, so that requests and constraints need theirs named."""
+    """The lines for any reason; ``claims``: there are several, so requests and constraints need their claims' names."""
     if isinstance(obstacle, kinds.OfDevices):
         return device_lines(obstacle, depth)
     if isinstance(obstacle, kinds.ConstraintUnsatisfiable | kinds.Competing | kinds.NotTogether):
@@ -88,7 +88,7 @@ def _broken(obstacle: kinds.SelectorBroken, depth: int) -> list[Line]:
 
 
 def _place(expression: str, row: int, column: int, depth: int) -> list[Line]:
-    """The line of an expression with a mark under the place; all of it on one line where no place is known."""
+    """The line of an expression with a mark under the place; all of it on one line if the place is unknown."""
     rows = expression.splitlines()
     if not 1 <= row <= len(rows) or column < 1:
         return [line(depth, code(expression))]
@@ -281,7 +281,7 @@ def _counter(obstacle: kinds.CounterExhausted, depth: int) -> list[Line]:
     where = f'counter "{obstacle.counter}" of "{obstacle.set}" (pool {obstacle.pool}): '
     amounts = f"{obstacle.needed} needed, {obstacle.free} of {obstacle.total} free"
     if obstacle.free.startswith("-"):
-        # Then nothing of the pool that draws on a counter available, whatever it needs.
+        # Then nothing of the pool that draws on a counter is available, whatever it needs.
         amounts = f"overdrawn, {obstacle.free.removeprefix('-')} more than its {obstacle.total} are in use"
     return [line(depth, _times(obstacle), where, value(amounts)), *used_lines(obstacle.users, depth + 1)]
 
@@ -295,7 +295,7 @@ def _capacity(obstacle: kinds.CapacityExhausted, depth: int) -> list[Line]:
 
 
 def used_lines(users: tuple[kinds.Usage, ...], depth: int) -> list[Line]:
-    """The holders of something shared, with their amounts."""
+    """The holders of a shared amount, with their parts."""
     shown = users if len(users) <= HOLDERS + 1 else users[:HOLDERS]
     lines = [line(depth, f"{each.amount} used by {each.device}, held by {holder(each.holder)}") for each in shown]
     if len(shown) < len(users):

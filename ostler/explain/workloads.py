@@ -1,6 +1,6 @@
-"""Objects that make pods: asked about one of them, people mean the pods that it makes.
+"""Objects that make pods: a question about one of them is a question about its pods.
 
-One pod is asked about, whatever the number of replicas: all of them ask for the same. A ComputeDomain of NVIDIA's
+It is answered for one pod, whatever the number of replicas: all of them ask for the same. A ComputeDomain of NVIDIA's
 driver makes no pods but the claim template that they name, which is made here as NVIDIA's controller does.
 """
 
@@ -16,7 +16,7 @@ from scheduling.explain.state import GROUP, BadQuestion, Kind, name_of
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A kind that makes pods: its version, and where its pod template is."""
+    """A kind that makes pods: its version, and the place of its pod template."""
 
     version: str
     plural: str
@@ -67,7 +67,7 @@ class WorkloadPods:
 
     @property
     def note(self) -> str:
-        """For how many of the pods an answer about one of them is, in a sentence without its end."""
+        """For how many of the pods the answer about one of them counts, as a sentence without its end."""
         if self.count is None:
             return f"{self.title}: asked for one pod; it makes one on each node that its pods may run on"
         if self.count == 1:
@@ -81,7 +81,7 @@ def _number_at(body: JsonObject, path: tuple[str, ...], default: int | None) -> 
 
 
 def template_of(domain: JsonObject) -> JsonObject | None:
-    """The claim template that NVIDIA's controller makes for a ComputeDomain; None where it names none."""
+    """The claim template that NVIDIA's controller makes for a ComputeDomain; None if it names none."""
     name = text_at(domain, "spec", "channel", "resourceClaimTemplate", "name")
     if not name:
         return None
@@ -96,7 +96,7 @@ def template_of(domain: JsonObject) -> JsonObject | None:
 
 
 def domain_note(domain: JsonObject, template: str) -> str:
-    """What a ComputeDomain brings, in a sentence without its end."""
+    """What a ComputeDomain makes, as a sentence without its end."""
     return (
         f"{COMPUTE_DOMAIN} {name_of(domain)}: NVIDIA's controller makes claim template {template} for it, which asks "
         f"for an IMEX channel of the node (a device of driver {_DRIVER}, whose type is channel)"
@@ -112,7 +112,9 @@ def workload_path(kind: str, namespace: str, name: str) -> str:
 
 
 def read_workload(client: ObjectGetter, kind: str, namespace: str, name: str) -> tuple[JsonObject, str]:
-    """A pod of a workload in a cluster, and for how many an answer is; raises ``BadQuestion`` and ``RequestError``."""
+    """A pod of a workload in a cluster, and for how many the answer counts; raises ``BadQuestion`` and
+    ``RequestError``.
+    """
     try:
         found = client.get(workload_path(kind, namespace, name))
     except NotFound as error:

@@ -1,14 +1,12 @@
-"""YAML as kubectl reads it: documents out of the parser's events, plain scalars, and the lines where things stand.
+"""YAML as kubectl reads it: documents from the parser's events, plain scalars, and the lines of fields.
 
-Objects are built from the parser's events (libyaml's where PyYAML has it), not by a loader: a loader recurses in C,
-takes the last of two equal keys, makes dates of texts, and expands aliases without an end. What an alias stands for is
-shared, not copied, so that the bound ``MAX_ALIASED`` holds for time; memory never grows with it.
-
-Scalars follow YAML 1.1's words for true and false, octal numbers with and without an o, no numbers of base 60 and no
-dates.
+Objects are built from the parser's events (libyaml's if PyYAML has it), not by a loader: a loader recurses in C, takes
+the last of two equal keys, turns texts into dates, and expands aliases without an end. The target of an alias is
+shared, not copied, so that the bound ``MAX_ALIASED`` holds for time; memory never grows with it. Scalars follow YAML
+1.1's words for true and false, octal numbers with and without an o, no numbers in base 60 and no dates.
 
 Lines are found for messages alone, by another reading of the text. Objects do not remember their lines: for ten
-thousand devices that would be most of the memory, and nobody asks.
+thousand devices that would be most of the memory, and nothing needs them.
 """
 
 from __future__ import annotations
@@ -51,9 +49,9 @@ MAX_SKIPPED = DEEPEST - MAX_DEPTH - 1
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a text: ``number`` counts from 0, ``line`` is where it begins, from 1.
+    """One document of a text: ``number`` counts from 0, ``line`` is its first line, from 1.
 
-    ``pruned``: where a list or mapping is left out, since it is nested too deep.
+    ``pruned``: the places of lists or mappings that were left out because they nest too deep.
     """
 
     number: int
@@ -74,12 +72,12 @@ def too_many(source: str) -> InputFault:
 
 
 def too_deep(source: str, line: int) -> InputFault:
-    """The fault of an object that is nested too deep."""
+    """The fault of an object that nests too deep."""
     return InputFault(source, f"nested deeper than {MAX_DEPTH} levels", "no object of the API is that deep", line)
 
 
 def object_on(body: Json, path: FieldPath) -> tuple[Json, FieldPath] | None:
-    """The first object on a path that is no list of others, and the path in it; None where there is none."""
+    """The first object on a path that is not a list of others, and the path in it; None if there is none."""
     for taken, key in enumerate(path):
         is_item = taken > 1 and path[taken - 2] == "items"
         if isinstance(body, dict) and (is_item or (text_at(body, "kind") and "items" not in body)):
@@ -93,7 +91,7 @@ def object_on(body: Json, path: FieldPath) -> tuple[Json, FieldPath] | None:
 
 @dataclass(slots=True)
 class _Frame:
-    """A list or mapping that is not at its end; ``key``: the key whose value is next, None before a key."""
+    """An open list or mapping; ``key``: the key of the next value, None before a key."""
 
     line: int
     anchor: str | None
@@ -106,7 +104,7 @@ class _Frame:
 
 
 class YamlBuilder:
-    """Objects from events, with a stack of its own."""
+    """Builds objects from events, with a stack of its own."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -117,7 +115,7 @@ class YamlBuilder:
         self._values = 0
         self._root: Json = None
         self._skipped = 0
-        """Levels of a list or mapping that is left out."""
+        """Levels of the list or mapping that is being left out."""
         self._pruned: list[FieldPath] = []
         self._pruned_line = 0
 
@@ -239,7 +237,7 @@ class YamlBuilder:
         self._add(value, frame.size)
 
     def _mapping(self, frame: _Frame) -> dict[str, Json]:
-        """A mapping's entries over those that ``<<`` takes in."""
+        """A mapping's entries over those that ``<<`` merges."""
         made: dict[str, Json] = {}
         for taken in reversed(frame.merged):
             for one in reversed(taken) if isinstance(taken, list) else (taken,):
@@ -288,19 +286,19 @@ class YamlBuilder:
 
 
 def _place(frame: _Frame) -> str | int:
-    """Where in a list or mapping the next value will be."""
+    """The place of the next value in a list or mapping."""
     return frame.key or "" if frame.items is None else len(frame.items)
 
 
 def line_at(event: yaml.Event) -> int:
-    """The line where an event begins, from 1; 0 where it has none."""
+    """The line at which an event begins, from 1; 0 if it has none."""
     return event.start_mark.line + 1 if event.start_mark else 0
 
 
 def line_of(data: bytes, number: int, path: FieldPath) -> int:
-    """The line of what ``path`` names in a document, or of the nearest thing above it; 0 where YAML cannot tell.
+    """The line of the field ``path`` in a document, or of the nearest thing above it; 0 if YAML cannot tell.
 
-    Only for messages: it reads the text once more. JSON is found as well, being YAML.
+    Only for messages: it reads the text once more. JSON works as well, because it is YAML.
     """
     import yaml
 
@@ -332,7 +330,7 @@ class _Finder:
             if isinstance(event, yaml.CollectionEndEvent):
                 stack.pop()
                 if found and len(stack) == best:
-                    break  # The end of the deepest thing on the path: what is below it is not there.
+                    break  # The end of the deepest thing on the path: the rest of the path does not exist.
                 self._step(stack)
                 continue
             is_key = bool(stack) and stack[-1][0] is None
