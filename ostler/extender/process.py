@@ -69,7 +69,7 @@ class ExtenderOptions:
 
 
 class ExtenderProcess:
-    """Runs from ``run`` to ``stop``; raises ``CellsConfigurationError``, ``TlsError`` or ``ExtenderFailed``."""
+    """Runs from ``run`` to ``stop``. ``server``: None until it listens. Raises ``CellsConfigurationError``, ``TlsError`` or ``ExtenderFailed``."""
 
     def __init__(self, options: ExtenderOptions, environment: Mapping[str, str], make: MakeCells) -> None:
         self._options = options
@@ -93,11 +93,11 @@ class ExtenderProcess:
         self._binder = Binder(self._client, self._may_act)
         self._past = PastScheduler(self._binder, self, self._metrics)
         self._tracker = CellTracker(self._configuration, make, self._past, self, self._metrics)
-        self._watch = ClusterWatch(self._client, self._tracker, random.random)
+        self.watch = ClusterWatch(self._client, self._tracker, random.random)
         self._api = ExtenderApi(self._tracker, self._binder, self, self._metrics, pause=self._pause)
         self._stopped, self._reload = threading.Event(), threading.Event()
         self._is_recovered = False
-        self._server: ExtenderServer | None = None
+        self.server: ExtenderServer | None = None
         self._pages: HttpServer | None = None
 
     def stop(self) -> None:
@@ -149,24 +149,24 @@ class ExtenderProcess:
         while not self._lease.acquired.wait(LOOK):
             if self._stopped.is_set():
                 return False
-            if self._server is None and (self._lease.holder or self._lease.failing):
+            if self.server is None and (self._lease.holder or self._lease.failing):
                 log.info("standby", extra={"lease": str(self._lease.name), "holder": self._lease.holder})
                 self._listen()
         return True
 
     def _recover(self) -> None:
         began = time.monotonic()
-        if not self._watch.start(self._stopped):
+        if not self.watch.start(self._stopped):
             return
         self._is_recovered = True
         seconds = round(time.monotonic() - began, 3)
         log.info("recovered", extra={"seconds": seconds, "pods": dict(self._tracker.counts())})
 
     def _listen(self) -> None:
-        if self._server is None and not self._stopped.is_set():
-            self._server = ExtenderServer(_listener("webServerAddress", self._address), self._api.answer, self._tls)
-            self._server.start()
-            extra = {"address": self._address, "port": self._server.port, "tls": self._tls is not None}
+        if self.server is None and not self._stopped.is_set():
+            self.server = ExtenderServer(_listener("webServerAddress", self._address), self._api.answer, self._tls)
+            self.server.start()
+            extra = {"address": self._address, "port": self.server.port, "tls": self._tls is not None}
             log.info("answering schedulers", extra=extra)
 
     def _loop(self) -> None:
@@ -215,7 +215,7 @@ class ExtenderProcess:
 
         def readyz() -> HttpPage:
             reason = self.why_not()
-            return HttpPage.lines(not reason, *((reason,) if reason else ("ready", *self._watch.problems)))
+            return HttpPage.lines(not reason, *((reason,) if reason else ("ready", *self.watch.problems)))
 
         def metrics() -> HttpPage:
             # Here and not above: the first scrape loads Prometheus' library.
@@ -227,10 +227,10 @@ class ExtenderProcess:
         return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": metrics}
 
     def _end(self) -> None:
-        for server in (self._server, self._pages):
+        for server in (self.server, self._pages):
             if server is not None:
                 server.close()
-        self._watch.stop()
+        self.watch.stop()
         self._past.close()
         if self._lease is not None:
             self._lease.release()

@@ -37,6 +37,8 @@ REQUEST_TIME = 10.0
 """Seconds from a request's first byte to its last; the scheduler itself gives up after 5 by default."""
 IDLE_TIME = 300.0
 """Seconds that a connection may wait for its next request."""
+_WAITING = 128
+"""Clients that may wait to be accepted, so that a flood of them does not make the scheduler's wait for seconds."""
 _DRAINED = 1 << 20
 """Bytes of a refused body that are still read, so that the client sees the answer and not a broken connection."""
 JSON = "application/json"
@@ -93,6 +95,7 @@ class ExtenderServer:
 
     def __init__(self, listener: socket.socket, answer: Answering, tls: TlsContexts | None = None) -> None:
         self._listener = listener
+        listener.listen(_WAITING)
         self._server = _Server(listener, _handler(answer, tls), tls)
         self._thread = threading.Thread(target=self._server.serve_forever, name="extender", args=(5.0,), daemon=True)
 
@@ -197,9 +200,8 @@ def _handler(answer: Answering, tls: TlsContexts | None) -> type[http.server.Bas
         def _serve(self) -> None:
             self.raw_requestline = self.rfile.readline(MOST_HEADERS)
             if not self.raw_requestline.endswith(b"\n") or not self.parse_request():
-                # What is no HTTP has been answered by parse_request, in plain text.
+                # What is no HTTP has been answered by parse_request.
                 self.close_connection = True
-                self.wfile.flush()
                 return
             self._send(self._made())
             assert isinstance(self.server, BoundedServer)
@@ -251,6 +253,13 @@ def _handler(answer: Answering, tls: TlsContexts | None) -> type[http.server.Bas
             if len(body) < size:
                 raise ConnectionError("the client left within its request")
             return body
+
+        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+            # Called for what is no HTTP; a client that asks so gets JSON like every other.
+            self.close_connection = True
+            self.request_version = self.protocol_version
+            error = ExtenderError(explain or message or "the request is not HTTP/1.1", code)
+            self._send(HttpAnswer(error.code, error.text))
 
         def _send(self, made: HttpAnswer) -> None:
             body = made.body if isinstance(made.body, bytes) else encoded(made.body)

@@ -55,7 +55,7 @@ _UNKNOWN = (
 class Cells(CellsView, Protocol):
     """The scheduler of cells; a refused step changes nothing."""
 
-    def set_node(self, name: str, healthy: bool) -> None:
+    def set_node(self, name: str, *, healthy: bool) -> None:
         """A node is there."""
 
     def delete_node(self, name: str) -> None:
@@ -170,7 +170,7 @@ class CellTracker:
         with self._lock:
             if self._nodes.get(name) is not is_healthy:
                 self._nodes[name] = is_healthy
-                self._guarded("a node was not taken", name, lambda: self._cells.set_node(name, is_healthy))
+                self._guarded("a node was not taken", name, lambda: self._cells.set_node(name, healthy=is_healthy))
 
     def delete_node(self, name: str) -> None:
         """A Node is gone."""
@@ -212,7 +212,7 @@ class CellTracker:
         with self._lock:
             cells = self._make(configuration)
             for name, is_healthy in self._nodes.items():
-                cells.set_node(name, is_healthy)
+                cells.set_node(name, healthy=is_healthy)
             lost = []
             for tracked in self._pods.values():
                 if tracked.bind_info is not None:

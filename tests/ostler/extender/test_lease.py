@@ -1,0 +1,125 @@
+"""One active replica by a Lease: who gets it, who keeps it, and when it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kube.access import Access, FixedCredentials
+from kube.backoff import BackoffPolicy
+from kube.client import Client, RequestLimits
+from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
+from tests.making.extender_cluster import ClusterApi
+from tests.waiting import until
+
+NAME = LeaseName("kube-system", "ostler-extender")
+FAST = LeaseTiming(duration=15.0, renewal=10.0, retry=0.02)
+
+
+class Clock:
+    """Monotonic seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def api() -> Iterator[ClusterApi]:
+    with ClusterApi() as made:
+        yield made
+
+
+def client_of(api: ClusterApi) -> Client:
+    access = Access(api.url, "a test", FixedCredentials("none"))
+    return Client(
+        access, random=lambda: 0.5, limits=RequestLimits(whole=10.0), policy=BackoffPolicy(first=0.001, most=0.002)
+    )
+
+
+def holder(api: ClusterApi, identity: str, clock: Clock) -> LeaseHolder:
+    made = LeaseHolder(client_of(api), NAME, identity, timing=FAST, monotonic=clock, clock=lambda: 1.7e9)
+    made.start()
+    return made
+
+
+def spec(api: ClusterApi) -> dict[str, Any]:
+    found = api.get("Lease", NAME.name, NAME.namespace)
+    return {} if found is None else dict(found["spec"])
+
+
+def test_the_first_gets_it_and_the_second_waits_until_it_is_released(api: ClusterApi) -> None:
+    clock = Clock()
+    first = holder(api, "first", clock)
+    until(first.may_act, "the first acts")
+    second = holder(api, "second", clock)
+    until(lambda: second.holder == "first", "the second knows who holds it")
+    assert not second.may_act()
+    first.release()
+    until(second.may_act, "the second has taken over")
+    assert not first.may_act()
+    assert spec(api)["holderIdentity"] == "second"
+    assert spec(api)["leaseTransitions"] == 1
+    second.release()
+    assert spec(api)["holderIdentity"] == ""
+
+
+def test_a_holder_that_vanished_is_succeeded_after_the_lease_has_not_changed_for_its_duration(api: ClusterApi) -> None:
+    clock = Clock()
+    first = holder(api, "first", clock)
+    until(first.may_act, "the first acts")
+    first._stopped.set()
+    first._thread.join()
+    second = holder(api, "second", clock)
+    until(lambda: second.holder == "first", "the second knows who holds it")
+    clock.now += 14.0
+    assert not second.acquired.wait(0.1)
+    clock.now += 1.5
+    until(second.may_act, "the second has taken over")
+    assert not first.may_act()
+    second.release()
+
+
+def test_a_holder_that_cannot_renew_stops_before_others_may_begin(api: ClusterApi) -> None:
+    clock = Clock()
+    first = holder(api, "first", clock)
+    until(first.may_act, "the first acts")
+    api.refusals["leases/ostler-extender"] = (500, "etcd has no leader")
+    until(lambda: first.failing, "it failed to renew")
+    assert first.may_act()
+    clock.now += FAST.renewal
+    assert not first.may_act()
+    until(first.lost.is_set, "it is lost")
+    assert "etcd has no leader" in first.failing
+
+
+def test_a_lease_that_somebody_else_took_is_lost_at_once(api: ClusterApi) -> None:
+    first = holder(api, "first", Clock())
+    until(first.may_act, "the first acts")
+    until(lambda: _taken(api), "another holder is written")
+    until(first.lost.is_set, "it is lost")
+    assert first.holder == "thief"
+
+
+def _taken(api: ClusterApi) -> bool:
+    lease = api.get("Lease", NAME.name, NAME.namespace)
+    assert lease is not None
+    lease["spec"]["holderIdentity"] = "thief"
+    api.put(lease)
+    return True
+
+
+def test_a_replica_that_restarts_with_its_identity_goes_on(api: ClusterApi) -> None:
+    clock = Clock()
+    first = holder(api, "same", clock)
+    until(first.may_act, "it acts")
+    acquired = spec(api)["acquireTime"]
+    again = holder(api, "same", clock)
+    until(again.may_act, "it acts again")
+    assert (spec(api)["acquireTime"], spec(api)["leaseTransitions"]) == (acquired, 0)
+    first.release()
+    again.release()
