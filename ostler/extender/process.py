@@ -69,7 +69,10 @@ class ExtenderOptions:
 
 
 class ExtenderProcess:
-    """Runs from ``run`` to ``stop``. ``server``: None until it listens. Raises ``CellsConfigurationError``, ``TlsError`` or ``ExtenderFailed``."""
+    """Runs from ``run`` to ``stop``. ``server``: None until it listens; ``watch``: how nodes and pods are followed.
+
+    Raises ``CellsConfigurationError``, ``TlsError`` or ``ExtenderFailed`` if what it is given cannot be used.
+    """
 
     def __init__(self, options: ExtenderOptions, environment: Mapping[str, str], make: MakeCells) -> None:
         self._options = options

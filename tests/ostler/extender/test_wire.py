@@ -24,7 +24,7 @@ from ostler.extender.wire import (
     read_preempt,
 )
 
-POD = {"metadata": {"uid": "u", "namespace": "ns", "name": "p"}}
+POD: dict[str, Any] = {"metadata": {"uid": "u", "namespace": "ns", "name": "p"}}
 WHO = PodIdentity("u", "ns", "p")
 
 
@@ -35,11 +35,11 @@ def asked(*nodes: str) -> FilterArguments:
 @pytest.mark.parametrize("fold", [str, str.lower, str.upper])
 def test_keys_are_read_in_any_case(fold: Callable[[str], str]) -> None:
     metadata = {fold(key): value for key, value in POD["metadata"].items()}
-    body = {fold("Pod"): {fold("metadata"): metadata}, fold("NodeNames"): ["a", "b", "a"], fold("Nodes"): None}
+    body: Any = {fold("Pod"): {fold("metadata"): metadata}, fold("NodeNames"): ["a", "b", "a"], fold("Nodes"): None}
     assert read_filter(body) == asked("a", "b")
-    bind = {fold("PodName"): "p", fold("PodNamespace"): "ns", fold("PodUID"): "u", fold("Node"): "a"}
+    bind: Any = {fold("PodName"): "p", fold("PodNamespace"): "ns", fold("PodUID"): "u", fold("Node"): "a"}
     assert read_bind(bind).node == "a"
-    victims = {
+    victims: Any = {
         fold("Pod"): {"metadata": POD["metadata"]},
         fold("NodeNameToMetaVictims"): {"A": {fold("NumPDBViolations"): 2}},
     }
