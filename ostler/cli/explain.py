@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from ostler.cli.exits import CommandFailed, Exit
-from ostler.cli.output import add_format, emit, print_document
+from ostler.cli.output import add_color, add_format, emit, page_form, print_document
 from ostler.drawing.text import plain
 from ostler.explain.access import add_access, choice_of, connect, find_access
 from scheduling.explain.question import Question, parse_questions, questions_about
@@ -74,9 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--node", action="append", default=[], metavar="NAME", help="check only this node")
     parser.add_argument("--all-nodes", action="store_true", help="name every node, and say why where it does not fit")
-    parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: on a terminal)"
-    )
+    add_color(parser)
     add_format(parser, ("text", "json"))
     add_access(parser)
 
@@ -242,11 +239,3 @@ def _print(verdicts: Sequence[Explanation], arguments: argparse.Namespace) -> No
     width, colour = page_form(arguments.color)
     pages = [draw(verdict, width=width, colour=colour, all_nodes=arguments.all_nodes) for verdict in verdicts]
     emit("\n".join(pages))
-
-
-def page_form(color: str) -> tuple[int | None, bool]:
-    """How wide a page is, None for as wide as it gets, and whether it has colours; ``color``: auto, always or never."""
-    terminal = sys.stdout.isatty()
-    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    colour = color == "always" or (color == "auto" and terminal and not is_plain)
-    return shutil.get_terminal_size().columns if terminal else None, colour

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
-from ostler.cli.explain import Progress, page_form, patience
-from ostler.cli.output import add_format, emit, print_document
+from ostler.cli.explain import Progress, patience
+from ostler.cli.output import add_color, add_format, emit, page_form, print_document
 from ostler.explain.access import add_access, choice_of, connect, find_access
 from scheduling.explain.state import BadQuestion, ExplainError, Kind, State, merge, name_of, namespace_of
 
@@ -75,9 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all-nodes", action="store_true", help="name every node, and say why where a pod does not fit"
     )
-    parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: on a terminal)"
-    )
+    add_color(parser)
     add_format(parser, ("table", "json"))
     add_access(parser)
 

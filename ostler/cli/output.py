@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,6 +25,21 @@ def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS
     parser.add_argument(
         "-o", "--output", choices=formats, default=formats[0], help="output format (default: %(default)s)"
     )
+
+
+def add_color(parser: argparse.ArgumentParser) -> None:
+    """Add ``--color``."""
+    parser.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: on a terminal)"
+    )
+
+
+def page_form(color: str) -> tuple[int | None, bool]:
+    """How wide a page is, None for as wide as it gets, and whether it has colours; ``color``: auto, always or never."""
+    terminal = sys.stdout.isatty()
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    colour = color == "always" or (color == "auto" and terminal and not is_plain)
+    return shutil.get_terminal_size().columns if terminal else None, colour
 
 
 def print_document(document: object, form: str) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
-from ostler.cli.output import add_format, emit, print_document
+from ostler.cli.output import add_color, add_format, emit, page_form, print_document
 from ostler.pools.needs import add_need, check_nodes, short_need
 
 if TYPE_CHECKING:
@@ -39,9 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         node="check only this node",
     )
     parser.add_argument("--all-nodes", action="store_true", help="name every node, and say why where it does not fit")
-    parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: on a terminal)"
-    )
+    add_color(parser)
     add_format(parser, ("text", "json", "yaml"))
 
 
@@ -96,9 +92,5 @@ def _print(answer: PoolExplanation, arguments: argparse.Namespace) -> None:
         return
     from ostler.pools.explaining import draw_pools
 
-    terminal = sys.stdout.isatty()
-    colour = arguments.color == "always" or (
-        arguments.color == "auto" and terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    )
-    width = shutil.get_terminal_size().columns if terminal else None
+    width, colour = page_form(arguments.color)
     emit(draw_pools(answer, width=width, colour=colour, all_nodes=arguments.all_nodes))

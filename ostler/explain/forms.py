@@ -10,10 +10,12 @@ members and kinds of obstacles are only added: readers ignore the ones they do n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from itertools import groupby
+from types import MappingProxyType
+from typing import Protocol
 
 from ostler import __version__
 from ostler.drawing.text import number
@@ -245,15 +247,34 @@ def _plain_group(group: FindingGroup) -> dict[str, object]:
 
 
 def _plain(fact: object) -> object:
+    return plain_data(fact, Obstacle)
+
+
+class Reason(Protocol):
+    """A fact with the name of its kind."""
+
+    @property
+    def kind(self) -> str:
+        """The name in the data."""
+
+
+def plain_data(
+    fact: object, reasons: type[Reason], left_out: Mapping[type, Collection[str]] = MappingProxyType({})
+) -> object:
+    """A fact as plain data, its fields in the API's spelling; those of ``reasons`` begin with their ``kind``.
+
+    ``left_out``: by type of fact, fields that do not appear.
+    """
     if isinstance(fact, tuple):
-        return [_plain(item) for item in fact]
+        return [plain_data(item, reasons, left_out) for item in fact]
     if isinstance(fact, StrEnum):
         return str(fact)
+    members: dict[str, object] = {"kind": fact.kind} if isinstance(fact, reasons) else {}
     if not is_dataclass(fact):
         return fact
-    members: dict[str, object] = {"kind": fact.kind} if isinstance(fact, Obstacle) else {}
     for each in fields(fact):
-        members[member_name(each.name)] = _plain(getattr(fact, each.name))
+        if each.name not in left_out.get(type(fact), ()):
+            members[member_name(each.name)] = plain_data(getattr(fact, each.name), reasons, left_out)
     return members
 
 

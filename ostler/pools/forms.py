@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
-from enum import StrEnum
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ostler import __version__
-from ostler.explain.forms import member_name
+from ostler.explain.forms import plain_data
 from scheduling.pools.obstacles import PoolObstacle
 from scheduling.pools.overview import PoolNode, cards_of, kind_name
 from scheduling.pools.published import AmountLeft, DeviceUser, PublishedDevice, PublishedPool
@@ -68,22 +66,11 @@ def _chosen(solution: PoolSolution) -> Iterator[Data]:
 
 
 def _plain(fact: object) -> object:
-    if isinstance(fact, tuple):
-        return [_plain(item) for item in fact]
-    if isinstance(fact, StrEnum):
-        return str(fact)
-    if not is_dataclass(fact):
-        return fact
-    members: Data = {"kind": fact.kind} if isinstance(fact, PoolObstacle) else {}
-    for each in fields(fact):
-        if each.name in _OF_VIEW and isinstance(fact, DeviceUser):
-            continue
-        members[member_name(each.name)] = _plain(getattr(fact, each.name))
-    return members
+    return plain_data(fact, PoolObstacle, _LEFT_OUT)
 
 
-_OF_VIEW = ("admin", "shared", "amounts")
-"""What a reason does not say of a user."""
+_LEFT_OUT: Mapping[type, Collection[str]] = {DeviceUser: ("admin", "shared", "amounts")}
+"""Fields of a user that a reason does not mention."""
 
 
 def view_document(nodes: Iterable[PoolNode]) -> Data:
