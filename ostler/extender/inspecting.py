@@ -1,93 +1,66 @@
-"""The pages for people: groups and cells as JSON, with HiveD's keys. A key whose value is empty is left out.
+"""The pages for people: groups and cells as JSON, with HiveD's keys.
 
 Whole trees are written on request; 1,000 nodes of 8 devices are some megabytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
-from kube.bodies import Json, JsonObject
-from scheduling.cells.status import CellStatus, GroupStatus
+from kube.bodies import Json
+
+
+class CellsShown(Protocol):
+    """The status of a group or a tree of cells."""
+
+    def as_json(self) -> dict[str, Any]:
+        """It with HiveD's keys."""
 
 
 class CellsView(Protocol):
     """The scheduler of cells as far as it is looked at."""
 
-    def group(self, name: str) -> GroupStatus:
+    def group(self, name: str) -> CellsShown:
         """A group; raises ``CellsUserError`` if there is none."""
 
-    def groups(self) -> tuple[GroupStatus, ...]:
-        """All groups."""
+    def groups(self) -> Sequence[CellsShown]:
+        """All groups by name."""
 
-    def physical_cluster(self) -> tuple[CellStatus, ...]:
+    def physical_cluster(self) -> Sequence[CellsShown]:
         """The top cells."""
 
-    def virtual_clusters(self) -> Mapping[str, tuple[CellStatus, ...]]:
+    def virtual_clusters(self) -> Mapping[str, Sequence[CellsShown]]:
         """The cells of each virtual cluster."""
 
-    def virtual_cluster(self, name: str) -> tuple[CellStatus, ...]:
+    def virtual_cluster(self, name: str) -> Sequence[CellsShown]:
         """The cells of one; raises ``CellsUserError`` if there is none."""
 
 
 def groups(cells: CellsView) -> Json:
-    """All affinity groups by name."""
-    found: list[Json] = [_group(each) for each in sorted(cells.groups(), key=lambda each: each.name)]
-    return {"items": found or None}
+    """All affinity groups; null for none, as Go writes an empty list."""
+    return {"items": _shown(cells.groups()) or None}
 
 
 def group(cells: CellsView, name: str) -> Json:
     """One affinity group."""
-    return _group(cells.group(name))
+    return cells.group(name).as_json()
 
 
 def physical_cluster(cells: CellsView) -> Json:
     """The cells that exist."""
-    return _trees(cells.physical_cluster(), "virtualCell")
+    return _shown(cells.physical_cluster())
 
 
 def virtual_clusters(cells: CellsView) -> Json:
     """The cells of every virtual cluster."""
-    return {name: _trees(found, "physicalCell") for name, found in cells.virtual_clusters().items()}
+    return {name: _shown(found) for name, found in cells.virtual_clusters().items()}
 
 
 def virtual_cluster(cells: CellsView, name: str) -> Json:
     """The cells of one virtual cluster."""
-    return _trees(cells.virtual_cluster(name), "physicalCell")
+    return _shown(cells.virtual_cluster(name))
 
 
-def _group(status: GroupStatus) -> JsonObject:
-    shown: JsonObject = {"vc": status.virtual_cluster, "priority": status.priority, "state": status.state}
-    if status.physical_placement:
-        shown["physicalPlacement"] = {node: list(indices) for node, indices in status.physical_placement.items()}
-    if status.virtual_placement:
-        shown["virtualPlacement"] = {cell: list(leaves) for cell, leaves in status.virtual_placement.items()}
-    for key, pods in (("allocatedPods", status.allocated_pods), ("preemptingPods", status.preempting_pods)):
-        if pods:
-            shown[key] = list(pods)
-    if status.lazy_preempted_by:
-        shown["lazyPreemptionStatus"] = {"preemptor": status.lazy_preempted_by}
-    return {"metadata": {"name": status.name}, "status": shown}
-
-
-def _trees(cells: Iterable[CellStatus], other: str) -> list[Json]:
-    return [_cell(each, other) for each in cells]
-
-
-def _cell(status: CellStatus, other: str) -> JsonObject:
-    shown: JsonObject = {"leafCellType": status.leaf_cell_type} if status.leaf_cell_type else {}
-    shown["cellType"] = status.cell_type
-    if status.is_node_level:
-        shown["isNodeLevel"] = True
-    shown["cellAddress"] = status.address
-    shown["cellState"] = status.state
-    shown["cellHealthiness"] = "Healthy" if status.is_healthy else "Bad"
-    shown["cellPriority"] = status.priority
-    if status.children:
-        shown["cellChildren"] = _trees(status.children, other)
-    if status.virtual_cluster:
-        shown["vc"] = status.virtual_cluster
-    if status.counterpart is not None:
-        shown[other] = _cell(status.counterpart, other)
-    return shown
+def _shown(found: Iterable[CellsShown]) -> list[Json]:
+    return [each.as_json() for each in found]
