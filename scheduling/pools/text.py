@@ -1,7 +1,8 @@
 """YAML texts of documents as data, by the rules of the decoder that Kubernetes uses.
 
 YAML 1.1: `yes`, `off` and `n` are booleans, `010` and `0x10` are numbers. Strict reading refuses a key that a map has
-twice. Depth, size and what aliases add are bounded before anything is built: documents come from others.
+twice. Depth and what aliases add are bounded while values are built, since documents come from others. Whoever reads a
+file bounds its size.
 
 The library is imported at the first text.
 """
@@ -10,17 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import lru_cache
+from math import isfinite
+from typing import Any, Final
 
 from scheduling.pools.fields import DocumentError, Json
 
-if TYPE_CHECKING:
-    import yaml
-
 DEEPEST: Final = 100
-MOST_VALUES: Final = 1_000_000
-"""Values in one text, those of aliases counted each time."""
+MOST_REPEATED: Final = 1_000_000
+"""Values that aliases add to one text."""
 _LONGEST_NUMBER: Final = 100
 
 _TRUE: Final = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
@@ -28,6 +27,7 @@ _FALSE: Final = frozenset(["n", "N", "no", "No", "NO", "false", "False", "FALSE"
 _NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
 _INTEGER: Final = re.compile(r"([-+]?)(0b[01]+|0x[0-9a-fA-F]+|0o?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _BASES: Final = {"0b": 2, "0x": 16, "0o": 8}
 
 
@@ -38,102 +38,122 @@ class _Refused(Exception):
 def parse_documents(text: str, name: str = "document", *, strict: bool = True) -> list[Json]:
     """The documents of a YAML or JSON text; empty ones are None. `name` is the file's name for messages.
 
-    Raises DocumentError.
+    A value that aliases name is the same object in every place. Raises DocumentError.
     """
     import yaml
 
-    loader = _loader()
     try:
-        _check_depth(text, loader)
-        return [_Values(strict).of(node) for node in yaml.compose_all(text, loader)]
+        return list(_Reading(text, strict).documents())
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        said = f"line {line}: not valid YAML: the character U+{error.character:04X} is not allowed; remove it"
+        raise DocumentError(name, (said,)) from error
     except yaml.MarkedYAMLError as error:
         mark: Any = error.problem_mark or error.context_mark
         where = "" if not mark else f"line {mark.line + 1}: "
-        raise DocumentError(name, (f"{where}not valid YAML: {error.problem or error.context}",)) from error
-    except (yaml.YAMLError, _Refused) as error:
+        advice = "check indentation (blanks, no tabs), quotes and brackets"
+        said = f"{where}not valid YAML: {error.problem or error.context}; {advice}"
+        raise DocumentError(name, (said,)) from error
+    except _Refused as error:
         raise DocumentError(name, (str(error),)) from error
 
 
-@cache
-def _loader() -> type[yaml.SafeLoader]:
-    """The library's loader without its choice of tags, which is made here (`_scalar`) and costs as much as the rest."""
-    import yaml
+class _Reading:
+    """Builds values from the parser's events, which is half the work of building its nodes first."""
 
-    base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    def __init__(self, text: str, strict: bool) -> None:
+        import yaml
 
-    class Untagged(base):  # type: ignore[valid-type, misc]  # which of the two is there is known only here
-        def resolve(self, kind: object, value: object, implicit: object) -> str:
-            return ""
-
-    return Untagged
-
-
-def _check_depth(text: str, loader: Any) -> None:
-    import yaml
-
-    depth = 0
-    for event in yaml.parse(text, loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > DEEPEST:
-                mark: Any = event.start_mark
-                raise _Refused(f"line {mark.line + 1}: nested deeper than {DEEPEST} levels")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-
-
-class _Values:
-    """Builds the values of one document."""
-
-    def __init__(self, strict: bool) -> None:
+        self._yaml: Any = yaml
+        self._events: Iterator[Any] = iter(yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
         self._strict = strict
-        self._left = MOST_VALUES
+        self._anchors: dict[str, tuple[Json, int] | None] = {}
+        """By anchor the value and how many values it has; None while it is being read."""
+        self._read = 0
+        self._repeated = 0
         self._depth = 0
 
-    def of(self, node: yaml.Node) -> Json:
-        """The value of a node. Raises _Refused."""
-        import yaml
+    def documents(self) -> Iterator[Json]:
+        """The values of all documents. Raises _Refused."""
+        for event in self._events:
+            if isinstance(event, self._yaml.DocumentStartEvent):
+                self._anchors.clear()
+                yield self._value(next(self._events))
 
-        self._left -= 1
-        if self._left < 0 or self._depth > DEEPEST:
-            raise _Refused(f"line {node.start_mark.line + 1}: aliases make more than {MOST_VALUES} values or a loop")
-        self._depth += 1
-        try:
-            if isinstance(node, yaml.MappingNode):
-                return self._map(node)
-            if isinstance(node, yaml.SequenceNode):
-                return [self.of(each) for each in node.value]
-            return _scalar(cast("yaml.ScalarNode", node))
-        finally:
+    def _value(self, event: Any) -> Json:
+        began = self._read
+        if isinstance(event, self._yaml.ScalarEvent):
+            self._read += 1
+            value = _scalar(event)
+        elif isinstance(event, self._yaml.AliasEvent):
+            return self._alias(event)
+        else:
+            self._read += 1
+            self._enter(event)
+            value = self._list() if isinstance(event, self._yaml.SequenceStartEvent) else self._map()
             self._depth -= 1
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (value, self._read - began)
+        return value
 
-    def _map(self, node: yaml.MappingNode) -> dict[str, Json]:
-        import yaml
+    def _alias(self, event: Any) -> Json:
+        if event.anchor not in self._anchors:
+            raise _refused(event, f"the alias *{event.anchor} stands before its anchor; write the value out")
+        known = self._anchors[event.anchor]
+        if known is None:
+            raise _refused(event, f"the alias *{event.anchor} is inside its own value; write the value out")
+        value, count = known
+        self._read += count
+        self._repeated += count
+        if self._repeated > MOST_REPEATED:
+            raise _refused(event, f"aliases make more than {MOST_REPEATED} values; write the values out")
+        return value
 
-        found: dict[str, Json] = {}
-        for key, value in _merged(node):
-            name = _scalar(key) if isinstance(key, yaml.ScalarNode) else None
-            if name is None:
-                raise _Refused(f"line {key.start_mark.line + 1}: the key of a map must be a text")
-            text = str(name).lower() if isinstance(name, bool) else str(name)
-            if self._strict and text in found:
-                raise _Refused(f"line {key.start_mark.line + 1}: the map has the key {text} twice; keep one")
-            found[text] = self.of(value)
+    def _enter(self, event: Any) -> None:
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise _refused(event, f"nested deeper than {DEEPEST} levels; no document is that deep")
+
+    def _list(self) -> list[Json]:
+        found = []
+        while not isinstance(event := next(self._events), self._yaml.SequenceEndEvent):
+            found.append(self._value(event))
         return found
 
+    def _map(self) -> dict[str, Json]:
+        found: dict[str, Json] = {}
+        while not isinstance(event := next(self._events), self._yaml.MappingEndEvent):
+            key = self._key(event)
+            if self._strict and key in found:
+                raise _refused(event, f"the map has the key {key} twice; keep one")
+            found[key] = self._value(next(self._events))
+        return found
 
-def _merged(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    for key, value in node.value:
-        if key.value == "<<":
-            raise _Refused(f"line {key.start_mark.line + 1}: merge keys (<<) are not supported; write the fields out")
-        yield key, value
+    def _key(self, event: Any) -> str:
+        if isinstance(event, self._yaml.ScalarEvent) and event.value == "<<":
+            raise _refused(event, "merge keys (<<) are not supported; write the fields out")
+        name = self._value(event)
+        if name is None or isinstance(name, dict | list):
+            raise _refused(event, "the key of a map must be a text")
+        return str(name).lower() if isinstance(name, bool) else str(name)
 
 
-def _scalar(node: yaml.ScalarNode) -> Json:
+def _refused(event: Any, why: str) -> _Refused:
+    return _Refused(f"line {event.start_mark.line + 1}: {why}")
+
+
+def _scalar(event: Any) -> Json:
     """A plain scalar by YAML 1.1, any other as a text."""
-    text: str = node.value
-    if node.style:
+    text: str = event.value
+    if event.style or event.tag == _TEXT_TAG:
         return text
+    return _plain(text)
+
+
+@lru_cache(maxsize=10_000)
+def _plain(text: str) -> Json:
     if text in _NULL:
         return None
     if text in _TRUE or text in _FALSE:
@@ -144,8 +164,10 @@ def _scalar(node: yaml.ScalarNode) -> Json:
     if whole is not None:
         digits = whole[2]
         base = _BASES.get(digits[:2], 8 if len(digits) > 1 and digits[0] == "0" else 10)
-        number = int(digits[2:] if digits[:2] in _BASES else digits, base)
-        return -number if whole[1] == "-" else number
+        size = int(digits[2:] if digits[:2] in _BASES else digits, base)
+        return -size if whole[1] == "-" else size
     if _FLOAT.fullmatch(text):
-        return float(text)
+        number = float(text)
+        # As in Go, a number beyond all floats stays a text; quantities have a bound of their own.
+        return number if isfinite(number) else text
     return text

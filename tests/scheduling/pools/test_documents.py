@@ -292,7 +292,12 @@ BROKEN_TEXTS = [
     ("[" * (DEEPEST + 1), f"f.yaml: line 1: nested deeper than {DEEPEST} levels"),
     ("? [a]\n: b", "f.yaml: line 1: the key of a map must be a text"),
     ("a: &a {}\nb: {<<: *a}", "f.yaml: line 2: merge keys (<<) are not supported; write the fields out"),
-    ("a: &a [*a]", "line 1: aliases make more than 1000000 values or a loop"),
+    ("a: &a [*a]", "f.yaml: line 1: the alias *a is inside its own value; write the value out"),
+    ("- *a", "f.yaml: line 1: the alias *a stands before its anchor; write the value out"),
+    ("a: &a 1\n---\nb: *a", "f.yaml: line 3: the alias *a stands before its anchor; write the value out"),
+    ("a:\n\t- b", "f.yaml: line 2: not valid YAML: found character that cannot start any token; check indentation"),
+    ("a: 1\nb: \0", "f.yaml: line 2: not valid YAML: the character U+0000 is not allowed; remove it"),
+    ("~: 1", "f.yaml: line 1: the key of a map must be a text"),
 ]
 
 
@@ -306,8 +311,17 @@ def test_text_that_is_no_data_is_refused_with_its_line(text: str, message: str) 
 def test_aliases_that_multiply_end_the_reading() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 8)]
-    with pytest.raises(DocumentError, match="aliases make more than"):
+    with pytest.raises(DocumentError, match="line 6: aliases make more than 1000000 values; write the values out"):
         parse_documents("\n".join(lines))
+
+
+def test_an_alias_stands_for_its_value() -> None:
+    text = "a: &a {b: [1]}\nc: *a\nd: &d yes\n*d : 2\ne: &a 3\nf: *a"
+    assert parse_documents(text) == [{"a": {"b": [1]}, "c": {"b": [1]}, "d": True, "true": 2, "e": 3, "f": 3}]
+
+
+def test_a_number_is_a_text_where_it_is_tagged_so_or_beyond_all_floats() -> None:
+    assert parse_documents("[!!str 5, 1e400, 1e3]") == [["5", "1e400", 1000.0]]
 
 
 @pytest.mark.parametrize(
