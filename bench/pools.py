@@ -1,7 +1,7 @@
 """`ostler pools` and `ostler fit` on a snapshot of a thousand nodes with eight GPUs each, as a person runs them.
 
 A quarter of the GPUs is in use, by claims of one to four devices; `ostler fit` places a thousand pods on the rest.
-Time and memory are those of the whole process.
+Time and memory are those of the whole process. ``python -m bench.pools`` measures this part alone.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.allocation import CLASSES, DRIVER, GPUS, NODES, node
+from bench.figures import significant
 
 Json = dict[str, Any]
 PODS = 1000
@@ -32,8 +34,8 @@ def figures(root: Path, *, quick: bool) -> dict[str, float]:
     runs = 2 if quick else 5
     pods = root / "pods.json"
     pods.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted_pods()}))
-    figures = measured("pools_view", runs, lambda: viewed(cluster))
-    return figures | measured("fit", runs, lambda: fitted(cluster, pods))
+    view = measured("pools_view", runs, lambda: viewed(cluster))
+    return view | measured("fit", runs, lambda: fitted(cluster, pods))
 
 
 def measured(name: str, runs: int, work: Callable[[], resource.struct_rusage]) -> dict[str, float]:
@@ -150,3 +152,14 @@ def wanted_pods() -> list[Json]:
         "spec": {"replicas": PODS, "template": {"spec": spec}},
     }
     return [template, workload]
+
+
+def main() -> None:
+    """Measure, and show each figure."""
+    with TemporaryDirectory() as folder:
+        for name, value in figures(Path(folder) / "pools", quick=False).items():
+            print(f"{name}: {significant(value)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@ from itertools import groupby
 from ostler.drawing.text import number
 from ostler.explain.page import Ink, Line, TextPiece, brief, code, joined, line, page, some, value
 from ostler.explain.wording import TIMES, advice
+from scheduling.api.excerpts import excerpt
 from scheduling.pools import obstacles as kinds
 from scheduling.pools.diagnosis import NeedFinding, PoolFinding, PoolOutcome
 from scheduling.pools.obstacles import PoolObstacle
@@ -191,7 +192,12 @@ def _of_devices(obstacle: kinds.OfPoolDevices, depth: int) -> list[Line]:
     names = some(obstacle.devices)
     match obstacle:
         case kinds.ConstraintUnmet():
-            pieces: list[TextPiece | str] = [times, f"{obstacle.owner}: ", code(obstacle.condition), " is false"]
+            pieces: list[TextPiece | str] = [
+                times,
+                f"{obstacle.owner}: ",
+                code(excerpt(obstacle.condition)),
+                " is false",
+            ]
             if obstacle.reads:
                 reads = (
                     f"{brief(each.name)} is {'absent' if each.value is None else each.value}" for each in obstacle.reads
@@ -202,7 +208,7 @@ def _of_devices(obstacle: kinds.OfPoolDevices, depth: int) -> list[Line]:
             return [line(depth, *pieces)]
         case kinds.ConstraintBroken():
             said = line(depth, f"{obstacle.owner} fails with an error on {names}: ", value(obstacle.message))
-            return [said, line(depth + 1, "in ", code(obstacle.constraint))] if obstacle.constraint else [said]
+            return [said, line(depth + 1, "in ", code(excerpt(obstacle.constraint)))] if obstacle.constraint else [said]
         case kinds.DevicesTaken():
             return _taken(obstacle, depth)
         case kinds.AmountUsedUp():

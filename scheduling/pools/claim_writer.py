@@ -14,8 +14,9 @@ from typing import Final
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.pools import Features, SliceIndex
 from scheduling.allocator.reading import Object
+from scheduling.api.excerpts import excerpt
 from scheduling.api.quantities import Quantity
-from scheduling.pools.documents import COUNT, DeviceClaim, DeviceClaimDetail, PoolDeviceClass
+from scheduling.pools.documents import DeviceClaim, DeviceClaimDetail, PoolDeviceClass
 from scheduling.pools.flat_cel import SliceName, UntranslatableConstraint, selector_of
 from scheduling.pools.live_names import ClassMembers, LiveNames, written_class
 from scheduling.pools.lost import LeftOut, Losses, Lost
@@ -25,10 +26,11 @@ from scheduling.pools.published import PublishedPool, ledger_of
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.resource_claims import (
     ADMIN_WITH_COUNTERS,
+    MOST_DEVICES,
     NamedRequest,
     RequestOption,
+    add_unsaid,
     claim_spec,
-    count_in,
     listed,
     named_requests,
     requests_in,
@@ -137,14 +139,11 @@ class ClaimWriter:
 
     def _options(self, detail: DeviceClaimDetail, at: str) -> list[RequestOption]:
         members = self._sayable(detail, at)
-        amounts = {name: amount for name, amount in detail.requests.items() if name != COUNT and amount.nanos}
-        least = count_in(detail.requests, 1)
-        most = (
-            max(least, count_in(detail.limits, least)) if amounts and not all(one.admin for one in members) else least
-        )
+        amounts = {name: amount for name, amount in detail.amounts.items() if amount.nanos}
+        most = detail.most if amounts and not all(one.admin for one in members) else detail.least
         self._note(detail, at, members, amounts, most)
         found = []
-        for count in range(least, most + 1):
+        for count in range(detail.least, most + 1):
             for member in members:
                 shares = {} if member.admin else {name: share_of(each, count) for name, each in amounts.items()}
                 found.append((shares, self._option(detail, at, member, count, shares), member))
@@ -154,14 +153,15 @@ class ClaimWriter:
             for shares, option, member in found
             if all(share.nanos <= member.most_of(name) for name, share in shares.items())
         ]
-        return possible or [option for _, option, _ in found[-1:]]
+        sayable = [option for _, option, _ in found if option.count <= MOST_DEVICES] or [found[-1][1]]
+        return possible or sayable[-1:]
 
     def _sayable(self, detail: DeviceClaimDetail, at: str) -> list[ClassMembers]:
         """The classes through which v1 can say the need: of a type, some may lack an attribute or an amount."""
         found: list[ClassMembers] = []
         faults: list[LeftOut] = []
+        shares = {name: amount for name, amount in detail.amounts.items() if amount.nanos}
         for member in self._candidates(detail, at):
-            shares = {name: amount for name, amount in detail.requests.items() if name != COUNT and amount.nanos}
             try:
                 self._option(detail, at, member, 1, {} if member.admin else shares)
             except LeftOut as fault:
@@ -182,11 +182,7 @@ class ClaimWriter:
     ) -> None:
         """What is lost of a need."""
         losses = self._losses
-        for number, each in enumerate(detail.configs):
-            losses.add(f"{at}.configs[{number}]", f"v1 holds parameters and no reference to {each.kind} {each.name}")
-        for name in detail.limits:
-            if name != COUNT:
-                losses.add(f"{at}.limits.{name}", "v1 has no limits")
+        add_unsaid(detail, at, losses)
         if any(each.document.requests for member in members if member.admin for each in member.devices):
             losses.add(f"{at}.adminAccess", ADMIN_WITH_COUNTERS)
         if amounts and most > 1:
@@ -217,7 +213,7 @@ class ClaimWriter:
             try:
                 selectors.append(_selector(selector_of(detail.constraints, member.names.find)))
             except UntranslatableConstraint as error:
-                raise LeftOut(f"{at}.constraints", f"{detail.constraints}: {error}") from error
+                raise LeftOut(f"{at}.constraints", f"{excerpt(detail.constraints)}: {error}") from error
         matches = []
         for number, name in enumerate(detail.match_attributes):
             matches += self._full_names(member, name, f"{at}.matchAttributes[{number}]")
@@ -301,7 +297,7 @@ class ClaimWriter:
 
     def _groups(self, need: MetNeed, at: str) -> list[RequestOption]:
         """The devices of a need by class and by what each gives, the most first."""
-        amounts = [name for name in need.detail.requests if name != COUNT and need.detail.requests[name].nanos]
+        amounts = [name for name, amount in need.detail.amounts.items() if amount.nanos]
         members = {each.name: each for each in self._candidates(need.detail, at)}
         counted: dict[tuple[str, tuple[tuple[str, Quantity], ...]], int] = {}
         for each in need.devices:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property, lru_cache
 
+from scheduling.api.excerpts import excerpt
 from scheduling.api.quantities import Quantity
 from scheduling.cel.checked import Checked
 from scheduling.cel.checker import check
@@ -69,7 +70,7 @@ class ConstraintError(Exception):
     """A constraint that failed. `text` is the constraint."""
 
     def __init__(self, text: str, fault: ConstraintFault, message: str) -> None:
-        super().__init__(f'constraint "{text}": {message}')
+        super().__init__(f'constraint "{excerpt(text)}": {message}')
         self.text = text
         self.fault = fault
         self.message = message

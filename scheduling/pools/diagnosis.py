@@ -37,7 +37,6 @@ from scheduling.pools.questions import (
     NeedPlace,
     NeedQuestion,
     PoolJudge,
-    need_range,
     places_of,
     smallest,
 )
@@ -96,7 +95,11 @@ def invalid_needs(claims: Claims, classes: ClusterClasses) -> list[NeedFinding]:
             candidate_classes(place.detail, classes.documents)
         except MatchingError as error:
             invalid = (NeedInvalid(str(error)),)
-            found.append(NeedFinding(place.title, place.path, place.what, *need_range(place.detail), 0, 0, 0, invalid))
+            found.append(
+                NeedFinding(
+                    place.title, place.path, place.what, place.detail.least, place.detail.most, 0, 0, 0, invalid
+                )
+            )
     return found
 
 
@@ -157,7 +160,7 @@ class _Blocked:
         possible = question.ask(question.conditions)
         obstacles: tuple[PoolObstacle, ...] = ()
         if possible is False:
-            least, _ = need_range(place.detail)
+            least = place.detail.least
             if len(seen.usable) < least:
                 few = (TooFewDevices(least, len(seen.about)),) if 0 < len(seen.about) < least else ()
                 obstacles = (*few, *seen.obstacles)
@@ -168,7 +171,9 @@ class _Blocked:
     def _needed(self, number: int, obstacles: tuple[PoolObstacle, ...] = ()) -> NeedFinding:
         place, seen = self._places[number], self._seen[number]
         counts = (len(seen.about), len(seen.suitable), len(seen.usable))
-        return NeedFinding(place.title, place.path, place.what, *need_range(place.detail), *counts, obstacles)
+        return NeedFinding(
+            place.title, place.path, place.what, place.detail.least, place.detail.most, *counts, obstacles
+        )
 
     def _together(self) -> PoolFinding:
         """Needs that can each be met alone: a smallest set of them that cannot be met together."""
@@ -220,7 +225,7 @@ def _instance(slot: Sequence[NeedPlace]) -> DeviceClaimInstance:
 
 def _shortages(question: NeedQuestion, seen: ScreenedNeed, ledger: PoolLedger) -> Iterator[PoolObstacle]:
     """Why enough available devices are not enough: a smallest set of conditions that no choice of them meets."""
-    least, most = need_range(question.detail)
+    least = question.detail.least
     if question.ask(()) is False:
         names = sorted({name for each in seen.usable for name in each.device.requests})
         yield NotAtOnce(least, question.most((), COUNT).nanos // 10**9, tuple(names))
@@ -239,7 +244,7 @@ def _shortages(question: NeedQuestion, seen: ScreenedNeed, ledger: PoolLedger) -
         )
         in_all = sum(_left(each, amounts[0], ledger) for each in seen.usable)
         like = question.detail.requests[amounts[0]]
-        yield AmountShort(goals, most, str(quantity_of(in_all, like)), attributes)
+        yield AmountShort(goals, question.detail.most, str(quantity_of(in_all, like)), attributes)
 
 
 def _frequent_first(entry: tuple[tuple[str | None, ...], int]) -> tuple[bool, int, tuple[str, ...]]:

@@ -291,6 +291,21 @@ class DeviceClaimDetail:
     )
     admin_access: bool | None = entry(None, FLAG, later="adminAccess")
 
+    @property
+    def least(self) -> int:
+        """The fewest devices: 1 or more."""
+        return max(1, _whole(self.requests[COUNT])) if COUNT in self.requests else 1
+
+    @property
+    def most(self) -> int:
+        """The most devices: as many as the fewest if nothing is said."""
+        return max(self.least, _whole(self.limits[COUNT])) if COUNT in self.limits else self.least
+
+    @property
+    def amounts(self) -> dict[str, Quantity]:
+        """What its devices give together: all requests but the count."""
+        return {name: amount for name, amount in self.requests.items() if name != COUNT}
+
     @classmethod
     def read_object(cls, value: Mapping[str, Json], place: ReadingPlace) -> DeviceClaimDetail:
         """Below `claims` the reference spelling holds, with one field more: `adminAccess`."""
@@ -302,6 +317,11 @@ class DeviceClaimDetail:
             cls, {key: each for key, each in value.items() if key != "adminAccess"}, place
         )
         return found if admin is None else replace(found, admin_access=FLAG.read(admin, place.below("adminAccess")))
+
+
+def _whole(amount: Quantity) -> int:
+    """The amount in whole units, rounded up."""
+    return -(-amount.nanos // 10**9)
 
 
 _DETAILS: Final = ListField(ObjectField(DeviceClaimDetail))

@@ -20,7 +20,10 @@ from scheduling.cel.errors import InvalidExpression
 from scheduling.cel.parser import parse
 from scheduling.cel.syntax import Ast, Call, Comprehension, Expr, Identifier, Literal, Select, children, postorder
 
-_KEYWORDS: Final = frozenset({"in", "true", "false", "null"})
+CEL_KEYWORDS: Final = frozenset({"in", "true", "false", "null"})
+"""Words that cannot stand as a field behind a dot."""
+INDEXES: Final = ("_[_]", "_?._", "_[?_]")
+"""The operators that read an entry of a map by its key."""
 _CANONICAL_VERSION: Final = re.compile(
     r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}"
     r"(-(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
@@ -68,7 +71,7 @@ class SliceName:
     @property
     def cel(self) -> str:
         """The value, as CEL."""
-        if self.identifier in _KEYWORDS:
+        if self.identifier in CEL_KEYWORDS:
             return f"{self.map}[{json.dumps(self.identifier)}]"
         return f"{self.map}.{self.identifier}"
 
@@ -84,11 +87,19 @@ def is_canonical_version(text: str) -> bool:
 
 def selector_of(constraint: str, resolve: NameResolver) -> str:
     """The selector that means the same as a constraint. Raises UntranslatableConstraint."""
+    return _Translation(parsed(constraint), resolve).text()
+
+
+def parsed(expression: str) -> Ast:
+    """The tree of an expression whose every `device` is the variable. Raises UntranslatableConstraint."""
     try:
-        ast = parse(constraint)
+        ast = parse(expression)
     except InvalidExpression as error:
         raise UntranslatableConstraint(f"is no expression: {error.issues[0].message}") from error
-    return _Translation(ast, resolve).text()
+    comprehensions = (each for each in postorder(ast.root) if isinstance(each, Comprehension))
+    if any("device" in (each.variable, each.variable2) for each in comprehensions):
+        raise UntranslatableConstraint("calls a variable of its own device; give it another name")
+    return ast
 
 
 class _Translation:
@@ -102,9 +113,7 @@ class _Translation:
 
     def text(self) -> str:
         nodes = postorder(self._ast.root)
-        if any(isinstance(each, Comprehension) and "device" in (each.variable, each.variable2) for each in nodes):
-            raise UntranslatableConstraint("calls a variable of its own device; give it another name")
-        if _is_device(self._ast.root):
+        if is_device(self._ast.root):
             raise UntranslatableConstraint(_WHOLE)
         for each in reversed(nodes):
             self._visit(each)
@@ -118,16 +127,16 @@ class _Translation:
             return
         if isinstance(node, Call) and node.function in ("_==_", "_!=_"):
             self._compare_version(node)
-        if isinstance(node, Select) and _is_device(node.operand):
+        if isinstance(node, Select) and is_device(node.operand):
             name = self._resolve(node.field)
             self._put(node, f"has({name.cel})" if node.test_only else self._value(name))
-        elif isinstance(node, Call) and node.function in _INDEXES and _is_device(node.arguments[0]):
+        elif isinstance(node, Call) and node.function in INDEXES and is_device(node.arguments[0]):
             self._index(node)
-        elif isinstance(node, Call) and node.function == "@in" and _is_device(node.arguments[1]):
+        elif isinstance(node, Call) and node.function == "@in" and is_device(node.arguments[1]):
             self._put(node.arguments[1], self._resolve(self._key(node.arguments[0])).map, done=node)
             key = json.dumps(self._resolve(self._key(node.arguments[0])).identifier)
             self._changes[self._ast.spans[node.arguments[0].id]] = key
-        elif any(_is_device(each) for each in children(node)) and node.id not in self._done:
+        elif any(is_device(each) for each in children(node)) and node.id not in self._done:
             raise UntranslatableConstraint(_WHOLE)
 
     def _index(self, node: Call) -> None:
@@ -159,7 +168,7 @@ class _Translation:
     def _compare_version(self, node: Call) -> None:
         """A version beside a text that is one is compared by its parts, which is then the same."""
         for one, other in (node.arguments, node.arguments[::-1]):
-            if not isinstance(one, Select) or one.test_only or not _is_device(one.operand):
+            if not isinstance(one, Select) or one.test_only or not is_device(one.operand):
                 continue
             name = self._resolve(one.field)
             if name.kind is not AttributeKind.VERSION:
@@ -176,9 +185,9 @@ class _Translation:
         self._done.add((done or node).id)
 
 
-_INDEXES: Final = ("_[_]", "_?._", "_[?_]")
 _WHOLE: Final = "uses the whole map device; read its attributes by name"
 
 
-def _is_device(node: Expr) -> bool:
+def is_device(node: Expr) -> bool:
+    """True for the variable `device`."""
     return isinstance(node, Identifier) and node.name.lstrip(".") == "device"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from scheduling.allocator.constraints import lookup, scalar
 from scheduling.allocator.slices import SliceDevice
+from scheduling.api.excerpts import excerpt
 from scheduling.pools.documents import PoolDeviceClass
 from scheduling.pools.flat_cel import AttributeKind, SliceName, UntranslatableConstraint, selector_of
 from scheduling.pools.lost import LeftOut
@@ -106,6 +107,6 @@ def written_class(class_: PoolDeviceClass, pools: Sequence[PublishedPool]) -> Ob
         try:
             expressions.append(selector_of(class_.spec.constraints, names.find))
         except UntranslatableConstraint as error:
-            raise LeftOut(f"{at}.constraints", f"{class_.spec.constraints}: {error}") from error
+            raise LeftOut(f"{at}.constraints", f"{excerpt(class_.spec.constraints)}: {error}") from error
     spec = {"selectors": [{"cel": {"expression": each}} for each in expressions]}
     return {"apiVersion": V1, "kind": "DeviceClass", "metadata": {"name": class_.metadata.name}, "spec": spec}

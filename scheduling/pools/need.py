@@ -27,6 +27,7 @@ from scheduling.pools.documents import (
     DeviceClaimSpec,
     DocumentMetadata,
 )
+from scheduling.pools.flat_cel import CEL_KEYWORDS
 from scheduling.pools.rules import MOST_DEVICES
 
 EXAMPLE: Final = "1..8 gpu, memory>=128Gi total, same pcieRoot"
@@ -38,7 +39,6 @@ _WORD: Final = re.compile(
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _ATTRIBUTE: Final = re.compile(r"([a-z0-9][-a-z0-9.]*/)?[A-Za-z_][A-Za-z0-9_]*")
 _END: Final = "end"
-_CEL_KEYWORDS: Final = frozenset({"in", "true", "false", "null"})
 
 
 class NeedError(ValueError):
@@ -172,8 +172,9 @@ class _Reader:
         if value.kind not in ("word", "text"):
             value.refuse("a value: a text or a whole number")
         number = value.kind == "word" and re.fullmatch(r"[0-9]+", value.text) is not None
-        text = value.text if number else json.dumps(value.text.strip("\"'") if value.kind == "text" else value.text)
-        reads = f"device[{json.dumps(name)}]" if "/" in name or name in _CEL_KEYWORDS else f"device.{name}"
+        inner = value.text[1:-1] if value.kind == "text" else value.text
+        text = inner if number else json.dumps(inner, ensure_ascii=False)
+        reads = f"device[{json.dumps(name)}]" if "/" in name or name in CEL_KEYWORDS else f"device.{name}"
         self._constraints.append(f"{reads} {'==' if sign == '=' else sign} {text}")
 
 

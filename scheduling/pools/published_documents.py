@@ -15,6 +15,7 @@ from scheduling.allocator.allocated import allocation_results
 from scheduling.allocator.claims import Claim, DeviceClass, DeviceRequest, RequestChoice, prevents
 from scheduling.allocator.constraints import lookup, scalar
 from scheduling.allocator.reading import Object, Part
+from scheduling.api.excerpts import excerpt
 from scheduling.api.quantities import Quantity, from_int
 from scheduling.pools.capacity import quantity_of
 from scheduling.pools.documents import (
@@ -168,7 +169,7 @@ def _class(class_: DeviceClass, device_type: str, names: _SliceFacts) -> PoolDev
         try:
             found = flat_selector(expression, names.value)
         except UntranslatableConstraint as error:
-            raise LeftOut(at, f"{expression}: {error}") from error
+            raise LeftOut(at, f"{excerpt(expression)}: {error}") from error
         if found.driver and driver not in ("", found.driver):
             raise LeftOut(at, "the class names two drivers, so no device is of it")
         driver = found.driver or driver
@@ -252,9 +253,9 @@ class _ClaimReading:
             try:
                 found = flat_selector(expression, self._names.value)
             except UntranslatableConstraint as error:
-                raise LeftOut(at, f"{expression}: {error}") from error
+                raise LeftOut(at, f"{excerpt(expression)}: {error}") from error
             if found.driver:
-                raise LeftOut(at, f"{expression}: the driver belongs into a class of pools")
+                raise LeftOut(at, f"{excerpt(expression)}: the driver belongs into a class of pools")
             constraints.append(found.constraint)
         if request.tolerations:
             self._losses.add(f"{request.path}.tolerations", "pools have no taints")

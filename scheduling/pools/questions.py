@@ -107,13 +107,6 @@ def _unused(pool: PublishedPool) -> PublishedPool:
     return replace(pool, devices=devices, resources=resources)
 
 
-def need_range(detail: DeviceClaimDetail) -> tuple[int, int]:
-    """The least and the most devices."""
-    least = -(-detail.requests[COUNT].nanos // 10**9) if COUNT in detail.requests else 1
-    most = -(-detail.limits[COUNT].nanos // 10**9) if COUNT in detail.limits else least
-    return max(1, least), max(1, least, most)
-
-
 def smallest(parts: Sequence[_Part], possible: Callable[[Sequence[_Part]], bool | None]) -> tuple[list[_Part], bool]:
     """A smallest part of what is impossible, and whether it is proved to be one.
 
@@ -150,7 +143,7 @@ class NeedQuestion:
         self.conditions = (
             *(NeedCondition(name) for name in detail.match_attributes),
             *(NeedCondition(name, of_claim=True) for name in claim.spec.match_attributes),
-            *(NeedCondition(name, amount=True) for name in detail.requests if name != COUNT),
+            *(NeedCondition(name, amount=True) for name in detail.amounts),
         )
 
     def ask(self, kept: Sequence[NeedCondition], **changed: Quantity) -> bool | None:

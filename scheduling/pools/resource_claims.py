@@ -160,22 +160,17 @@ class ClaimConversion:
 
     def _options(self, detail: DeviceClaimDetail, at: str, losses: Losses) -> list[RequestOption]:
         """The options of one need, the preferred first."""
-        for number, each in enumerate(detail.configs):
-            losses.add(f"{at}.configs[{number}]", f"v1 holds parameters and no reference to {each.kind} {each.name}")
+        add_unsaid(detail, at, losses)
         classes = self._candidates(detail, at)
         admin = {self._is_admin(detail, name) for name, _ in classes}
-        amounts = {name: amount for name, amount in detail.requests.items() if name != COUNT and amount.nanos}
+        amounts = {name: amount for name, amount in detail.amounts.items() if amount.nanos}
         for name in amounts:
             fault = first_fault(qualified_name(name, ""))
             if fault:
                 raise LeftOut(f"{at}.requests.{name}", f"v1 cannot name an amount {name}: {fault}")
-        for name in detail.limits:
-            if name != COUNT:
-                losses.add(f"{at}.limits.{name}", "v1 has no limits")
-        least = count_in(detail.requests, 1)
-        most = max(least, count_in(detail.limits, least)) if amounts and admin != {True} else least
-        for name, amount in detail.requests.items():
-            if name != COUNT and not amount.nanos:
+        most = detail.most if amounts and admin != {True} else detail.least
+        for name, amount in detail.amounts.items():
+            if not amount.nanos:
                 losses.add(f"{at}.requests.{name}", f"{NO_PART}; the need takes whole devices")
         if amounts and most > 1 and admin != {True}:
             losses.add(f"{at}.requests", f"{listed(amounts)} is a sum over devices; v1 asks for an equal part of each")
@@ -184,7 +179,7 @@ class ClaimConversion:
         if len(classes) > 1 and most > 1:
             losses.add(at, "v1 cannot take the devices of one need from several classes")
         found = []
-        for count in range(least, most + 1):
+        for count in range(detail.least, most + 1):
             for class_name, driver in classes:
                 capacity = {name: share_of(amount, count).text for name, amount in amounts.items()}
                 is_admin = self._is_admin(detail, class_name)
@@ -338,6 +333,15 @@ def named_requests(
     return found
 
 
+def add_unsaid(detail: DeviceClaimDetail, at: str, losses: Losses) -> None:
+    """Names what is lost of every need: references to configuration, and limits of amounts."""
+    for number, each in enumerate(detail.configs):
+        losses.add(f"{at}.configs[{number}]", f"v1 holds parameters and no reference to {each.kind} {each.name}")
+    for name in detail.limits:
+        if name != COUNT:
+            losses.add(f"{at}.limits.{name}", "v1 has no limits")
+
+
 def _bounded(options: Sequence[RequestOption], at: str, losses: Losses) -> list[RequestOption]:
     """As many options as v1 has room for."""
     found = [each for each in options if each.count <= MOST_DEVICES]
@@ -350,12 +354,6 @@ def _bounded(options: Sequence[RequestOption], at: str, losses: Losses) -> list[
             at, f"v1 has {MOST_OPTIONS} alternatives; {len(found) - MOST_OPTIONS} less preferred ones are left out"
         )
     return found[:MOST_OPTIONS]
-
-
-def count_in(amounts: Mapping[str, Quantity], default: int) -> int:
-    """The number of devices that requests or limits name."""
-    amount = amounts.get(COUNT)
-    return default if amount is None else max(1, -(-amount.nanos // _UNIT))
 
 
 def share_of(amount: Quantity, count: int) -> Quantity:

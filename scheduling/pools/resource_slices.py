@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from scheduling.api.excerpts import excerpt
 from scheduling.api.labels import label_faults, subdomain_faults
 from scheduling.api.quantities import Quantity
 from scheduling.api.validation.cause import StatusCause
@@ -116,7 +117,7 @@ def constraint_of(text: str | None, driver: str, names: PublishedNames, at: str)
     try:
         return [_selector(selector_of(text, lambda name: names.find(driver, name)))]
     except UntranslatableConstraint as error:
-        raise LeftOut(at, f"{text}: {error}") from error
+        raise LeftOut(at, f"{excerpt(text)}: {error}") from error
 
 
 def _selector(expression: str) -> Object:

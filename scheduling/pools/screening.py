@@ -17,7 +17,7 @@ from scheduling.allocator.claims import prevents
 from scheduling.cel.program import DeviceRead, MissingValue, SelectorCondition
 from scheduling.pools.capacity import PoolLedger, round_down
 from scheduling.pools.constraints import DeviceFacts, constraint, outcome_of
-from scheduling.pools.documents import COUNT, DeviceClaimDetail, PoolDeviceClass
+from scheduling.pools.documents import DeviceClaimDetail, PoolDeviceClass
 from scheduling.pools.matching import MatchingError, PooledDevice, candidate_classes, devices_of, has_admin_access
 from scheduling.pools.obstacles import (
     AmountUsedUp,
@@ -234,7 +234,7 @@ def _in_use(
 ) -> PoolObstacle | None:
     """Why the device cannot be used now, as the search sees it."""
     name = device.name
-    shared = [each for each in device.device.resources if each.name in detail.requests and each.name != COUNT]
+    shared = [each for each in device.device.resources if each.name in detail.amounts]
     use = ledger.uses[name]
     if not use.users:
         lacking = next(ledger.lacking(device), None)

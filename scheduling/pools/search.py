@@ -22,7 +22,6 @@ from typing import Final
 
 from scheduling.pools.capacity import PoolLedger, quantity_of
 from scheduling.pools.documents import (
-    COUNT,
     DeviceAllocation,
     DeviceClaim,
     DeviceClaimDetail,
@@ -201,10 +200,8 @@ class PoolSearch:
                 if number not in group and self._fits(device, class_, detail):
                     group[number] = class_.metadata.name
         accesses = tuple(NeedAccess(admin, group) for admin, group in grouped.items())
-        least = _whole(detail, "requests", 1)
-        amounts = {name: amount.nanos for name, amount in detail.requests.items() if name != COUNT}
-        most = max(least, _whole(detail, "limits", least))
-        return SearchNeed(claim, instance, alternative, detail, least, most, amounts, accesses)
+        amounts = {name: amount.nanos for name, amount in detail.amounts.items()}
+        return SearchNeed(claim, instance, alternative, detail, detail.least, detail.most, amounts, accesses)
 
     def _fits(self, device: PooledDevice, class_: PoolDeviceClass, detail: DeviceClaimDetail) -> bool:
         try:
@@ -282,8 +279,3 @@ class PoolSearch:
 def _with_enough_devices(slot: Iterable[SearchNeed]) -> list[SearchNeed]:
     """The needs that enough devices suit, whatever is in use of them; the others have no way in any combination."""
     return [need for need in slot if any(len(access.classes) >= need.least for access in need.accesses)]
-
-
-def _whole(detail: DeviceClaimDetail, key: str, default: int) -> int:
-    amount = (detail.requests if key == "requests" else detail.limits).get(COUNT)
-    return default if amount is None else max(1, -(-amount.nanos // 10**9))

@@ -12,16 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from scheduling.cel.errors import InvalidExpression
-from scheduling.cel.parser import parse
-from scheduling.cel.syntax import Ast, Call, Comprehension, Expr, Identifier, Literal, Select, children, postorder
-from scheduling.pools.flat_cel import UntranslatableConstraint
+from scheduling.cel.syntax import Ast, Call, Expr, Literal, Select, children
+from scheduling.pools.flat_cel import CEL_KEYWORDS, INDEXES, UntranslatableConstraint, is_device, parsed
 
 FlatName = Callable[[str, str], str]
 """The flat name of an attribute by its domain and name; raises UntranslatableConstraint where values differ."""
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KEYWORDS: Final = frozenset({"in", "true", "false", "null"})
-_INDEXES: Final = ("_[_]", "_?._", "_[?_]")
 _WIDE: Final = ("_||_", "_?_:_")
 
 
@@ -35,14 +31,7 @@ class FlatSelector:
 
 def flat_selector(expression: str, flat: FlatName) -> FlatSelector:
     """What a selector means for pools. Raises UntranslatableConstraint."""
-    try:
-        ast = parse(expression)
-    except InvalidExpression as error:
-        raise UntranslatableConstraint(f"is no expression: {error.issues[0].message}") from error
-    if any(
-        isinstance(each, Comprehension) and "device" in (each.variable, each.variable2) for each in postorder(ast.root)
-    ):
-        raise UntranslatableConstraint("calls a variable of its own device; give it another name")
+    ast = parsed(expression)
     drivers: set[str] = set()
     rest: list[str] = []
     for each in _conjuncts(ast.root):
@@ -77,11 +66,7 @@ def _driver_of(node: Expr) -> str:
 
 
 def _is_entry(node: Expr, name: str) -> bool:
-    return isinstance(node, Select) and not node.test_only and node.field == name and _is_device(node.operand)
-
-
-def _is_device(node: Expr) -> bool:
-    return isinstance(node, Identifier) and node.name.lstrip(".") == "device"
+    return isinstance(node, Select) and not node.test_only and node.field == name and is_device(node.operand)
 
 
 def _domain_of(node: Expr) -> str | None:
@@ -108,7 +93,7 @@ class _Translation:
             node = pending.pop()
             if self._replaced(node):
                 continue
-            if _is_device(node):
+            if is_device(node):
                 raise UntranslatableConstraint(
                     'reads more of the device than attributes by name, as device.attributes["domain"].name'
                 )
@@ -126,7 +111,7 @@ class _Translation:
         if isinstance(node, Select):
             domain, key = _domain_of(node.operand), node.field
             form = "has" if node.test_only else ""
-        elif isinstance(node, Call) and node.function in _INDEXES:
+        elif isinstance(node, Call) and node.function in INDEXES:
             domain, key = _domain_of(node.arguments[0]), _text_of(node.arguments[1])
             form = "" if node.function == "_[_]" else "optional"
         elif isinstance(node, Call) and node.function == "@in":
@@ -138,7 +123,7 @@ class _Translation:
 
 
 def _written(name: str, form: str) -> str:
-    plain = _PLAIN.fullmatch(name) is not None and name not in _KEYWORDS
+    plain = _PLAIN.fullmatch(name) is not None and name not in CEL_KEYWORDS
     if form == "in" or (form == "has" and not plain):
         return f"{json.dumps(name)} in device"
     if form == "optional":

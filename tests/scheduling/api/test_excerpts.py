@@ -1,4 +1,4 @@
-""" """
+"""Excerpts of values: short ones are whole, and long or deep ones end in bounded time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.api.excerpts import shown
+from scheduling.api.excerpts import excerpt, shown
 
 
 def nested(depth: int) -> Any:
@@ -39,3 +39,13 @@ def test_wide_value_is_cut() -> None:
     text = shown({f"{at}": ["x" * 100] * 100 for at in range(100)})
     assert len(text) == 200
     assert text.endswith("...")
+
+
+@pytest.mark.parametrize("text", ["device.a == 1", "a" * 200])
+def test_a_text_that_is_short_enough_is_its_own_excerpt(text: str) -> None:
+    assert excerpt(text) == text
+
+
+def test_the_excerpt_of_a_text_is_one_line_with_its_ends() -> None:
+    assert excerpt(" a\n  b ") == "a b"
+    assert excerpt(f"begin {'x' * 5_000} end") == f"begin {'x' * 94} ... {'x' * 46} end"

@@ -143,6 +143,12 @@ def test_what_v1_cannot_say_is_refused(need: Json, devices: list[Json], message:
     assert str(caught.value).startswith(message)
 
 
+def test_an_amount_that_no_devices_have_is_asked_of_as_many_as_v1_allows() -> None:
+    found = compiled(claim({**A_GPU, "requests": {"memory": "1Ei"}, "limits": {"count": 10_000}}), node(gpu(0)))
+    assert found.node is None
+    assert requests(found)[0]["exactly"]["count"] == 32
+
+
 def test_a_match_over_names_of_several_drivers_is_refused() -> None:
     slices = [node(device("a", numa=0)), node(device("b", numa=0), driver=NIC)]
     with pytest.raises(LeftOut) as caught:

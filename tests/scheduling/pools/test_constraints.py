@@ -67,3 +67,11 @@ def test_broken_constraint_is_refused_with_its_document() -> None:
         constraint("device.")
     with pytest.raises(DocumentError, match=r"DeviceClaim claim: spec.claims\[0\].constraints: constraint .* 1:"):
         claim({"constraints": "device.model = 'a'"})
+
+
+def test_the_message_about_a_long_constraint_shows_its_ends() -> None:
+    text = " && ".join(f"device.a{number} == 1" for number in range(500)) + " &&"
+    with pytest.raises(ConstraintError) as caught:
+        constraint(text)
+    assert str(caught.value).startswith('constraint "device.a0 == 1 && ')
+    assert len(str(caught.value)) < 500

@@ -43,6 +43,14 @@ def need(text: str) -> Any:
                 ' && device["other.example.com/x"] == "y"',
             },
         ),
+        (
+            "gpu, note='it is \U0001f600', mark=\"'\"",
+            {
+                "deviceType": "gpu",
+                "requests": {"count": "1"},
+                "constraints": 'device.note == "it is \U0001f600" && device.mark == "\'"',
+            },
+        ),
     ],
 )
 def test_what_it_stands_for(text: str, expected: Any) -> None:
