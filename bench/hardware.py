@@ -29,7 +29,9 @@ class Hardware:
         assert facts.sysfs is not None
         self._nvml: NvmlFacts = facts.nvml
         self._root = root
-        self._description = root / "nvml.txt"
+        # In a folder of its own: the stub watches the folder, and a log line in it would cost the agent a wake-up.
+        self._description = root / "nvml" / "node.txt"
+        self._description.parent.mkdir(parents=True, exist_ok=True)
         self.library = stub.build(root / "driver")
         self.heal()
         _render(facts.sysfs, root)
