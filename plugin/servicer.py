@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 import grpc
 import grpc.aio
 
-from node.edits.allocation import container_edits
+from node.edits.allocation import container_edits, prepare
 from node.edits.model import ContainerEdits
 from node.edits.mps import client_limits, with_mps
 from node.edits.options import ListStrategy
@@ -399,12 +399,14 @@ def renderer(offer: ResourceOffer, unique: Callable[[], str] = random_uuid) -> R
     """The function that makes one container's answer of its devices, by the resource's name and its rule's options."""
     resource, options = offer.resource, offer.rule.edits
     annotated = ListStrategy.CDI_ANNOTATIONS in options.strategies
-    own = {item.device.name: item.edits for item in offer.distinct if item.edits is not None}
+    distinct = offer.distinct
+    own = {item.device.name: item.edits for item in distinct if item.edits is not None}
+    prepared = prepare((item.device for item in distinct), options)
 
     def render(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
         # Two replicas of one device are one device for the container.
         given = [(item.device_id, item.device) for item in devices]
-        edits = container_edits(resource, given, options, unique() if annotated else "", own)
+        edits = container_edits(resource, given, options, unique() if annotated else "", own, prepared=prepared)
         if options.mps is None or not any(item.share for item in devices):
             return answer(edits)
         return answer(with_mps(edits, options.mps, client_limits(_limited(devices, offer.rule))))

@@ -35,6 +35,7 @@ OWN_FILES = nvidia.OWN_FILES | {
 
 _ALIKE: Mapping[str, EditOptions] = MappingProxyType({})
 """No device has options of its own."""
+_UNPREPARED: Mapping[str, nvidia.DeviceSpecs] = MappingProxyType({})
 
 
 def container_edits(
@@ -43,19 +44,29 @@ def container_edits(
     options: EditOptions,
     unique: str,
     own: Mapping[str, EditOptions] = _ALIKE,
+    *,
+    prepared: Mapping[str, nvidia.DeviceSpecs] = _UNPREPARED,
 ) -> ContainerEdits:
     """What one container gets with these devices of a resource, given as (id, device) in the order of the request.
 
     ``unique`` makes annotations' keys unique: those of several resources must not meet in one container. ``own``: the
     options of NICs, by name, that have others than the resource (``EditOptions.of_resource`` is the same).
+    ``prepared``: what ``prepare`` has made of these devices and options; it only saves time.
     """
     # By name: the hash of a whole device costs more than the rest of an answer.
     others = {device.name: device for _, device in given if family_of(device) is not Family.NVIDIA}
     if not others:
-        return nvidia.allocate_edits(given, options, unique)
+        return nvidia.allocate_edits(given, options, unique, prepared)
     edits = _by_nodes(resource, [(each, own.get(name, options)) for name, each in others.items()], options, unique)
     ours = [(id_, device) for id_, device in given if family_of(device) is Family.NVIDIA]
-    return _together(nvidia.allocate_edits(ours, options, unique), edits) if ours else edits
+    return _together(nvidia.allocate_edits(ours, options, unique, prepared), edits) if ours else edits
+
+
+def prepare(devices: Iterable[Device], options: EditOptions) -> Mapping[str, nvidia.DeviceSpecs]:
+    """By name, what answers with these devices repeat: made once for an offer, not for each container."""
+    if not options.gives_device_specs:
+        return _UNPREPARED
+    return {each.name: nvidia.device_specs(each, options) for each in devices if family_of(each) is Family.NVIDIA}
 
 
 def vendor_environment(devices: Iterable[Device]) -> Environment:

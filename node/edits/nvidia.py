@@ -14,13 +14,15 @@ to that strategy, so it is an edit of the device and not of the whole spec.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from node.edits.model import ContainerEdits, HookEdit, MountEdit, NodeEdit
 from node.edits.nvidia_driver import driver_edits, symlink_hook
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, DeviceKind, DeviceNode, Host, NodeRole
+from node.values import Value, value
 
 OWN_VENDOR = "k8s.device-plugin.nvidia.com"
 """CDI vendor of our own specs: that of NVIDIA's plugin, so that answers cached by the kubelet still resolve."""
@@ -60,10 +62,37 @@ def cdi_name(device: Device, id_: str, options: EditOptions) -> str:
     return f"{cdi_vendor(options)}/gpu={container_id(device, id_, options)}"
 
 
-def allocate_edits(devices: Sequence[tuple[str, Device]], options: EditOptions, unique: str) -> ContainerEdits:
+@value
+class DeviceSpecs(Value):
+    """The device nodes of an answer that follow from one device: those that all devices share, and its own."""
+
+    device: Device
+    shared: tuple[NodeEdit, ...]
+    own: tuple[NodeEdit, ...]
+
+
+def device_specs(device: Device, options: EditOptions) -> DeviceSpecs:
+    """The device nodes of an answer that follow from this device."""
+    root = options.dev_root.rstrip("/")
+    shared = [node.path for node in device.nodes_of(NodeRole.CONTROL) if node.present]
+    own = [node.path for node in _own_nodes(device)]
+    edits = [tuple([NodeEdit(path, root + path) for path in paths]) for paths in (shared, own)]
+    return DeviceSpecs(device, *edits)
+
+
+_UNPREPARED: Mapping[str, DeviceSpecs] = MappingProxyType({})
+
+
+def allocate_edits(
+    devices: Sequence[tuple[str, Device]],
+    options: EditOptions,
+    unique: str,
+    prepared: Mapping[str, DeviceSpecs] = _UNPREPARED,
+) -> ContainerEdits:
     """What one container gets with these devices, given as (id, device) in the order of the request.
 
     ``unique`` makes the annotation's key unique: several plugins' annotations must not meet in one container.
+    ``prepared``: what ``device_specs`` makes of devices with these options, by name; it only saves time.
     """
     chosen = _in_order(devices, options)
     ids = [container_id(device, id_, options) for id_, device in chosen]
@@ -82,7 +111,7 @@ def allocate_edits(devices: Sequence[tuple[str, Device]], options: EditOptions, 
     names = _cdi_names(chosen, options, channels) if options.uses_cdi else ()
     return ContainerEdits(
         env=tuple(env.items()),
-        nodes=_device_specs(chosen, options, channels) if options.gives_device_specs else (),
+        nodes=_device_specs(chosen, options, channels, prepared) if options.gives_device_specs else (),
         mounts=mounts,
         annotations=options.annotations(f"nvidia-device-plugin_{unique}", names),
         cdi_devices=names if ListStrategy.CDI_CRI in options.strategies else (),
@@ -148,14 +177,23 @@ def _channels(devices: Sequence[tuple[str, Device]], options: EditOptions) -> tu
 
 
 def _device_specs(
-    devices: Sequence[tuple[str, Device]], options: EditOptions, channels: Sequence[int]
+    devices: Sequence[tuple[str, Device]],
+    options: EditOptions,
+    channels: Sequence[int],
+    prepared: Mapping[str, DeviceSpecs],
 ) -> tuple[NodeEdit, ...]:
-    control = (node for _, device in devices[:1] for node in device.nodes_of(NodeRole.CONTROL) if node.present)
-    own = [node for _, device in devices for node in _own_nodes(device)]
+    specs = []
+    for _, device in devices:
+        found = prepared.get(device.name)
+        # One that was made of another state of the device is of no use.
+        specs.append(found if found is not None and found.device is device else device_specs(device, options))
+    nodes = [*specs[0].shared] if specs else []
+    for each in specs:
+        nodes += each.own
     # By path: the hashes of whole nodes would be a third of an answer's time.
-    paths = dict.fromkeys([node.path for node in (*control, *own)])
+    paths = {node.path: node for node in nodes}
     root = options.dev_root.rstrip("/")
-    return tuple([NodeEdit(path, root + path) for path in (*paths, *(f"{CHANNEL}{channel}" for channel in channels))])
+    return (*paths.values(), *(NodeEdit(path, root + path) for path in (f"{CHANNEL}{channel}" for channel in channels)))
 
 
 def _own_nodes(device: Device) -> list[DeviceNode]:

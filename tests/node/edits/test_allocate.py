@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.edits.allocation import prepare
 from node.edits.model import ContainerEdits, MountEdit, NodeEdit
 from node.edits.nvidia import allocate_edits
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
@@ -303,3 +304,11 @@ def test_no_variable_node_or_mount_is_given_twice(devices: list[Device], strateg
     edits = allocate_edits(pairs(*devices), EditOptions(strategies=strategies, features=("gds",)), "1")
     for found in ([name for name, _ in edits.env], [each.path for each in edits.nodes], edits.mounts):
         assert len(set(found)) == len(found)
+
+
+def test_nodes_that_were_prepared_for_another_state_of_a_device_are_not_given() -> None:
+    old, now = gpu(0), replace(gpu(0), nodes=gpu(1).nodes)
+    options = EditOptions()
+    prepared = prepare([old], options)
+    assert allocate_edits(pairs(old), options, "", prepared) == allocate_edits(pairs(old), options, "")
+    assert allocate_edits(pairs(now), options, "", prepared) == allocate_edits(pairs(now), options, "")
