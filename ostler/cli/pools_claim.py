@@ -12,9 +12,10 @@ from ostler.drawing.text import plain
 from ostler.pools.needs import add_need, check_nodes, short_need
 
 if TYPE_CHECKING:
+    from scheduling.pools.claim_documents import DeviceClaim
     from scheduling.pools.claim_writer import CompilerInput
     from scheduling.pools.compiler import CompiledClaim
-    from scheduling.pools.documents import DeviceClaim, PoolDeviceClass
+    from scheduling.pools.documents import PoolDeviceClass
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from ostler.drawing.text import plain
 from ostler.pools.source import add_source
 
 if TYPE_CHECKING:
-    from scheduling.pools.documents import Document
+    from scheduling.pools.claim_documents import Document
     from scheduling.pools.lost import Lost
 
 

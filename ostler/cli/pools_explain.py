@@ -14,7 +14,7 @@ from ostler.pools.needs import add_need, check_nodes, short_need
 
 if TYPE_CHECKING:
     from ostler.pools.supply import PoolDocuments
-    from scheduling.pools.documents import DeviceClaim
+    from scheduling.pools.claim_documents import DeviceClaim
     from scheduling.pools.survey import PoolExplanation
 
 _DOCUMENT = "DeviceClaim of devmgmtproto.k8s.io/v1alpha1; docs/pools.md has examples"

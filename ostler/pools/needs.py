@@ -10,7 +10,7 @@ from ostler.cli.exits import CommandFailed, Exit
 from ostler.pools.source import add_source
 
 if TYPE_CHECKING:
-    from scheduling.pools.documents import DeviceClaim
+    from scheduling.pools.claim_documents import DeviceClaim
 
 
 def add_need(parser: argparse.ArgumentParser, *, documents: str, node: str) -> None:

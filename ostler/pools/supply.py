@@ -24,8 +24,9 @@ from ostler.explain.page import some
 from ostler.pools.source import classes_of, pools_of, read_source
 from scheduling.api.versions import with_defaults
 from scheduling.explain.state import Kind, State, merge, objects_at
+from scheduling.pools.claim_documents import DeviceClaim, Document
 from scheduling.pools.documented import documented_pools
-from scheduling.pools.documents import API_VERSION, DeviceClaim, DevicePool, Document, PoolDeviceClass
+from scheduling.pools.documents import API_VERSION, DevicePool, PoolDeviceClass
 from scheduling.pools.fields import DocumentError
 from scheduling.pools.published import PublishedPool
 from scheduling.pools.published_classes import ClusterClasses

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from scheduling.api.quantities import ZERO, Format, Quantity
-from scheduling.pools.documents import DeviceAllocation, ResourceCapacity
+from scheduling.pools.claim_documents import DeviceAllocation
+from scheduling.pools.documents import ResourceCapacity
 from scheduling.pools.matching import PooledDevice
 
 DeviceName = tuple[str, str]

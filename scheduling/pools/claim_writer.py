@@ -16,7 +16,8 @@ from scheduling.allocator.pools import Features, SliceIndex
 from scheduling.allocator.reading import Object
 from scheduling.api.excerpts import excerpt
 from scheduling.api.quantities import Quantity
-from scheduling.pools.documents import DeviceClaim, DeviceClaimDetail, PoolDeviceClass
+from scheduling.pools.claim_documents import DeviceClaim, DeviceClaimDetail
+from scheduling.pools.documents import PoolDeviceClass
 from scheduling.pools.flat_cel import SliceName, UntranslatableConstraint, selector_of
 from scheduling.pools.live_names import ClassMembers, LiveNames, written_class
 from scheduling.pools.lost import LeftOut, Losses, Lost

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from scheduling.allocator.allocator import Allocator
 from scheduling.allocator.reading import NodeError, Object
 from scheduling.api.versions import with_defaults
+from scheduling.pools.claim_documents import DeviceClaim
 from scheduling.pools.claim_writer import ClaimWriter, CompilerInput
-from scheduling.pools.documents import DeviceClaim
 from scheduling.pools.lost import Lost
 from scheduling.pools.published import ledger_of
 from scheduling.pools.reading import title_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from scheduling.pools.documents import DeviceClaim, DevicePool, Document, PoolDeviceClass
+from scheduling.pools.claim_documents import DeviceClaim, Document
+from scheduling.pools.documents import DevicePool, PoolDeviceClass
 from scheduling.pools.lost import Losses, Lost
 from scheduling.pools.reading import title_of
 from scheduling.pools.resource_claims import ClaimConversion

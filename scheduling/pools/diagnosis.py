@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from scheduling.pools.capacity import PoolLedger, quantity_of
-from scheduling.pools.documents import COUNT, DeviceClaim, DeviceClaimInstance
+from scheduling.pools.claim_documents import DeviceClaim, DeviceClaimInstance
+from scheduling.pools.documents import COUNT
 from scheduling.pools.matching import MatchingError, PooledDevice, candidate_classes
 from scheduling.pools.obstacles import (
     PER_NODE,

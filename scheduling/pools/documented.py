@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from scheduling.pools.capacity import PoolLedger
-from scheduling.pools.documents import DeviceClaim, DevicePool, PoolDeviceClass, ResourceCapacity
+from scheduling.pools.claim_documents import DeviceClaim
+from scheduling.pools.documents import DevicePool, PoolDeviceClass, ResourceCapacity
 from scheduling.pools.matching import PooledDevice, devices_of
 from scheduling.pools.published import AmountLeft, DeviceUser, PooledState, PublishedDevice, PublishedPool
 from scheduling.pools.reading import title_of

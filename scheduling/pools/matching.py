@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from scheduling.pools.claim_documents import DeviceClaimDetail
 from scheduling.pools.constraints import ConstraintError, DeviceFacts, outcome_of
 from scheduling.pools.documents import (
     AttributeValue,
     ClassSelector,
-    DeviceClaimDetail,
     DevicePool,
     LabelRequirement,
     PoolDevice,

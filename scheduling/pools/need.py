@@ -18,15 +18,8 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from scheduling.api.quantities import Quantity, QuantityError, from_int, parse
-from scheduling.pools.documents import (
-    API_VERSION,
-    COUNT,
-    DeviceClaim,
-    DeviceClaimDetail,
-    DeviceClaimInstance,
-    DeviceClaimSpec,
-    DocumentMetadata,
-)
+from scheduling.pools.claim_documents import DeviceClaim, DeviceClaimDetail, DeviceClaimInstance, DeviceClaimSpec
+from scheduling.pools.documents import API_VERSION, COUNT, DocumentMetadata
 from scheduling.pools.flat_cel import CEL_KEYWORDS
 from scheduling.pools.rules import MOST_DEVICES
 

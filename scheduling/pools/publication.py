@@ -23,6 +23,7 @@ from scheduling.allocator.pools import Features, ResourcePool, SliceIndex, gathe
 from scheduling.allocator.reading import Object, Part
 from scheduling.allocator.slices import DeviceID, PoolID, ResourceSlice, SliceDevice
 from scheduling.api.quantities import Format, Quantity, from_int, parse
+from scheduling.pools.claim_documents import ResourceAllocation
 from scheduling.pools.documents import (
     API_VERSION,
     DevicePool,
@@ -30,7 +31,6 @@ from scheduling.pools.documents import (
     DocumentMetadata,
     PoolAttribute,
     PoolDevice,
-    ResourceAllocation,
     ResourceCapacity,
     SemVer,
 )

@@ -13,12 +13,8 @@ from scheduling.allocator.claims import prevents
 from scheduling.allocator.slices import SliceDevice, Taint
 from scheduling.api.quantities import Quantity
 from scheduling.pools.capacity import PoolLedger
-from scheduling.pools.documents import (
-    DeviceAllocation,
-    DevicePool,
-    PoolDevice,
-    ResourceAllocation,
-)
+from scheduling.pools.claim_documents import DeviceAllocation, ResourceAllocation
+from scheduling.pools.documents import DevicePool, PoolDevice
 from scheduling.pools.matching import devices_of
 
 

@@ -22,14 +22,9 @@ from scheduling.allocator.slices import SliceDevice
 from scheduling.cel.errors import CelError
 from scheduling.cel.program import SelectorCondition
 from scheduling.pools.capacity import DeviceName
+from scheduling.pools.claim_documents import DeviceClaimDetail
 from scheduling.pools.constraints import outcome_of
-from scheduling.pools.documents import (
-    API_VERSION,
-    DeviceClaimDetail,
-    DeviceClassSpec,
-    DocumentMetadata,
-    PoolDeviceClass,
-)
+from scheduling.pools.documents import API_VERSION, DeviceClassSpec, DocumentMetadata, PoolDeviceClass
 from scheduling.pools.matching import MatchingError, PooledDevice, is_eligible
 from scheduling.pools.published import PublishedPool
 

@@ -18,21 +18,23 @@ from scheduling.allocator.reading import Object, Part
 from scheduling.api.excerpts import excerpt
 from scheduling.api.quantities import Quantity, from_int
 from scheduling.pools.capacity import quantity_of
-from scheduling.pools.documents import (
-    API_VERSION,
-    COUNT,
+from scheduling.pools.claim_documents import (
     DeviceAllocation,
     DeviceClaim,
     DeviceClaimDetail,
     DeviceClaimInstance,
     DeviceClaimSpec,
     DeviceClaimStatus,
+    Document,
+    ResourceAllocation,
+)
+from scheduling.pools.documents import (
+    API_VERSION,
+    COUNT,
     DeviceClassSpec,
     DevicePool,
-    Document,
     DocumentMetadata,
     PoolDeviceClass,
-    ResourceAllocation,
 )
 from scheduling.pools.flat_cel import UntranslatableConstraint
 from scheduling.pools.lost import LeftOut, Losses, Lost

@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 
 from scheduling.api.quantities import Quantity, from_int
 from scheduling.pools.capacity import PoolLedger, quantity_of
-from scheduling.pools.documents import COUNT, DeviceClaim, DeviceClaimDetail, DeviceClaimInstance
+from scheduling.pools.claim_documents import DeviceClaim, DeviceClaimDetail, DeviceClaimInstance
+from scheduling.pools.documents import COUNT
 from scheduling.pools.matching import MatchingError
 from scheduling.pools.published import PooledState, PublishedPool, ledger_of
 from scheduling.pools.published_classes import ClusterClasses

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scheduling.pools.documents import API_VERSION, TYPES, Document
+from scheduling.pools.claim_documents import TYPES, Document
+from scheduling.pools.documents import API_VERSION
 from scheduling.pools.fields import DocumentError, FieldProblem, Json, ObjectField, ReadingPlace, Spelling, described
 from scheduling.pools.rules import problems_of
 from scheduling.pools.text import parse_documents

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from scheduling.api.quantities import Quantity, from_int, parse
+from scheduling.pools.claim_documents import DeviceClaim, DeviceClaimDetail
 from scheduling.pools.diagnosis import NeedFinding, PoolFinding, PoolOutcome
-from scheduling.pools.documents import COUNT, DeviceClaim, DeviceClaimDetail
+from scheduling.pools.documents import COUNT
 from scheduling.pools.obstacles import AmountShort
 from scheduling.pools.questions import Claims, NeedPlace, PoolJudge, places_of
 from scheduling.pools.reading import title_of

@@ -20,14 +20,8 @@ from scheduling.api.labels import label_faults, subdomain_faults
 from scheduling.api.quantities import Quantity, of_json
 from scheduling.api.validation.parts import qualified_name
 from scheduling.pools.capacity import quantity_of, round_up
-from scheduling.pools.documents import (
-    COUNT,
-    DeviceAllocation,
-    DeviceClaim,
-    DeviceClaimDetail,
-    DeviceClaimInstance,
-    PoolDeviceClass,
-)
+from scheduling.pools.claim_documents import DeviceAllocation, DeviceClaim, DeviceClaimDetail, DeviceClaimInstance
+from scheduling.pools.documents import COUNT, PoolDeviceClass
 from scheduling.pools.flat_cel import AttributeKind, UntranslatableConstraint
 from scheduling.pools.lost import LeftOut, Losses
 from scheduling.pools.matching import MatchingError, candidate_classes, has_admin_access

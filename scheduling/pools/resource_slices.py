@@ -22,13 +22,7 @@ from scheduling.api.validation.cause import StatusCause
 from scheduling.api.validation.parts import driver as driver_faults
 from scheduling.api.validation.parts import qualified_name
 from scheduling.pools.capacity import block_of, quantity_of, round_down, round_up
-from scheduling.pools.documents import (
-    DevicePool,
-    PoolAttribute,
-    PoolDevice,
-    PoolDeviceClass,
-    ResourceCapacity,
-)
+from scheduling.pools.documents import DevicePool, PoolAttribute, PoolDevice, PoolDeviceClass, ResourceCapacity
 from scheduling.pools.flat_cel import (
     AttributeKind,
     SliceName,

@@ -12,20 +12,22 @@ from functools import singledispatch
 from typing import Any, Final
 
 from scheduling.api.quantities import Quantity
+from scheduling.pools.claim_documents import (
+    DeviceClaim,
+    DeviceClaimDetail,
+    DeviceConfigReference,
+    Document,
+    ResourceAllocation,
+)
 from scheduling.pools.constraints import ConstraintError, constraint
 from scheduling.pools.documents import (
     COUNT,
     ClassSelector,
-    DeviceClaim,
-    DeviceClaimDetail,
     DeviceClassConfigReference,
-    DeviceConfigReference,
     DevicePool,
-    Document,
     LabelRequirement,
     PoolAttribute,
     PoolDeviceClass,
-    ResourceAllocation,
     ResourceCapacity,
 )
 

@@ -16,8 +16,9 @@ from itertools import chain
 from scheduling.allocator.claims import prevents
 from scheduling.cel.program import DeviceRead, MissingValue, SelectorCondition
 from scheduling.pools.capacity import PoolLedger, round_down
+from scheduling.pools.claim_documents import DeviceClaimDetail
 from scheduling.pools.constraints import DeviceFacts, constraint, outcome_of
-from scheduling.pools.documents import DeviceClaimDetail, PoolDeviceClass
+from scheduling.pools.documents import PoolDeviceClass
 from scheduling.pools.matching import MatchingError, PooledDevice, candidate_classes, devices_of, has_admin_access
 from scheduling.pools.obstacles import (
     AmountUsedUp,

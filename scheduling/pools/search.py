@@ -21,14 +21,8 @@ from itertools import product
 from typing import Final
 
 from scheduling.pools.capacity import PoolLedger, quantity_of
-from scheduling.pools.documents import (
-    DeviceAllocation,
-    DeviceClaim,
-    DeviceClaimDetail,
-    DevicePool,
-    PoolDeviceClass,
-    ResourceAllocation,
-)
+from scheduling.pools.claim_documents import DeviceAllocation, DeviceClaim, DeviceClaimDetail, ResourceAllocation
+from scheduling.pools.documents import DevicePool, PoolDeviceClass
 from scheduling.pools.matching import (
     MatchingError,
     PooledDevice,

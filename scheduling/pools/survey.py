@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
+from scheduling.pools.claim_documents import DeviceClaim
 from scheduling.pools.constraints import attributes_read
 from scheduling.pools.diagnosis import NeedFinding, PoolFinding, PoolOutcome, diagnose, invalid_needs
-from scheduling.pools.documents import DeviceClaim
 from scheduling.pools.matching import candidate_classes
 from scheduling.pools.obstacles import gist
 from scheduling.pools.published import PublishedDevice, PublishedPool

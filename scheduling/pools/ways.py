@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Final
 
 from scheduling.pools.capacity import AmountDemand, AmountSupply, DeviceName, PoolLedger, block_of, round_down, spread
-from scheduling.pools.documents import DeviceClaimDetail
+from scheduling.pools.claim_documents import DeviceClaimDetail
 from scheduling.pools.matching import PooledDevice
 
 MOST_TOGETHER: Final = 700

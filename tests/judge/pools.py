@@ -14,7 +14,7 @@ import sys
 
 from hypothesis import HealthCheck, given, seed, settings
 
-from scheduling.pools.documents import Document
+from scheduling.pools.claim_documents import Document
 from scheduling.pools.reading import encode
 from tests.scheduling.pools.round_trips import PoolCase, RoundTrips, cases
 

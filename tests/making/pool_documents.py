@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scheduling.pools.documents import API_VERSION, DeviceClaim, DevicePool, PoolDeviceClass
+from scheduling.pools.claim_documents import DeviceClaim
+from scheduling.pools.documents import API_VERSION, DevicePool, PoolDeviceClass
 from scheduling.pools.reading import decode, read
 from tests.making.recorded_cases import cases_in
 

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from ostler.cli.main import main
-from scheduling.pools.documents import DeviceClaim, DevicePool, PoolDeviceClass
+from scheduling.pools.claim_documents import DeviceClaim
+from scheduling.pools.documents import DevicePool, PoolDeviceClass
 from scheduling.pools.need import EXAMPLE
 from scheduling.pools.reading import encode, read
 from tests.making.clusters import GPU, GPU_CLASS, ROOT, device, holder, resource_slice, write

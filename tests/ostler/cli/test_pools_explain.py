@@ -16,7 +16,8 @@ import yaml
 from ostler.cli.main import main
 from ostler.pools.explaining import pool_lines
 from scheduling.pools import obstacles
-from scheduling.pools.documents import API_VERSION, DeviceClaim
+from scheduling.pools.claim_documents import DeviceClaim
+from scheduling.pools.documents import API_VERSION
 from scheduling.pools.obstacles import PoolObstacle, StepsSpent
 from scheduling.pools.reading import encode
 from tests.making.clusters import GPU, GPU_CLASS, gpus, holder, node, resource_slice, thing, write

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from ostler.cli.main import main
-from scheduling.pools.documents import DeviceClaim, DevicePool, PoolDeviceClass
+from scheduling.pools.claim_documents import DeviceClaim
+from scheduling.pools.documents import DevicePool, PoolDeviceClass
 from scheduling.pools.reading import encode, read
 from tests.making.clusters import GPU_CLASS, gpus, holder, node, resource_slice, thing, write
 from tests.making.pool_documents import claim, class_, pool

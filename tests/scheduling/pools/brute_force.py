@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
-from scheduling.pools.documents import DeviceClaim, DeviceClaimDetail, DevicePool, PoolDeviceClass
+from scheduling.pools.claim_documents import DeviceClaim, DeviceClaimDetail
+from scheduling.pools.documents import DevicePool, PoolDeviceClass
 from scheduling.pools.matching import PooledDevice, devices_of
 from scheduling.pools.search import PoolSolution
 

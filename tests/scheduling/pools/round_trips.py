@@ -20,10 +20,11 @@ from scheduling.allocator.pools import SliceIndex
 from scheduling.allocator.reading import FatalError, Object
 from scheduling.api.validation.objects import VALIDATORS
 from scheduling.api.versions import with_defaults
+from scheduling.pools.claim_documents import DeviceClaim, DeviceClaimDetail
 from scheduling.pools.claim_writer import PART, CompilerInput
 from scheduling.pools.compiler import claim_of, compile_claim
 from scheduling.pools.conversion import convert
-from scheduling.pools.documents import DeviceClaim, DeviceClaimDetail, DevicePool, PoolDeviceClass
+from scheduling.pools.documents import DevicePool, PoolDeviceClass
 from scheduling.pools.lost import LeftOut
 from scheduling.pools.matching import MatchingError, PooledDevice, candidate_classes, devices_of, has_admin_access
 from scheduling.pools.matching import is_eligible as eligible

@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from scheduling.pools.documents import DeviceClaim, DevicePool
+from scheduling.pools.claim_documents import DeviceClaim
+from scheduling.pools.documents import DevicePool
 from tests.making.pool_documents import claim, class_, device, pool
 
 COLORS = st.sampled_from(["red", "blue"])

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from scheduling.api.quantities import parse
 from scheduling.pools.capacity import AmountDemand, AmountSupply, PoolLedger, spread, take
-from scheduling.pools.documents import DeviceAllocation, DevicePool, ResourceAllocation, ResourceCapacity
+from scheduling.pools.claim_documents import DeviceAllocation, ResourceAllocation
+from scheduling.pools.documents import DevicePool, ResourceCapacity
 from scheduling.pools.matching import devices_of
 from scheduling.pools.reading import read
 from tests.making.pool_documents import device, pool, recorded

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from scheduling.allocator.pools import SliceIndex
+from scheduling.pools.claim_documents import DeviceClaim
 from scheduling.pools.claim_writer import CompilerInput
 from scheduling.pools.compiler import CompiledClaim, compile_claim
-from scheduling.pools.documents import DeviceClaim, PoolDeviceClass
+from scheduling.pools.documents import PoolDeviceClass
 from scheduling.pools.live_names import written_class
 from scheduling.pools.lost import LeftOut
 from scheduling.pools.publication import published_pools

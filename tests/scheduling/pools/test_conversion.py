@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from scheduling.pools.claim_documents import Document
 from scheduling.pools.conversion import convert
-from scheduling.pools.documents import Document
 from scheduling.pools.flat_cel import AttributeKind, SliceName, UntranslatableConstraint, selector_of
 from scheduling.pools.lost import Lost
 from scheduling.pools.publication import published_pools

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.api.quantities import parse
+from scheduling.pools.claim_documents import DeviceClaim
 from scheduling.pools.diagnosis import PoolFinding, PoolOutcome, diagnose, invalid_needs
 from scheduling.pools.documented import documented_pools
-from scheduling.pools.documents import COUNT, DeviceClaim, DevicePool, PoolDeviceClass
+from scheduling.pools.documents import COUNT, DevicePool, PoolDeviceClass
 from scheduling.pools.obstacles import (
     AmountGoal,
     AmountShort,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from scheduling.pools.claim_documents import DeviceClaim
 from scheduling.pools.documented import documented_pools
-from scheduling.pools.documents import DeviceClaim
 from scheduling.pools.published import DeviceUser, PooledState, ledger_of
 from tests.making.pool_documents import claim, class_, device, pool
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.api.quantities import parse
-from scheduling.pools.documents import COUNT, DeviceClaim, DevicePool, PoolAttribute, PoolDeviceClass
+from scheduling.pools.claim_documents import DeviceClaim
+from scheduling.pools.documents import COUNT, DevicePool, PoolAttribute, PoolDeviceClass
 from scheduling.pools.fields import DocumentError, Spelling
 from scheduling.pools.reading import decode, encode, read, read_text
 from scheduling.pools.text import DEEPEST, parse_documents

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from scheduling.pools.claim_documents import DeviceClaimDetail
 from scheduling.pools.constraints import Outcome, outcome_of
-from scheduling.pools.documents import DeviceClaimDetail, PoolDeviceClass
+from scheduling.pools.documents import PoolDeviceClass
 from scheduling.pools.matching import (
     MatchingError,
     candidate_classes,

@@ -6,7 +6,7 @@ import importlib
 import re
 from pathlib import Path
 
-from scheduling.pools.documents import DeviceClaim
+from scheduling.pools.claim_documents import DeviceClaim
 from scheduling.pools.reading import read_text
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pools.md").read_text()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from scheduling.api.quantities import Quantity, parse
 from scheduling.pools.capacity import PoolLedger
-from scheduling.pools.documents import DeviceClaim, DevicePool, PoolDeviceClass
+from scheduling.pools.claim_documents import DeviceClaim
+from scheduling.pools.documents import DevicePool, PoolDeviceClass
 from scheduling.pools.matching import MatchingError, devices_of
 from scheduling.pools.search import PoolSearch, PoolSolution, node_names, occupying, pools_at, search
 from scheduling.pools.ways import SearchGaveUp, SearchSteps

@@ -9,10 +9,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduling.pools.claim_documents import DeviceClaim
 from scheduling.pools.constraints import attributes_read
 from scheduling.pools.diagnosis import PoolOutcome, diagnose
 from scheduling.pools.documented import documented_pools
-from scheduling.pools.documents import DeviceClaim, DevicePool
+from scheduling.pools.documents import DevicePool
 from scheduling.pools.obstacles import NeedInvalid, gist
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.questions import PoolJudge

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from scheduling.pools.claim_documents import DeviceClaim
 from scheduling.pools.constraints import DeviceFacts, outcome_of
-from scheduling.pools.documents import DeviceClaim, DevicePool, PoolDeviceClass
+from scheduling.pools.documents import DevicePool, PoolDeviceClass
 from scheduling.pools.matching import devices_of
 from scheduling.pools.reading import read, read_text
 from scheduling.pools.search import PoolSolution, node_names, pools_at, search
