@@ -94,7 +94,7 @@ class Agent:
         self._health = HealthWatch(settings, sources, bus, self._edges, self._events)
         bus.subscribe(SnapshotJudged, self._judged)
         bus.subscribe(ReadinessChanged, self._readiness_changed)
-        around = AgentServices(
+        services = AgentServices(
             events=self._events,
             metrics=self._metrics,
             edges=self._edges,
@@ -103,7 +103,7 @@ class Agent:
             health=self._health,
             first=self._first,
         )
-        self._doors = BothDoors(settings, sources, around)
+        self._doors = BothDoors(settings, sources, services)
         self._publisher = self._doors.publisher
         registers_by_registry = settings.kubelet.registration is not RegistrationChoice.REGISTER
         self.handover = Handover(

@@ -76,17 +76,17 @@ class AgentServices(Value):
 class BothDoors:
     """The plugin door and, once they are needed, the ledger and the DRA door; for the event loop only."""
 
-    def __init__(self, settings: Settings, sources: Sequence[Source], around: AgentServices) -> None:
+    def __init__(self, settings: Settings, sources: Sequence[Source], services: AgentServices) -> None:
         self._settings = settings
         self._sources = sources
-        self._around = around
+        self._services = services
         self._records = _record_book(settings)
         self._plugin = PluginDoor(
             kubelet_folders(settings),
             renderer,
-            around.edges,
-            events=around.events,
-            observer=around.metrics.plugin,
+            services.edges,
+            events=services.events,
+            observer=services.metrics.plugin,
             admission=self,
             records=self._records,
         )
@@ -96,7 +96,7 @@ class BothDoors:
         self._books: Bookkeeping | None = None
         self.dra: DraService | None = None
         """The DRA door, None if nothing is offered or held through it."""
-        self.publisher = Publisher(settings, self._plugin, around.events)
+        self.publisher = Publisher(settings, self._plugin, services.events)
         self._opens_dra = claims_to_serve(settings)
         """Whether the DRA door is open or about to be."""
         self._relieves = False
@@ -243,7 +243,7 @@ class BothDoors:
         self._opened_books().allocate(resource, devices)
 
     def _streams_changed(self, _: StreamsChanged | RegistrationChanged) -> None:
-        self._around.bus.publish(ReadinessChanged())
+        self._services.bus.publish(ReadinessChanged())
 
     def _kubelet_changed(self, _: KubeletFolderChanged) -> None:
         if self._books is not None:
@@ -254,9 +254,9 @@ class BothDoors:
         if self._books is None:
             from node.ledger.events import AllocatableRead, HoldsChanged, OfferChanged
 
-            around = self._around
+            services = self._services
             processes = compute_processes(self._sources, self._settings.roots.proc)
-            self._books = open_books(self._settings, around.edges, processes, around.events, around.metrics.holds)
+            self._books = open_books(self._settings, services.edges, processes, services.events, services.metrics.holds)
             self.publisher.follow_ledger(self._books)
             self._books.bus.subscribe(HoldsChanged, self.publisher.held)
             self._books.bus.subscribe(OfferChanged, self.publisher.held)
@@ -264,28 +264,28 @@ class BothDoors:
             self._books.begin(relieves=self._relieves)
             # Before the Allocate that may have asked for it: overlapping devices must be known.
             self._books.place(self.publisher.shown[0], self._settings.rules)
-            self.publisher.submit(self._around.health.judged)
+            self.publisher.submit(self._services.health.judged)
         return self._books
 
     async def _keep_books(self) -> None:
         if self.dra is None:
-            await self._around.first.turn()
+            await self._services.first.turn()
         await load("node.inventory.nvidia.nvml_processes")
         await self._opened_books().run()
 
     async def _follow_records(self, book: RecordBook) -> None:
-        await self._around.first.turn()
+        await self._services.first.turn()
         await load("ostler.agent.pod_records", "ostler.agent.api_server", "driver.resource_api.async_client")
         from ostler.agent.pod_records import pod_records
 
-        around = self._around
+        services = self._services
         self._pod_records = pod_records(
             self._settings,
             book,
             self._opened_books().bus,
-            clocks=around.edges,
-            events=around.events,
-            outcomes=around.metrics.holds.records,
+            clocks=services.edges,
+            events=services.events,
+            outcomes=services.metrics.holds.records,
         )
         await self._pod_records.run()
 
@@ -304,13 +304,13 @@ class BothDoors:
         # Imported here: a node without MPS does not pay for it.
         from ostler.agent.mps import MpsService
 
-        around = self._around
+        services = self._services
         self._mps = MpsService(
             self._settings,
             None if nvml_sessions(self._sources) is None else self._exclusive_modes(),
-            clocks=around.edges,
-            events=around.events,
-            bus=around.bus,
+            clocks=services.edges,
+            events=services.events,
+            bus=services.bus,
             metrics=self.mps_metrics(),
             on_changed=self.publisher.held,
         )
@@ -338,34 +338,35 @@ class BothDoors:
             return
         # Imported here: a node without claims does not pay for it.
         from driver.door.registration import RegistrationChanged
-        from ostler.agent.dra_parts import PartitionMaking, sharing_tools
+        from ostler.agent.dra_parts import DraParts, PartitionMaking, sharing_tools
         from ostler.agent.dra_service import DraService
 
-        around, books = self._around, self._opened_books()
+        services, books = self._services, self._opened_books()
         books.shared()
-        self.dra = DraService(
+        parts = DraParts(
             self._settings,
-            around.edges,
+            services.edges,
             books,
-            around.events,
-            is_alive=around.alive,
-            partitions=PartitionMaking(self._partition_maker(), around.inventory.rescan),
+            services.events,
+            is_alive=services.alive,
+            partitions=PartitionMaking(self._partition_maker(), services.inventory.rescan),
             sharing=sharing_tools(
                 self._settings,
                 self._sources,
-                around.edges,
-                events=around.events,
-                bus=around.bus,
+                services.edges,
+                events=services.events,
+                bus=services.bus,
                 shares=self,
                 modes=self._exclusive_modes,
                 metrics=self.mps_metrics,
             ),
         )
+        self.dra = DraService(self._settings.dra.driver_name, parts, books)
         self.publisher.open_dra(self.dra)
         books.bus.subscribe(RegistrationChanged, self._streams_changed)
-        books.bus.subscribe(PartitionsRemoved, around.inventory.removed)
-        self.publisher.submit(around.health.judged)
-        self._group.create_task(self.dra.run(around.first), name="DRA door")
+        books.bus.subscribe(PartitionsRemoved, services.inventory.removed)
+        self.publisher.submit(services.health.judged)
+        self._group.create_task(self.dra.run(services.first), name="DRA door")
 
     def _partition_maker(self) -> PartitionMaker | None:
         """The maker that keeps the journal; None if nothing can make partitions."""
@@ -390,9 +391,15 @@ class BothDoors:
         maker = self._partition_maker()
         if not isinstance(maker, NvidiaPartitionMaker):
             return
-        around, books = self._around, self._opened_books()
+        services, books = self._services, self._opened_books()
         self._layouts = MigLayouts(
-            self._settings, maker, books, around.inventory, around.bus, events=around.events, clock=around.edges.clock
+            self._settings,
+            maker,
+            books,
+            services.inventory,
+            services.bus,
+            events=services.events,
+            clock=services.edges.clock,
         )
         self._group.create_task(self._layouts.run(), name="MIG layouts")
 

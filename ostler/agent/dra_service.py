@@ -16,9 +16,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from driver.claims.sharing import SharingTools
 from driver.devices.partitions import partitioned, without_partitions
 from driver.devices.view import DoorView, door_offer, evicting, view_of
 from driver.door.registration import DoorStatus
@@ -26,7 +25,6 @@ from driver.node_watch.evictions import to_evict
 from driver.node_watch.node_pods import PodsChanged
 from driver.node_watch.reservations import ReservationsChanged
 from node.door_policy import Acting, Taints, effective
-from node.events import EventSink
 from node.inventory.model import Device, Snapshot
 from node.ledger.bookkeeping import Bookkeeping
 from node.ledger.holds import Hold, HoldState
@@ -36,10 +34,8 @@ from node.partitions import whole_of_partition
 from node.rules import Doors, Rule
 from node.values import Value, replace, value
 from ostler.admin.dra import claims_message, door_message, slices_message
-from ostler.agent.dra_parts import NO_PARTITIONS, NO_SHARING, DraParts, PartitionMaking
-from ostler.agent.edges import Edges
+from ostler.agent.dra_parts import DraParts
 from ostler.agent.loading import KubeletFirst
-from ostler.config.settings import Settings
 from ostler.metrics.dra import DraFigures
 from protos.agent.v1alpha1 import agent_pb2
 
@@ -64,20 +60,11 @@ class Decision(Value):
 
 
 class DraService:
-    """Serves claims while ``run`` runs; takes the arguments of ``DraParts`` as well."""
+    """Serves claims with its ``parts`` while ``run`` runs; ``driver_name``: for people."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        edges: Edges,
-        books: Bookkeeping,
-        events: EventSink,
-        *,
-        is_alive: Callable[[], bool],
-        partitions: PartitionMaking = NO_PARTITIONS,
-        sharing: SharingTools = NO_SHARING,
-    ) -> None:
-        self._driver_name = settings.dra.driver_name
+    def __init__(self, driver_name: str, parts: DraParts, books: Bookkeeping) -> None:
+        self._driver_name = driver_name
+        self._parts = parts
         self._books = books
         self._devices: tuple[Device, ...] = ()
         self._placed: tuple[Device, ...] = ()
@@ -94,10 +81,7 @@ class DraService:
         self._view = DoorView()
         self.offer = Offer()
         """The door's offer for the snapshot that is shown."""
-        self._parts = DraParts(
-            settings, edges, books, events, is_alive=is_alive, partitions=partitions, sharing=sharing
-        )
-        books.know(self._parts.node_claims)
+        books.know(parts.node_claims)
         books.bus.subscribe(PodsChanged, self._pods_changed)
         books.bus.subscribe(ReservationsChanged, self._pods_changed)
 

@@ -17,7 +17,7 @@ from node.ledger.reader import Holding, Reading
 from node.rules import Door, Doors, Rule
 from node.values import replace
 from ostler.agent.doors import open_books
-from ostler.agent.dra_parts import NO_PARTITIONS, PartitionMaking
+from ostler.agent.dra_parts import NO_PARTITIONS, DraParts, PartitionMaking
 from ostler.agent.dra_service import DraService
 from ostler.agent.edges import Edges
 from ostler.agent.loading import KubeletFirst
@@ -139,16 +139,10 @@ class Both:
         self.publisher.follow_ledger(self.books)
         self.books.bus.subscribe(HoldsChanged, self.publisher.held)
         self.books.bus.subscribe(OfferChanged, self.publisher.held)
-        self.second = DraService(
-            self.settings,
-            edges,
-            self.books,
-            self.events,
-            is_alive=lambda: True,
-            partitions=partitions,
-        )
+        parts = DraParts(self.settings, edges, self.books, self.events, is_alive=lambda: True, partitions=partitions)
+        self.second = DraService(self.settings.dra.driver_name, parts, self.books)
         self.publisher.open_dra(self.second)
-        self.withdrawal: Withdrawal = self.second._parts.withdrawal
+        self.withdrawal: Withdrawal = parts.withdrawal
         self.withdrawal._quiet = quiet
 
     @asynccontextmanager

@@ -22,6 +22,7 @@ from node.offer import Offer, OfferedDevice
 from node.rules import Rule
 from node.values import replace
 from ostler.agent.doors import open_books
+from ostler.agent.dra_parts import DraParts
 from ostler.agent.dra_service import Decision, DraService
 from ostler.agent.edges import Edges
 from ostler.agent.publisher import Publisher
@@ -90,16 +91,11 @@ class Agent:
         self.states = StatesWatch(self.books)
         self.books.pending_release.off = ""
         self.keeper = self.books.keeper
-        self.second = _Second(
-            self.settings,
-            edges,
-            self.books,
-            self.events,
-            is_alive=lambda: True,
-        )
+        parts = DraParts(self.settings, edges, self.books, self.events, is_alive=lambda: True)
+        self.second = _Second(self.settings.dra.driver_name, parts, self.books)
         self.publisher.open_dra(self.second)
         self.second.meet(loop, cluster, self._applied)
-        self.claims = self.second._parts.claims
+        self.claims = parts.claims
         self._dra = DraPlugin(ClaimCalls(self.claims, SilentDriver(), monotonic=loop.time), "v1")
 
     # The kubelet's calls
