@@ -124,7 +124,7 @@ def test_who_asked_by_name_and_lost_the_device_to_a_pod_is_evicted_and_the_next_
     events = {event["reason"]: event["message"] for event in agent.ask("status")["events"]}
     assert f"default/{claim}" in events["ClaimLostDevice"]
     evicted = (
-        f"pod default/loser is evicted: device {device} has a taint NoExecute, and Kubernetes has not evicted the pod"
+        f"pod default/loser is evicted: device {device} has a NoExecute taint, and Kubernetes has not evicted the pod"
     )
     assert events.get("PodEvicted") == (None if evicts_by_name(stage.cluster.version) else evicted)
     runs_untouched(pods, "holder", holder["metadata"]["uid"])

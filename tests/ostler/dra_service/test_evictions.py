@@ -18,7 +18,7 @@ from tests.waiting import eventually
 
 DEVICE = "gpu-0000"
 EVICTS = [("ostler.dev/other-door", "NoExecute")]
-TEXT = f"device {DEVICE} has a taint NoExecute, and Kubernetes has not evicted the pod"
+TEXT = f"device {DEVICE} has a NoExecute taint, and Kubernetes has not evicted the pod"
 
 
 def asks_by_name(world: World, name: str, claim: str) -> str:
