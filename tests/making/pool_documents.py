@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scheduling.pools.claim_documents import DeviceClaim
+import yaml
+
+from scheduling.pools.claim_documents import DeviceClaim, Document
 from scheduling.pools.documents import API_VERSION, DevicePool, PoolDeviceClass
-from scheduling.pools.reading import decode, read
+from scheduling.pools.reading import decode, encode, read
 from tests.making.recorded_cases import cases_in
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "devmgmt"
@@ -84,3 +86,10 @@ def claim(*needs: Json, name: str = "claim", allocations: Any = (), **spec: Any)
     found = read(document("DeviceClaim", name, {"claims": claims, **spec}, status=status))
     assert isinstance(found, DeviceClaim)
     return found
+
+
+def documents(folder: Path, *given: Document, name: str = "documents.yaml") -> str:
+    """A file with documents."""
+    path = folder / name
+    path.write_text(yaml.safe_dump_all([encode(each) for each in given]))
+    return str(path)

@@ -6,16 +6,12 @@ its smallest form.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
-from scheduling.explain.cluster import FOLLOWED, note_of
-from tests.cluster.rig.cluster import Cluster
 from tests.cluster.scheduler.contest import Played, play, smallest
 from tests.cluster.scheduler.live import Stage
 from tests.cluster.scheduler.world import world
@@ -34,17 +30,6 @@ REACHED = (
 )  # fmt: skip
 
 pytestmark = pytest.mark.timeout(PATIENCE)
-
-
-@pytest.fixture(scope="module")
-def stage(cluster: Cluster) -> Iterator[Stage]:
-    """Nodes and a namespace for the worlds of this file."""
-    if note_of(f"v{cluster.version}"):
-        pytest.skip(f"the allocator follows Kubernetes 1.{FOLLOWED[0]} and later, which gather pools in another order")
-    with contextlib.closing(Stage(cluster.api, cluster.version)) as made:
-        made.build()
-        yield made
-        made.strike()
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Iterator
 
 import pytest
 
-from scheduling.explain.cluster import FOLLOWED, note_of
-from tests.cluster.rig.cluster import Cluster
 from tests.cluster.scheduler.compiled import HERE, PromisedWorld, promised_worlds
 from tests.cluster.scheduler.live import Stage
 from tests.cluster.scheduler.world import ROUND
@@ -24,17 +20,6 @@ SHARE = 50
 """Worlds of one test."""
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def stage(cluster: Cluster) -> Iterator[Stage]:
-    """Nodes and a namespace for the worlds of this file."""
-    if note_of(f"v{cluster.version}"):
-        pytest.skip(f"the allocator follows Kubernetes 1.{FOLLOWED[0]} and later, which gather pools in another order")
-    with contextlib.closing(Stage(cluster.api, cluster.version)) as made:
-        made.build()
-        yield made
-        made.strike()
 
 
 @pytest.fixture(scope="module")

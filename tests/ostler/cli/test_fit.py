@@ -5,74 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 
 from ostler.cli.main import main
 from tests.kube.server import ApiServer
 from tests.making.clusters import GPU, GPU_CLASS, MODEL, Object, gpus, holder, node, request, resource_slice, thing
 from tests.making.explain_schema import form
+from tests.making.fit_command import FREE, A, B, Fit, pod, pod_spec, template, told, workload
 from tests.scheduling.explain.cluster import Cluster, serving
-
-A, B = node("node-a"), node("node-b")
-FREE = (A, B, GPU_CLASS, resource_slice("node-a", gpus(2)), resource_slice("node-b", gpus(1)))
-"""Three GPUs on two nodes."""
-
-
-def template(name: str = "one", count: int = 1, *expressions: str, of: str = GPU) -> Object:
-    spec = {"spec": {"devices": {"requests": [request("gpu", of, count, *expressions)]}}}
-    return thing("ResourceClaimTemplate", name, spec, namespace="team")
-
-
-def pod_spec(template_name: str = "one", claim: str = "", **requests: str) -> Object:
-    reference = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": template_name}
-    resources = {"resources": {"requests": {key.replace("_", "/"): text for key, text in requests.items()}}}
-    container = {"name": "main", "image": "none", **(resources if requests else {})}
-    references = [{"name": "gpu", **reference}] if template_name or claim else []
-    return {"containers": [container], "resourceClaims": references}
-
-
-def pod(name: str, template_name: str = "one", claim: str = "", **requests: str) -> Object:
-    return thing("Pod", name, pod_spec(template_name, claim, **requests), namespace="team")
-
-
-def workload(kind: str, name: str, template_name: str = "one", **spec: Any) -> Object:
-    version = "batch/v1" if kind == "Job" else "apps/v1"
-    whole = {**spec, "template": {"spec": pod_spec(template_name)}}
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "team"}, "spec": whole}
-
-
-class Fit:
-    """Asks the command: objects to place, those of the cluster, and words."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self._folder = folder
-        self._capsys = capsys
-        self.code = -1
-        self.err = ""
-
-    def file(self, name: str, *objects: Object) -> str:
-        path = self._folder / name
-        path.write_text(yaml.safe_dump_all(objects))
-        return str(path)
-
-    def __call__(self, wanted: list[Object], cluster: tuple[Object, ...] = FREE, *words: str) -> str:
-        origin = ["--from", self.file("cluster.yaml", *cluster)] if cluster else []
-        self.code = main(["fit", "-f", self.file("pods.yaml", *wanted), *origin, *words])
-        printed = self._capsys.readouterr()
-        self.err = printed.err
-        return printed.out
-
-    def json(self, wanted: list[Object], cluster: tuple[Object, ...] = FREE, *words: str) -> Any:
-        return json.loads(self(wanted, cluster, *words, "-o", "json"))
-
-
-@pytest.fixture
-def fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Fit:
-    return Fit(tmp_path, capsys)
 
 
 def test_all_pods_that_fit_are_told_node_by_node(fit: Fit) -> None:
@@ -228,10 +170,6 @@ def test_claims_alone_are_placed_too(fit: Fit) -> None:
     assert fit([claim, holder("node-b", "gpu-0")]).startswith("the claim fits on node-a\n")
 
 
-def told(*resources: tuple[str, str], name: str = "node-a") -> Object:
-    return {**node(name), "status": {"allocatable": dict(resources)}}
-
-
 def test_processors_memory_and_pods_are_counted_where_nodes_tell_of_them(fit: Fit) -> None:
     running = thing("Pod", "busy", {**pod_spec("", cpu="1500m"), "nodeName": "node-a"}, namespace="team")
     ended = {**running, "metadata": {"name": "over", "namespace": "team"}, "status": {"phase": "Succeeded"}}
@@ -310,87 +248,6 @@ def test_a_pod_that_lacks_an_object_is_explained_without_any_node_as_well(fit: F
 def test_nothing_to_place_is_said(fit: Fit) -> None:
     assert fit([template(), workload("Deployment", "web", replicas=0)]).startswith("there are no pods to place\n")
     assert fit.code == 0
-
-
-def test_how_many_nodes_of_a_recorded_kind_it_takes(fit: Fit) -> None:
-    wanted = [template(of="gpu.ostler.dev"), workload("Deployment", "web", replicas=19)]
-    assert fit(wanted, (), "--from", "h100-sxm-8") == (
-        "all 19 pods fit on 3 nodes of the kind h100-sxm-8\n"
-        "\n"
-        "NODES                          PODS EACH                 DEVICES IN USE\n"
-        "2: h100-sxm-8-1, h100-sxm-8-2  8 of Deployment team/web  8 of 18\n"
-        "h100-sxm-8-3                   3 of Deployment team/web  3 of 18\n"
-    )
-    found = fit.json(wanted, (), "--from", "h100-sxm-8")
-    assert (found["fits"], found["nodesAdded"]) == (True, 3)
-    device = found["nodes"][2]["pods"][0]["claims"][0]["allocation"]
-    assert (device["devices"]["results"][0]["pool"], "h100-sxm-8-3" in str(device["nodeSelector"])) == (
-        "h100-sxm-8-3",
-        True,
-    )
-
-
-def test_pods_that_never_fit_an_empty_node_of_a_kind_are_explained_on_one(fit: Fit) -> None:
-    wanted = [template("nine", 9, of="gpu.ostler.dev"), pod("big", "nine"), template(of="gpu.ostler.dev"), pod("small")]
-    printed = fit(wanted, (), "--from", "h100-sxm-8")
-    assert printed.startswith("1 of 2 pods fit on h100-sxm-8-1\n")
-    assert "pod team/big (claim team/big-gpu) does not fit on h100-sxm-8-1\n" in printed
-    assert '  → it would fit here with count: 8 in request "gpu"\n' in printed
-    assert fit.code == 1
-
-
-def test_so_many_nodes_of_a_recorded_kind_and_no_more(fit: Fit) -> None:
-    wanted = [template(of="gpu.ostler.dev"), workload("Deployment", "web", replicas=19)]
-    printed = fit(wanted, (), "--from", "h100-sxm-8", "--nodes", "2")
-    assert printed.startswith("16 of 19 pods fit on 2 nodes of the kind h100-sxm-8\n")
-    printed = fit(wanted, (), "--from", "h100-sxm-8", "--nodes", "4")
-    assert "h100-sxm-8-4                   -                         0 of 18\n" in printed
-
-
-def test_recorded_nodes_are_added_to_a_cluster(fit: Fit) -> None:
-    either = 'device.attributes[device.driver].?type.orValue("gpu") == "gpu"'
-    any_class = thing("DeviceClass", "any", {"selectors": [{"cel": {"expression": either}}]})
-    wanted = [template(of="any"), workload("Deployment", "web", replicas=13)]
-    printed = fit(wanted, (*FREE, any_class), "--from", "h100-sxm-8")
-    assert printed.startswith("all 13 pods fit on 2 nodes and 2 nodes of the kind h100-sxm-8\n")
-
-
-def test_a_recorded_node_with_its_node_object_has_room_labels_and_taints(fit: Fit) -> None:
-    described = told(("cpu", "4"), name="l4-2")
-    wanted = [template(of="gpu.ostler.dev"), pod("a", cpu="3")]
-    printed = fit(wanted, (described,), "--from", "l4-2", "--copies", "2")
-    assert printed.startswith("all 2 pods fit on 2 nodes of the kind l4-2\n")
-    assert "l4-2-1, l4-2-2" in printed
-
-
-def test_daemonsets_run_on_added_nodes_as_well(fit: Fit) -> None:
-    wanted = [
-        workload("DaemonSet", "each", "one"),
-        template(of="gpu.ostler.dev"),
-        workload("Deployment", "web", replicas=2),
-    ]
-    found = fit.json(wanted, (), "--from", "l4-2")
-    assert [[each["source"] for each in place["pods"]] for place in found["nodes"]] == [
-        ["DaemonSet team/each", "Deployment team/web"]
-    ] * 2
-    assert (found["wanted"], found["placed"], found["nodesAdded"]) == (4, 4, 2)
-    found = fit.json([*wanted, template("three", 3, of="gpu.ostler.dev"), pod("big", "three")], (), "--from", "l4-2")
-    assert (found["wanted"], found["placed"], found["nodesAdded"]) == (5, 4, 2)
-
-
-def test_a_configuration_says_what_a_recorded_node_offers(fit: Fit) -> None:
-    config = fit.file(
-        "ostler.yaml",
-        {
-            "apiVersion": "ostler.dev/v1alpha1",
-            "kind": "Config",
-            "resources": [{"name": "nvidia.com/gpu", "devices": {"kind": "gpu"}, "door": "plugin"}],
-        },
-    )
-    wanted = pod("a", "")
-    wanted["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
-    printed = fit([wanted], (), "--from", "l4-2", "--config", config, "--copies", "5")
-    assert printed.startswith("all 5 pods fit on 3 nodes of the kind l4-2\n")
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ import pytest
 import yaml
 
 from ostler.cli.main import main
-from scheduling.pools.claim_documents import DeviceClaim
-from scheduling.pools.documents import DevicePool, PoolDeviceClass
+from scheduling.pools.documents import DevicePool
 from scheduling.pools.need import EXAMPLE
-from scheduling.pools.reading import encode, read
+from scheduling.pools.reading import read
 from tests.making.clusters import GPU, GPU_CLASS, ROOT, device, holder, resource_slice, write
-from tests.making.pool_documents import claim, class_, pool
+from tests.making.pool_documents import claim, class_, documents, pool
 from tests.making.pool_documents import device as pool_device
 
 Command = Callable[..., tuple[str, str]]
@@ -43,12 +42,6 @@ def cluster(tmp_path: Path) -> str:
     small = [gpu(0, "96Gi", "pci0"), gpu(1, "40Gi", "pci0")]
     taken = holder("node-1", "gpu-0")
     return write(tmp_path, GPU_CLASS, resource_slice("node-1", big), resource_slice("node-2", small), taken)
-
-
-def documents(folder: Path, *given: DevicePool | PoolDeviceClass | DeviceClaim, name: str = "need.yaml") -> str:
-    path = folder / name
-    path.write_text(yaml.safe_dump_all([encode(each) for each in given]))
-    return str(path)
 
 
 def test_a_range_and_a_sum_become_alternatives(ostler: Command, cluster: str) -> None:

@@ -18,10 +18,11 @@ from ostler.pools.explaining import pool_lines
 from scheduling.pools import obstacles
 from scheduling.pools.claim_documents import DeviceClaim
 from scheduling.pools.documents import API_VERSION
+from scheduling.pools.need import EXAMPLE
 from scheduling.pools.obstacles import PoolObstacle, StepsSpent
 from scheduling.pools.reading import encode
 from tests.making.clusters import GPU, GPU_CLASS, gpus, holder, node, resource_slice, thing, write
-from tests.making.pool_documents import claim, class_, pool
+from tests.making.pool_documents import claim, class_, documents, pool
 from tests.making.pool_documents import device as pool_device
 
 Explain = Callable[..., str]
@@ -34,20 +35,12 @@ def explain(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Explain:
 
     def run(*words: str, needs: Any = (), code: int = 1, **spec: Any) -> str:
         if needs:
-            asked = tmp_path / "need.yaml"
-            asked.write_text(yaml.safe_dump(encode(claim(*needs, name="trainer", **spec))))
-            words = ("-f", str(asked), *words)
+            words = ("-f", documents(tmp_path, claim(*needs, name="trainer", **spec), name="need.yaml"), *words)
         assert main(["pools", "explain", *words]) == code
         printed = capsys.readouterr()
         return printed.err if code == 2 else printed.out
 
     return run
-
-
-def documents(folder: Path, *given: Any, name: str = "pools.yaml") -> str:
-    path = folder / name
-    path.write_text(yaml.safe_dump_all([encode(each) for each in given]))
-    return str(path)
 
 
 def having(name: str, pool_: str, *devices: str, memory: str = "") -> DeviceClaim:
@@ -405,7 +398,5 @@ def test_need_in_its_short_form(explain: Explain, tmp_path: Path) -> None:
 
 
 def test_nothing_is_asked(explain: Explain) -> None:
-    assert explain(code=2) == (
-        "ostler: nothing to explain: give a need, such as '1..8 gpu, memory>=128Gi total, same pcieRoot', or a "
-        "DeviceClaim with -f FILE\n"
-    )
+    said = explain(code=2)
+    assert said == f"ostler: nothing to explain: give a need, such as '{EXAMPLE}', or a DeviceClaim with -f FILE\n"

@@ -13,10 +13,9 @@ import yaml
 
 from ostler.cli.main import main
 from scheduling.pools.claim_documents import DeviceClaim
-from scheduling.pools.documents import DevicePool, PoolDeviceClass
 from scheduling.pools.reading import encode, read
 from tests.making.clusters import GPU_CLASS, gpus, holder, node, resource_slice, thing, write
-from tests.making.pool_documents import claim, class_, pool
+from tests.making.pool_documents import claim, class_, documents, pool
 from tests.making.pool_documents import device as pool_device
 from tests.scheduling.explain.cluster import Cluster, serving
 
@@ -31,12 +30,6 @@ def view(capsys: pytest.CaptureFixture[str]) -> View:
         return printed.err if code else printed.out
 
     return run
-
-
-def documents(folder: Path, *given: DevicePool | PoolDeviceClass | DeviceClaim, name: str = "pools.yaml") -> str:
-    path = folder / name
-    path.write_text(yaml.safe_dump_all([encode(each) for each in given]))
-    return str(path)
 
 
 def having(name: str, pool_: str, *devices: str, memory: str = "", pods: Sequence[str] = ()) -> DeviceClaim:
