@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import yaml
 
 from node.inventory.devices import devices_of
 from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
@@ -91,3 +93,13 @@ def test_the_chart_knows_the_nodes_of_every_vendor_by_its_pci_id() -> None:
     for vendor in VENDORS:
         digits = vendor.pci_vendor.removeprefix("0x")
         assert re.search(rf"^{vendor.name}: \[pci-{digits}, ", template, re.MULTILINE)
+
+
+def test_the_chart_lets_agents_run_on_nodes_of_every_vendor_and_write_its_resources() -> None:
+    values = yaml.safe_load((ROOT / "deploy/helm/ostler/values.yaml").read_text())
+    tolerated = {toleration["key"] for toleration in values["tolerations"]}
+    for vendor in VENDORS:
+        names = [each.name for each in vendor.resources]
+        assert tolerated.intersection(names), f"no toleration for the taint that nodes with {names} have"
+        for name in names:
+            assert any(fnmatch(name, pattern) for pattern in values["patchAllocatable"]["resources"]), name
