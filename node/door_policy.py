@@ -20,7 +20,7 @@ from pathlib import Path
 
 from node.files import FileError, JsonValue, RecordDamaged, read_record, set_aside, write_record
 from node.rules import PROFILE, Doors, Rule, explain_resource_name, matches_pattern
-from node.values import Value, replace, value
+from node.values import Value, remembers, replace, value
 
 LABEL = "ostler.dev/door"
 """Label of the Node: ``plugin``, ``dra`` or ``both``, for every rule."""
@@ -179,7 +179,11 @@ class Acting(Value):
 
 def effective(rules: Iterable[Rule], choice: NodeDoors, support: TaintSupport) -> Acting:
     """The rules as they act, by what people wrote on the node and by what the server keeps."""
-    configured = tuple(rules)
+    return _effective(tuple(rules), choice, support)
+
+
+@remembers
+def _effective(configured: tuple[Rule, ...], choice: NodeDoors, support: TaintSupport) -> Acting:
     doors = tuple(_acting(rule, choice, support) for rule in configured)
     acting = tuple(
         rule if rule.door is each.acts else replace(rule, door=each.acts)

@@ -207,6 +207,29 @@ def makes_partitions(rules: Iterable[Rule]) -> bool:
 
 def rule_for(device: Device, rules: Iterable[Rule]) -> Rule | None:
     """The first rule that selects the device."""
+    if not isinstance(rules, tuple):
+        return _selected(device, rules)
+    # Every change of what is held asks the same of the same objects, several times.
+    known, chosen = _CHOSEN.get(device.name, (None, {}))
+    if known is not device:
+        if len(_CHOSEN) >= _MOST_CHOSEN:
+            _CHOSEN.clear()
+        chosen = {}
+        _CHOSEN[device.name] = device, chosen
+    found = chosen.get(id(rules))
+    if found is None:
+        if len(chosen) >= _MOST_RULES:
+            chosen.clear()
+        found = chosen[id(rules)] = rules, _selected(device, rules)
+    return found[1]
+
+
+_MOST_CHOSEN, _MOST_RULES = 4096, 8
+_CHOSEN: dict[str, tuple[Device, dict[int, tuple[tuple[Rule, ...], Rule | None]]]] = {}
+"""By its name, the device that was asked about last, and what was found for it in rules, which are kept alive here."""
+
+
+def _selected(device: Device, rules: Iterable[Rule]) -> Rule | None:
     return next((rule for rule in rules if rule.selector.matches(device)), None)
 
 

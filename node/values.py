@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field
+from functools import wraps
 from inspect import Parameter, Signature
 from operator import attrgetter
-from typing import Any, TypeVar, cast, dataclass_transform
+from typing import Any, TypeVar, TypeVarTuple, cast, dataclass_transform
 
 Class = TypeVar("Class", bound=type)
 
@@ -137,6 +138,32 @@ def replace(old: Changed, /, **changes: Any) -> Changed:
     """A new value with some fields changed: ``dataclasses.replace`` without describing the fields first."""
     kept = {name: getattr(old, name) for name in old.__slots__ if name not in changes}
     return type(old)(**kept, **changes)
+
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+_LAST_CALLS = 4
+
+
+def remembers(function: Callable[[*Arguments], Result]) -> Callable[[*Arguments], Result]:
+    """Have a pure function return the very results of its last few calls where its arguments are equal.
+
+    ``lru_cache`` would hash them, which takes longer than most functions of large values; comparing values that are
+    mostly the same objects takes no time. The same result also lets its users see at once that nothing has changed.
+    """
+    known: tuple[tuple[tuple[object, ...], Any], ...] = ()
+
+    @wraps(function)
+    def remembering(*arguments: *Arguments) -> Result:
+        nonlocal known
+        for before, result in known:
+            if before == arguments:
+                return cast("Result", result)
+        made = function(*arguments)
+        known = ((arguments, made), *known[: _LAST_CALLS - 1])
+        return made
+
+    return remembering
 
 
 def _slotted(cls: Class) -> Class:

@@ -33,7 +33,7 @@ from node.inventory.model import (
 )
 from node.partitions import partition_name
 from node.rules import PROFILE, Door, Rule, fills_gpu_instance, rule_for
-from node.values import Value, replace, value
+from node.values import Value, remembers, replace, value
 
 _ASKS_FOR_RESET = ("Ampere",)
 """Architectures whose MIG mode changes only with a reset."""
@@ -241,6 +241,7 @@ def _fixed_mode(gpu: Device, rule: Rule) -> str:
     return "changing the mode needs a GPU reset" if gpu.text("architecture") in _ASKS_FOR_RESET else ""
 
 
+@remembers
 def _part_rule(rule: Rule) -> Rule:
     """The rule for the partitions of a rule's GPUs: a resource of their own, so that nobody takes them for whole GPUs.
 
@@ -383,4 +384,9 @@ def _fanned_out(gpu: Device) -> Health:
 
 def without_partitions(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """The rules if the API server drops counters: only whole GPUs and existing instances are offered."""
+    return _without_partitions(tuple(rules))
+
+
+@remembers
+def _without_partitions(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     return tuple(replace(rule, partitions=False) if rule.partitions else rule for rule in rules)

@@ -34,7 +34,7 @@ from dataclasses import field
 from node.inventory.model import NIC_KINDS, Attribute, Device, DeviceKind, Snapshot
 from node.inventory.places import is_whole, place_of
 from node.topology.model import Cell, Place, Topology
-from node.values import Record, Value, record, value
+from node.values import Record, Value, record, remembers, value
 
 Key = tuple[int, int, int]
 _KINDS = {DeviceKind.GPU: 0, DeviceKind.MIG: 1, DeviceKind.PARTITION: 1}
@@ -72,10 +72,9 @@ def placement(
     hosts = _hosts(snapshot, chosen)
     strangers = (device for device in chosen if device.kind in NIC_KINDS and topology.place(hosts[device.name]) is None)
     places = (*topology.places, *map(place_of, strangers))
-    common = switches(Spot(place.name, place.gpu, place.path) for place in places)
-    parts = groups(topology.root) if topology.root is not None else {}
-    cells = cell_attributes(parts)
-    order, back_order = _order(topology, gpu_order(parts)), _order(topology, gpu_order(parts, from_back=True), -1)
+    ground = _ground(topology)
+    cells, order, back_order = ground.cells, ground.order, ground.back
+    common = ground.switches if places == topology.places else _switches(places)
     attributes: dict[str, tuple[Attribute, ...]] = {}
     keys: dict[str, Key] = {}
     back: dict[str, Key] = {}
@@ -89,6 +88,27 @@ def placement(
         keys[device.name] = kind, order.get(host, _NOWHERE), number
         back[device.name] = kind, back_order.get(host, _NOWHERE), -number
     return DevicePlacement(attributes, keys, back)
+
+
+@value
+class _Ground(Value):
+    """What placements on one topology share, by name of the device in whose place another is."""
+
+    cells: Mapping[str, tuple[Attribute, ...]]
+    order: Mapping[str, int]
+    back: Mapping[str, int]
+    switches: Mapping[str, str]
+
+
+@remembers
+def _ground(topology: Topology) -> _Ground:
+    parts = groups(topology.root) if topology.root is not None else {}
+    order, back = _order(topology, gpu_order(parts)), _order(topology, gpu_order(parts, from_back=True), -1)
+    return _Ground(cell_attributes(parts), order, back, _switches(topology.places))
+
+
+def _switches(places: Iterable[Place]) -> Mapping[str, str]:
+    return switches(Spot(place.name, place.gpu, place.path) for place in places)
 
 
 def _hosts(snapshot: Snapshot, devices: Iterable[Device]) -> dict[str, str]:

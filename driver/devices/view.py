@@ -30,7 +30,7 @@ from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Cause, Offer, OfferedDevice
 from node.rules import Door, Doors, Rule, rule_for
 from node.sharing import Amounts, total
-from node.values import Value, quick, replace, value
+from node.values import Value, quick, remembers, replace, value
 
 OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Cause.HOLDS_UNKNOWN, Cause.MOVING))
 """Causes that come from holds and not from the device: it works, but is not available."""
@@ -38,12 +38,12 @@ OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.PENDING_RELEASE, Ca
 
 def door_offer(parted: Partitioned, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> Offer:
     """The offer behind the view, which also says what is withheld."""
-    return offer(parted.snapshot, map(_for_this_door, rules), context, Door.DRA, parted.offered)
+    return offer(parted.snapshot, _for_this_door(tuple(rules)), context, Door.DRA, parted.offered)
 
 
 def view_of(parted: Partitioned, shown: Offer, context: OfferContext, rules: Iterable[Rule]) -> DoorView:
     """The view of that offer, which was made by ``rules``; rules of one resource may be for different doors."""
-    snapshot, ours = parted.snapshot, tuple(map(_for_this_door, rules))
+    snapshot, ours = parted.snapshot, _for_this_door(tuple(rules))
     found = [
         (parted.offered.rules.get(item.device.name) or rule_for(item.device, ours) or resource.rule, item)
         for resource in shown.resources
@@ -120,8 +120,9 @@ def _sorted(found: Iterable[_Found], placed: DevicePlacement) -> list[_Found]:
     return sorted((*alone, *both), key=lambda pair: placed.keys[pair[1].device.name][0])
 
 
-def _for_this_door(rule: Rule) -> Rule:
-    return replace(rule, edits=by_cdi(rule.edits))
+@remembers
+def _for_this_door(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    return tuple(replace(rule, edits=by_cdi(rule.edits)) for rule in rules)
 
 
 @quick

@@ -119,7 +119,7 @@ class DraService:
         self._devices = snapshot.devices
         acting = self.acting(rules)
         parted = partitioned(snapshot, acting.rules, self._parts.partitions.names())
-        if parted.snapshot.devices is not self._placed or acting.rules != self._placed_rules:
+        if parted.snapshot.devices != self._placed or acting.rules != self._placed_rules:
             self._placed, self._placed_rules = parted.snapshot.devices, acting.rules
             # Claims may have been reserved before their devices were seen.
             if self._parts.node_claims.place(self._placed, acting.rules):

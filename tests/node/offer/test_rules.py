@@ -16,6 +16,7 @@ from node.rules import (
     product_names,
     rule_for,
 )
+from node.values import replace
 from tests.making.offered_devices import gpu, mig
 
 
@@ -108,3 +109,19 @@ def test_id_is_that_of_the_plugin_that_is_replaced_or_the_name() -> None:
     assert vendor_id(Device("gpu-a", DeviceKind.GPU, "amd")) == "gpu-a"
     assert offered_id(Rule("a/b"), gpu(1)) == "GPU-1"
     assert offered_id(Rule("a/b", ids=DeviceIds.NAME), gpu(1)) == "gpu-0000-1b-00-0"
+
+
+def test_the_rule_of_a_device_is_that_of_these_rules_and_of_the_device_as_it_is_now() -> None:
+    device = gpu(1)
+    whole, parts = (
+        Rule("a.b/gpu", Selector(kinds=(DeviceKind.GPU,))),
+        Rule("a.b/mig", Selector(kinds=(DeviceKind.MIG,))),
+    )
+    for number in range(20):
+        other = Rule(f"a.b/{number}", Selector(names=(device.name,)))
+        rules = (parts, whole), (other, whole), (parts,)
+        assert [rule_for(device, each) for each in (*rules, *rules)] == [whole, other, None] * 2
+    both = parts, whole
+    assert rule_for(device, both) is whole
+    assert rule_for(replace(device, kind=DeviceKind.MIG), both) is parts
+    assert rule_for(device, iter(both)) is whole

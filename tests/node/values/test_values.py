@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.values import Record, Value, quick, record, value
+from node.values import Record, Value, quick, record, remembers, value
 
 
 @value
@@ -158,3 +158,21 @@ def test_a_quick_record_can_be_changed() -> None:
     counter = Counter()
     counter.count += 1
     assert (counter.count, Counter().count) == (1, 0)
+
+
+def test_a_function_that_remembers_is_not_called_again_for_equal_arguments() -> None:
+    asked: list[tuple[Point, int]] = []
+
+    @remembers
+    def moved(point: Point, by: int) -> Point:
+        asked.append((point, by))
+        return replace(point, x=point.x + by)
+
+    first = moved(Point(1), 2)
+    assert moved(Point(1), 2) is first
+    assert moved(Point(1), 3) == Point(4)
+    assert asked == [(Point(1), 2), (Point(1), 3)]
+    for number in range(10, 14):
+        moved(Point(number), 0)
+    assert moved(Point(1), 2) == first
+    assert len(asked) == 7
