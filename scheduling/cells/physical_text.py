@@ -116,7 +116,7 @@ class PhysicalReader:
         is_node = kind is not None and kind.is_node_level
         if is_node:
             self._add_node(node, element)
-            on_node = element
+            on_node = element if "cellAddress" in keys else f"{self._chain} {element}"
         if kind is None:
             self._add_device(node, on_node, element)
         pinned_node = keys.get("pinnedCellId")

@@ -1,0 +1,205 @@
+"""Takes physical cells for the preassigned cells of virtual clusters, and gives them back.
+
+Taking a cell splits the free cells above it, giving it back merges them: that is the buddy rule. While a virtual cluster has
+more free cells of a level than healthy ones are left, some of them are bound to bad cells ("doomed"), so that the cluster's
+own scheduler and its status see that they cannot be used. That ends as soon as healthy cells are left again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduling.cells.state import Chain, ClusterState
+from scheduling.cells.tree import (
+    LOWEST_GUARANTEED,
+    PhysicalCell,
+    VirtualCell,
+    bind_one,
+    unbind_one,
+    unbound_child,
+)
+
+
+def is_free(cell: PhysicalCell) -> bool:
+    """True if the cell or one above it is in a free list."""
+    above: PhysicalCell | None = cell
+    while above is not None:
+        if above.virtual is not None or above.split:
+            return False
+        if above.parent is None or above.parent.split:
+            return True
+        above = above.parent
+    return False
+
+
+def take_preassigned(state: ClusterState, cell: PhysicalCell, cluster: str, *, doomed: bool = False) -> bool:
+    """Take a cell that was just bound for a virtual cluster; false if others' guarantees no longer hold after it."""
+    chain = state.chains[cell.chain]
+    levels = _take(chain, cell, cluster)
+    is_safe = all(chain.total_left[level] >= chain.all_vc_free[level] for level in levels)
+    balance_doomed(state, chain, levels[:1] if doomed else levels)
+    return is_safe
+
+
+def give_preassigned(state: ClusterState, cell: PhysicalCell, cluster: str, *, doomed: bool = False) -> None:
+    """Give back a cell that its virtual cluster no longer uses, and end its binding."""
+    chain = state.chains[cell.chain]
+    levels = _give(chain, cell, cluster)
+    balance_doomed(state, chain, levels[:1] if doomed else levels)
+
+
+def _take(chain: Chain, cell: PhysicalCell, cluster: str) -> list[int]:
+    """Take a cell; the levels whose numbers changed."""
+    chain.vc_free[cluster][cell.level] -= 1
+    chain.all_vc_free[cell.level] -= 1
+    chain.total_left[cell.level] -= 1
+    levels = [cell.level]
+    above = cell.parent
+    while above is not None and not above.split:
+        chain.total_left[above.level] -= 1
+        if not above.healthy:
+            chain.bad_free[above.level].remove(above)
+        levels.append(above.level)
+        above = above.parent
+    _leave_free_list(chain, cell)
+    if not cell.healthy:
+        _take_bad(chain, cell)
+    levels += _count_below(chain, cell, -1)
+    return levels
+
+
+def _give(chain: Chain, cell: PhysicalCell, cluster: str) -> list[int]:
+    """Give back a cell; the levels whose numbers changed."""
+    chain.vc_free[cluster][cell.level] += 1
+    chain.all_vc_free[cell.level] += 1
+    chain.total_left[cell.level] += 1
+    levels = [cell.level]
+    if cell.healthy:
+        unbind_one(cell)
+    else:
+        _give_bad(chain, cell)
+    _enter_free_list(chain, cell)
+    above = cell.parent
+    while above is not None and not above.split:
+        chain.total_left[above.level] += 1
+        if not above.healthy:
+            chain.bad_free[above.level].append(above)
+        levels.append(above.level)
+        above = above.parent
+    levels += _count_below(chain, cell, 1)
+    return levels
+
+
+def _count_below(chain: Chain, cell: PhysicalCell, change: int) -> list[int]:
+    """Change the numbers of the levels below a cell by its parts; those levels."""
+    number = 1
+    part = cell
+    levels: list[int] = []
+    while part.children:
+        number *= len(part.children)
+        part = part.children[0]
+        chain.total_left[part.level] += change * number
+        levels.append(part.level)
+    return levels
+
+
+def _leave_free_list(chain: Chain, cell: PhysicalCell) -> None:
+    """Remove a cell from the free list, after splitting the free cell that holds it."""
+    current = cell
+    while True:
+        parent = current.parent
+        done = parent is None or parent.split
+        if parent is not None and not done:
+            for child in parent.children:
+                chain.free[child.level].append(child)
+            parent.split = True
+        chain.free[current.level].remove(current)
+        if done or parent is None:
+            return
+        current = parent
+
+
+def _enter_free_list(chain: Chain, cell: PhysicalCell) -> None:
+    """Put a cell into the free list, merged with its siblings as far as they are free."""
+    current = cell
+    while True:
+        parent = current.parent
+        if parent is None or not all(
+            each is current or each in chain.free[current.level] for each in parent.children
+        ):
+            chain.free[current.level].append(current)
+            return
+        for child in parent.children:
+            if child is not current:
+                chain.free[child.level].remove(child)
+        parent.split = False
+        current = parent
+
+
+def _take_bad(chain: Chain, cell: PhysicalCell) -> None:
+    """Take a bad cell out of the bad free ones, and bind its bad parts to parts of its virtual cell."""
+    chain.bad_free[cell.level].remove(cell)
+    for child in cell.children:
+        if not child.healthy:
+            virtual = None if cell.virtual is None else unbound_child(cell.virtual)
+            if virtual is not None:
+                bind_one(child, virtual)
+            _take_bad(chain, child)
+
+
+def _give_bad(chain: Chain, cell: PhysicalCell) -> None:
+    """Put a bad cell and its bad parts among the bad free ones, and end their bindings."""
+    chain.bad_free[cell.level].append(cell)
+    unbind_one(cell)
+    for child in cell.children:
+        if not child.healthy:
+            _give_bad(chain, child)
+
+
+def balance_doomed(state: ClusterState, chain: Chain, levels: Iterable[int]) -> None:
+    """Bind and release doomed cells until each virtual cluster has as many healthy free ones as are left for it."""
+    for level in levels:
+        bind_doomed(state, chain, level)
+        release_doomed(state, chain, level)
+
+
+def bind_doomed(state: ClusterState, chain: Chain, level: int) -> None:
+    """Bind bad cells of a level to the virtual clusters that healthy ones no longer suffice for."""
+    bad = chain.bad_free[level]
+    for name, numbers in chain.vc_free.items():
+        while bad and numbers[level] > chain.total_left[level] - len(bad):
+            virtual = _unbound_root(state, chain, name, level)
+            if virtual is None:
+                break
+            cell = bad[0]
+            bind_one(cell, virtual)
+            chain.doomed[name][level].append(cell)
+            take_preassigned(state, cell, name, doomed=True)
+
+
+def release_doomed(state: ClusterState, chain: Chain, level: int) -> None:
+    """Release doomed cells of a level that are no longer needed."""
+    for name, numbers in chain.vc_free.items():
+        doomed = chain.doomed[name][level]
+        while doomed and numbers[level] < chain.total_left[level] - len(chain.bad_free[level]):
+            end_doomed(state, doomed[0], name)
+
+
+def end_doomed(state: ClusterState, cell: PhysicalCell, cluster: str) -> None:
+    """A doomed cell no longer counts as such; if the cluster does not use it, it is free."""
+    virtual = cell.virtual
+    state.chains[cell.chain].doomed[cluster][cell.level].remove(cell)
+    if virtual is None or virtual.priority < LOWEST_GUARANTEED:
+        give_preassigned(state, cell, cluster, doomed=True)
+
+
+def is_doomed(state: ClusterState, cell: PhysicalCell) -> bool:
+    """True if the cell is bound to a virtual cluster only because it is bad, or was when the cluster took it."""
+    if cell.virtual is None or cell.virtual.parent is not None:
+        return False
+    return cell in state.chains[cell.chain].doomed[cell.virtual.cluster][cell.level]
+
+
+def _unbound_root(state: ClusterState, chain: Chain, cluster: str, level: int) -> VirtualCell | None:
+    tree = state.clusters[cluster].trees.get(chain.name)
+    return next((each for each in tree.preassigned[level] if each.physical is None), None) if tree else None

@@ -1,0 +1,163 @@
+"""Restores groups from the records of bound pods: after a restart, with the same configuration or with another.
+
+Pods keep running whatever the configuration says now. Devices that it no longer has are ignored; a group whose virtual cells
+cannot be found again, or would hurt the guarantees of others, runs on as an opportunistic one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduling.cells.decision import CellsUserError
+from scheduling.cells.groups import AffinityGroup, GroupState, new_group
+from scheduling.cells.leaves import allocate_leaf
+from scheduling.cells.pod import BindInfo, CellPod, PodPlacement, PodSchedulingSpec
+from scheduling.cells.preassigned import end_doomed, is_doomed
+from scheduling.cells.preemption import preempt_lazily
+from scheduling.cells.state import ClusterState, VirtualTree
+from scheduling.cells.tree import FREE_PRIORITY, LOWEST_GUARANTEED, CellState, PhysicalCell, VirtualCell
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedLeaf:
+    """One device of a record, as far as the configuration still has it."""
+
+    leaf: PhysicalCell | None
+    preassigned_type: str
+
+
+def restore_group(state: ClusterState, pod: CellPod, info: BindInfo) -> AffinityGroup:
+    """Allocate the group of a bound pod as its record says. Raises `CellsUserError` before anything changes."""
+    spec = pod.spec
+    recorded = _recorded_leaves(state, pod, info)
+    group = new_group(spec, GroupState.ALLOCATED, {}, None)
+    group.physical = {
+        size: [[each.leaf for each in placement] for placement in placements] for size, placements in recorded.items()
+    }
+    is_guaranteed = spec.priority >= LOWEST_GUARANTEED and all(
+        each.preassigned_type for pods in recorded.values() for leaves in pods for each in leaves if each.leaf
+    )
+    if is_guaranteed:
+        group.virtual = {size: [[None] * len(leaves) for leaves in pods] for size, pods in group.physical.items()}
+    must_be_opportunistic = False
+    for size, pods in recorded.items():
+        for position, leaves in enumerate(pods):
+            for index, each in enumerate(leaves):
+                if each.leaf is None:
+                    continue
+                virtual = None
+                if is_guaranteed and not must_be_opportunistic:
+                    virtual = _virtual_for(state, spec, each.leaf, each.preassigned_type)
+                    must_be_opportunistic = virtual is None
+                if group.virtual is not None:
+                    group.virtual[size][position][index] = virtual
+                if not allocate_leaf(state, each.leaf, virtual, group):
+                    must_be_opportunistic = True
+                each.leaf.used_by = group
+                each.leaf.state = CellState.USED
+    state.groups[group.name] = group
+    if must_be_opportunistic:
+        preempt_lazily(state, group, group.name)
+    return group
+
+
+def _recorded_leaves(
+    state: ClusterState, pod: CellPod, info: BindInfo
+) -> dict[int, list[list[_RecordedLeaf]]]:
+    """The devices of the whole group by its record, padded to the group's size; conflicts are refused."""
+    recorded: dict[int, list[list[_RecordedLeaf]]] = {}
+    seen: set[PhysicalCell] = set()
+    sizes = {each.leaf_cell_number: each.pod_number for each in pod.spec.group.members}
+    for member in info.members:
+        for placement in member.pod_placements:
+            leaves = [
+                _RecordedLeaf(find_leaf(state, info.cell_chain, placement.node, index), kind)
+                for index, kind in zip(placement.indices, placement.preassigned_types, strict=True)
+            ]
+            for each in leaves:
+                if each.leaf is None:
+                    continue
+                other = each.leaf.used_by or each.leaf.reserved_by
+                if other is not None or each.leaf in seen:
+                    owner = "the record itself, twice" if other is None else f"the group {other.name!r}"
+                    raise CellsUserError(
+                        f"pod {pod.key}: its record has device {each.leaf.index} of node {placement.node!r}, which is used by"
+                        f" {owner}; delete one of the pods"
+                    )
+                seen.add(each.leaf)
+            recorded.setdefault(len(placement.indices), []).append(leaves)
+    for size, number in sizes.items():
+        missing = number - len(recorded.get(size, ()))
+        if missing > 0:
+            nothing = [_RecordedLeaf(None, "")] * size
+            recorded.setdefault(size, []).extend([nothing] * missing)
+    return {size: recorded[size] for size in sorted(recorded)}
+
+
+def find_leaf(state: ClusterState, chain: str, node: str, index: int) -> PhysicalCell | None:
+    """The leaf of a device: in the recorded chain, else in any other."""
+    found = state.leaf_by_place.get((chain, node, index))
+    if found is None:
+        found = next((leaf for leaf in state.leaves_by_node.get(node, ()) if leaf.index == index), None)
+    return found
+
+
+def _virtual_for(
+    state: ClusterState, spec: PodSchedulingSpec, leaf: PhysicalCell, preassigned_type: str
+) -> VirtualCell | None:
+    """The virtual cell for a recorded leaf, or None if its cluster has none for it."""
+    chain = state.chains[leaf.chain]
+    level = chain.level_of(preassigned_type)
+    cluster = state.clusters.get(spec.virtual_cluster)
+    if not level or cluster is None:
+        return None
+    tree = cluster.pinned.get(spec.pinned_cell_id) if spec.pinned_cell_id else cluster.trees.get(leaf.chain)
+    if tree is None or tree.chain != leaf.chain:
+        return None
+    _end_strange_doom(state, leaf, spec, level)
+    return _map_to_virtual(leaf, tree, level, spec)
+
+
+def _end_strange_doom(state: ClusterState, leaf: PhysicalCell, spec: PodSchedulingSpec, level: int) -> None:
+    """Free a doomed cell above the leaf that is another's, or of another level, if nothing uses it."""
+    cell: PhysicalCell | None = leaf
+    while cell is not None:
+        virtual = cell.virtual
+        if virtual is not None and is_doomed(state, cell) and virtual.priority < LOWEST_GUARANTEED:
+            if virtual.cluster != spec.virtual_cluster or cell.level != level or spec.pinned_cell_id:
+                end_doomed(state, cell, virtual.cluster)
+            return
+        cell = cell.parent
+
+
+def _map_to_virtual(
+    cell: PhysicalCell, tree: VirtualTree, level: int, spec: PodSchedulingSpec
+) -> VirtualCell | None:
+    virtual = cell.virtual
+    if virtual is not None:
+        fits = virtual.cluster == spec.virtual_cluster and virtual.root in tree.preassigned[level]
+        return virtual if fits else None
+    if cell.level == level:
+        return _weakest(tree.preassigned[level], spec.priority)
+    if cell.parent is None:
+        return None
+    above = _map_to_virtual(cell.parent, tree, level, spec)
+    return None if above is None else _weakest(above.children, spec.priority)
+
+
+def _weakest(cells: list[VirtualCell] | tuple[VirtualCell, ...], priority: int) -> VirtualCell | None:
+    """The first free cell."""
+    return next((each for each in cells if each.priority == FREE_PRIORITY and each.physical is None), None)
+
+
+def recorded_position(info: BindInfo, size: int) -> int | None:
+    """The place of a pod in its group, by its record."""
+    for member in info.members:
+        for position, placement in enumerate(member.pod_placements):
+            if len(placement.indices) == size and _is_at(info, placement):
+                return position
+    return None
+
+
+def _is_at(info: BindInfo, placement: PodPlacement) -> bool:
+    return placement.node == info.node and info.leaf_cell_isolation[0] in placement.indices

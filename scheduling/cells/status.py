@@ -1,0 +1,186 @@
+"""The scheduler's state as frozen values, in the shape of HiveD's inspect API.
+
+`as_json` of a value has HiveD's keys, without those that are empty. A cell above the leaves is Used if any leaf is, and in
+another state only if no leaf is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling.cells.groups import AffinityGroup
+from scheduling.cells.state import ClusterState, VirtualCluster
+from scheduling.cells.tree import OPPORTUNISTIC, CellState, PhysicalCell, VirtualCell
+
+_STRONGEST_FIRST = (CellState.USED, CellState.RESERVING, CellState.RESERVED, CellState.FREE)
+
+
+@dataclass(frozen=True, slots=True)
+class CellStatus:
+    """One cell and everything below it. `other` is the cell that it is bound to, without children."""
+
+    kind: str
+    leaf_type: str  # of top and preassigned cells, else ""
+    is_node_level: bool
+    address: str
+    state: CellState
+    healthy: bool
+    priority: int
+    children: tuple[CellStatus, ...] = ()
+    virtual_cluster: str = ""
+    other: CellStatus | None = None
+    is_physical: bool = True
+
+    def as_json(self) -> dict[str, Any]:
+        """The status with HiveD's keys."""
+        found: dict[str, Any] = {"leafCellType": self.leaf_type} if self.leaf_type else {}
+        found["cellType"] = self.kind
+        if self.is_node_level:
+            found["isNodeLevel"] = True
+        found |= {
+            "cellAddress": self.address,
+            "cellState": self.state.value,
+            "cellHealthiness": "Healthy" if self.healthy else "Bad",
+            "cellPriority": self.priority,
+        }
+        if self.children:
+            found["cellChildren"] = [each.as_json() for each in self.children]
+        if self.virtual_cluster and self.is_physical:
+            found["vc"] = self.virtual_cluster
+        if self.other is not None:
+            found["virtualCell" if self.is_physical else "physicalCell"] = self.other.as_json()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """One affinity group."""
+
+    name: str
+    virtual_cluster: str
+    priority: int
+    state: str
+    physical: Mapping[str, tuple[int, ...]]  # node -> device indices, ascending
+    virtual: Mapping[str, tuple[str, ...]]  # preassigned cell -> leaves, ascending
+    allocated: tuple[str, ...]  # UIDs
+    preempting: tuple[str, ...]  # UIDs
+    lazily_preempted_by: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The status with HiveD's keys."""
+        found: dict[str, Any] = {"vc": self.virtual_cluster, "priority": self.priority, "state": self.state}
+        optional: dict[str, Any] = {
+            "physicalPlacement": {node: list(indices) for node, indices in self.physical.items()},
+            "virtualPlacement": {cell: list(leaves) for cell, leaves in self.virtual.items()},
+            "allocatedPods": list(self.allocated),
+            "preemptingPods": list(self.preempting),
+        }
+        found |= {key: value for key, value in optional.items() if value}
+        if self.lazily_preempted_by:
+            found["lazyPreemptionStatus"] = {"preemptor": self.lazily_preempted_by}
+        return {"metadata": {"name": self.name}, "status": found}
+
+
+def group_status(group: AffinityGroup) -> GroupStatus:
+    """The status of a group."""
+    physical: dict[str, set[int]] = {}
+    virtual: dict[str, set[tuple[int, str]]] = {}
+    for leaf, cell in group.leaves():
+        physical.setdefault(leaf.nodes[0], set()).add(leaf.index)
+        if cell is not None:
+            last = int(cell.address.rpartition("/")[2])
+            virtual.setdefault(cell.root.address, set()).add((last, cell.address))
+    return GroupStatus(
+        name=group.name,
+        virtual_cluster=group.cluster,
+        priority=group.priority,
+        state=group.state.value,
+        physical={node: tuple(sorted(indices)) for node, indices in sorted(physical.items())},
+        virtual={cell: tuple(address for _, address in sorted(leaves)) for cell, leaves in sorted(virtual.items())},
+        allocated=tuple(sorted(each.pod.uid for each in group.allocated())),
+        preempting=tuple(sorted(group.preempting)),
+        lazily_preempted_by=group.lazily_preempted_by,
+    )
+
+
+def physical_status(state: ClusterState) -> tuple[CellStatus, ...]:
+    """All top cells, by chain."""
+    return tuple(
+        _physical(cell, chain.leaf_type, is_shallow=False)
+        for chain in state.chains.values()
+        for cell in chain.full[chain.top]
+    )
+
+
+def cluster_status(state: ClusterState, cluster: VirtualCluster) -> tuple[CellStatus, ...]:
+    """A virtual cluster's preassigned cells, and the leaves that its opportunistic pods use."""
+    owned = tuple(_virtual(root, state.chains[root.chain].leaf_type, is_shallow=False) for root in cluster.roots)
+    return owned + tuple(
+        CellStatus(
+            kind=leaf.kind,
+            leaf_type=leaf.kind,
+            is_node_level=False,
+            address=f"{leaf.address}-opp",
+            state=CellState.USED,
+            healthy=leaf.healthy,
+            priority=OPPORTUNISTIC,
+            other=_physical(leaf, leaf.kind, is_shallow=True),
+            is_physical=False,
+        )
+        for leaf in state.opportunistic_leaves.get(cluster.name, ())
+    )
+
+
+def _physical(cell: PhysicalCell, leaf_type: str, *, is_shallow: bool) -> CellStatus:
+    children = tuple(_physical(each, "", is_shallow=False) for each in (() if is_shallow else cell.children))
+    own = cell.used_by if cell.reserved_by is None else cell.reserved_by
+    virtual = cell.virtual
+    cluster = virtual.cluster if virtual is not None else own.cluster if own is not None else ""
+    return CellStatus(
+        kind=cell.kind,
+        leaf_type=leaf_type,
+        is_node_level=cell.level == cell.node_level,
+        address=cell.address,
+        state=_state_of(cell) if is_shallow else _joined(children, cell.state),
+        healthy=cell.healthy,
+        priority=cell.priority,
+        children=children,
+        virtual_cluster=cluster,
+        other=None if is_shallow or virtual is None else _virtual(virtual, "", is_shallow=True),
+    )
+
+
+def _virtual(cell: VirtualCell, leaf_type: str, *, is_shallow: bool) -> CellStatus:
+    children = tuple(_virtual(each, "", is_shallow=False) for each in (() if is_shallow else cell.children))
+    physical = cell.physical
+    leaf_state = CellState.FREE if physical is None or cell.priority < 0 else physical.state
+    return CellStatus(
+        kind=cell.kind,
+        leaf_type=leaf_type,
+        is_node_level=cell.level == cell.node_level,
+        address=cell.address,
+        state=_state_of(cell) if is_shallow else _joined(children, leaf_state),
+        healthy=cell.healthy,
+        priority=cell.priority,
+        children=children,
+        virtual_cluster=cell.cluster,
+        other=None if is_shallow or physical is None else _physical(physical, "", is_shallow=True),
+        is_physical=False,
+    )
+
+
+def _joined(children: Iterable[CellStatus], leaf: CellState) -> CellState:
+    found = {each.state for each in children} or {leaf}
+    return next(each for each in _STRONGEST_FIRST if each in found)
+
+
+def _state_of(cell: PhysicalCell | VirtualCell) -> CellState:
+    if isinstance(cell, PhysicalCell):
+        found = {_state_of(each) for each in cell.children} or {cell.state}
+    elif cell.children:
+        found = {_state_of(each) for each in cell.children}
+    else:
+        found = {CellState.FREE if cell.physical is None or cell.priority < 0 else cell.physical.state}
+    return next(each for each in _STRONGEST_FIRST if each in found)
