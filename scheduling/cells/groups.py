@@ -1,7 +1,7 @@
 """Affinity groups: gangs of pods that are placed together or not at all.
 
-The placement of a group never changes between its allocation and its deletion. A lazily preempted group keeps its devices and
-loses its virtual cells: it runs on as an opportunistic one.
+The placement of a group never changes between its allocation and its deletion. A lazily preempted group keeps its
+devices and loses its virtual cells: it runs on as an opportunistic one.
 """
 
 from __future__ import annotations

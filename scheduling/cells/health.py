@@ -1,14 +1,15 @@
 """Marks cells bad and healthy.
 
-A node that is not ready, cordoned, deleted or not seen yet makes its devices bad; any bad part makes a cell bad. Groups that run
-on bad cells stay. A bad part of a cell that a virtual cluster holds is bound at once, so that the cluster's scheduler sees it.
+A node that is not ready, cordoned, deleted or not seen yet makes its devices bad; any bad part makes a cell bad.
+Groups that run on bad cells stay. A bad part of a cell that a virtual cluster holds is bound at once, so that the
+cluster's scheduler sees it.
 """
 
 from __future__ import annotations
 
-from scheduling.cells.preassigned import bind_doomed, end_doomed, is_doomed, is_free, release_doomed
+from scheduling.cells.preassigned import bind_bad_part, bind_doomed, end_doomed, is_doomed, is_free, release_doomed
 from scheduling.cells.state import ClusterState
-from scheduling.cells.tree import LOWEST_GUARANTEED, PhysicalCell, bind_one, unbind_one, unbound_child
+from scheduling.cells.tree import LOWEST_GUARANTEED, PhysicalCell, unbind_one
 
 
 def set_bad_node(state: ClusterState, node: str) -> None:
@@ -41,9 +42,7 @@ def _set_bad(state: ClusterState, cell: PhysicalCell) -> None:
         chain.bad_free[cell.level].append(cell)
         bind_doomed(state, chain, cell.level)
     elif cell.virtual is None and not cell.split and cell.parent is not None and cell.parent.virtual is not None:
-        virtual = unbound_child(cell.parent.virtual)
-        if virtual is not None:
-            bind_one(cell, virtual)
+        bind_bad_part(cell, cell.parent.virtual)
 
 
 def _set_healthy(state: ClusterState, cell: PhysicalCell) -> None:

@@ -1,7 +1,7 @@
 """Gives single devices to groups and takes them back, with everything that follows above them.
 
-The first device of a preassigned cell binds the cell and takes it from the free list; the last one that is released gives
-it back.
+The first device of a preassigned cell binds the cell and takes it from the free list; the last one that is released
+gives it back.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from scheduling.cells.tree import (
 )
 
 
-def allocate_leaf(
-    state: ClusterState, leaf: PhysicalCell, virtual: VirtualCell | None, group: AffinityGroup
-) -> bool:
+def allocate_leaf(state: ClusterState, leaf: PhysicalCell, virtual: VirtualCell | None, group: AffinityGroup) -> bool:
     """Give a leaf to a group, as an opportunistic one without a virtual cell; false if guarantees no longer hold."""
     if virtual is None:
         set_priority(leaf, OPPORTUNISTIC)

@@ -1,7 +1,7 @@
 """Where in a tree a gang goes: first the nodes, packed, then the closest devices on each node.
 
-A view lists the cells that count as nodes: those of node level, and owned cells below it, each on its own. Its order is kept
-from call to call: nodes that are equal keep the places that earlier calls gave them, as in HiveD.
+A view lists the cells that count as nodes: those of node level, and owned cells below it, each on its own. Its order is
+kept from call to call: nodes that are equal keep the places that earlier calls gave them, as in HiveD.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Node(Generic[C]):
     __slots__ = ("cell", "free", "healthy", "name", "suggested")
 
     def __init__(self, cell: C) -> None:
-        self.cell = cell
+        self.cell: C = cell
         self.free = 0
         self.healthy = True
         self.suggested = True
@@ -92,7 +92,9 @@ class ClusterView(Generic[C]):
                 if not node.healthy:
                     return Unplaced(f"the gang would have to use the bad node {node.name}", node.name)
                 if not node.suggested:
-                    return Unplaced(f"the gang would have to use the node {node.name}, which is not suggested", node.name)
+                    return Unplaced(
+                        f"the gang would have to use the node {node.name}, which is not suggested", node.name
+                    )
                 picked += sizes[len(chosen)]
                 chosen.append(node.cell)
                 if len(chosen) == len(sizes):
@@ -100,7 +102,7 @@ class ClusterView(Generic[C]):
         return Unplaced("insufficient capacity")
 
     def _measure(self, node: _Node[C], gang: Gang, priority: int) -> tuple[bool, bool, int, int]:
-        """Update a node's figures; its sort key: healthy, suggested, most used first, least used by the stronger first."""
+        """Update a node's figures; its sort key: healthy, suggested, most used, least used by the stronger."""
         cell = node.cell
         same = higher = taken = 0
         for each, number in cell.used.items():
@@ -111,7 +113,7 @@ class ClusterView(Generic[C]):
             elif each > priority:
                 higher += number
         node.free = cell.leaf_count - taken
-        physical = cell if isinstance(cell, PhysicalCell) else cell.physical
+        physical = cell.real
         if physical is None:
             node.healthy = node.suggested = True
             node.name = cell.address

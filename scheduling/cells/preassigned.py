@@ -1,8 +1,9 @@
 """Takes physical cells for the preassigned cells of virtual clusters, and gives them back.
 
-Taking a cell splits the free cells above it, giving it back merges them: that is the buddy rule. While a virtual cluster has
-more free cells of a level than healthy ones are left, some of them are bound to bad cells ("doomed"), so that the cluster's
-own scheduler and its status see that they cannot be used. That ends as soon as healthy cells are left again.
+Taking a cell splits the free cells above it, giving it back merges them: that is the buddy rule. While a virtual
+cluster has more free cells of a level than healthy ones are left, some of them are bound to bad cells ("doomed"), so
+that the cluster's own scheduler and its status see that they cannot be used. That ends as soon as healthy cells are
+left again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def take_preassigned(state: ClusterState, cell: PhysicalCell, cluster: str, *, d
     chain = state.chains[cell.chain]
     levels = _take(chain, cell, cluster)
     is_safe = all(chain.total_left[level] >= chain.all_vc_free[level] for level in levels)
-    balance_doomed(state, chain, levels[:1] if doomed else levels)
+    for level in levels[:1] if doomed else levels:
+        bind_doomed(state, chain, level)
     return is_safe
 
 
@@ -124,9 +126,7 @@ def _enter_free_list(chain: Chain, cell: PhysicalCell) -> None:
     current = cell
     while True:
         parent = current.parent
-        if parent is None or not all(
-            each is current or each in chain.free[current.level] for each in parent.children
-        ):
+        if parent is None or not all(each is current or each in chain.free[current.level] for each in parent.children):
             chain.free[current.level].append(current)
             return
         for child in parent.children:
@@ -141,10 +141,16 @@ def _take_bad(chain: Chain, cell: PhysicalCell) -> None:
     chain.bad_free[cell.level].remove(cell)
     for child in cell.children:
         if not child.healthy:
-            virtual = None if cell.virtual is None else unbound_child(cell.virtual)
-            if virtual is not None:
-                bind_one(child, virtual)
+            if child.virtual is None and cell.virtual is not None:
+                bind_bad_part(child, cell.virtual)
             _take_bad(chain, child)
+
+
+def bind_bad_part(cell: PhysicalCell, above: VirtualCell) -> None:
+    """Bind a bad cell to a free part of the virtual cell that its parent is bound to."""
+    virtual = unbound_child(above)
+    if virtual is not None:
+        bind_one(cell, virtual)
 
 
 def _give_bad(chain: Chain, cell: PhysicalCell) -> None:

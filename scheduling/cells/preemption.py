@@ -1,7 +1,7 @@
 """Preemption: who must go, lazy preemption, and reservations of groups that wait for their victims.
 
-Victims are whole groups. A group that preempts reserves its cells at once; a stronger one that wants the same cells cancels
-it. A lazily preempted group keeps running as an opportunistic one, and its virtual cells are free.
+Victims are whole groups. A group that preempts reserves its cells at once; a stronger one that wants the same cells
+cancels it. A lazily preempted group keeps running as an opportunistic one, and its virtual cells are free.
 """
 
 from __future__ import annotations

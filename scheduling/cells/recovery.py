@@ -1,11 +1,12 @@
 """Restores groups from the records of bound pods: after a restart, with the same configuration or with another.
 
-Pods keep running whatever the configuration says now. Devices that it no longer has are ignored; a group whose virtual cells
-cannot be found again, or would hurt the guarantees of others, runs on as an opportunistic one.
+Pods keep running whatever the configuration says now. Devices that it no longer has are ignored; a group whose
+virtual cells cannot be found again, or would hurt the guarantees of others, runs on as an opportunistic one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduling.cells.decision import CellsUserError
@@ -13,9 +14,9 @@ from scheduling.cells.groups import AffinityGroup, GroupState, new_group
 from scheduling.cells.leaves import allocate_leaf
 from scheduling.cells.pod import BindInfo, CellPod, PodPlacement, PodSchedulingSpec
 from scheduling.cells.preassigned import end_doomed, is_doomed
-from scheduling.cells.preemption import preempt_lazily
+from scheduling.cells.preemption import cancel_reservation, preempt_lazily, reservers_of
 from scheduling.cells.state import ClusterState, VirtualTree
-from scheduling.cells.tree import FREE_PRIORITY, LOWEST_GUARANTEED, CellState, PhysicalCell, VirtualCell
+from scheduling.cells.tree import LOWEST_GUARANTEED, CellState, PhysicalCell, VirtualCell, leaves_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,10 @@ def restore_group(state: ClusterState, pod: CellPod, info: BindInfo) -> Affinity
     """Allocate the group of a bound pod as its record says. Raises `CellsUserError` before anything changes."""
     spec = pod.spec
     recorded = _recorded_leaves(state, pod, info)
+    for other in reservers_of(
+        each.leaf for pods in recorded.values() for leaves in pods for each in leaves if each.leaf
+    ):
+        cancel_reservation(state, other)
     group = new_group(spec, GroupState.ALLOCATED, {}, None)
     group.physical = {
         size: [[each.leaf for each in placement] for placement in placements] for size, placements in recorded.items()
@@ -61,9 +66,7 @@ def restore_group(state: ClusterState, pod: CellPod, info: BindInfo) -> Affinity
     return group
 
 
-def _recorded_leaves(
-    state: ClusterState, pod: CellPod, info: BindInfo
-) -> dict[int, list[list[_RecordedLeaf]]]:
+def _recorded_leaves(state: ClusterState, pod: CellPod, info: BindInfo) -> dict[int, list[list[_RecordedLeaf]]]:
     """The devices of the whole group by its record, padded to the group's size; conflicts are refused."""
     recorded: dict[int, list[list[_RecordedLeaf]]] = {}
     seen: set[PhysicalCell] = set()
@@ -77,12 +80,12 @@ def _recorded_leaves(
             for each in leaves:
                 if each.leaf is None:
                     continue
-                other = each.leaf.used_by or each.leaf.reserved_by
+                other = _owner(each.leaf, pod.spec.priority)
                 if other is not None or each.leaf in seen:
                     owner = "the record itself, twice" if other is None else f"the group {other.name!r}"
                     raise CellsUserError(
-                        f"pod {pod.key}: its record has device {each.leaf.index} of node {placement.node!r}, which is used by"
-                        f" {owner}; delete one of the pods"
+                        f"pod {pod.key}: its record has device {each.leaf.index} of node {placement.node!r},"
+                        f" which is used by {owner}; delete one of the pods"
                     )
                 seen.add(each.leaf)
             recorded.setdefault(len(placement.indices), []).append(leaves)
@@ -92,6 +95,14 @@ def _recorded_leaves(
             nothing = [_RecordedLeaf(None, "")] * size
             recorded.setdefault(size, []).extend([nothing] * missing)
     return {size: recorded[size] for size in sorted(recorded)}
+
+
+def _owner(leaf: PhysicalCell, priority: int) -> AffinityGroup | None:
+    """The group that a new one of this priority cannot take a leaf from."""
+    if leaf.used_by is not None:
+        return leaf.used_by
+    reserver = leaf.reserved_by
+    return None if reserver is None or reserver.priority < priority else reserver
 
 
 def find_leaf(state: ClusterState, chain: str, node: str, index: int) -> PhysicalCell | None:
@@ -115,7 +126,7 @@ def _virtual_for(
     if tree is None or tree.chain != leaf.chain:
         return None
     _end_strange_doom(state, leaf, spec, level)
-    return _map_to_virtual(leaf, tree, level, spec)
+    return _map_to_virtual(state, leaf, tree, level, spec)
 
 
 def _end_strange_doom(state: ClusterState, leaf: PhysicalCell, spec: PodSchedulingSpec, level: int) -> None:
@@ -131,23 +142,32 @@ def _end_strange_doom(state: ClusterState, leaf: PhysicalCell, spec: PodScheduli
 
 
 def _map_to_virtual(
-    cell: PhysicalCell, tree: VirtualTree, level: int, spec: PodSchedulingSpec
+    state: ClusterState, cell: PhysicalCell, tree: VirtualTree, level: int, spec: PodSchedulingSpec
 ) -> VirtualCell | None:
+    """The virtual cell that is, or can be, bound to a physical one."""
     virtual = cell.virtual
     if virtual is not None:
         fits = virtual.cluster == spec.virtual_cluster and virtual.root in tree.preassigned[level]
         return virtual if fits else None
     if cell.level == level:
-        return _weakest(tree.preassigned[level], spec.priority)
+        return _weakest(state, tree.preassigned[level], spec)
     if cell.parent is None:
         return None
-    above = _map_to_virtual(cell.parent, tree, level, spec)
-    return None if above is None else _weakest(above.children, spec.priority)
+    above = _map_to_virtual(state, cell.parent, tree, level, spec)
+    return None if above is None else _weakest(state, above.children, spec)
 
 
-def _weakest(cells: list[VirtualCell] | tuple[VirtualCell, ...], priority: int) -> VirtualCell | None:
-    """The first free cell."""
-    return next((each for each in cells if each.priority == FREE_PRIORITY and each.physical is None), None)
+def _weakest(state: ClusterState, cells: Sequence[VirtualCell], spec: PodSchedulingSpec) -> VirtualCell | None:
+    """The first free cell, else the one with the weakest users, who are lazily preempted; None if all are as strong."""
+    found = min(cells, key=lambda each: (each.priority, each.physical is not None), default=None)
+    if found is None or found.priority >= spec.priority:
+        return None
+    if found.physical is not None:
+        users = {leaf.used_by: None for leaf in leaves_below(found.physical) if leaf.used_by is not None}
+        for user in users:
+            if user.virtual is not None:
+                preempt_lazily(state, user, spec.group.name)
+    return found if found.physical is None else None
 
 
 def recorded_position(info: BindInfo, size: int) -> int | None:

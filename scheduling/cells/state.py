@@ -1,8 +1,8 @@
 """The one mutable state of the cell scheduler.
 
-Who changes what: `building` fills it; `free_cells` moves cells in and out of the free lists; `preassigned` keeps the
-counters and the bad and doomed cells; `health` marks cells good or bad; `leaves` gives devices to groups and takes them back;
-`preemption`, `recovery` and `scheduler` own the groups. Nothing else writes.
+Who changes what: `building` fills it; `preassigned` keeps the free lists, the counters, the bad and the doomed cells;
+`health` marks cells good or bad; `leaves` gives devices to groups and takes them back; `preemption`, `recovery` and
+`scheduler` change the groups. Nothing else writes.
 
 Invariants, for every chain and level:
 - `total_left` is the number of cells that are free or part of a free cell of a higher level.
@@ -34,7 +34,7 @@ class Chain:
     bad_free: list[CellList]
     total_left: list[int]
     all_vc_free: list[int]
-    opportunistic: ClusterView
+    opportunistic: ClusterView[PhysicalCell]
     vc_free: dict[str, list[int]] = field(default_factory=dict)
     doomed: dict[str, list[CellList]] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class VirtualTree:
 
     chain: str
     preassigned: list[list[VirtualCell]]  # by level
-    view: ClusterView
+    view: ClusterView[VirtualCell]
 
 
 @dataclass(slots=True)

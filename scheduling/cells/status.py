@@ -1,7 +1,7 @@
 """The scheduler's state as frozen values, in the shape of HiveD's inspect API.
 
-`as_json` of a value has HiveD's keys, without those that are empty. A cell above the leaves is Used if any leaf is, and in
-another state only if no leaf is used.
+`as_json` of a value has HiveD's keys, without those that are empty. A cell above the leaves is Used if any leaf is, and
+in another state only if no leaf is used. A virtual leaf is Used only by its own cluster's guaranteed pods.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduling.cells.groups import AffinityGroup
-from scheduling.cells.state import ClusterState, VirtualCluster
+from scheduling.cells.state import ClusterState
 from scheduling.cells.tree import OPPORTUNISTIC, CellState, PhysicalCell, VirtualCell
 
 _STRONGEST_FIRST = (CellState.USED, CellState.RESERVING, CellState.RESERVED, CellState.FREE)
@@ -114,9 +114,15 @@ def physical_status(state: ClusterState) -> tuple[CellStatus, ...]:
     )
 
 
-def cluster_status(state: ClusterState, cluster: VirtualCluster) -> tuple[CellStatus, ...]:
+def cluster_names(state: ClusterState) -> list[str]:
+    """The virtual clusters, with those that the configuration no longer has but whose pods were restored."""
+    return [*state.clusters, *sorted(each for each in state.opportunistic_leaves if each not in state.clusters)]
+
+
+def cluster_status(state: ClusterState, name: str) -> tuple[CellStatus, ...]:
     """A virtual cluster's preassigned cells, and the leaves that its opportunistic pods use."""
-    owned = tuple(_virtual(root, state.chains[root.chain].leaf_type, is_shallow=False) for root in cluster.roots)
+    roots = state.clusters[name].roots if name in state.clusters else []
+    owned = tuple(_virtual(root, state.chains[root.chain].leaf_type, is_shallow=False) for root in roots)
     return owned + tuple(
         CellStatus(
             kind=leaf.kind,
@@ -129,7 +135,7 @@ def cluster_status(state: ClusterState, cluster: VirtualCluster) -> tuple[CellSt
             other=_physical(leaf, leaf.kind, is_shallow=True),
             is_physical=False,
         )
-        for leaf in state.opportunistic_leaves.get(cluster.name, ())
+        for leaf in state.opportunistic_leaves.get(name, ())
     )
 
 

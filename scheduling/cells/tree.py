@@ -77,6 +77,11 @@ class PhysicalCell(_Tree):
         self.used_by: AffinityGroup | None = None  # of leaves
         self.reserved_by: AffinityGroup | None = None  # of leaves
 
+    @property
+    def real(self) -> PhysicalCell:
+        """The cell itself: what views ask of virtual cells as well."""
+        return self
+
 
 class VirtualCell(_Tree):
     """A cell that a virtual cluster owns, or a part of one. `root` is the preassigned cell, whose parent is None."""
@@ -91,6 +96,11 @@ class VirtualCell(_Tree):
         self.parent: VirtualCell | None = None
         self.children: tuple[VirtualCell, ...] = ()
         self.physical: PhysicalCell | None = None
+
+    @property
+    def real(self) -> PhysicalCell | None:
+        """The physical cell that it is bound to."""
+        return self.physical
 
     @property
     def healthy(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from scheduling.cells.configuration import CellsConfigurationError, read_configuration
@@ -54,18 +55,28 @@ class Replay:
 
     def step(self, event: Json) -> Json:
         """The decision of one event."""
+        handlers: dict[str, Callable[[Json], Json]] = {
+            "addNode": self._set_node,
+            "updateNode": self._set_node,
+            "deleteNode": self._delete_node,
+            "filter": lambda told: self._schedule(told, Phase.FILTERING),
+            "preempt": lambda told: self._schedule(told, Phase.PREEMPTING),
+            "deletePod": self._delete_pod,
+            "addBoundPod": self._add_bound_pod,
+            "restart": self._restart,
+            "inspectGroup": lambda told: ok(self.scheduler.group(told["group"])),
+            "inspectVC": lambda told: ok(self.scheduler.virtual_cluster(told["vc"])),
+        }
         try:
-            return getattr(self, f"_{event['op']}")(event)
+            return handlers[event["op"]](event)
         except CellsUserError as error:
             return {"kind": "userError", "code": error.code, "text": str(error)}
 
-    def _addNode(self, event: Json) -> Json:
+    def _set_node(self, event: Json) -> Json:
         self.scheduler.set_node(event["node"], healthy=event.get("healthy", True))
         return {"kind": "ok"}
 
-    _updateNode = _addNode
-
-    def _deleteNode(self, event: Json) -> Json:
+    def _delete_node(self, event: Json) -> Json:
         self.scheduler.delete_node(event["node"])
         return {"kind": "ok"}
 
@@ -73,12 +84,6 @@ class Replay:
         if event["nodes"] != "*":
             return list(event["nodes"])
         return list(self.scheduler.state.leaves_by_node)
-
-    def _filter(self, event: Json) -> Json:
-        return self._schedule(event, Phase.FILTERING)
-
-    def _preempt(self, event: Json) -> Json:
-        return self._schedule(event, Phase.PREEMPTING)
 
     def _schedule(self, event: Json, phase: Phase) -> Json:
         name = event["pod"]
@@ -101,7 +106,7 @@ class Replay:
             shown |= {"kind": "bind", "isolation": info.isolation}
         return shown
 
-    def _deletePod(self, event: Json) -> Json:
+    def _delete_pod(self, event: Json) -> Json:
         name = event["pod"]
         pod = self.pod(name)
         if name in self.live:
@@ -111,7 +116,7 @@ class Replay:
             self.scheduler.delete_unallocated(pod)
         return {"kind": "ok"}
 
-    def _addBoundPod(self, event: Json) -> Json:
+    def _add_bound_pod(self, event: Json) -> Json:
         text = event.get("bind_info_text") or json.dumps(event["bind_info"])
         pod = self.pod(event["pod"])
         info = read_bind_info({ANNOTATION_BIND_INFO: text})
@@ -121,7 +126,7 @@ class Replay:
         return {"kind": "ok"}
 
     def _restart(self, event: Json) -> Json:
-        self.scheduler = self._start(event.get("config", self.scenario["config"]))
+        self.scheduler = self._start(event.get("config") or self.scenario["config"])
         bound = event.get("bound", [])
         if event.get("pods_first"):
             self._replay(bound)
@@ -140,14 +145,6 @@ class Replay:
                 self.scheduler.add_allocated(self.pod(name), self.bound[name])
             except CellsUserError:
                 continue
-
-    def _inspectGroup(self, event: Json) -> Json:
-        self.scheduler.group(event["group"])
-        return {"kind": "ok"}
-
-    def _inspectVC(self, event: Json) -> Json:
-        self.scheduler.virtual_cluster(event["vc"])
-        return {"kind": "ok"}
 
     def state(self) -> Json:
         """The state in the vectors' form, whole."""
@@ -170,6 +167,11 @@ class Replay:
                 shown["opportunistic"] = sorted(opportunistic)
             found["vcs"][name] = shown
         return found
+
+
+def ok(_: object) -> Json:
+    """The decision of events that only may fail."""
+    return {"kind": "ok"}
 
 
 def bind_info_json(info: BindInfo) -> Json:
