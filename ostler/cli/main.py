@@ -42,6 +42,7 @@ COMMANDS = {
     "fit": "say how many pods fit a cluster, or how many nodes of a kind they take",
     "snapshot": "save everything that decides allocations in a cluster as a file",
     "pools": "show the devices of a cluster as pools: what is free, and what a need would get",
+    "cells": "guarantee whole islands of GPUs to teams: discover, check and draw the cells",
     "config": "check or convert a configuration file, or print the format's JSON Schema",
 }
 _MODULES = dict.fromkeys(("rescan", "reload", "quiesce", "resume"), "actions")

@@ -1,0 +1,126 @@
+"""Reads what `ostler cells` works on: configurations, discovered cells, and pods; faults end the command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from kube.bodies import JsonObject, object_at, text_at
+from kube.json_stream import Fields
+from node.given import read_given
+from ostler.cells.discovery import DiscoveredCells, discover
+from ostler.cli.exits import CommandFailed, Exit
+from ostler.explain.documents import MAX_BYTES
+from ostler.pools.source import read_source
+from scheduling.cells.configuration import CellsConfiguration, CellsConfigurationError, read_configuration
+from scheduling.cells.pod import (
+    ANNOTATION_BIND_INFO,
+    ANNOTATION_SPEC,
+    BindInfo,
+    CellPod,
+    PodTextError,
+    read_bind_info,
+    read_pod_spec,
+)
+from scheduling.explain.cluster import apply
+
+STDIN = "-"
+_OVER = ("Succeeded", "Failed")
+
+
+def read_text(name: str) -> str:
+    """The text of a file or of standard input. Raises ``CommandFailed``."""
+    try:
+        data = sys.stdin.buffer.read(MAX_BYTES + 1) if name == STDIN else read_given(Path(name), MAX_BYTES, fifo=True)
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        why = error.strerror or error
+        raise CommandFailed(f"{name}: cannot be read ({why}); give a file that exists", Exit.USAGE) from error
+    except UnicodeDecodeError as error:
+        byte = f"0x{error.object[error.start]:02x}"
+        raise CommandFailed(f"{name}: the byte {byte} is not UTF-8; save the file as UTF-8", Exit.USAGE) from error
+
+
+def read_cells(name: str) -> CellsConfiguration:
+    """The configuration of a file. Raises ``CommandFailed``."""
+    try:
+        return read_configuration(read_text(name), name)
+    except CellsConfigurationError as error:
+        raise CommandFailed(str(error), Exit.CONFIG) from error
+
+
+def read_discovered(arguments: argparse.Namespace) -> tuple[DiscoveredCells, str]:
+    """The cells of the cluster or of the files of ``--from``, and what they are called. Raises ``CommandFailed``."""
+    state = read_source(arguments)
+    found = discover(apply(state.taint_rules, state.slices).slices, state.nodes)
+    return found, ", ".join(arguments.origin) or state.origin
+
+
+class ScheduledPod:
+    """A pod with a scheduling spec; ``bind_info`` is None while it waits."""
+
+    __slots__ = ("bind_info", "pod")
+
+    def __init__(self, pod: CellPod, bind_info: BindInfo | None) -> None:
+        self.pod = pod
+        self.bind_info = bind_info
+
+
+def read_pods(name: str) -> list[ScheduledPod]:
+    """The pods of a file that the cell scheduler places, in its order; what it cannot read ends the command."""
+    import yaml
+
+    text = read_text(name)
+    try:
+        documents = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = " ".join(str(error).split())
+        raise CommandFailed(f"{name}: is not valid YAML: {problem}", Exit.USAGE) from error
+    bodies: list[JsonObject] = []
+    for document in documents:
+        items = document.get("items") if isinstance(document, dict) else document
+        bodies += [each for each in (items if isinstance(items, list) else [document]) if isinstance(each, dict)]
+    return scheduled(bodies, name)
+
+
+def read_cluster_pods(arguments: argparse.Namespace) -> list[ScheduledPod]:
+    """The pods of the cluster that kubectl would use. Raises ``CommandFailed``."""
+    from kube.bodies import whole
+    from kube.collection import Collection, read_whole
+    from kube.errors import KubeError
+    from node.clocks import chance
+    from ostler.explain.access import choice_of, connect, find_access
+    from scheduling.explain.state import ExplainError
+
+    annotations = dict.fromkeys((ANNOTATION_SPEC, ANNOTATION_BIND_INFO), True)
+    names = dict.fromkeys(("name", "namespace", "uid", "resourceVersion", "deletionTimestamp"), True)
+    fields: Fields = {"metadata": {**names, "annotations": annotations}, "status": {"phase": True}}
+    try:
+        access = find_access(choice_of(arguments), os.environ)
+        with closing(connect(access, chance)) as client:
+            return scheduled(list(read_whole(Collection(client, "/api/v1/pods", {}, whole, fields), 500).objects), "")
+    except (ExplainError, KubeError) as error:
+        raise CommandFailed(str(error), Exit.USAGE) from error
+
+
+def scheduled(bodies: list[JsonObject], source: str) -> list[ScheduledPod]:
+    """The pods among these that have a scheduling spec and are not over. Raises ``CommandFailed``."""
+    found = []
+    for body in bodies:
+        metadata = object_at(body, "metadata")
+        annotations = {key: text for key, text in object_at(metadata, "annotations").items() if isinstance(text, str)}
+        if ANNOTATION_SPEC not in annotations or text_at(body, "status", "phase") in _OVER:
+            continue
+        namespace, name = text_at(metadata, "namespace") or "default", text_at(metadata, "name")
+        try:
+            spec = read_pod_spec(annotations, namespace, name)
+            info = read_bind_info(annotations) if ANNOTATION_BIND_INFO in annotations else None
+        except PodTextError as error:
+            where = f"{source}: " if source else ""
+            raise CommandFailed(f"{where}pod {namespace}/{name}: {error}", Exit.USAGE) from error
+        uid = text_at(metadata, "uid") or f"{namespace}/{name}"
+        found.append(ScheduledPod(CellPod(uid, namespace, name, spec), info))
+    return found
