@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import emit, print_document
 from ostler.drawing.text import plain
-from ostler.pools.needs import add_need, check_nodes, short_need
+from ostler.pools.needs import add_need, check_nodes, claims_in, short_need
 
 if TYPE_CHECKING:
     from scheduling.pools.claim_documents import DeviceClaim
@@ -49,9 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.need:
         return run_need(arguments.need, arguments)
     given = read_documents(arguments.filename)
-    if not given.claims:
-        raise CommandFailed(f"{', '.join(arguments.filename)}: there is no DeviceClaim", Exit.USAGE)
-    return _run(given.claims, given.classes, arguments)
+    return _run(claims_in(given, arguments.filename), given.classes, arguments)
 
 
 def run_need(text: str, arguments: argparse.Namespace) -> int:

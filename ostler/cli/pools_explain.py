@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_color, add_format, emit, page_form, print_document
-from ostler.pools.needs import add_need, check_nodes, short_need
+from ostler.pools.needs import add_need, check_nodes, claims_in, short_need
 
 if TYPE_CHECKING:
     from ostler.pools.supply import PoolDocuments
     from scheduling.pools.claim_documents import DeviceClaim
     from scheduling.pools.survey import PoolExplanation
-
-_DOCUMENT = "DeviceClaim of devmgmtproto.k8s.io/v1alpha1; docs/pools.md has examples"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,11 +70,10 @@ def _asked(written: PoolDocuments, files: Sequence[str]) -> list[DeviceClaim]:
         raise CommandFailed(
             f"nothing to explain: give a need, such as '{EXAMPLE}', or a DeviceClaim with -f FILE", Exit.USAGE
         )
-    if not written.claims:
-        raise CommandFailed(f"{', '.join(files)}: no DeviceClaim is in it; write one, a {_DOCUMENT}", Exit.USAGE)
-    asked = [each for each in written.claims if not each.status.allocations]
+    claims = claims_in(written, files)
+    asked = [each for each in claims if not each.status.allocations]
     if not asked:
-        names = ", ".join(map(title_of, written.claims))
+        names = ", ".join(map(title_of, claims))
         raise CommandFailed(
             f"{', '.join(files)}: claim {names} has its devices already; remove status.allocations to ask anew",
             Exit.USAGE,

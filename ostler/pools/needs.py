@@ -10,7 +10,10 @@ from ostler.cli.exits import CommandFailed, Exit
 from ostler.pools.source import add_source
 
 if TYPE_CHECKING:
+    from ostler.pools.supply import PoolDocuments
     from scheduling.pools.claim_documents import DeviceClaim
+
+_DOCUMENT = "DeviceClaim of devmgmtproto.k8s.io/v1alpha1; docs/pools.md has examples"
 
 
 def add_need(parser: argparse.ArgumentParser, *, documents: str, node: str) -> None:
@@ -32,6 +35,13 @@ def short_need(text: str) -> DeviceClaim:
         return need_of(text)
     except NeedError as error:
         raise CommandFailed(f"the need cannot be read: {error}", Exit.USAGE) from error
+
+
+def claims_in(written: PoolDocuments, files: Sequence[str]) -> tuple[DeviceClaim, ...]:
+    """The claims of files. Raises ``CommandFailed`` if there is none."""
+    if not written.claims:
+        raise CommandFailed(f"{', '.join(files)}: no DeviceClaim is in it; write one, a {_DOCUMENT}", Exit.USAGE)
+    return written.claims
 
 
 def check_nodes(asked: Sequence[str], known: Sequence[str]) -> None:

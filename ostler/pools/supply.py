@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,8 +71,8 @@ def read_supply(arguments: argparse.Namespace, written: PoolDocuments = PoolDocu
         state = read_source(argparse.Namespace(**{**vars(arguments), "origin": others}))
     published = pools_of(state)
     pools = (*published, *documented_pools(documents.pools, documents.classes, documents.claims))
-    names = [each.document.metadata.name for each in pools]
-    twice = next((name for name in names if names.count(name) > 1), None) if documents.pools else None
+    names = Counter(each.document.metadata.name for each in pools)
+    twice = next((name for name, times in names.items() if times > 1), None) if documents.pools else None
     if twice is not None:
         raise CommandFailed(f"DevicePool {twice} has the name of another pool; rename one of the two", Exit.USAGE)
     ordered = sorted(pools, key=lambda each: (each.node is None, each.node or "", each.driver, each.name))

@@ -56,12 +56,9 @@ def is_running(pod: JsonObject) -> bool:
 class NodeRoom:
     """What is left on one node."""
 
-    def __init__(self, node: JsonObject, pods: Iterable[JsonObject] = ()) -> None:
-        """``pods``: those that run there."""
+    def __init__(self, node: JsonObject) -> None:
         self.total = {name: of_json(value) for name, value in _quantities(object_at(node, "status", "allocatable"))}
         self._left = {name: amount.nanos for name, amount in self.total.items()}
-        for pod in pods:
-            self.take(needs_of(pod))
 
     def take(self, needs: Needs) -> bool:
         """Subtract a pod's needs; whether anything of them is counted here."""

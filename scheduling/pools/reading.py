@@ -22,14 +22,23 @@ _UNNAMED = "document"
 def read_text(text: str, name: str = _UNNAMED) -> list[Document]:
     """The documents of a YAML text with any number of them; documents of other API groups are left out.
 
-    `name` is the file's name for messages. Raises DocumentError.
+    A List, as kubectl writes it, stands for its items. `name` is the file's name for messages. Raises DocumentError.
     """
     found: list[Document] = []
     for number, value in enumerate(parse_documents(text, name), 1):
-        if value is None or (isinstance(value, Mapping) and _is_foreign(value)):
-            continue
-        found.append(read(value, f"{name}, document {number}"))
+        for title, body in _items(value, f"{name}, document {number}"):
+            if body is not None and not (isinstance(body, Mapping) and _is_foreign(body)):
+                found.append(read(body, title))
     return found
+
+
+def _items(value: Json, title: str) -> list[tuple[str, Json]]:
+    """What a document stands for, with its place: the items of a List, or itself."""
+    if isinstance(value, Mapping) and (value.get("apiVersion"), value.get("kind")) == ("v1", "List"):
+        items = value.get("items")
+        if isinstance(items, list):
+            return [(f"{title}, items[{number}]", each) for number, each in enumerate(items)]
+    return [(title, value)]
 
 
 def read(value: Json, name: str = _UNNAMED) -> Document:

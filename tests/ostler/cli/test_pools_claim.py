@@ -155,7 +155,7 @@ def test_what_cannot_be_asked(ostler: Command, cluster: str, words: list[str], m
 def test_a_file_without_claims_is_refused(ostler: Command, cluster: str, tmp_path: Path) -> None:
     path = documents(tmp_path, class_())
     _, error = ostler("claim", "-f", path, "--from", cluster, code=2)
-    assert f"{path}: there is no DeviceClaim" in error
+    assert f"{path}: no DeviceClaim is in it; write one, a DeviceClaim of devmgmtproto" in error
 
 
 def test_convert_prints_objects_and_what_is_lost(ostler: Command, tmp_path: Path) -> None:

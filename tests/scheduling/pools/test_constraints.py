@@ -10,7 +10,7 @@ from scheduling.pools.constraints import ConstraintError, ConstraintFault, Devic
 from scheduling.pools.documents import PoolAttribute
 from scheduling.pools.fields import DocumentError
 from scheduling.pools.reading import decode
-from tests.making.pool_documents import attributes, claim, recorded
+from tests.making.pool_documents import DRIVER, attributes, claim, recorded
 
 
 def facts(given: list[dict[str, Any]]) -> DeviceFacts:
@@ -25,6 +25,8 @@ def test_constraint_has_the_recorded_outcome(case: dict[str, Any]) -> None:
     assert outcome.result == expected.get("result", False)
 
 
+NUMBERS = f"[{', '.join(map(str, range(40)))}]"
+COSTLY = f"{NUMBERS}.all(x, {NUMBERS}.all(y, {NUMBERS}.all(z, {NUMBERS}.all(u, x + y + z + u >= 0))))"
 TEXTS = [
     ("device.a = 1", ConstraintFault.COMPILE, "1:10: unexpected character '=': a single '=' is not an operator, write"),
     ("device.b == 'x'", ConstraintFault.UNKNOWN_ATTRIBUTE, "no attribute b; guard it with has(device.b)"),
@@ -39,6 +41,8 @@ TEXTS = [
     ("device.driver == 'x'", ConstraintFault.UNKNOWN_ATTRIBUTE, "no attribute driver"),
     ("device.attributes.gpu.a == 1", ConstraintFault.UNKNOWN_ATTRIBUTE, "no attribute attributes"),
     ("device.capacity.gpu.a == 1", ConstraintFault.UNKNOWN_ATTRIBUTE, "no attribute capacity"),
+    ("optional.none()", ConstraintFault.NOT_BOOL, "it must be true or false, but is of type optional_type"),
+    (COSTLY, ConstraintFault.RUNTIME, "it costs more than 1000000 units"),
 ]
 
 
@@ -48,13 +52,23 @@ def test_error_says_what_failed_and_what_to_do(text: str, fault: ConstraintFault
     error = outcome_of(text, device).error
     assert error is not None
     assert error.fault is fault
-    assert f'constraint "{text}": ' in str(error)
+    assert str(error).startswith(f'constraint "{text[:100]}')
     assert message in str(error)
 
 
 def test_attributes_that_resource_slices_name_are_ordinary_ones() -> None:
     device = facts(attributes({"driver": "x", "allowMultipleAllocations": 1}))
     assert outcome_of("device.driver == 'x' && device.allowMultipleAllocations == 1", device).result
+    texts = facts(attributes({"attributes": "x", "capacity": "y"}))
+    assert outcome_of("device.attributes == 'x' && device.capacity == 'y'", texts).result
+    for name in ("attributes", "capacity"):
+        error = outcome_of(f"device.{name}['{DRIVER}'].a == 1", texts).error
+        assert error is not None
+        assert error.fault is ConstraintFault.UNKNOWN_ATTRIBUTE
+
+
+def test_an_optional_result_is_its_value() -> None:
+    assert outcome_of("optional.of(true)", facts([])).result
 
 
 def test_functions_of_kubernetes_can_be_used() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -285,6 +286,15 @@ def test_error_names_the_file_and_the_place_in_it() -> None:
         read_text(text, "pools.yaml")
     with pytest.raises(DocumentError, match=r"^pools.yaml, document 2: spec.devces: unknown field"):
         read_text(f"{text}spec: {{devces: []}}\n", "pools.yaml")
+
+
+def test_a_list_stands_for_its_items() -> None:
+    pools = [pool_of(), {"apiVersion": "v1", "kind": "Pod"}, document("DevicePool", "q", {"driver": "d"})]
+    whole = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": pools}
+    assert [each.metadata.name for each in read_text(json.dumps(whole))] == ["p", "q"]
+    broken = {**whole, "items": [*pools, document("DevicePool", "r", {})]}
+    with pytest.raises(DocumentError, match=r"^f.yaml, document 1, items\[3\], DevicePool r: spec.driver is missing"):
+        read_text(json.dumps(broken), "f.yaml")
 
 
 BROKEN_TEXTS = [
