@@ -34,8 +34,11 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
     return fields
 
 
+_ENCODER = json.JSONEncoder(default=str)
+
+
 def _quoted(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = value if isinstance(value, str) else _ENCODER.encode(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 

@@ -21,8 +21,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.plugin")
 
 Context = grpc.aio.ServicerContext[object, object]
+Answer = TypeVar("Answer")
 
 
 def _user_agent(context: Context) -> str:
@@ -220,8 +220,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE, "ostler is handing over to another instance: this is not an error"
             )
-        async with self._call("GetDevicePluginOptions", context):
-            return OPTIONS
+        return await self._call("GetDevicePluginOptions", context, _options())
 
     async def ListAndWatch(  # noqa: N802
         self, request: api_pb2.Empty, context: Context
@@ -234,29 +233,26 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self, request: api_pb2.PreferredAllocationRequest, context: Context
     ) -> api_pb2.PreferredAllocationResponse:
         """Advice for each container; odd requests get the best possible, never an error."""
-        async with self._call("GetPreferredAllocation", context):
-            # The kubelet knows which devices pods have, and not that shares of an earlier rule leave less of a device.
-            unlisted = None if self._sharing is None else self._taking.unlisted()
-            if unlisted is not None:
-                await unlisted
-            return self._preferred(request)
+        return await self._call("GetPreferredAllocation", context, self._advised(request))
 
     async def Allocate(  # noqa: N802
         self, request: api_pb2.AllocateRequest, context: Context
     ) -> api_pb2.AllocateResponse:
         """The answer for each container; INVALID_ARGUMENT names invalid ids, FAILED_PRECONDITION a holder."""
-        async with self._call("Allocate", context):
-            doubt = self._doubted(request)
-            if doubt is not None:
-                await doubt
-            return self._allocate(request)
+        return await self._call("Allocate", context, self._allocated(request))
 
     async def PreStartContainer(  # noqa: N802
         self, request: api_pb2.PreStartContainerRequest, context: Context
     ) -> api_pb2.PreStartContainerResponse:
         """Nothing to do at a container's start; safe to repeat."""
-        async with self._call("PreStartContainer", context):
-            return api_pb2.PreStartContainerResponse()
+        return await self._call("PreStartContainer", context, _nothing_to_do())
+
+    async def _advised(self, request: api_pb2.PreferredAllocationRequest) -> api_pb2.PreferredAllocationResponse:
+        # The kubelet knows which devices pods have, and not that shares of an earlier rule leave less of a device.
+        unlisted = None if self._sharing is None else self._taking.unlisted()
+        if unlisted is not None:
+            await unlisted
+        return self._preferred(request)
 
     def _preferred(self, request: api_pb2.PreferredAllocationRequest) -> api_pb2.PreferredAllocationResponse:
         response = api_pb2.PreferredAllocationResponse()
@@ -293,6 +289,12 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         if not self._preference.nics:
             return nics
         return recent.gpus(resource) or recent.expected.gpus(wanted.allocation_size, nics)
+
+    async def _allocated(self, request: api_pb2.AllocateRequest) -> api_pb2.AllocateResponse:
+        doubt = self._doubted(request)
+        if doubt is not None:
+            await doubt
+        return self._allocate(request)
 
     def _doubted(self, request: api_pb2.AllocateRequest) -> Awaitable[None] | None:
         listed = self._listing.devices
@@ -344,13 +346,12 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         unhealthy = {device.id: device.reason for device in found if not device.healthy}
         raise BadDevices(self._listing.resource, unknown, duplicated, unhealthy)
 
-    @asynccontextmanager
-    async def _call(self, method: str, context: Context) -> AsyncIterator[None]:
-        """Measure the call inside, and turn its faults into status codes."""
+    async def _call(self, method: str, context: Context, answering: Awaitable[Answer]) -> Answer:
+        """Measure how long the answer takes, and turn its faults into status codes."""
         began = time.perf_counter()
         code, fault = grpc.StatusCode.OK, ""
         try:
-            yield
+            return await answering
         except HeldError as error:
             code, fault = self._refused(method, DeviceTaken(self._listing.resource, str(error)))
         except DevicePluginError as error:
@@ -363,13 +364,21 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             log.exception("call failed", extra={"resource": self._listing.resource, "method": method})
         finally:
             self._observer.called(self._listing.resource, method, code.name, time.perf_counter() - began)
-        if code is not grpc.StatusCode.OK:
-            await context.abort(code, fault)
+        await context.abort(code, fault)
+        raise AssertionError("a call that was aborted went on")
 
     def _refused(self, method: str, error: DevicePluginError) -> tuple[grpc.StatusCode, str]:
         fault = str(error)
         log.warning("call refused", extra={"resource": self._listing.resource, "method": method, "reason": fault})
         return error.code, fault
+
+
+async def _options() -> api_pb2.DevicePluginOptions:
+    return OPTIONS
+
+
+async def _nothing_to_do() -> api_pb2.PreStartContainerResponse:
+    return api_pb2.PreStartContainerResponse()
 
 
 def answer(edits: ContainerEdits) -> api_pb2.ContainerAllocateResponse:

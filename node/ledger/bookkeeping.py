@@ -147,6 +147,7 @@ class Bookkeeping:
             options.state_dir,
             bus=self.bus,
             clocks=clocks,
+            within=self.grants.within,
         )
         self._reader = reader or KubeletLook(options.kubelet, options.device_plugins, clocks)
         self._loop = HoldsLoop(

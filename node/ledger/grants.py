@@ -198,7 +198,7 @@ class PluginGrants:
 
     def _refuse_pending(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
         """Raise HeldError for a device that waits for containers of a pod; ``Releases.ended`` usually did so before."""
-        for offered in devices:
+        for offered in devices if self._tenants.waited_for else ():
             by = self._tenants.pending(offered.device.name, self.within(offered.device), offered.share)
             if by is not None:
                 raise refusal(resource, by, at)

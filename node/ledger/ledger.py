@@ -99,9 +99,10 @@ class Ledger:
         for hold in holds:
             wanted.setdefault(hold.owner, []).append(hold)
         if not self._have_room(holds, wanted.keys()):
-            times = Counter(hold.device for hold in holds)
             # What is neither a part nor a share nor there twice is in nobody's way here.
-            parts = [hold for hold in holds if hold.within or hold.share or times[hold.device] > 1]
+            several = len({hold.device for hold in holds}) < len(holds)
+            times = Counter(hold.device for hold in holds) if several else {}
+            parts = [hold for hold in holds if hold.within or hold.share or times.get(hold.device, 0) > 1]
             _, refused = self._judged(holds, wanted.keys(), parts)
             if refused:
                 raise refused[0]
@@ -277,10 +278,12 @@ class Ledger:
                 self._by_place.setdefault(place, {})[owner] = None
         return before
 
-    def _announce(self, holds: tuple[Hold, ...], before: Iterable[Hold]) -> None:
+    def _announce(self, holds: tuple[Hold, ...], before: Collection[Hold]) -> None:
         """Publish the holds entered, and those of ``before`` that have ended."""
         if holds:
             self.bus.publish(HoldsTaken(holds))
+        if not before:
+            return
         kept = {(hold.device, hold.share, hold.admin) for hold in holds}
         taken = {hold.device for hold in holds}
         given_back = tuple(

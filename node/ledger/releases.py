@@ -18,6 +18,7 @@ from node.clocks import Clocks
 from node.events import EventBus
 from node.files import FileError, JsonValue, read_record, write_record
 from node.inventory.live.passing import in_passing
+from node.inventory.model import Device
 from node.ledger.containers import PodContainers
 from node.ledger.events import ReleasesAdvanced, ReleasesPending
 from node.ledger.holds import HeldError, Hold, wholes_of
@@ -55,13 +56,16 @@ class Releases:
         *,
         bus: EventBus,
         clocks: Clocks,
+        within: Callable[[Device], tuple[str, ...]] = wholes_of,
     ) -> None:
+        """``within``: what ``wholes_of`` says, from memory if it is known there."""
         self._tenants = tenants
         self._containers = containers
         self._path = state_dir / FILE_NAME
         self._bus = bus
         self._clock = clocks.clock
         self._monotonic = clocks.monotonic
+        self._within = within
         self._looking = asyncio.Lock()
         self._last = _Look(-math.inf, frozenset(), frozenset())
         self._written = tenants.version
@@ -179,11 +183,13 @@ class Releases:
         return frozenset(
             uid
             for each in devices
-            for uid in self._tenants.suspects(each.device.name, wholes_of(each.device), each.share)
+            for uid in self._tenants.suspects(each.device.name, self._within(each.device), each.share)
         )
 
     def _refusal(self, resource: str, devices: Collection[OfferedDevice], left: frozenset[str]) -> HeldError | None:
-        found = [self._tenants.kept_by(left, each.device.name, wholes_of(each.device), each.share) for each in devices]
+        found = [
+            self._tenants.kept_by(left, each.device.name, self._within(each.device), each.share) for each in devices
+        ]
         by = next((each for each in found if each is not None), None)
         return None if by is None else refusal(resource, by, self._clock())
 
