@@ -54,10 +54,6 @@ class PoolSupply:
     pools: tuple[PublishedPool, ...]
     classes: ClusterClasses
 
-    def at(self, node: str) -> list[PublishedPool]:
-        """The pools that a node can use, in the order of their documents' names."""
-        return sorted((each for each in self.pools if each.is_at(node)), key=lambda each: each.document.metadata.name)
-
 
 def read_supply(arguments: argparse.Namespace, written: PoolDocuments = PoolDocuments()) -> PoolSupply:
     """What ``--from`` names, or the cluster; ``written``: pools and classes that are thought of as there as well.

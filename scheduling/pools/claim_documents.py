@@ -57,9 +57,6 @@ class _Most:
     def read(self, value: Json, place: ReadingPlace) -> dict[str, Quantity]:
         return {COUNT: from_int(WHOLE.read(value, place))}
 
-    def write(self, value: Mapping[str, Quantity]) -> Json:
-        return AMOUNTS.write(value)
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceClaimDetail:

@@ -80,11 +80,15 @@ def described(value: Json) -> str:
     return str(value).lower() if isinstance(value, bool) else shown(value).replace("'", '"')
 
 
-class FieldKind(Protocol):
-    """What a field holds."""
+class FieldReader(Protocol):
+    """Reads what a field holds."""
 
     def read(self, value: Json, place: ReadingPlace) -> Any:
         """The typed value. Raises FieldProblem."""
+
+
+class FieldKind(FieldReader, Protocol):
+    """What a field holds."""
 
     def write(self, value: Any) -> Json:
         """The JSON value."""
@@ -209,13 +213,13 @@ AMOUNTS = MapField(AMOUNT)
 class FieldEntry:
     """One key of a type: the name in each spelling (None: the spelling does not have it) and its kind.
 
-    `later_kind`: the kind in the later spelling. `always`: written even when it is empty.
+    `later_kind`: reads it in the later spelling. `always`: written even when it is empty.
     """
 
     key: str | None
     later: str | None
     kind: FieldKind
-    later_kind: FieldKind
+    later_kind: FieldReader
     always: bool = False
 
 
@@ -224,7 +228,7 @@ def entry(
     kind: FieldKind,
     *,
     later: str | None = "",
-    later_kind: FieldKind | None = None,
+    later_kind: FieldReader | None = None,
     default: Any = None,
     factory: Any = MISSING,
     always: bool = False,
@@ -243,9 +247,9 @@ def entries(type_: type) -> tuple[tuple[Field[Any], FieldEntry], ...]:
 
 
 @cache
-def _names(type_: type, spelling: Spelling) -> Mapping[str, tuple[str, FieldKind, FieldEntry]]:
+def _names(type_: type, spelling: Spelling) -> Mapping[str, tuple[str, FieldReader, FieldEntry]]:
     """The name of the field, its kind and its entry, by the key in lower case."""
-    found: dict[str, tuple[str, FieldKind, FieldEntry]] = {}
+    found: dict[str, tuple[str, FieldReader, FieldEntry]] = {}
     for each, about in entries(type_):
         if about.later is not None and spelling is not Spelling.REFERENCE:
             found[about.later.lower()] = (each.name, about.later_kind, about)

@@ -182,11 +182,6 @@ class PoolNode:
         """Equal for nodes that are alike."""
         return tuple((each.pool.driver, each.pool.fault, each.name, len(each.devices)) for each in self.kinds)
 
-    @property
-    def free(self) -> tuple[int, ...]:
-        """The free devices of each kind."""
-        return tuple(each.free for each in self.kinds)
-
 
 def nodes_of(pools: Iterable[PublishedPool]) -> tuple[PoolNode, ...]:
     """The nodes in the order of their pools, which is by name; pools of several nodes last."""

@@ -113,19 +113,17 @@ class ClusterClasses:
         return (device, found) if None in found else found
 
     def conditions(self, name: str, device: DeviceName) -> tuple[SelectorCondition, ...]:
-        """The conditions of the first selector of a cluster's class that is not true of a device; none if all are.
+        """The conditions of the first selector of a cluster's class that is not true of a device.
 
-        Raises MatchingError.
+        None if all are true, or for a device that only a document lists. To be asked after `has`, which judges the
+        selectors.
         """
         source = self._devices.get(device)
-        for expression in self._cluster[name].selectors if source is not None else ():
-            try:
-                program = self._selectors.program(expression or "")
-                if source is not None and not program.evaluate(source.cel).result:
-                    return program.account(source.cel)
-            except CelError as error:
-                raise MatchingError(f"DeviceClass {name}: {error}") from error
-        return ()
+        if source is None:
+            return ()
+        programs = (self._selectors.program(each or "") for each in self._cluster[name].selectors)
+        refusing = next((each for each in programs if not each.evaluate(source.cel).result), None)
+        return () if refusing is None else refusing.account(source.cel)
 
     def _select(self, class_: DeviceClass, device: SliceDevice) -> bool:
         try:

@@ -92,7 +92,7 @@ def screen(detail: DeviceClaimDetail, classes: ClusterClasses, supply: DevicesOf
     refused = [answer.against for _, answer in about if answer.against is not None]
     suitable: list[PooledDevice] = []
     usable: list[PooledDevice] = []
-    found: list[PoolObstacle] = []
+    found: list[OfPoolDevices] = []
     for (pool, published, device), answer in about:
         if answer.through is None:
             continue
@@ -104,9 +104,9 @@ def screen(detail: DeviceClaimDetail, classes: ClusterClasses, supply: DevicesOf
             usable.append(device)
         else:
             found.append(in_the_way)
-    unmet = sorted(merged(refused), key=lambda each: each.others if isinstance(each, ConstraintUnmet) else -1)
+    unmet = sorted(_merged(refused), key=lambda each: each.others if isinstance(each, ConstraintUnmet) else -1)
     broken = tuple(each for each in unmet if isinstance(each, ConstraintBroken))
-    shown = (*sorted(merged(found), key=_order), *_few_values(unmet))
+    shown = (*sorted(_merged(found), key=_order), *_few_values(unmet))
     return ScreenedNeed(tuple(each[2] for each, _ in about), tuple(suitable), tuple(usable), shown, broken)
 
 
@@ -118,7 +118,7 @@ class _ClassAnswer:
     """
 
     through: PoolDeviceClass | None = None
-    against: PoolObstacle | None = None
+    against: OfPoolDevices | None = None
     foreign: bool = False
 
 
@@ -136,7 +136,7 @@ class _NeedScreening:
 
     def let_through(self, device: PooledDevice) -> _ClassAnswer:
         """Whether the constraints of the need and of one of its classes are true."""
-        first: PoolObstacle | None = None
+        first: OfPoolDevices | None = None
         for class_ in self._candidates:
             if class_.spec.driver not in ("", device.pool.spec.driver):
                 continue
@@ -150,7 +150,7 @@ class _NeedScreening:
                 first = against
         return _ClassAnswer(against=first, foreign=first is None)
 
-    def _of_class(self, class_: PoolDeviceClass, device: PooledDevice) -> PoolObstacle | None:
+    def _of_class(self, class_: PoolDeviceClass, device: PooledDevice) -> OfPoolDevices | None:
         owner, name = f"class {class_.metadata.name}", class_.metadata.name
         if not self._classes.is_of_cluster(name):
             return _of_constraint(owner, class_.spec.constraints, device)
@@ -166,7 +166,7 @@ class _NeedScreening:
         reads = tuple(_slice_read(each) for each in false[0].reads) if false else ()
         return _unmet(owner, false, reads, "its selectors", device)
 
-    def _of_claim(self, device: PooledDevice) -> PoolObstacle | None:
+    def _of_claim(self, device: PooledDevice) -> OfPoolDevices | None:
         return _of_constraint("the claim", self._detail.constraints, device)
 
 
@@ -174,7 +174,7 @@ class _Foreign(Exception):
     """A selector that is about the devices of another driver."""
 
 
-def _of_constraint(owner: str, text: str | None, device: PooledDevice) -> PoolObstacle | None:
+def _of_constraint(owner: str, text: str | None, device: PooledDevice) -> OfPoolDevices | None:
     outcome = outcome_of(text, device.facts)
     if outcome.error is not None:
         return ConstraintBroken((device.device.name,), 1, owner, text or "", outcome.error.message)
@@ -215,7 +215,7 @@ def _written(value: object) -> str:
 
 def _not_offered(
     pool: PublishedPool, published: PublishedDevice, device: PooledDevice, ledger: PoolLedger
-) -> PoolObstacle | None:
+) -> OfPoolDevices | None:
     """Why no claim of any kind can have a device."""
     if device.name in ledger.devices:
         return None
@@ -232,7 +232,7 @@ def _in_use(
     published: PublishedDevice,
     device: PooledDevice,
     ledger: PoolLedger,
-) -> PoolObstacle | None:
+) -> OfPoolDevices | None:
     """Why the device cannot be used now, as the search sees it."""
     name = device.name
     shared = [each for each in device.device.resources if each.name in detail.amounts]
@@ -268,22 +268,18 @@ def _users(devices: Iterable[PublishedDevice]) -> tuple[DeviceUser, ...]:
     return tuple(dict.fromkeys(users))
 
 
-def merged(obstacles: Iterable[PoolObstacle]) -> list[PoolObstacle]:
+def _merged(obstacles: Iterable[OfPoolDevices]) -> list[OfPoolDevices]:
     """Equal reasons of several devices as one, in the order in which they were first met."""
-    found: dict[Hashable, list[PoolObstacle]] = {}
+    found: dict[Hashable, list[OfPoolDevices]] = {}
     for each in obstacles:
         where = each.pool if isinstance(each, PoolResourceShort | PoolUnusable) else ""
         found.setdefault((where, gist(each)), []).append(each)
     return [_joined(same) for same in found.values()]
 
 
-def _joined(same: Sequence[PoolObstacle]) -> PoolObstacle:
-    first = same[0]
-    if not isinstance(first, OfPoolDevices):
-        return first
-    of_devices = [each for each in same if isinstance(each, OfPoolDevices)]
-    devices = tuple(chain.from_iterable(each.devices for each in of_devices))
-    joined = replace(first, devices=devices, count=len(devices))
+def _joined(same: Sequence[OfPoolDevices]) -> OfPoolDevices:
+    devices = tuple(chain.from_iterable(each.devices for each in same))
+    joined = replace(same[0], devices=devices, count=len(devices))
     if isinstance(joined, DevicesTaken):
         users = tuple(chain.from_iterable(each.users for each in same if isinstance(each, DevicesTaken)))
         return replace(joined, users=users)
@@ -296,12 +292,12 @@ def _joined(same: Sequence[PoolObstacle]) -> PoolObstacle:
 _ORDER = (DevicesTaken, AmountUsedUp, PoolResourceShort, PoolDevicesTainted, PoolUnusable)
 
 
-def _order(obstacle: PoolObstacle) -> int:
+def _order(obstacle: OfPoolDevices) -> int:
     """The place among reasons of suitable devices: what goes away by itself first."""
     return next(number for number, kind in enumerate(_ORDER) if isinstance(obstacle, kind))
 
 
-def _few_values(unmet: Sequence[PoolObstacle]) -> Iterator[PoolObstacle]:
+def _few_values(unmet: Sequence[OfPoolDevices]) -> Iterator[OfPoolDevices]:
     """One condition that is false for many values, such as of a serial number: the first few stand for all."""
     same: dict[tuple[str, str], list[ConstraintUnmet]] = {}
     for each in unmet:

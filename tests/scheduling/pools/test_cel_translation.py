@@ -32,6 +32,7 @@ def resolved(name: str) -> SliceName:
         ("'1.2.3' != device.release", 'device.attributes["d"].release.compareTo(semver("1.2.3")) != 0'),
         ("device.ecc == 'true'", "string(device.attributes[\"d\"].ecc) == 'true'"),
         ("has(device.size)", 'has(device.capacity["d"].size)'),
+        ("device['in'] == 1", 'device.attributes["d"]["in"] == 1'),
     ],
 )
 def test_constraints_become_selectors(constraint: str, selector: str) -> None:

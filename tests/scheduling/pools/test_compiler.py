@@ -15,7 +15,7 @@ from scheduling.pools.documents import PoolDeviceClass
 from scheduling.pools.live_names import written_class
 from scheduling.pools.lost import LeftOut
 from scheduling.pools.publication import published_pools
-from scheduling.pools.reading import read
+from scheduling.pools.reading import encode, read
 from tests.making.clusters import GPU, GPU_CLASS, NIC, NIC_CLASS, device, device_class, resource_slice
 from tests.making.pool_documents import claim, class_, document
 
@@ -57,6 +57,27 @@ def test_the_preferred_option_decides_the_node() -> None:
     )
     assert found.node == "node-2"
     assert [each.request for each in found.devices] == ["need-1/option-1"]
+
+
+def test_a_template_keeps_the_namespace() -> None:
+    text = encode(claim(A_GPU))
+    text["metadata"]["namespace"] = "team"
+    wanted = read(text)
+    assert isinstance(wanted, DeviceClaim)
+    assert compiled(wanted, node(gpu(0))).template["metadata"] == {"name": "claim", "namespace": "team"}
+
+
+def test_a_node_with_an_unusable_pool_is_not_promised_for_all_of_its_devices() -> None:
+    broken = resource_slice("node-1", [gpu(0)], pool={"resourceSliceCount": 2})
+    assert compiled(claim(A_GPU), broken, node(gpu(0), name="node-2")).node == "node-2"
+
+
+def test_an_attribute_that_drivers_publish_under_other_domains_is_refused() -> None:
+    foreign = device("b", more={"attributes": {"other.example.com/x": {"int": 1}}})
+    slices = [node(device("a", x=1)), node(foreign, driver=NIC, name="node-2")]
+    need = claim({"deviceClass": "any", "constraints": "device.x == 1"})
+    with pytest.raises(LeftOut, match=rf"the attribute x, which is {GPU}/x and other.example.com/x; write one"):
+        compiled(need, *slices, classes=[device_class("any", "true")])
 
 
 def test_a_cordoned_node_is_not_promised() -> None:

@@ -12,7 +12,7 @@ from scheduling.pools.conversion import convert
 from scheduling.pools.lost import Lost
 from scheduling.pools.publication import published_pools
 from scheduling.pools.published_documents import published_documents
-from scheduling.pools.reading import read
+from scheduling.pools.reading import encode, read
 from tests.making.clusters import GPU, GPU_CLASS, ROOT, device_class, holder, match, request, resource_slice
 from tests.making.clusters import claim as v1_claim
 from tests.making.clusters import device as v1_device
@@ -88,6 +88,21 @@ def test_an_existing_allocation_is_kept() -> None:
     assert second == {"request": "need-1", "driver": DRIVER, "pool": "gpus", "device": "b"}
 
 
+def test_a_claim_keeps_its_namespace_and_labels() -> None:
+    text = encode(claim({}))
+    text["metadata"] |= {"namespace": "team", "labels": {"app": "x"}}
+    (found,) = objects(class_(), read(text), kind="ResourceClaim")
+    assert found["metadata"] == {"name": "claim", "namespace": "team", "labels": {"app": "x"}}
+
+
+def test_an_allocation_with_admin_access_stays_one() -> None:
+    gpus = pool("gpus", device("a"))
+    taken = [{"devicePoolName": "gpus", "deviceName": "a"}]
+    (found,) = objects(gpus, class_(), claim({"adminAccess": True}, allocations=taken), kind="ResourceClaim")
+    (result,) = found["status"]["allocation"]["devices"]["results"]
+    assert result == {"request": "need-1", "driver": DRIVER, "pool": "gpus", "device": "a", "adminAccess": True}
+
+
 def test_a_claim_that_draws_nothing_has_the_whole_device() -> None:
     gpus = pool("gpus", device("a", {}, [("memory", 8, 2)]))
     drawn = [{"devicePoolName": "gpus", "deviceName": "a", "allocations": [{"name": "memory", "allocation": "0"}]}]
@@ -156,6 +171,18 @@ def test_a_claim_that_draws_nothing_has_the_whole_device() -> None:
         (
             [a_pool({"devices": [device("d", {}, [("cores", 1), ("memory", 1)])]})],
             "spec.devices[0].resources: a claim that requests only some of the amounts takes all of the others in v1",
+        ),
+        (
+            [read(document("DeviceClass", "any", {"selector": {"matchLabels": {"a": "b"}}}))],
+            "DeviceClass any: spec.selector: v1 has no class for other classes; claims name those as alternatives",
+        ),
+        (
+            [class_(constraints=f"device['{DRIVER}/x'] == 1")],
+            f"reads the attribute {DRIVER}/x; write x, without the driver's domain; left out",
+        ),
+        (
+            [class_(constraints="device['a-b'] == 1")],
+            "device['a-b'] == 1: reads the attribute a-b, which v1 cannot name: ",
         ),
         ([class_("Gpu")], "DeviceClass Gpu: metadata.name: v1 cannot name a class Gpu: "),
         ([class_(adminAccess=True)], "DeviceClass gpu: spec.adminAccess: v1 asks for admin access in each claim"),
@@ -248,6 +275,7 @@ def shareable(policy: Json) -> Json:
     return a_device(allowMultipleAllocations=True, capacity={"memory": {"value": "8", "requestPolicy": policy}})
 
 
+SAME_NAMES = {"x": {"int": 1}, f"{GPU}/x": {"int": 2}}
 RACK = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": "Exists"}]}]}
 RACK_NODE = {"kind": "Node", "metadata": {"name": "node-1", "labels": {"rack": "r"}}}
 
@@ -314,6 +342,18 @@ RACK_NODE = {"kind": "Node", "metadata": {"name": "node-1", "labels": {"rack": "
         (
             [v1_claim(request(count=2, capacity={"requests": {"memory": "8"}}))],
             "spec.devices.requests[0].exactly.capacity: memory of each device becomes a sum over devices",
+        ),
+        (
+            [v1_claim(request("gpu", GPU, 1, "device.capacity['x'].y == 1"))],
+            "exactly.selectors[0]: device.capacity['x'].y == 1: reads more of the device than attributes by name",
+        ),
+        (
+            [
+                resource_slice("node-1", [v1_device("a", x=1)]),
+                resource_slice("node-2", [v1_device("b", more={"attributes": SAME_NAMES})], driver="other.example.com"),
+                v1_claim(request(count=2), constraints=[match(f"{GPU}/x", "gpu")]),
+            ],
+            f"spec.devices.constraints[0]: reads {GPU}/x, which is {GPU}/x and x in pools; left out",
         ),
         ([GPU_CLASS, holder("node-9", "gpu-0")], "results[0]: no slice lists the device gpu.example.com/node-9/gpu-0"),
     ],
