@@ -85,11 +85,15 @@ class RecordSchemaUnknown(FileError):
         self.known = known
 
 
-def write_whole(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = True, sweep: bool = True) -> None:
+def write_whole(
+    path: Path, data: bytes, mode: int = 0o600, *, durable: bool = True, sweep: bool = True, replaceable: bool = False
+) -> None:
     """Replace the file's content in one step and return when it is on the disk.
 
     The temporary file is hidden and ends in ``.tmp``: whoever watches the folder for .json or .yaml never sees it.
     ``durable``: whether it outlives a power cut; without, it outlives only a kill, and costs nothing to wait for.
+    ``replaceable``: whether it is written again before anybody needs it after a power cut, which then may leave the
+    file of before, or none, but never half a file.
     ``sweep``: whether what killed writers of this name left is removed, for which the whole folder is looked through.
     Raises WriteFailed, with the temporary file removed.
     """
@@ -102,7 +106,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = T
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        if durable:
+        if durable and not replaceable:
             _sync_folder(path.parent)
     except OSError as error:
         raise WriteFailed(path, error.strerror or str(error)) from error

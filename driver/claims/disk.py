@@ -168,7 +168,8 @@ class ClaimSpecs:
     def ensure(self, uid: str, text: str) -> bool:
         """Write this content to the claim's file, or remove the file if it is empty; returns whether anything changed.
 
-        Raises Unavailable with the fix.
+        A power cut may lose the file: it voids the preparation as well, so the kubelet asks again before a container
+        needs it. Raises Unavailable with the fix.
         """
         if not text:
             return self.remove(uid)
@@ -181,12 +182,12 @@ class ClaimSpecs:
             pass  # Missing or unreadable: the write below replaces it or reports the fault.
         try:
             try:
-                write_whole(path, data, _MODE, sweep=False)
+                write_whole(path, data, _MODE, sweep=False, replaceable=True)
             except WriteFailed as error:
                 if not isinstance(error.__cause__, FileNotFoundError):
                     raise
                 self._make_folder()
-                write_whole(path, data, _MODE, sweep=False)
+                write_whole(path, data, _MODE, sweep=False, replaceable=True)
         except (WriteFailed, OSError) as error:
             raise _fault(path, "written", error) from error
         return True

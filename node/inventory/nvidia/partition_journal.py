@@ -72,6 +72,8 @@ class PartitionJournal:
         self._boot = boot
         self._lock = threading.Lock()
         self._foreign = False
+        self._swept = False
+        """Whether this process has removed what killed ones left of the file."""
         self._unreadable: FileError | None = None
         self._entries = {entry.key: entry for entry in self._load()}
 
@@ -115,7 +117,7 @@ class PartitionJournal:
             self._foreign = False
         data: JsonValue = {"boot": self._boot, "made": [_json(entries[key]) for key in sorted(entries)]}
         try:
-            write_record(self.path, SCHEMA, data, durable=False)
+            write_record(self.path, SCHEMA, data, durable=False, sweep=not self._swept)
         except WriteFailed as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
@@ -124,6 +126,7 @@ class PartitionJournal:
             except OSError as refused:
                 raise WriteFailed(self.path.parent, refused.strerror or str(refused)) from refused
             write_record(self.path, SCHEMA, data, durable=False)
+        self._swept = True
         self._entries = entries
 
     def _load(self) -> Iterable[PartitionEntry]:

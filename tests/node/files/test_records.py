@@ -28,6 +28,7 @@ from node.files import (
     WriteFailed,
     read_record,
     write_record,
+    write_whole,
 )
 
 SCHEMA = "ostler.dev/things/v2"
@@ -315,6 +316,9 @@ def test_what_need_not_outlive_a_power_cut_is_written_whole_and_waits_for_no_dis
     assert (synced, list(tmp_path.iterdir())) == ([], [path])
     write_record(path, SCHEMA, {"a": 2})
     assert len(synced) == 2, "the file and its folder"
+    synced.clear()
+    write_whole(path, b"{}", replaceable=True)
+    assert (path.read_bytes(), len(synced)) == (b"{}", 1), "the file, so that what is found is whole"
 
 
 def test_who_sweeps_a_folder_itself_does_not_have_it_looked_through_at_every_write(tmp_path: Path) -> None:
