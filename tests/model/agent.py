@@ -83,7 +83,7 @@ class Agent:
         self.publisher = Publisher(self.settings, self.door, self.events)
         counters = HoldsMetrics(edges.clock)
         self.books = open_books(
-            self.settings, edges, processes, self.events, counters, reader=kubelet, containers=kubelet
+            self.settings, edges, processes, self.events, counters, reader=kubelet.devices, containers=kubelet
         )
         self.publisher.follow_ledger(self.books)
         self.books.bus.subscribe(HoldsChanged, lambda _: self._changed())
@@ -112,7 +112,7 @@ class Agent:
     def start(self) -> None:
         """As the process does it: the plugin door is served at once, claims once they are recovered."""
         self.books.begin(relieves=False)
-        self.kubelet.connect(self, self.books.kubelet_changed)
+        self.kubelet.devices.connect(self, self.books.kubelet_changed)
         for work in (self.publisher.run(), self.books.run(), *self.second.parts()):
             self.loop.create_task(work, name="agent").add_done_callback(self._ended)
         self.publisher.submit(hardware.SNAPSHOT)
@@ -125,7 +125,7 @@ class Agent:
     def die(self, others: set[asyncio.Task[Any]]) -> None:
         """Killed: every task that is none of the others' ends, and nobody is told of anything any more."""
         self.alive = False
-        self.kubelet.disconnect()
+        self.kubelet.devices.disconnect()
         for task in asyncio.all_tasks(self.loop) - others:
             task.cancel()
 
@@ -179,9 +179,9 @@ class Agent:
     def _applied(self) -> None:
         served = set(self.door._resources)
         for resource in sorted(self._served - served):
-            self.kubelet.unregistered(resource)
+            self.kubelet.devices.unregistered(resource)
         for resource in sorted(served - self._served):
-            self.kubelet.registered(resource)
+            self.kubelet.devices.registered(resource)
         self._served = served
         self._shown(self)
 

@@ -150,7 +150,7 @@ def test_a_pod_that_is_deleted_before_it_has_begun_begins_all_the_same_where_the
     world.lags.forgetting, world.lags.lingering = 3.0, 3.0
     world.lags.starting = 2.0
     pod = by_plugin(world)
-    while not world.kubelet.records:
+    while not world.kubelet.devices.records:
         world.loop.pass_time(0.01)
     assert not runs(pod)
     world.cluster.delete_by_force(pod)

@@ -222,7 +222,7 @@ class World:
         if any(
             each.name in (one.who, other.who)
             for uid, each in self.kubelet.lingering.items()
-            if self.kubelet.is_unidentified(uid)
+            if self.kubelet.devices.is_unidentified(uid)
         ):
             self.excused |= {one.who, other.who}
         if one.device == other.device:
@@ -259,7 +259,7 @@ class World:
     def _has_plugin_pod(self, device: str) -> bool:
         """Or had it as lately as our process can have been told, were it only for an admission that failed."""
         lately = self.loop.time() - TOLD
-        told = {hardware.name_of(id_): when for id_, when in self.kubelet.told.items()}
+        told = {hardware.name_of(id_): when for id_, when in self.kubelet.devices.told.items()}
         had = {name for times in (told, self._plugin_had) for name, when in times.items() if when >= lately}
         return any(hardware.overlap(name, device) for name in had)
 
