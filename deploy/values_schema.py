@@ -50,6 +50,7 @@ _MAY_BE_EMPTY = frozenset(
         "labels",
         "alsoPublishAs",
         "extendedResources",
+        "clientNames",
     }
 )
 """Values for which null says the same as an empty one."""
@@ -92,6 +93,7 @@ def values_schema() -> JsonObject:
                 **_hardware(),
                 **_pods(),
                 **_api_server(),
+                "extender": _extender(),
                 **_monitoring(),
                 # Helm gives this to a chart that is part of another one.
                 "global": {"type": "object"},
@@ -149,7 +151,27 @@ def _hardware() -> dict[str, JsonObject]:
     }
 
 
-def _pods() -> dict[str, JsonObject]:
+def _extender() -> JsonObject:
+    return _section(
+        {
+            "enabled": _boolean(),
+            # The extender itself checks it, before it serves and at each change.
+            "config": {"type": "object"},
+            "tlsSecret": _text(rf"({_SUBDOMAIN})?"),
+            "clientNames": {"type": "array", "items": _text(r"\S+"), "uniqueItems": True},
+            "replicas": {"type": "integer", "minimum": 1},
+            "port": _port(),
+            "clusterIP": _text(rf"({_OCTET}(\.{_OCTET}){{3}}|[0-9A-Fa-f:.]+)?"),
+            "httpPort": _port(),
+            "priorityClassName": _text(rf"({_SUBDOMAIN})?"),
+            "nodeSelector": _labels(),
+            "tolerations": _tolerations(),
+            "resources": _resources(),
+        }
+    )
+
+
+def _tolerations() -> JsonObject:
     toleration: dict[str, JsonObject] = {
         "key": {"type": "string"},
         "operator": {"enum": ["Exists", "Equal"]},
@@ -157,8 +179,20 @@ def _pods() -> dict[str, JsonObject]:
         "effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
         "tolerationSeconds": {"type": "integer"},
     }
+    return {"type": "array", "items": _shape(toleration)}
+
+
+def _resources() -> JsonObject:
     amount: JsonObject = {"anyOf": [{"type": "number", "minimum": 0}, _text(_QUANTITY)]}
     amounts: JsonObject = {"type": "object", "additionalProperties": amount}
+    return _shape({"requests": amounts, "limits": amounts})
+
+
+def _port() -> JsonObject:
+    return {"type": "integer", "minimum": 1, "maximum": 65535}
+
+
+def _pods() -> dict[str, JsonObject]:
     affinity: dict[str, JsonObject] = {
         name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")
     }
@@ -170,9 +204,9 @@ def _pods() -> dict[str, JsonObject]:
         "nodeSelector": _labels(),
         "nodeFeatureDiscovery": {"type": "array", "items": vendors, "uniqueItems": True},
         "affinity": _shape(affinity),
-        "tolerations": {"type": "array", "items": _shape(toleration)},
+        "tolerations": _tolerations(),
         "maxSurge": {"anyOf": [{"type": "integer", "minimum": 1}, _text(r"([1-9][0-9]?|100)%")]},
-        "resources": _shape({"requests": amounts, "limits": amounts}),
+        "resources": _resources(),
         "hostPID": _boolean(),
         "seLinuxOptions": _shape({name: _text(r"\S+") for name in ("user", "role", "type", "level")}),
         "commonLabels": _labels(),
@@ -180,7 +214,7 @@ def _pods() -> dict[str, JsonObject]:
         "podAnnotations": _texts(),
         "http": _section(
             {
-                "port": {"type": "integer", "minimum": 1, "maximum": 65535},
+                "port": _port(),
                 "address": _text(_ADDRESS),
             }
         ),

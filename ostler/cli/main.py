@@ -43,6 +43,7 @@ COMMANDS = {
     "snapshot": "save everything that decides allocations in a cluster as a file",
     "pools": "show the devices of a cluster as pools: what is free, and what a need would get",
     "cells": "guarantee whole islands of GPUs to teams: discover, check and draw the cells",
+    "extender": "answer kube-scheduler's extender calls: gangs on cells of virtual clusters",
     "config": "check or convert a configuration file, or print the format's JSON Schema",
 }
 _MODULES = dict.fromkeys(("rescan", "reload", "quiesce", "resume"), "actions")

@@ -122,6 +122,11 @@ class ExtenderProcess:
         finally:
             self._end()
 
+    @property
+    def pages_port(self) -> int:
+        """The port of the pages for probes and scrapes; 0 if they are not served."""
+        return self._pages.port if self._pages is not None else 0
+
     def why_not(self) -> str:
         """See ``ostler.extender.api.ActiveReplica``."""
         if self._lease is not None and not self._lease.may_act():

@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -13,6 +15,9 @@ import yaml
 from ostler.checkpoint.state_file import StateKind, recognised
 from ostler.config.load import load_bytes
 from ostler.config.topology import parse_overrides
+from ostler.extender import api
+from scheduling.cells.configuration import read_configuration
+from scheduling.cells.pod import RESOURCE_ENABLE
 from tests.docs.chart import values_fault
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
 from tests.docs.workplace import put_files, workplace
@@ -37,6 +42,10 @@ def judge(block: Block, part: dict[str, object]) -> None:
     version = str(part.get("apiVersion", ""))
     if part.get("kind") == "Topology":
         assert parse_overrides(str(block), block.text.encode()), str(block)
+    elif part.get("kind") == "KubeSchedulerConfiguration":
+        judge_scheduler(block, part)
+    elif "physicalCluster" in part:
+        assert read_configuration(block.text, str(block)).virtual_clusters, str(block)
     elif "kind" in part and not version.startswith("ostler.dev/"):
         assert re.fullmatch(r"([a-z0-9.-]+/)?v[0-9]+((alpha|beta)[0-9]+)?", version), str(block)
         metadata = part["metadata"]
@@ -48,6 +57,17 @@ def judge(block: Block, part: dict[str, object]) -> None:
         assert recognised(Path(str(block)), block.text.encode()) in StateKind, str(block)
     else:
         assert values_fault(part) == "", str(block)
+
+
+def judge_scheduler(block: Block, part: dict[str, Any]) -> None:
+    """kube-scheduler's configuration asks paths that the extender answers, for the resource that pods opt in by."""
+    assert part["apiVersion"] == "kubescheduler.config.k8s.io/v1", str(block)
+    (found,) = part["extenders"]
+    prefix = urlsplit(found["urlPrefix"]).path
+    paths = {f"{prefix}/{found[verb]}" for verb in ("filterVerb", "preemptVerb", "prioritizeVerb", "bindVerb")}
+    assert paths == {api.FILTER, api.PREEMPT, api.PRIORITIZE, api.BIND}, str(block)
+    assert [each["name"] for each in found["managedResources"]] == [RESOURCE_ENABLE], str(block)
+    assert found["enableHTTPS"] == found["urlPrefix"].startswith("https:"), str(block)
 
 
 @pytest.mark.parametrize(

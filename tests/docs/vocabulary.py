@@ -25,7 +25,7 @@ KINDS = _words(
     "podmonitor prometheusrule runtimeclass crd net-attach-def network-attachment-definitions priorityclass "
     "validatingadmissionpolicy validatingadmissionpolicybinding controllerrevision "
     "resourceslice resourceslices resourceclaim resourceclaims resourceclaimtemplate resourceclaimtemplates "
-    "deviceclass deviceclasses devicetaintrule devicetaintrules"
+    "lease leases deviceclass deviceclasses devicetaintrule devicetaintrules"
 )
 KUBECTL_VALUES = _words(
     "-n --namespace -f --filename -o --output -l --selector -c --container --context --kubeconfig --field-selector "

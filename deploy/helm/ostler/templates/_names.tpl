@@ -27,6 +27,22 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{/* The extender's pods must not be taken for agents, by services, policies and people. */}}
+{{- define "ostler.extenderSelector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-extender
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{- define "ostler.extenderLabels" -}}
+{{- with .Values.commonLabels }}
+{{- toYaml . }}
+{{ end -}}
+{{ include "ostler.extenderSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
 {{- define "ostler.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default (include "ostler.fullname" .) -}}
