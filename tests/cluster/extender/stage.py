@@ -1,0 +1,236 @@
+"""Nodes without kubelets, an extender with the chart's rights, and a second scheduler that asks it over TLS."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.cluster.rig.api import MERGE, Api, Object
+from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.pods import PODS, simple
+from tests.cluster.rig.processes import died, log_of, start, wait_until
+from tests.deploy.chart.rendering import render
+
+NODES = ("cell-0", "cell-1", "cell-2")
+DEVICE = "example.com/gpu"
+ENABLE = "hivedscheduler.microsoft.com/pod-scheduling-enable"
+SPEC = "hivedscheduler.microsoft.com/pod-scheduling-spec"
+ISOLATION = "hivedscheduler.microsoft.com/pod-leaf-cell-isolation"
+SCHEDULER = "cells"
+PORT = 9096
+USER = "ostler-extender-test"
+NAMESPACE = "ostler-system"
+BEAT = 5.0
+"""Seconds between two signs of life of the nodes; after 40 without one the controllers give them up."""
+
+
+def cells() -> Object:
+    """Three nodes of eight devices, which one virtual cluster owns."""
+    return {
+        "physicalCluster": {
+            "cellTypes": {
+                "QUAD": {"childCellType": "GPU", "childCellNumber": 4},
+                "NODE": {"childCellType": "QUAD", "childCellNumber": 2, "isNodeLevel": True},
+            },
+            "physicalCells": [{"cellType": "NODE", "cellAddress": name} for name in NODES],
+        },
+        "virtualClusters": {"team": {"virtualCells": [{"cellType": "NODE", "cellNumber": len(NODES)}]}},
+    }
+
+
+class ExtenderStage:
+    """Built once for a file of tests; ``strike`` takes it down."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.api: Api = cluster.api
+        self._cluster = cluster
+        self._root = cluster.place.root
+        self._address = cluster.place.control
+        self._struck = threading.Event()
+        self._extender: subprocess.Popen[bytes] | None = None
+        self._scheduler: subprocess.Popen[bytes] | None = None
+
+    def build(self) -> None:
+        """Start everything."""
+        for name in NODES:
+            self.api.create("/api/v1/nodes", _node(name))
+        threading.Thread(target=self._beat, daemon=True).start()
+        for name, value in (("weak", 10), ("strong", 1000)):
+            body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"}
+            self.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        self._grant()
+        authority = self._cluster.authority
+        authority.pair("extender", "/CN=ostler-extender", f"subjectAltName=IP:{self._address}")
+        authority.pair("extender-client", "/CN=system:kube-scheduler")
+        authority.kubeconfig(USER, f"/CN={USER}", self._root / "extender.kubeconfig")
+        settings = {
+            "webServerAddress": f"{self._address}:{PORT}",
+            "kubeConfigFilePath": str(self._root / "extender.kubeconfig"),
+        }
+        (self._root / "cells.yaml").write_text(json.dumps({**settings, **cells()}))
+        self.start_extender()
+        self._start_scheduler()
+
+    def start_extender(self) -> None:
+        """Start the extender, and return when it answers."""
+        folder = self._cluster.authority.folder
+        before = self.log.count("answering schedulers")
+        self._extender = start(
+            self._root,
+            "extender",
+            [
+                sys.executable, "-m", "ostler", "extender", f"--config={self._root / 'cells.yaml'}",
+                f"--tls-cert={folder / 'extender.crt'}", f"--tls-key={folder / 'extender.key'}",
+                f"--tls-client-ca={self._cluster.authority.certificate}", "--tls-client-name=system:kube-scheduler",
+                f"--lease={NAMESPACE}/ostler-extender",
+            ],
+        )  # fmt: skip
+        recovered = self.log.count("msg=recovered")
+        wait_until(
+            "the extender answers",
+            lambda: self.log.count("answering schedulers") > before and self.log.count("msg=recovered") > recovered,
+            alive=self._died,
+        )
+
+    def end_extender(self, number: signal.Signals) -> None:
+        """End the extender by a signal."""
+        assert self._extender is not None
+        self._extender.send_signal(number)
+        self._extender.wait(30)
+
+    @property
+    def log(self) -> str:
+        """What the extenders have written."""
+        path = log_of(self._root, "extender")
+        return path.read_text() if path.exists() else ""
+
+    def create(
+        self, name: str, group: str, pods: int, *, devices: int = 8, priority: int = 0, strong: bool = False
+    ) -> str:
+        """Create a member of a gang; the pod's name."""
+        spec = {
+            "virtualCluster": "team",
+            "priority": priority,
+            "leafCellNumber": devices,
+            "affinityGroup": {"name": group, "members": [{"podNumber": pods, "leafCellNumber": devices}]},
+        }
+        made = simple(
+            name,
+            resources={DEVICE: devices, ENABLE: 1},
+            schedulerName=SCHEDULER,
+            priorityClassName="strong" if strong else "weak",
+            tolerations=[{"operator": "Exists"}],
+        )
+        made["metadata"]["annotations"] = {SPEC: json.dumps(spec)}
+        self.api.create(PODS, made)
+        return name
+
+    def placed(self, name: str, timeout: float = 60.0) -> tuple[str, tuple[int, ...]]:
+        """Node and devices of a pod, once it is bound."""
+        found = self.api.wait(f"{PODS}/{name}", "is bound", lambda pod: bool(pod["spec"].get("nodeName")), timeout)
+        indices = found["metadata"]["annotations"][ISOLATION]
+        return found["spec"]["nodeName"], tuple(int(each) for each in indices.split(","))
+
+    def clear(self) -> None:
+        """Remove all pods."""
+        for found in self.api.items(PODS):
+            self.api.delete(f"{PODS}/{found['metadata']['name']}")
+        wait_until("no pod is left", lambda: not self.api.items(PODS))
+
+    def strike(self) -> None:
+        """Take everything down."""
+        self._struck.set()
+        for process in (self._scheduler, self._extender):
+            if process is not None:
+                process.kill()
+                process.wait()
+        self.clear()
+        for name in NODES:
+            self.api.delete(f"/api/v1/nodes/{name}")
+
+    def _grant(self) -> None:
+        """The rights of the chart's account, and no others, for the test's user."""
+        self.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        values: dict[str, Any] = {"extender": {"enabled": True, "config": cells(), "tlsSecret": "tls"}}
+        group = "/apis/rbac.authorization.k8s.io/v1"
+        subject = {"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}
+        for document in render(values):
+            if document["metadata"]["name"] != "ostler-extender" or "Role" not in document["kind"]:
+                continue
+            if document["kind"].endswith("Binding"):
+                document["subjects"] = [subject]
+            plural = f"{document['kind'].lower()}s"
+            space = f"/namespaces/{NAMESPACE}" if "namespace" in document["metadata"] else ""
+            self.api.create(f"{group}{space}/{plural}", document)
+
+    def _start_scheduler(self) -> None:
+        folder = self._cluster.authority.folder
+        kubeconfig = str(self._root / "kube-scheduler.kubeconfig")
+        configuration = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": kubeconfig},
+            "leaderElection": {"leaderElect": False},
+            "percentageOfNodesToScore": 100,
+            "profiles": [{"schedulerName": SCHEDULER}],
+            "podMaxBackoffSeconds": 2,
+            "extenders": [
+                {
+                    "urlPrefix": f"https://{self._address}:{PORT}/v1/extender",
+                    "filterVerb": "filter",
+                    "preemptVerb": "preempt",
+                    "prioritizeVerb": "prioritize",
+                    "weight": 1,
+                    "bindVerb": "bind",
+                    "enableHTTPS": True,
+                    "tlsConfig": {
+                        "caFile": str(self._cluster.authority.certificate),
+                        "certFile": str(folder / "extender-client.crt"),
+                        "keyFile": str(folder / "extender-client.key"),
+                    },
+                    "httpTimeout": "5s",
+                    "nodeCacheCapable": True,
+                    "managedResources": [{"name": ENABLE, "ignoredByScheduler": True}],
+                }
+            ],
+        }
+        path = self._root / "cells-scheduler.yaml"
+        path.write_text(json.dumps(configuration))
+        self._scheduler = start(
+            self._root,
+            "cells-scheduler",
+            [
+                self._cluster.binaries / "kube-scheduler", f"--config={path}", f"--bind-address={self._address}",
+                "--secure-port=10260", f"--authentication-kubeconfig={kubeconfig}",
+                f"--authorization-kubeconfig={kubeconfig}",
+            ],
+        )  # fmt: skip
+
+    def _died(self) -> str:
+        assert self._extender is not None
+        return died(self._extender, self._root, "extender")
+
+    def _beat(self) -> None:
+        while not self._struck.wait(BEAT):
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now}
+            for name in NODES:
+                body = {"status": {"conditions": [ready]}}
+                try:
+                    self.api.request("PATCH", f"/api/v1/nodes/{name}/status", body, MERGE)
+                except OSError:
+                    # The API server is being ended; so is this.
+                    return
+
+
+def _node(name: str) -> Object:
+    amounts = {"pods": "100", "cpu": "64", "memory": "256Gi", DEVICE: "8"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    status = {"allocatable": amounts, "capacity": amounts, "conditions": [ready]}
+    labels = {"kubernetes.io/hostname": name}
+    return {"metadata": {"name": name, "labels": labels}, "status": status}
