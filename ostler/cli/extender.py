@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
             _tls_of(arguments),
             "" if arguments.http == "off" else arguments.http,
             _lease_of(arguments.lease),
-            identity,
+            identity=identity,
         )
         process = ExtenderProcess(options, os.environ, CellScheduler)
     except (CellsConfigurationError, TlsError, ExtenderFailed, ConfigurationError) as error:

@@ -28,7 +28,7 @@ from kube.kubeconfig import from_kubeconfig
 from ostler.admin.http import AddressInvalid, HttpPage, HttpServer, Pages, listen
 from ostler.extender.api import ExtenderApi
 from ostler.extender.binding import Binder, PastScheduler
-from ostler.extender.lease import LeaseHolder, LeaseName
+from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
 from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
 from ostler.extender.server import ExtenderServer, is_local
 from ostler.extender.tls import TlsContexts, TlsFiles
@@ -65,6 +65,7 @@ class ExtenderOptions:
     tls: TlsFiles | None = None
     http: str = ""
     lease: LeaseName | None = None
+    timing: LeaseTiming = LeaseTiming()  # noqa: RUF009 - frozen
     identity: str = ""
 
 
@@ -92,7 +93,9 @@ class ExtenderProcess:
             instance=options.identity,
             random=random.random,
         )
-        self._lease = LeaseHolder(self._client, options.lease, options.identity) if options.lease else None
+        self._lease = (
+            LeaseHolder(self._client, options.lease, options.identity, timing=options.timing) if options.lease else None
+        )
         self._binder = Binder(self._client, self._may_act)
         self._past = PastScheduler(self._binder, self, self._metrics)
         self._tracker = CellTracker(self._configuration, make, self._past, self, self._metrics)

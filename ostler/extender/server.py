@@ -39,8 +39,8 @@ IDLE_TIME = 300.0
 """Seconds that a connection may wait for its next request."""
 _WAITING = 128
 """Clients that may wait to be accepted, so that a flood of them does not make the scheduler's wait for seconds."""
-_DRAINED = 1 << 20
-"""Bytes of a refused body that are still read, so that the client sees the answer and not a broken connection."""
+_DRAINED, _DRAINING = 1 << 20, 1.0
+"""Bytes and seconds of a refused request that are still read, so that the client gets the answer."""
 JSON = "application/json"
 
 
@@ -204,6 +204,8 @@ def _handler(answer: Answering, tls: TlsContexts | None) -> type[http.server.Bas
                 self.close_connection = True
                 return
             self._send(self._made())
+            if self.close_connection:
+                self._drain()
             assert isinstance(self.server, BoundedServer)
             self.server.trust(self.request)
 
@@ -241,8 +243,6 @@ def _handler(answer: Answering, tls: TlsContexts | None) -> type[http.server.Bas
             size = int(text)
             if size > MOST_BODY:
                 self.close_connection = True
-                self._source.allow(_DRAINED, REQUEST_TIME)
-                self.rfile.read(min(size, _DRAINED))
                 raise ExtenderError(
                     f"the request body has {size} bytes; the limit is {MOST_BODY}; "
                     "set nodeCacheCapable: true in the scheduler's configuration",
@@ -260,6 +260,15 @@ def _handler(answer: Answering, tls: TlsContexts | None) -> type[http.server.Bas
             self.request_version = self.protocol_version
             error = ExtenderError(explain or message or "the request is not HTTP/1.1", code)
             self._send(HttpAnswer(error.code, error.text))
+            self._drain()
+
+        def _drain(self) -> None:
+            """Read the rest of what is not answered: closing before would break the connection under the answer."""
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_WR)
+                self._source.allow(_DRAINED, _DRAINING)
+                while self.rfile.read(io.DEFAULT_BUFFER_SIZE):
+                    pass
 
         def _send(self, made: HttpAnswer) -> None:
             body = made.body if isinstance(made.body, bytes) else encoded(made.body)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from ostler.cli.main import main
-from ostler.extender.lease import LeaseName
+from ostler.extender.lease import LeaseName, LeaseTiming
 from ostler.extender.process import ExtenderFailed, api_access, restart_keys
 from scheduling.cells.configuration import ExtenderSettings
 from tests.kube.authority import Authority
@@ -28,6 +28,7 @@ from tests.ostler.metrics.scraping import families
 from tests.waiting import until
 
 LEASE = LeaseName("default", "ostler-extender")
+FAST = LeaseTiming(retry=0.05)
 
 
 @pytest.fixture
@@ -130,8 +131,8 @@ def test_an_address_that_is_taken_ends_the_extender(api: ClusterApi, tmp_path: P
 
 def test_a_standby_says_so_and_takes_over_with_the_running_pods(api: ClusterApi, tmp_path: Path) -> None:
     with (
-        extender(tmp_path, api, cells(2), lease=LEASE, identity="first") as first,
-        extender(tmp_path, api, cells(2), ready=False, lease=LEASE, identity="second") as second,
+        extender(tmp_path, api, cells(2), lease=LEASE, timing=FAST, identity="first") as first,
+        extender(tmp_path, api, cells(2), ready=False, lease=LEASE, timing=FAST, identity="second") as second,
     ):
         placed = pod("p")
         first.place(placed, "n0", "n1")
@@ -149,7 +150,8 @@ def test_a_standby_says_so_and_takes_over_with_the_running_pods(api: ClusterApi,
 
 
 def test_a_replica_whose_lease_is_taken_ends(api: ClusterApi, tmp_path: Path) -> None:
-    with extender(tmp_path, api, cells(2), lease=LEASE, identity="first", faults=(faults := [])):
+    faults: list[BaseException] = []
+    with extender(tmp_path, api, cells(2), lease=LEASE, timing=FAST, identity="first", faults=faults):
         lease = api.get("Lease", LEASE.name, LEASE.namespace)
         assert lease is not None
         until(lambda: _taken(api), "another holder is written")
@@ -199,18 +201,18 @@ def test_a_process_serves_its_scheduler_over_tls_and_ends_on_a_signal(api: Clust
     files = ["--tls-cert", server.certificate, "--tls-key", server.key, "--tls-client-ca", authority.certificate]
     command = [sys.executable, "-m", "ostler", "extender", "--config", path, *files, "--log-format", "json"]
     environment = {**os.environ, "HOME": str(tmp_path)}
-    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stderr is not None
-    try:
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
         lines = (json.loads(line) for line in process.stderr)
-        port = next(line["port"] for line in lines if line["msg"] == "answering schedulers")
-        context = ssl.create_default_context(cafile=str(authority.certificate))
-        context.load_cert_chain(client.certificate, client.key)
-        with closing(http.client.HTTPSConnection("127.0.0.1", port, context=context)) as connection:
-            connection.request("GET", "/v1/inspect/affinitygroups/")
-            answer = connection.getresponse()
-            assert (answer.status, json.loads(answer.read())) == (200, {"items": None})
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.stderr.read()
-        assert process.wait(60) == 0
+        try:
+            port = next(line["port"] for line in lines if line["msg"] == "answering schedulers")
+            context = ssl.create_default_context(cafile=str(authority.certificate))
+            context.load_cert_chain(client.certificate, client.key)
+            with closing(http.client.HTTPSConnection("127.0.0.1", port, context=context)) as connection:
+                connection.request("GET", "/v1/inspect/affinitygroups/")
+                answer = connection.getresponse()
+                assert (answer.status, json.loads(answer.read())) == (200, {"items": None})
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert [line["msg"] for line in lines if line["level"] == "error"] == []
+            assert process.wait(60) == 0
