@@ -52,7 +52,7 @@ def _set_healthy(state: ClusterState, cell: PhysicalCell) -> None:
     virtual = cell.virtual
     if is_free(cell):
         chain.bad_free[cell.level].remove(cell)
-        release_doomed(state, chain, cell.level)
+        release_doomed(chain, cell.level)
     elif is_doomed(state, cell) and virtual is not None:
         end_doomed(state, cell, virtual.cluster)
     elif virtual is not None and virtual.parent is not None and virtual.priority < LOWEST_GUARANTEED:

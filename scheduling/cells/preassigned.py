@@ -8,8 +8,6 @@ left again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from scheduling.cells.state import Chain, ClusterState
 from scheduling.cells.tree import (
     LOWEST_GUARANTEED,
@@ -33,21 +31,22 @@ def is_free(cell: PhysicalCell) -> bool:
     return False
 
 
-def take_preassigned(state: ClusterState, cell: PhysicalCell, cluster: str, *, doomed: bool = False) -> bool:
+def take_preassigned(state: ClusterState, cell: PhysicalCell, cluster: str) -> bool:
     """Take a cell that was just bound for a virtual cluster; false if others' guarantees no longer hold after it."""
     chain = state.chains[cell.chain]
     levels = _take(chain, cell, cluster)
     is_safe = all(chain.total_left[level] >= chain.all_vc_free[level] for level in levels)
-    for level in levels[:1] if doomed else levels:
+    for level in levels:
         bind_doomed(state, chain, level)
     return is_safe
 
 
-def give_preassigned(state: ClusterState, cell: PhysicalCell, cluster: str, *, doomed: bool = False) -> None:
+def give_preassigned(state: ClusterState, cell: PhysicalCell, cluster: str) -> None:
     """Give back a cell that its virtual cluster no longer uses, and end its binding."""
     chain = state.chains[cell.chain]
-    levels = _give(chain, cell, cluster)
-    balance_doomed(state, chain, levels[:1] if doomed else levels)
+    for level in _give(chain, cell, cluster):
+        bind_doomed(state, chain, level)
+        release_doomed(chain, level)
 
 
 def _take(chain: Chain, cell: PhysicalCell, cluster: str) -> list[int]:
@@ -162,15 +161,11 @@ def _give_bad(chain: Chain, cell: PhysicalCell) -> None:
             _give_bad(chain, child)
 
 
-def balance_doomed(state: ClusterState, chain: Chain, levels: Iterable[int]) -> None:
-    """Bind and release doomed cells until each virtual cluster has as many healthy free ones as are left for it."""
-    for level in levels:
-        bind_doomed(state, chain, level)
-        release_doomed(state, chain, level)
-
-
 def bind_doomed(state: ClusterState, chain: Chain, level: int) -> None:
-    """Bind bad cells of a level to the virtual clusters that healthy ones no longer suffice for."""
+    """Bind bad cells of a level to the virtual clusters that healthy ones no longer suffice for.
+
+    Only this level is judged, as in HiveD: what it costs other levels is seen at their next change.
+    """
     bad = chain.bad_free[level]
     for name, numbers in chain.vc_free.items():
         while bad and numbers[level] > chain.total_left[level] - len(bad):
@@ -180,23 +175,34 @@ def bind_doomed(state: ClusterState, chain: Chain, level: int) -> None:
             cell = bad[0]
             bind_one(cell, virtual)
             chain.doomed[name][level].append(cell)
-            take_preassigned(state, cell, name, doomed=True)
+            _take(chain, cell, name)
 
 
-def release_doomed(state: ClusterState, chain: Chain, level: int) -> None:
+def release_doomed(chain: Chain, level: int) -> None:
     """Release doomed cells of a level that are no longer needed."""
-    for name, numbers in chain.vc_free.items():
-        doomed = chain.doomed[name][level]
-        while doomed and numbers[level] < chain.total_left[level] - len(chain.bad_free[level]):
-            end_doomed(state, doomed[0], name)
+    while True:
+        left = chain.total_left[level] - len(chain.bad_free[level])
+        for name, numbers in chain.vc_free.items():
+            if chain.doomed[name][level] and numbers[level] < left:
+                _end_doomed(chain, chain.doomed[name][level][0], name)
+                break
+        else:
+            return
 
 
 def end_doomed(state: ClusterState, cell: PhysicalCell, cluster: str) -> None:
     """A doomed cell no longer counts as such; if the cluster does not use it, it is free."""
+    chain = state.chains[cell.chain]
+    _end_doomed(chain, cell, cluster)
+    bind_doomed(state, chain, cell.level)
+    release_doomed(chain, cell.level)
+
+
+def _end_doomed(chain: Chain, cell: PhysicalCell, cluster: str) -> None:
     virtual = cell.virtual
-    state.chains[cell.chain].doomed[cluster][cell.level].remove(cell)
+    chain.doomed[cluster][cell.level].remove(cell)
     if virtual is None or virtual.priority < LOWEST_GUARANTEED:
-        give_preassigned(state, cell, cluster, doomed=True)
+        _give(chain, cell, cluster)
 
 
 def is_doomed(state: ClusterState, cell: PhysicalCell) -> bool:
