@@ -1,8 +1,9 @@
 """Compares a replay with what HiveD answered, by the rules of tests/vectors/hived/README.md.
 
-A scenario agrees if decisions and states equal the recorded ones, or any one of the recorded outcomes, or every property of
-one that is not deterministic. The comparison ends before a step at which HiveD went wrong (`compare_steps`), and also before
-one whose recorded state contradicts itself: `contradiction` names the defects that the recording does not mark.
+A scenario agrees if decisions and states equal the recorded ones, or any one of the recorded outcomes, or every
+property of one that is not deterministic. The comparison ends before a step at which HiveD went wrong
+(`compare_steps`), and also before one whose recorded state contradicts itself: `contradiction` names the defects that
+the recording does not mark.
 """
 
 from __future__ import annotations
