@@ -52,8 +52,6 @@ def _answer(answer: PoolExplanation) -> Line:
     title = TextPiece(f"{'claims' if many else 'claim'} {some(answer.claims, 8)}", Ink.HEADING)
     if answer.stops:
         return line(0, title, " ", TextPiece(f"{'have' if many else 'has'} no way on any node", Ink.BAD))
-    if not answer.nodes:
-        return line(0, title, " ", TextPiece("cannot be met: there are no pools", Ink.BAD))
     if answer.nodes == 1:
         verb = ("fit" if many else "fits") if answer.fitting else ("do not fit" if many else "does not fit")
         return line(0, title, " ", TextPiece(f"{verb} on {answer.groups[0].nodes[0]}", _ink(answer)))

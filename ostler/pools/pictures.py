@@ -83,7 +83,7 @@ def _left(amount: AmountSum | AmountLeft) -> str:
 
 
 def short(amount: Quantity) -> str:
-    """An amount for people: beyond five digits the next units and one decimal, rounded down."""
+    """An amount for people: beyond seven characters in larger units with one decimal, rounded down."""
     text = str(amount)
     if len(text) <= _LONG:
         return text

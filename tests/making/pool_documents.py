@@ -93,3 +93,20 @@ def documents(folder: Path, *given: Document, name: str = "documents.yaml") -> s
     path = folder / name
     path.write_text(yaml.safe_dump_all([encode(each) for each in given]))
     return str(path)
+
+
+def having(name: str, pool_: str, *devices: str, memory: str = "") -> DeviceClaim:
+    """A claim that has devices of a pool: whole, or so much of their memory."""
+    amounts = [{"name": "memory", "allocation": memory}] if memory else []
+    taken = [{"devicePoolName": pool_, "deviceName": each, "allocations": amounts} for each in devices]
+    return claim({}, name=name, allocations=taken)
+
+
+def a100s(place: str = "node-1") -> DevicePool:
+    """Four GPUs on two PCIe roots, which claims can share."""
+    made = (device(f"gpu-{n}", {}, [("memory", "80Gi", "10Gi")], model="a100", root=f"r{n // 2}") for n in range(4))
+    return pool(f"{place}-gpus", *made, node=place)
+
+
+A100S = a100s()
+CLASSES = (class_(), class_("nic", "nic.example.com", deviceType="nic"), class_("watch", adminAccess=True))

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,54 +12,18 @@ from typing import Any
 import pytest
 import yaml
 
-from ostler.cli.main import main
 from ostler.pools.explaining import pool_lines
 from scheduling.pools import obstacles
-from scheduling.pools.claim_documents import DeviceClaim
-from scheduling.pools.documents import API_VERSION
-from scheduling.pools.need import EXAMPLE
 from scheduling.pools.obstacles import PoolObstacle, StepsSpent
-from scheduling.pools.reading import encode
 from tests.making.clusters import GPU, GPU_CLASS, gpus, holder, node, resource_slice, thing, write
-from tests.making.pool_documents import claim, class_, documents, pool
+from tests.making.pool_documents import A100S, CLASSES, a100s, claim, class_, documents, having, pool
 from tests.making.pool_documents import device as pool_device
 
 Explain = Callable[..., str]
 Json = dict[str, Any]
 
 
-@pytest.fixture
-def explain(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Explain:
-    """Asks about needs, or the claims of a file, and gives what was printed."""
-
-    def run(*words: str, needs: Any = (), code: int = 1, **spec: Any) -> str:
-        if needs:
-            words = ("-f", documents(tmp_path, claim(*needs, name="trainer", **spec), name="need.yaml"), *words)
-        assert main(["pools", "explain", *words]) == code
-        printed = capsys.readouterr()
-        return printed.err if code == 2 else printed.out
-
-    return run
-
-
-def having(name: str, pool_: str, *devices: str, memory: str = "") -> DeviceClaim:
-    amounts = [{"name": "memory", "allocation": memory}] if memory else []
-    taken = [{"devicePoolName": pool_, "deviceName": each, "allocations": amounts} for each in devices]
-    return claim({}, name=name, allocations=taken)
-
-
-def a100s(place: str = "node-1") -> Any:
-    made = (
-        pool_device(f"gpu-{n}", {}, [("memory", "80Gi", "10Gi")], model="a100", root=f"r{n // 2}") for n in range(4)
-    )
-    return pool(f"{place}-gpus", *made, node=place)
-
-
-GPUS = a100s()
-CLASSES = (class_(), class_("nic", "nic.example.com", deviceType="nic"), class_("watch", adminAccess=True))
-
-
-def reasons(explain: Explain, tmp_path: Path, *needs: Json, given: Any = (GPUS,), **spec: Any) -> str:
+def reasons(explain: Explain, tmp_path: Path, *needs: Json, given: Any = (A100S,), **spec: Any) -> str:
     """The lines below the node's name."""
     printed = explain("--from", documents(tmp_path, *CLASSES, *given), needs=needs, **spec)
     head, _, rest = printed.partition("\n\n")
@@ -102,7 +65,7 @@ def test_other_nodes_are_explained_on_demand(explain: Explain, tmp_path: Path) -
 def test_several_claims_are_asked_about_together(explain: Explain, tmp_path: Path) -> None:
     three = {"requests": {"count": 3}}
     asked = documents(tmp_path, claim(three, name="a"), claim(three, name="b"), name="need.yaml")
-    printed = explain("-f", asked, "--from", documents(tmp_path, *CLASSES, GPUS))
+    printed = explain("-f", asked, "--from", documents(tmp_path, *CLASSES, A100S))
     assert printed == (
         "claims a, b do not fit on node-1\n"
         "\n"
@@ -126,7 +89,7 @@ def test_constraint_that_is_false(explain: Explain, tmp_path: Path) -> None:
 
 def test_constraint_of_a_class_that_is_false(explain: Explain, tmp_path: Path) -> None:
     fast = class_("fast", constraints="has(device.speed)")
-    assert reasons(explain, tmp_path, {"deviceClass": "fast"}, given=(GPUS, fast)) == (
+    assert reasons(explain, tmp_path, {"deviceClass": "fast"}, given=(A100S, fast)) == (
         "  claims[0] (class fast): 0 of 4 devices suit, 1 wanted\n"
         "    4 × class fast: has(device.speed) is false: speed is absent\n"
     )
@@ -148,7 +111,7 @@ def test_no_device_of_the_driver(explain: Explain, tmp_path: Path) -> None:
 
 
 def test_devices_in_use_and_too_few(explain: Explain, tmp_path: Path) -> None:
-    given = (GPUS, having("x", "node-1-gpus", "gpu-0", "gpu-2"), having("z", "node-1-gpus", "gpu-1"))
+    given = (A100S, having("x", "node-1-gpus", "gpu-0", "gpu-2"), having("z", "node-1-gpus", "gpu-1"))
     assert reasons(explain, tmp_path, {"requests": {"count": 5}, "limits": {"count": 6}}, given=given) == (
         "  claims[0] (class gpu): 4 of 4 devices suit, 1 available, 5 to 6 wanted\n"
         "    there are 4 in all, and 5 are wanted\n"
@@ -159,7 +122,7 @@ def test_devices_in_use_and_too_few(explain: Explain, tmp_path: Path) -> None:
 
 
 def test_amount_that_is_used_up_on_devices(explain: Explain, tmp_path: Path) -> None:
-    given = (GPUS, having("x", "node-1-gpus", "gpu-0", memory="75Gi"))
+    given = (A100S, having("x", "node-1-gpus", "gpu-0", memory="75Gi"))
     assert "    1 × memory: 0 of 80Gi left, in blocks of 10Gi: gpu-0\n      used by claim x\n" in reasons(
         explain, tmp_path, {"requests": {"count": 4, "memory": "40Gi"}}, given=given
     )
@@ -228,8 +191,32 @@ def test_alternatives_are_explained_one_by_one(explain: Explain, tmp_path: Path)
     )
 
 
+def test_only_the_nearest_groups_of_nodes_are_shown(explain: Explain, tmp_path: Path) -> None:
+    pools = [pool(f"p{n:02}", *(pool_device(f"d{k}") for k in range(n)), node=f"node-{n:02}") for n in range(1, 15)]
+    printed = explain("--from", documents(tmp_path, *CLASSES, *pools), needs=[{"requests": {"count": 20}}])
+    assert printed.endswith("\n2 more groups of nodes; --all-nodes shows them\n")
+    assert "there are 3 in all, and 20 are wanted" in printed
+    assert "there are 2 in all, and 20 are wanted" not in printed
+
+
+def test_many_claims_that_have_devices_are_counted(explain: Explain, tmp_path: Path) -> None:
+    many = pool("many", *(pool_device(f"d{n}") for n in range(6)))
+    given = (many, *(having(f"c{n}", "many", f"d{n}") for n in range(6)))
+    assert "    3 more held by 3 other claims\n" in reasons(explain, tmp_path, {}, given=given)
+
+
+def test_there_are_no_pools(explain: Explain, tmp_path: Path) -> None:
+    assert explain("--from", documents(tmp_path, *CLASSES), needs=[{}]) == (
+        "claim trainer does not fit on the network\n"
+        "\n"
+        "the network\n"
+        "  claims[0] (class gpu): 1 wanted\n"
+        "    no device here is of gpu.example.com; there are no devices here\n"
+    )
+
+
 def test_class_that_is_not_there_stops_on_every_node(explain: Explain, tmp_path: Path) -> None:
-    assert explain("--from", documents(tmp_path, *CLASSES, GPUS), needs=[{"deviceClass": "gpux"}]) == (
+    assert explain("--from", documents(tmp_path, *CLASSES, A100S), needs=[{"deviceClass": "gpux"}]) == (
         "claim trainer has no way on any node\n"
         "\n"
         "claims[0] cannot be judged:\n"
@@ -298,7 +285,7 @@ def test_every_obstacle_has_words() -> None:
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_data(explain: Explain, tmp_path: Path, form: str) -> None:
-    path = documents(tmp_path, *CLASSES, GPUS, a100s("node-2"), having("x", "node-1-gpus", "gpu-0"))
+    path = documents(tmp_path, *CLASSES, A100S, a100s("node-2"), having("x", "node-1-gpus", "gpu-0"))
     text = explain("--from", path, "-o", form, needs=[{"requests": {"count": 4}}], code=0)
     data: Any = json.loads(text) if form == "json" else yaml.safe_load(text)
     assert {key: data[key] for key in ("schema", "claims", "fits", "nodes", "fitting", "stops")} == {
@@ -333,70 +320,3 @@ def test_data(explain: Explain, tmp_path: Path, form: str) -> None:
         "obstacles": [{"kind": "in-use", "devices": ["gpu-0"], "count": 1, "users": [[{"claim": "x", "pods": []}]]}],
     }
     assert blocked["remedies"][0] == {"change": "free", "claim": "", "need": "", "what": "", "value": ""}
-
-
-def test_colours_and_one_node(explain: Explain, tmp_path: Path) -> None:
-    path = documents(tmp_path, *CLASSES, GPUS, a100s("node-2"))
-    printed = explain("--from", path, "--node", "node-2", "--color", "always", needs=[{}], code=0)
-    assert printed.startswith("\x1b[1mclaim trainer\x1b[0m \x1b[32mfits on node-2\x1b[0m\n")
-
-
-def test_need_on_standard_input(explain: Explain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = yaml.safe_dump(encode(claim({}, name="trainer")))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    printed = explain("-f", "-", "--from", documents(tmp_path, *CLASSES, GPUS), code=0)
-    assert printed.startswith("claim trainer fits on node-1\n")
-
-
-def test_pools_beside_the_need_are_thought_of_as_there(explain: Explain, tmp_path: Path) -> None:
-    asked = documents(tmp_path, claim({}, name="trainer"), *CLASSES, GPUS, name="need.yaml")
-    assert explain("-f", asked, "--from", documents(tmp_path, class_("other")), code=0).startswith("claim trainer fits")
-
-
-def test_file_without_a_claim(explain: Explain, tmp_path: Path) -> None:
-    path = documents(tmp_path, *CLASSES, GPUS)
-    assert explain("-f", path, "--from", path, code=2) == (
-        f"ostler: {path}: no DeviceClaim is in it; write one, a DeviceClaim of {API_VERSION}; docs/pools.md has "
-        "examples\n"
-    )
-
-
-def test_claim_that_has_its_devices(explain: Explain, tmp_path: Path) -> None:
-    path = documents(tmp_path, having("x", "node-1-gpus", "gpu-0"))
-    assert explain("-f", path, "--from", path, code=2) == (
-        f"ostler: {path}: claim x has its devices already; remove status.allocations to ask anew\n"
-    )
-
-
-def test_unknown_node_and_broken_claim(explain: Explain, tmp_path: Path) -> None:
-    path = documents(tmp_path, *CLASSES, GPUS)
-    assert explain("--from", path, "--node", "node-9", needs=[{}], code=2) == (
-        "ostler: no pool is on a node node-9; there are: node-1\n"
-    )
-    broken: Any = encode(claim({"requests": {"count": 3}}, name="trainer"))
-    broken["spec"]["claims"][0]["limits"] = {"count": 2}
-    asked = tmp_path / "broken.yaml"
-    asked.write_text(yaml.safe_dump(broken))
-    assert explain("-f", str(asked), "--from", path, code=2) == (
-        f"ostler: {asked}, document 1, DeviceClaim trainer: spec.claims[0].limits.count is 2, below requests.count 3; "
-        "raise it or remove it\n"
-    )
-
-
-def test_need_in_its_short_form(explain: Explain, tmp_path: Path) -> None:
-    path = documents(tmp_path, class_(), GPUS)
-    printed = explain("1..4 gpu, memory>=128Gi total, same root", "--from", path, code=0)
-    assert printed == (
-        "claim need fits on node-1\n"
-        "\n"
-        "node-1\n"
-        "  claims[0] (type gpu): gpu-0 (memory 80Gi), gpu-1 (memory 50Gi) of pool node-1-gpus\n"
-    )
-    assert explain("2 gpu same", "--from", path, code=2).startswith(
-        'ostler: the need cannot be read: "same" at character 7: expected '
-    )
-
-
-def test_nothing_is_asked(explain: Explain) -> None:
-    said = explain(code=2)
-    assert said == f"ostler: nothing to explain: give a need, such as '{EXAMPLE}', or a DeviceClaim with -f FILE\n"

@@ -285,3 +285,14 @@ def test_standard_input(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data.encode())))
     assert "node-a" in view("--from", "-")
+
+
+def test_amounts_of_nodes_that_are_alike_are_added_up_and_written_short(view: View, tmp_path: Path) -> None:
+    gpus = [pool_device(f"gpu-{n}", {}, [("memory", "81559Mi"), ("cores", 1_234_567)]) for n in range(2)]
+    path = documents(tmp_path, *(pool(f"p{n}", *gpus, node=f"node-{n}") for n in range(9)))
+    assert "18 of 18  memory 1.4Ti of 1.4Ti, cores 22.2M of 22.2M" in view("--from", path)
+
+
+def test_of_more_than_three_kinds_only_the_sum_is_in_the_first_line(view: View, tmp_path: Path) -> None:
+    kinds = [pool_device(f"d{n}", {}, [], model=f"m{n}") for n in range(4)]
+    assert view("--from", documents(tmp_path, pool("p", *kinds))).startswith("1 node, 1 pool: 4 of 4 devices free\n")
