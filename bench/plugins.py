@@ -16,7 +16,7 @@ import grpc.aio
 
 from bench.hardware import Hardware
 from bench.kubelet import LOCAL, WITHIN, BareKubelet, NothingCame, Registered
-from bench.process import Measured, ProcessFailed
+from bench.process import Measured, ProcessFailed, agent_command, agent_folders
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 from protos.deviceplugin.v1beta1 import api_pb2
 
@@ -60,14 +60,7 @@ class MeasuredPlugin(ABC):
 
     async def wait_registered(self) -> None:
         """Wait for its Register call; raises ``ProcessFailed`` at once when it ends before."""
-        coming = asyncio.ensure_future(self._kubelet.registration())
-        ended = asyncio.ensure_future(self.process.ended())
-        await asyncio.wait((coming, ended), return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
-        if not coming.done():
-            coming.cancel()
-            raise ProcessFailed("the process ended before it registered", self.process.log)
-        self._registered = coming.result()
+        self._registered = await self.process.until(self._kubelet.registration())
 
     @abstractmethod
     async def change(self) -> float:
@@ -112,18 +105,10 @@ class AgentPlugin(MeasuredPlugin):
         self._socket = root / "admin" / f"{name}.sock"
         settings = {
             **hardware.flags,
-            "--kubelet-device-plugin-dir": str(kubelet.folder),
-            "--kubelet-registry-dir": str(kubelet.registry),
-            "--kubelet-registration": "register",
-            "--cdi-dir": str(root / "cdi"),
-            "--cdi-spec-dirs": str(root / "cdi"),
-            "--state-dir": str(root / "state"),
-            "--socket": str(self._socket),
-            "--http": "off",
+            **agent_folders(root, kubelet.folder, kubelet.registry, self._socket),
             **(flags or {}),
         }
-        command = [sys.executable, "-m", "ostler", "run", *(word for pair in settings.items() for word in pair)]
-        super().__init__(kubelet, Measured(command, hardware.environment, root / f"{name}.log"))
+        super().__init__(kubelet, Measured(agent_command(settings), hardware.environment, root / f"{name}.log"))
 
     async def start_standby(self) -> None:
         """Start it beside an active instance; returns when it waits."""

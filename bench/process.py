@@ -6,10 +6,14 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 KIB = 1024
 
@@ -55,6 +59,16 @@ class Measured:
         assert self._process is not None
         await self._process.wait()
 
+    async def until(self, coming: Coroutine[Any, Any, T]) -> T:
+        """What comes; raises ``ProcessFailed`` at once when the process ends before."""
+        awaited, ended = asyncio.ensure_future(coming), asyncio.ensure_future(self.ended())
+        await asyncio.wait((awaited, ended), return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if not awaited.done():
+            awaited.cancel()
+            raise ProcessFailed("the process ended before it registered", self.log)
+        return awaited.result()
+
     async def wait(self) -> None:
         """Wait for its end; it is killed after 5 s and ``ProcessFailed`` raised."""
         assert self._process is not None
@@ -89,6 +103,25 @@ class Measured:
         """CPU time of all its threads so far, in nanosecond steps (/proc counts in steps of 10 ms)."""
         # The kernel's number of another process' CPU clock, as clock_getcpuclockid(3) makes it.
         return time.clock_gettime((~self.pid << 3) | 2)
+
+
+def agent_command(flags: Mapping[str, str]) -> list[str]:
+    """``ostler run`` with these flags."""
+    return [sys.executable, "-m", "ostler", "run", *(word for pair in flags.items() for word in pair)]
+
+
+def agent_folders(root: Path, plugins: Path, registry: Path, socket: Path) -> dict[str, str]:
+    """The flags of an agent that calls Register in the folder ``plugins`` and keeps all else below ``root``."""
+    return {
+        "--kubelet-device-plugin-dir": str(plugins),
+        "--kubelet-registry-dir": str(registry),
+        "--kubelet-registration": "register",
+        "--cdi-dir": str(root / "cdi"),
+        "--cdi-spec-dirs": str(root / "cdi"),
+        "--state-dir": str(root / "state"),
+        "--socket": str(socket),
+        "--http": "off",
+    }
 
 
 def clean_environment() -> dict[str, str]:

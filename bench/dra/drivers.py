@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Self
 from bench.dra.kubelet import DraKubelet, Driver
 from bench.dra.server import NODE, Server
 from bench.kubelet import BareKubelet, NothingCame, Registered
-from bench.process import Measured, ProcessFailed
+from bench.process import Measured, ProcessFailed, agent_command, agent_folders
 from tests.cluster.rig.api import Object
 
 PLUGIN_RESOURCE, CLAIMED_RESOURCE = "ostler.dev/rdma", "ostler.dev/gpu"
@@ -57,14 +56,7 @@ class DriverProcess:
 
     async def _registered(self) -> None:
         """Wait until the kubelet has told it so; raises ``ProcessFailed`` at once when it ends before."""
-        coming = asyncio.ensure_future(self._kubelet.driver())
-        ended = asyncio.ensure_future(self.process.ended())
-        await asyncio.wait((coming, ended), return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
-        if not coming.done():
-            coming.cancel()
-            raise ProcessFailed("the process ended before it registered", self.process.log)
-        self._driver = coming.result()
+        self._driver = await self.process.until(self._kubelet.driver())
 
 
 class FloorDriver(DriverProcess):
@@ -99,18 +91,10 @@ class AgentDriver(DriverProcess):
             "--config": str(_configuration(root / "config.yaml", resources)),
             "--node-name": NODE,
             "--kubeconfig": str(kubeconfig),
-            "--kubelet-device-plugin-dir": str(plugins.folder),
-            "--kubelet-registry-dir": str(kubelet.registry),
-            "--kubelet-registration": "register",
-            "--cdi-dir": str(root / "cdi"),
-            "--cdi-spec-dirs": str(root / "cdi"),
-            "--state-dir": str(root / "state"),
-            "--socket": str(self.socket),
-            "--http": "off",
+            **agent_folders(root, plugins.folder, kubelet.registry, self.socket),
             **(flags or {}),
         }
-        command = [sys.executable, "-m", "ostler", "run", *(word for pair in settings.items() for word in pair)]
-        super().__init__(kubelet, Measured(command, environment or {}, root / "agent.log"))
+        super().__init__(kubelet, Measured(agent_command(settings), environment or {}, root / "agent.log"))
         self._plugins = plugins
         self._awaited = {str(resource["name"]) for resource in resources if resource.get("door") != "dra"}
         self._registered_plugins: dict[str, Registered] = {}

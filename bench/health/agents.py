@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import Any, Self
 import grpc.aio
 
 from bench.kubelet import LOCAL, WITHIN, BareKubelet, NothingCame, Registered
-from bench.process import Measured, ProcessFailed
+from bench.process import Measured, ProcessFailed, agent_command, agent_folders
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 from sandbox.apiserver.server import ApiServer
 
@@ -60,19 +59,11 @@ class MeasuredAgent:
         settings = {
             "--config": str(root / "config.yaml"),
             "--node-name": NODE,
-            "--kubelet-device-plugin-dir": str(kubelet.folder),
-            "--kubelet-registry-dir": str(kubelet.registry),
-            "--kubelet-registration": "register",
-            "--cdi-dir": str(root / "cdi"),
-            "--cdi-spec-dirs": str(root / "cdi"),
-            "--state-dir": str(root / "state"),
-            "--socket": str(self._socket),
-            "--http": "off",
+            **agent_folders(root, kubelet.folder, kubelet.registry, self._socket),
             **({"--kubeconfig": str(kubeconfig)} if kubeconfig is not None else {}),
             **hardware.flags,
         }
-        command = [sys.executable, "-m", "ostler", "run", *(word for pair in settings.items() for word in pair)]
-        self.process = Measured(command, hardware.environment, root / "agent.log")
+        self.process = Measured(agent_command(settings), hardware.environment, root / "agent.log")
 
     def lists(self, resource: str) -> Registered:
         """The lists of a resource."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ostler.cli.main import Command
+from ostler.cli.subcommands import add_subcommands, run_subcommand
 
 SUBCOMMANDS: dict[str, str] = {
     "discover": "write the configuration of the cells that the cluster's GPUs form",
@@ -18,21 +15,11 @@ SUBCOMMANDS: dict[str, str] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the subcommands; each module is loaded, since argparse parses all of the line at once."""
+    """Describe the subcommands."""
     parser.description = "Cells of GPUs: what the cluster has, whether a configuration is safe, who has which cell."
-    commands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", dest="subcommand", required=True)
-    for name, summary in SUBCOMMANDS.items():
-        inner = commands.add_parser(
-            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        _module(name).add_arguments(inner)
+    add_subcommands(parser, "cells", SUBCOMMANDS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand."""
-    return _module(arguments.subcommand).run(arguments)
-
-
-def _module(name: str) -> Command:
-    module: Command = importlib.import_module(f"ostler.cli.cells_{name}")
-    return module
+    return run_subcommand("cells", arguments)
