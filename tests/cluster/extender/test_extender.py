@@ -89,6 +89,8 @@ def _is_unschedulable(pod: dict[str, object]) -> bool:
     status = pod["status"]
     assert isinstance(status, dict)
     return any(
-        each["type"] == "PodScheduled" and each["status"] == "False" and "cells" in each["message"]
+        each["type"] == "PodScheduled"
+        and each["status"] == "False"
+        and "insufficient capacity in virtual cluster 'team'" in each["message"]
         for each in status.get("conditions", [])
     )
