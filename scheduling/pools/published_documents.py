@@ -61,10 +61,15 @@ def published_documents(
     """The documents of published pools, and of v1 classes and claims. Raises `InvalidObject`."""
     found = PoolDocumentSet()
     names = _SliceFacts(pools)
+    divided = _divided(pools)
     for pool in pools:
         losses = Losses(f"pool {pool.driver}/{pool.name}", found.lost)
         if pool.fault:
             losses.leave_out(LeftOut("", pool.fault))
+        elif (pool.driver, pool.name) in divided:
+            where = ", ".join(pool.nodes)
+            why = "nodes see parts of it that have devices or counters in common, which two documents cannot share"
+            losses.leave_out(LeftOut("", f"{why}; this part is on {where}"))
         else:
             found.documents.append(_pool(pool, losses))
     for class_ in classes:
@@ -77,6 +82,19 @@ def published_documents(
         made = _ClaimReading(claim, names, found.lost).document()
         if made is not None:
             found.documents.append(made)
+    return found
+
+
+def _divided(pools: Iterable[PublishedPool]) -> set[tuple[str, str]]:
+    """Driver and name of pools of which several parts are listed that are not independent."""
+    parts: dict[tuple[str, str], list[PublishedPool]] = {}
+    for each in pools:
+        parts.setdefault((each.driver, each.name), []).append(each)
+    found = set()
+    for key, several in parts.items():
+        devices = [one.name for each in several for one in each.devices]
+        if len(several) > 1 and (several[0].resources or len(set(devices)) < len(devices)):
+            found.add(key)
     return found
 
 
@@ -130,16 +148,21 @@ def _pool(pool: PublishedPool, losses: Losses) -> DevicePool:
             if at not in seen:
                 seen.add(at)
                 losses.add(at, why)
+    spec = replace(pool.document.spec, devices=tuple(kept))
     if pool.node is None and any(_chooses(each) for each in pool.devices):
         where = ", ".join(pool.nodes) or "none"
         losses.add("spec.nodeName", f"a DevicePool is on one node or on all; this one is on {where}")
-    spec = replace(pool.document.spec, devices=tuple(kept))
+        if len(pool.nodes) == 1:
+            spec = replace(spec, node_name=pool.nodes[0])
     return replace(pool.document, spec=spec)
 
 
 def _chooses(device: PublishedDevice) -> bool:
-    source = device.source
-    return source is not None and (source.slice.nodes.selector is not None or source.slice.per_device is True)
+    """True if not every node reaches a device."""
+    if device.source is None:
+        return False
+    place = device.source.slice
+    return place.nodes.name is not None or place.nodes.selector is not None or place.per_device is True
 
 
 def _not_said(device: PublishedDevice) -> Iterator[tuple[str, str]]:

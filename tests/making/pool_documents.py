@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,12 @@ def documents(folder: Path, *given: Document, name: str = "documents.yaml") -> s
     return str(path)
 
 
-def having(name: str, pool_: str, *devices: str, memory: str = "") -> DeviceClaim:
-    """A claim that has devices of a pool: whole, or so much of their memory."""
+def having(name: str, pool_: str, *devices: str, memory: str = "", pods: Sequence[str] = ()) -> DeviceClaim:
+    """A claim of some pods that has devices of a pool: whole, or so much of their memory."""
     amounts = [{"name": "memory", "allocation": memory}] if memory else []
     taken = [{"devicePoolName": pool_, "deviceName": each, "allocations": amounts} for each in devices]
-    return claim({}, name=name, allocations=taken)
+    made = claim({}, name=name, allocations=taken)
+    return replace(made, status=replace(made.status, pod_names=tuple(pods)))
 
 
 def a100s(place: str = "node-1") -> DevicePool:

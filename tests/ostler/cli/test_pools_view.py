@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,9 @@ import pytest
 import yaml
 
 from ostler.cli.main import main
-from scheduling.pools.claim_documents import DeviceClaim
-from scheduling.pools.reading import encode, read
+from scheduling.pools.reading import encode
 from tests.making.clusters import GPU_CLASS, gpus, holder, node, resource_slice, thing, write
-from tests.making.pool_documents import claim, class_, documents, pool
+from tests.making.pool_documents import class_, documents, having, pool
 from tests.making.pool_documents import device as pool_device
 from tests.scheduling.explain.cluster import Cluster, serving
 
@@ -30,16 +29,6 @@ def view(capsys: pytest.CaptureFixture[str]) -> View:
         return printed.err if code else printed.out
 
     return run
-
-
-def having(name: str, pool_: str, *devices: str, memory: str = "", pods: Sequence[str] = ()) -> DeviceClaim:
-    amounts = [{"name": "memory", "allocation": memory}] if memory else []
-    taken = [{"devicePoolName": pool_, "deviceName": each, "allocations": amounts} for each in devices]
-    made = claim({}, name=name, allocations=taken)
-    status = {**encode(made)["status"], "podNames": list(pods)}
-    found = read({**encode(made), "status": status})
-    assert isinstance(found, DeviceClaim)
-    return found
 
 
 GPUS = pool(

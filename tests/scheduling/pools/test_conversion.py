@@ -9,6 +9,7 @@ import pytest
 
 from scheduling.pools.claim_documents import Document
 from scheduling.pools.conversion import convert
+from scheduling.pools.documents import DevicePool
 from scheduling.pools.lost import Lost
 from scheduling.pools.publication import published_pools
 from scheduling.pools.published_documents import published_documents
@@ -276,6 +277,21 @@ def shareable(policy: Json) -> Json:
 
 
 SAME_NAMES = {"x": {"int": 1}, f"{GPU}/x": {"int": 2}}
+
+
+def parted(*, counters: bool) -> list[Json]:
+    """A pool of two nodes: one device each, beside a device or shared counters for both."""
+    three = {"name": "rack", "resourceSliceCount": 3}
+    if counters:
+        shared = [{"name": "set", "counters": {"slots": {"value": "1"}}}]
+        both = resource_slice("rack", [], pool=three, name="both", nodeName=None, allNodes=True, sharedCounters=shared)
+        takes = {"consumesCounters": [{"counterSet": "set", "counters": {"slots": {"value": "1"}}}]}
+    else:
+        both = resource_slice("rack", [v1_device("c")], pool=three, name="both", nodeName=None, allNodes=True)
+        takes = {}
+    return [both, *(resource_slice(f"node-{n}", [v1_device(f"d{n}", more=takes)], pool=three) for n in (1, 2))]
+
+
 RACK = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": "Exists"}]}]}
 RACK_NODE = {"kind": "Node", "metadata": {"name": "node-1", "labels": {"rack": "r"}}}
 
@@ -306,6 +322,11 @@ RACK_NODE = {"kind": "Node", "metadata": {"name": "node-1", "labels": {"rack": "
             [resource_slice("rack", [v1_device("gpu-0")], nodeName=None, nodeSelector=RACK), RACK_NODE],
             "spec.nodeName: a DevicePool is on one node or on all; this one is on node-1",
         ),
+        (
+            parted(counters=True),
+            "pool gpu.example.com/rack: nodes see parts of it that have devices or counters in common, which two",
+        ),
+        (parted(counters=False), "which two documents cannot share; this part is on node-2; left out"),
         ([device_class("any", "true")], "DeviceClass any: spec.selectors: a DeviceClass document has one driver;"),
         (
             [device_class("two", "device.driver == 'a'", "device.driver == 'b'")],
@@ -372,3 +393,11 @@ def test_an_allocated_claim_stays_even_if_its_needs_cannot_be_said() -> None:
     holding = found.documents[-1]
     assert holding.kind == "DeviceClaim"
     assert [each.device for each in holding.status.allocations] == ["gpu-0"]  # type: ignore[union-attr]
+
+
+def test_a_pool_that_one_of_the_nodes_reaches_is_on_that_node() -> None:
+    nodes = [RACK_NODE, {"kind": "Node", "metadata": {"name": "node-2"}}]
+    pools = published_pools([resource_slice("rack", [v1_device("a")], nodeName=None, nodeSelector=RACK)], [], nodes)
+    (found,) = published_documents(pools, [], []).documents
+    assert isinstance(found, DevicePool)
+    assert found.spec.node_name == "node-1"
