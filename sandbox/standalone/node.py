@@ -54,6 +54,8 @@ class StandaloneNode:
     """One node; use it with ``async with``. Raises ``StandaloneError`` and ``KubeletError`` when it cannot start."""
 
     def __init__(self, settings: StandaloneSettings, console: Console) -> None:
+        if not settings.api_server and any("{kubeconfig}" in word for word in settings.command):
+            raise StandaloneError("COMMAND has {kubeconfig}, which needs an API server; add --with-apiserver")
         self.settings = settings
         self.root = settings.root.absolute() if settings.root is not None else None
         self._temporary: TemporaryFolder | None = None
@@ -123,8 +125,6 @@ class StandaloneNode:
         words = {"{node}": self.settings.node_name, "{cdi}": str(self.cdi), "{state}": str(self.folder / "state")}
         if self._server is not None:
             words["{kubeconfig}"] = str(self.folder / "kubeconfig")
-        elif any("{kubeconfig}" in word for word in command):
-            raise StandaloneError("COMMAND has {kubeconfig}, which needs an API server; add --with-apiserver")
         filled = list(command)
         for placeholder, text in words.items():
             filled = [word.replace(placeholder, text) for word in filled]

@@ -48,10 +48,15 @@ def manager(short_dir: Path) -> Iterator[Manager]:
 
 
 @pytest.fixture
-def box(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> SandboxNode:
+def as_a_service(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment that systemd gives to the agent."""
     monkeypatch.setenv("NOTIFY_SOCKET", str(manager.address))
     monkeypatch.setenv("WATCHDOG_USEC", "400000")
     monkeypatch.delenv("WATCHDOG_PID", raising=False)
+
+
+@pytest.fixture
+def box(as_a_service: None) -> SandboxNode:
     return SandboxNode(path("l4-2"), reconcile_interval=0.1)
 
 
@@ -72,7 +77,9 @@ async def test_systemd_hears_of_start_reload_and_end_in_order(box: SandboxNode, 
     assert words.count("STOPPING=1") == 1
 
 
-async def test_a_refused_configuration_ends_the_reload_too(manager: Manager, box: SandboxNode, tmp_path: Path) -> None:
+async def test_a_refused_configuration_ends_the_reload_too(
+    manager: Manager, as_a_service: None, tmp_path: Path
+) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("apiVersion: ostler.dev/v1alpha1\nkind: Config\n")
     node = SandboxNode(path("l4-2"), arguments=("--config", str(config)), reconcile_interval=0.1)

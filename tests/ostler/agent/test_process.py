@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -175,6 +176,8 @@ async def test_an_unwritable_state_folder_is_one_clear_error(tmp_path: Path) -> 
     assert "the lock file cannot be used" in str(failed.value)
     assert "check the state folder's permissions" in str(failed.value)
     await box.kubelet.stop()
+    # After a failure it stays, for its log.
+    shutil.rmtree(box.root)
 
 
 async def test_a_file_where_the_agents_socket_should_be_is_told_and_the_kubelet_served_on(short_dir: Path) -> None:

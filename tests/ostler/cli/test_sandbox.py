@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,9 @@ def test_this_machine_is_shown_as_it_is() -> None:
     assert json.loads(out)["node"] == "here"
 
 
-def test_an_agent_that_cannot_start_is_told_with_its_log(tmp_path: object) -> None:
+def test_an_agent_that_cannot_start_is_told_with_its_log(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The node's folder stays after a failure, for its log.
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: str(short_dir))
     _, err = sandbox("--config", "/nonexistent.yaml", "--once", code=1)
     assert "the agent ended with exit code 3; the end of its log" in err
     assert "/nonexistent.yaml" in err

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ostler.cli.main import main
+from sandbox.standalone import node as standalone
 from tests.making import plain_plugin
 from tests.making.kubelet_scripts import PLAIN, THING, Script
 from tests.making.mounts import needs_mounts
@@ -294,8 +295,14 @@ def test_disk_that_fills_up_refuses_pods_and_is_named(script: Script, small_disk
     ],
 )
 def test_wrong_option_is_named_with_the_fix(
-    short_dir: Path, capsys: pytest.CaptureFixture[str], options: Sequence[str], code: int, problem: str
+    short_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: Sequence[str],
+    code: int,
+    problem: str,
 ) -> None:
+    monkeypatch.setattr(standalone, "SHORT", short_dir)
     (short_dir / "pki").mkdir()
     (short_dir / "script").write_text("")
     given = [each.replace("REAL", str(short_dir)) for each in options]
@@ -303,6 +310,7 @@ def test_wrong_option_is_named_with_the_fix(
     assert main(["kubelet", *script, *given]) == code
     said = capsys.readouterr().err.replace(str(short_dir), "REAL")
     assert re.fullmatch(f"ostler: {problem}\n", said), said
+    assert list(short_dir.glob("ostler-*")) == []
 
 
 @pytest.mark.parametrize(
