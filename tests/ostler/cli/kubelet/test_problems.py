@@ -296,6 +296,7 @@ def test_disk_that_fills_up_refuses_pods_and_is_named(script: Script, small_disk
 )
 def test_wrong_option_is_named_with_the_fix(
     short_dir: Path,
+    *,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     options: Sequence[str],
