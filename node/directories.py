@@ -1,8 +1,8 @@
-"""Watching folders: one object for the process that says "something changed there", never what.
+"""Watches folders: one object for the process that says "something changed there", never what.
 
-Level-triggered: whoever is woken looks for itself. inotify wakes at once; where it cannot be had (the limit of
-instances or watches is reached, a folder does not exist yet or was replaced) the folder is looked at every 250 ms
-instead, so that nothing is ever missed for longer than that.
+Level-triggered: the woken part checks for itself. inotify wakes at once; if it is not available (the limit of instances
+or watches is reached, a folder does not exist yet or was replaced), the watcher checks the folder every 250 ms instead,
+so that no change is missed for longer than that.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class DirectoryWatcher:
 
     @property
     def polled(self) -> tuple[Path, ...]:
-        """Folders that are looked at every 250 ms because inotify does not watch them."""
+        """Folders that are checked every 250 ms because inotify does not watch them."""
         return tuple(directory for directory in self._directories if directory not in self._watched)
 
     async def run(self) -> None:

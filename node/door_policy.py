@@ -8,7 +8,7 @@ A rule that acts keeps everything but its door. One that says ``both`` acts as `
 to keep the taints of devices in slices: a server whose gate DRADeviceTaints is off drops them silently, and a device
 that a plugin pod holds would still be given to claims.
 
-What was known last is on disk (``node-doors.json``), so that an agent that starts without the API server goes on as
+The last answers are on disk (``node-doors.json``), so that an agent that starts without the API server continues as
 before: the texts themselves, for a later version to read by its own rules, and the server's last answer about taints.
 """
 
@@ -35,7 +35,7 @@ _DOORS = "plugin, dra or both"
 
 @value
 class NodeDoors(Value):
-    """``every``: the door of all rules, None where nothing is said; ``named``: those of single resource names."""
+    """``every``: the door of all rules, None if the Node says nothing; ``named``: those of single resource names."""
 
     every: Doors | None = None
     named: tuple[tuple[str, Doors], ...] = ()
@@ -75,7 +75,7 @@ class NodeWords(Value):
 def _entries(text: str, problems: list[str]) -> Iterator[str]:
     if len(text) > _LONGEST:
         problems.append(f"annotation {ANNOTATION}: has {len(text)} characters; only the first {_LONGEST} are read")
-        # The entry that the cut goes through is none.
+        # The entry at the cut does not count.
         text = text[:_LONGEST].rpartition(",")[0]
     return (entry.strip() for entry in text.split(",") if entry.strip())
 
@@ -90,7 +90,7 @@ def _read(entry: str, named: dict[str, Doors], problems: list[str]) -> None:
     elif doors is None:
         problem = f"{_shown(word)} is not a door; write {_DOORS}"
     elif bad is not None:
-        # In the words of whoever wrote it: the name, or what stands behind its slash.
+        # In the words of the author: the name, or the part after its slash.
         for made, written in ((example, name), (example.rpartition("/")[2], name.rpartition("/")[2])):
             bad = bad.replace(repr(made), repr(written))
         problem = _cut(bad, 4 * _SHOWN)
@@ -158,7 +158,7 @@ class ActingDoor(Value):
 class Acting(Value):
     """``rules`` in their order, ``doors`` one for each of them; ``problems``: entries on the node that fit no rule.
 
-    ``uncounted``: why no partitions of GPUs are offered though rules say so, empty where they are.
+    ``uncounted``: why no partitions of GPUs are offered though rules say so, empty if they are.
     """
 
     rules: tuple[Rule, ...]

@@ -29,7 +29,7 @@ from node.values import Value, replace, value
 _LINK = (Trouble.CARRIER.value, Trouble.PORT.value)
 """Causes of health that are about the link of a NIC."""
 _Why = tuple[str, Cause] | None
-"""A sentence and its cause; None where there is nothing to say."""
+"""A sentence and its cause; None if nothing prevents it."""
 _UNRULED = ("no rule selects it", Cause.NO_RULE)
 _SINGLE = "the MIG strategy single"
 _FILL = "create instances (nvidia-smi mig -i INDEX -cgi PROFILE -C), or turn MIG mode off (nvidia-smi -i INDEX -mig 0)"
@@ -44,7 +44,7 @@ class OfferedParts(Value):
     ``rules``: the rule of a partition, which no selector decides. ``unmade``: partitions that do not exist yet, with
     their GPU, by which it is judged whether containers can be given them. ``wholes``: GPUs that can be given whole
     although they may be in MIG mode, because it is turned off for that. ``kept``: why a GPU cannot be given whole.
-    ``notes``: what people are told of a GPU that is offered.
+    ``notes``: notes for people about an offered GPU.
     """
 
     rules: Mapping[str, Rule] = field(default_factory=dict)
@@ -293,7 +293,7 @@ def _at_dra_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
     """What of both doors keeps the device from new claims."""
     why, still_there = _obstructed(device, rule, context, Door.DRA), _still_at_plugin_door(device, rule, context)
     if why is not None:
-        # Of the steps that are to come the first one is told: a look at what has just begun to move is soon over.
+        # Of the pending steps the first one is reported: a look at what has just begun to move is soon over.
         return still_there if still_there is not None and why[1] is Cause.PENDING_RELEASE else why
     if not rule.door.has(Door.DRA):
         return f"its rule offers it through the {rule.door} door", Cause.MOVING
@@ -351,7 +351,7 @@ def _is_pending(hold: Hold) -> bool:
 
 
 def _kept_for_node(device: Device, rule: Rule) -> _Why:
-    """Why a device that the rule selects stays with the node; one that a pod holds is shown unhealthy all the same."""
+    """Why a device that the rule selects stays with the node; one that a pod holds is shown unhealthy anyway."""
     if not (device.host_use or device.attribute("sriovVfs")) or rule.names(device):
         return None
     if device.host_use:
@@ -363,7 +363,7 @@ def _kept_for_node(device: Device, rule: Rule) -> _Why:
 
 
 def _link_down(device: Device, rule: Rule) -> _Why:
-    # What a pod does with the link of a NIC that it has been given is no fault.
+    # A pod may do anything with the link of its NIC; that is no fault.
     if not rule.link_health or device.attribute("inPod") is True:
         return None
     return ("its link is down", Cause.LINK_DOWN) if device.attribute("linkUp") is False else None

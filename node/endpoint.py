@@ -27,7 +27,7 @@ from node.values import Value, value
 READ_AT_ONCE = 2
 """Calls of one socket whose request is read at the same time."""
 DIRECT = 2
-"""Calls at once that gRPC reads by itself, 0.1 ms sooner: an Allocate where nobody attacks. Each may stay for ever."""
+"""Calls at once that gRPC reads by itself, 0.1 ms sooner: an Allocate without an attack. Each may stay for ever."""
 READ_WITHIN = 2.0
 """Seconds for which a call may keep the place; it is cancelled then."""
 STREAMS = 2
@@ -87,7 +87,7 @@ class Intake(grpc.GenericRpcHandler):
         """Nothing: generated code of newer versions adds a service in both ways."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
-        """The call's handler, which reads its request within the bounds; None where nobody has the method."""
+        """The call's handler, which reads its request within the bounds; None if no service has the method."""
         found: Iterator[Handler | None] = (each.service(handler_call_details) for each in self._handlers)
         handler = next((each for each in found if each is not None), None)
         task = asyncio.current_task()
@@ -197,7 +197,7 @@ class _LazyService(grpc.GenericRpcHandler):
 
 
 def _health_handlers(services: Sequence[str]) -> dict[str, Handler]:
-    """The health service of a socket: whoever gets an answer is served."""
+    """The health service of a socket: a client that gets an answer is served."""
     from grpc_health.v1 import health, health_pb2
 
     servicer = health.aio.HealthServicer()

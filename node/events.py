@@ -44,8 +44,8 @@ E = TypeVar("E")
 class EventBus:
     """Delivers events by their type, in the step that publishes them and in the order of subscription.
 
-    A subscriber may publish in turn: that event is delivered before the publisher of the first one goes on, so that
-    nobody acts on a state in which half of the consequences are missing. A subscriber must not block. What it raises
+    A subscriber may publish in turn: that event is delivered before the publisher of the first one continues, so that
+    no part acts on a state in which half of the consequences are missing. A subscriber must not block. What it raises
     reaches the publisher, or with ``log`` is logged there and keeps nobody else from the event. For one thread, usually
     that of the event loop.
     """

@@ -36,7 +36,7 @@ MAX_VALUES = 1_000_000
 MOST_ASIDE = 8
 """Files set aside that a folder keeps, the newest ones."""
 MAX_ASIDE = 1 << 20
-"""Bytes that a file keeps when it is set aside: its beginning, for whoever looks for the reason."""
+"""Bytes that a file keeps when it is set aside: its beginning, for a person who looks for the reason."""
 _ASIDE = r"(?P<name>.+)\.damaged-(?P<number>[0-9]{1,9})"
 _LIMITS = DocumentLimits(depth=MAX_DEPTH + 1, values=MAX_VALUES)
 _LEFTOVER_AGE = 600.0
@@ -90,12 +90,11 @@ def write_whole(
 ) -> None:
     """Replace the file's content in one step and return when it is on the disk.
 
-    The temporary file is hidden and ends in ``.tmp``: whoever watches the folder for .json or .yaml never sees it.
-    ``durable``: whether it outlives a power cut; without, it outlives only a kill, and costs nothing to wait for.
-    ``replaceable``: whether it is written again before anybody needs it after a power cut, which then may leave the
-    file of before, or none, but never half a file.
-    ``sweep``: whether what killed writers of this name left is removed, for which the whole folder is looked through.
-    Raises WriteFailed, with the temporary file removed.
+    The temporary file is hidden and ends in ``.tmp``: a watcher of .json or .yaml files never sees it. ``durable``:
+    whether it outlives a power cut; without, it outlives only a kill, and costs nothing to wait for. ``replaceable``:
+    whether it is written again before anybody needs it after a power cut, which then may leave the file of before, or
+    none, but never half a file. ``sweep``: whether what killed writers of this name left is removed, for which the
+    whole folder is looked through. Raises WriteFailed, with the temporary file removed.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     try:
@@ -182,7 +181,7 @@ def _remove_leftovers(path: Path, now: float) -> None:
     """Remove temporary files of this name that a killed process left; young ones may be another writer's."""
     literal = re.sub(r"([*?[])", r"[\1]", path.name)
     for leftover in path.parent.glob(f".{literal}.*.tmp"):
-        # A leftover that cannot be looked at or removed harms nothing; the next write tries again.
+        # A leftover that cannot be read or removed harms nothing; the next write tries again.
         with contextlib.suppress(OSError):
             if leftover.stat().st_mtime < now - _LEFTOVER_AGE:
                 leftover.unlink()
@@ -259,7 +258,7 @@ def _set_aside_in(folder: Path) -> list[_Aside]:
         match = re.fullmatch(_ASIDE, path.name)
         if match is not None:
             number = int(match["number"])
-            # Renaming moves the time of change and none else; files of one moment are told apart by their numbers.
+            # Renaming moves the time of change and none else; numbers distinguish files of one moment.
             found.append(_Aside(path, match["name"], number, (path.lstat().st_ctime_ns, number)))
     return found
 

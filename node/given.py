@@ -1,8 +1,8 @@
 """Files that people name, in a configuration or on a command line: read and written without ever waiting for nobody.
 
 Such a file may be a link, and what the link leads to is meant. It may also be a descriptor that this process was
-started with: ``/dev/stdin``, or ``/dev/fd/63``, as the shell writes ``<(command)``; whoever names one means the pipe or
-file that it is.
+started with: ``/dev/stdin``, or ``/dev/fd/63``, as the shell writes ``<(command)``; a person who names one means that
+very pipe or file.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _read_stream(path: Path, limit: int) -> bytes:
 
 
 def _first_byte(pipe: int) -> bytes:
-    """Of a pipe, none where its writer is slow or ended; raises ``TimeoutError`` where nobody opens it for writing."""
+    """Of a pipe, none where its writer is slow or ended; raises ``TimeoutError`` if nobody opens it for writing."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     end = time.monotonic() + WRITER_WAIT

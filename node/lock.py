@@ -4,7 +4,7 @@ Two live instances would be two ledgers. The lock is the kernel's (flock), so it
 however it dies; the file itself stays for ever, because removing a lock file lets two processes hold two files.
 
 A standby says that it is there by holding a second lock of this kind; the active instance asks for it with ``taken``.
-That one keeps nobody from anything: who cannot have it waits for the first all the same.
+That one keeps nobody from anything: an instance that cannot have it waits for the first anyway.
 
 Agents with different state folders have different lock files, and would be two ledgers of one kubelet. So the kubelet's
 folder of device plugins is locked as well: the folder itself, because the kubelet removes files of others in it.
@@ -24,7 +24,7 @@ from node.opening import open_regular, read_kernel_text, read_regular
 FILE_NAME = "lock"
 """In the state folder."""
 POLL = 0.05
-"""Seconds between attempts of a standby. flock tells nobody when it falls free; only standbys pay for asking."""
+"""Seconds between attempts of a standby. flock does not report when it becomes free; only standbys pay for asking."""
 
 _LONGEST = 64
 """Bytes of a lock file: a process id and the end of its line."""
@@ -104,7 +104,7 @@ class InstanceLock:
         except OSError:
             return False
         try:
-            # Shared, so that two who ask do not see each other; one who wants the lock tries again anyway.
+            # Shared, so that two who ask do not see each other; an instance that wants the lock tries again anyway.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return not self.held
@@ -129,7 +129,7 @@ class InstanceLock:
 
 
 class FolderLock(InstanceLock):
-    """The lock of the folder ``path`` itself: nothing is written to it, and the kernel says who has it.
+    """The lock of the folder ``path`` itself: nothing is written to it, and the kernel knows the holder.
 
     A folder that is not there is nobody's: there is no kubelet that could be served through it.
     """
@@ -140,7 +140,7 @@ class FolderLock(InstanceLock):
 
     @property
     def is_current(self) -> bool:
-        """Whether the folder that is there now is ours, if there is one; it may have been made anew."""
+        """Whether the folder that is there now is ours, if there is one; it may have been created again."""
         try:
             there = self.path.stat()
         except OSError:
@@ -154,7 +154,7 @@ class FolderLock(InstanceLock):
         try:
             return not self.path.is_dir() or super().try_acquire()
         except LockError:
-            # It may have been removed since it was looked at.
+            # It may have been removed since the check.
             if self.path.exists():
                 raise
             return True

@@ -1,8 +1,8 @@
 """Opens files in whose place somebody may have put something else: the only way in for every file the agent reads.
 
-A FIFO keeps whoever opens it waiting for ever, a device acts when it is opened, a sparse file is larger than memory,
-and a link leads to another file. So a file is looked at before it is opened and again afterwards, is opened without
-waiting, must be a regular file, and is read only up to a limit that its reader names.
+A FIFO blocks its opener for ever, a device acts when it is opened, a sparse file is larger than memory, and a link
+leads to another file. So a file is checked before it is opened and again afterwards, is opened without waiting, must be
+a regular file, and is read only up to a limit that its reader names.
 
 Links: files that ostler or the kubelet writes are replaced by a rename and are never links, so a link there is refused.
 Files that people name (``node.given``) may be links, since every file of a mounted ConfigMap is one; the
@@ -71,7 +71,7 @@ def open_regular(path: Path, how: int = os.O_RDONLY, mode: int = 0o600, *, links
     except FileNotFoundError:
         if not how & os.O_CREAT:
             raise
-    # It may have been replaced since: opened so that neither a FIFO nor a link does harm, and looked at again.
+    # It may have been replaced since: opened so that neither a FIFO nor a link does harm, and checked again.
     flags = how | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if links else os.O_NOFOLLOW)
     try:
         descriptor = os.open(path, flags, mode)
@@ -122,7 +122,7 @@ def _check(path: Path, status: os.stat_result) -> None:
 
 
 def boot_id(proc: Path = Path("/proc")) -> str:
-    """The kernel's id of this boot, empty if it cannot be read: then boots cannot be told apart."""
+    """The kernel's id of this boot, empty if it cannot be read: then boots cannot be distinguished."""
     try:
         return read_kernel_text(proc / "sys/kernel/random/boot_id").strip()
     except OSError:

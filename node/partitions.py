@@ -1,4 +1,4 @@
-"""Partitions of GPUs that are made for a claim and removed after it: what is asked of whoever makes them.
+"""Partitions of GPUs that are made for a claim and removed after it: the interface of their maker.
 
 The door that prepares claims decides which partition is made; the vendor's code makes it (``PartitionMaker``). A
 partition is known by its owner, the UID of the claim that it is made for, so that making it twice makes it once, and
@@ -49,7 +49,7 @@ def whole_of_partition(name: str) -> str:
 
 @value
 class MigLayout(Value):
-    """What GPUs are divided into, whoever wants it: an instance of each profile; without ``enabled``, MIG mode is off.
+    """How GPUs are divided, whoever wants it: an instance of each profile; without ``enabled``, MIG mode is off.
 
     ``gpus``: the driver's numbers of the GPUs, None for all. ``models``: PCI device and vendor ids such as
     ``0x233010de``, empty for any.

@@ -2,8 +2,8 @@
 
 Pure values and arithmetic. A share is an amount of everything that a device can be divided by: ``memory`` in bytes, and
 ``compute`` in millionths of its compute time or threads. A replica of the plugin door and a share that a claim consumes
-are amounts of the same device, so both doors can share one device and the ledger can add up what they take. Whoever
-takes the whole device takes all of every amount.
+are amounts of the same device, so both doors can share one device and the ledger can add up what they take. A holder of
+the whole device takes all of every amount.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def left_of(whole: Amounts, shares: Iterable[Amounts]) -> Mapping[str, int]:
 
 
 def room_for(share: Amounts, left: Mapping[str, int]) -> int:
-    """How many shares of this size fit into what is left."""
+    """How many shares of this size fit into the rest."""
     return min((left.get(name, 0) // amount for name, amount in share if amount), default=0)
 
 
@@ -189,7 +189,7 @@ def _words(name: str, amount: int) -> str:
 
 
 def too_little_left(short: Iterable[str]) -> str:
-    """Why claims get no share of a device of which pods leave too little, by the names of what is short."""
+    """Why claims get no share of a device if pods leave too little, with the names of the short amounts."""
     return f"pods have shares of it through the plugin door, which leave less {' and '.join(short)} than a share takes"
 
 

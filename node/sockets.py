@@ -123,8 +123,8 @@ class PlacedSocket:
     def publish(self, mode: int = 0o600, replacing: Sequence[Path] = ()) -> None:
         """Give the bound socket its permissions and its name; raises ``SocketError``.
 
-        ``replacing``: names that go in the same moment, just before. Whoever looks at the folder now and then, as the
-        kubelet does every second, sees all of it or nothing, but for some microseconds.
+        ``replacing``: names that go in the same moment, just before. A reader of the folder, as the kubelet every
+        second, sees all of it or nothing, except within some microseconds.
         """
         try:
             self.temporary.chmod(mode)

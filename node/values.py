@@ -206,7 +206,7 @@ def _compiled(cls: Any) -> Callable[..., None]:
 
 
 def _misused(cls: Any, arguments: tuple[object, ...], named: dict[str, object]) -> TypeError:
-    """What Python says of a call that does not fit a function's parameters."""
+    """Python's words about a call that does not fit a function's parameters."""
     try:
         cls.__signature__.bind(*arguments, **named)
     except TypeError as error:

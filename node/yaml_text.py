@@ -1,9 +1,9 @@
 """Reads YAML that others wrote, in bounded memory and time whatever the text is.
 
-A loader recurses in C, so that enough brackets end the process, and lets ten lines of aliases stand for more values
-than there is memory. So a text is walked through as events first, which neither nest nor expand: depth, values and what
-aliases add are counted there, and only a text within all ``DocumentLimits`` is loaded. A caller that builds values
-from the events itself (``events``) counts for itself.
+A loader recurses in C, so that enough brackets end the process, and lets ten lines of aliases expand to more values
+than memory holds. So a text is walked through as events first, which neither nest nor expand: depth, values and what
+aliases add are counted there, and only a text within all ``DocumentLimits`` is loaded. A caller that builds values from
+the events itself (``events``) counts for itself.
 
 Numbers are bounded as well: one of a thousand digits cannot be printed, and one to the base of 60 (``1:30:00``), which
 only YAML 1.1 knows, takes the square of its length and overflows as a float. That one is read as the text that it is.
@@ -31,7 +31,7 @@ _FLOAT = "tag:yaml.org,2002:float"
 
 
 def parse_yaml(text: bytes | str, limits: DocumentLimits = ORDINARY) -> Any:
-    """The value of a YAML text of one document, None where there is none; raises ``DocumentRefused``."""
+    """The value of a YAML text of one document, None if there is none; raises ``DocumentRefused``."""
     found = parse_yaml_all(text, limits)
     if len(found) > 1:
         raise DocumentRefused("more than one document")
@@ -55,7 +55,7 @@ def parse_yaml_all(text: bytes | str, limits: DocumentLimits = ORDINARY) -> list
 
 
 def compose_yaml(text: str, limits: DocumentLimits = ORDINARY) -> yaml.Node | None:
-    """The nodes of a YAML text, None where there are none; raises ``DocumentRefused``."""
+    """The nodes of a YAML text, None if there are none; raises ``DocumentRefused``."""
     import yaml
 
     try:

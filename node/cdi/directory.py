@@ -61,8 +61,8 @@ class CdiDirectory:
     def sync(self, desired: Mapping[str, Spec]) -> tuple[SpecFileChange, ...]:
         """Make our files in the folder exactly ``desired`` (by file name).
 
-        Raises ``CdiError`` for a spec that is not valid and for a folder or disk that does not take it; files that are
-        there stay whole.
+        Raises ``CdiError`` for a spec that is not valid and for a folder or disk that does not take it; existing files
+        stay whole.
         """
         wanted = {name: encode(spec) for name, spec in sorted(desired.items())}
         digests = {name: _digest(data) for name, data in wanted.items()}
@@ -80,7 +80,7 @@ class CdiDirectory:
             if read_regular(path, len(data)) == data:
                 return False
         except OSError:
-            pass  # Not there, or not readable: written anew below, where a real fault shows.
+            pass  # Not there, or not readable: written again below, where a real fault shows.
         try:
             _make_folder(self.path)
             write_whole(path, data, MODE)
@@ -108,7 +108,7 @@ class CdiDirectory:
             try:
                 document = read_record(self._record_path, SCHEMA)
             except FileError as error:
-                # Nothing of ours is known then, so nothing is swept; what is wanted is written all the same.
+                # Nothing of ours is known then, so nothing is swept; the wanted specs are written anyway.
                 log.warning("the record of CDI files is unusable", extra={"reason": str(error)})
                 # A newer agent's record must survive a downgrade.
                 self._foreign_record = isinstance(error, RecordSchemaUnknown)

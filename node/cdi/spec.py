@@ -31,7 +31,7 @@ _SHOWN = 256
 
 
 class CdiError(Exception):
-    """A spec or its file is not as it must be: ``where``, ``problem`` and ``fix`` in words."""
+    """A spec or its file is invalid: ``where``, ``problem`` and ``fix`` in words."""
 
     def __init__(self, where: str, problem: str, fix: str) -> None:
         super().__init__(f"CDI {where}: {problem}; {fix}")
@@ -171,7 +171,7 @@ def _texts(edits: ContainerEdits) -> Iterator[str]:
 
 
 def _check_text(where: str, text: str) -> None:
-    # A NUL ends a text for the kernel; a file name that is no UTF-8 has no spelling in JSON.
+    # A NUL ends a text for the kernel; a file name that is not UTF-8 cannot be written in JSON.
     if "\0" in text or re.search(_SURROGATE, text):
         raise CdiError(
             where, f"{text[:_SHOWN]!r} contains a NUL or bytes that are not UTF-8", "rename the file or variable"

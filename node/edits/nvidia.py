@@ -3,9 +3,9 @@
 Pure. The shapes are those of NVIDIA's device plugin, so that runtimes and images that know it see no difference:
 strategies add up, UUIDs keep the order of the request, indices are sorted, and where ``envvar`` and ``volume-mounts``
 are both on, the variable holds the mounts' folder. A container gets the vendor's ids, whatever ids the kubelet knows
-the devices by. All devices share their control and auxiliary nodes, so those of the first one stand for all.
+the devices by. All devices share their control and auxiliary nodes, so those of the first one count for all.
 
-In our CDI spec, mode ``nodes`` gives device nodes; the image, or whoever runs the container, must bring the driver's
+In our CDI spec, mode ``nodes`` gives device nodes; the image, or the container's user, must bring the driver's
 libraries. Mode ``full`` adds the driver's files from the snapshot and the vendor's hooks, as nvidia-ctk does. Where CDI
 is the only strategy, a device's edits set NVIDIA_VISIBLE_DEVICES to ``void``: otherwise NVIDIA's runtime reads ``all``
 from a CUDA image and gives the container every GPU of the node. With another strategy beside CDI the variable belongs
@@ -45,7 +45,7 @@ OWN_FILES = frozenset(f"{OWN_VENDOR}-{class_}.json" for class_ in ("gpu", "imex-
 def container_id(device: Device, id_: str, options: EditOptions) -> str:
     """The device's name inside the container: its UUID, or the driver's index.
 
-    ``id_``, its id towards the kubelet, stands in where it has neither.
+    ``id_``, its id at the kubelet, is used if it has neither.
     """
     if options.ids is IdStrategy.INDEX and device.index is not None:
         return device.index
@@ -140,7 +140,7 @@ def undescribed(device: Device, options: EditOptions, host: Host) -> str:
     if missing:
         return f"its device nodes are missing: {', '.join(missing)}"
     if options.cdi_mode is CdiMode.FULL and (host.driver_files is None or not host.driver_files.libraries):
-        # A container would start without a driver and fail where nobody looks for the cause.
+        # A container would start without a driver and fail later without an apparent cause.
         return f"no libraries of the driver were found below {options.driver_root}"
     return ""
 

@@ -87,7 +87,7 @@ class EditOptions(Value):
 
     def annotations(self, key: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
         """The annotation that tells a runtime these CDI names, where the strategy is in use; none for no names."""
-        # An empty list would be read as one name that is no name.
+        # An empty list would be read as one invalid name.
         if ListStrategy.CDI_ANNOTATIONS not in self.strategies or not names:
             return ()
         return ((f"{self.cdi_annotation_prefix}{key}", ",".join(names)),)

@@ -51,7 +51,7 @@ _Key = tuple[str, Trouble, Action, Instance | None]
 
 @value
 class Override(Value):
-    """The health that a person gives a device until a time (Unix seconds), or until it is cleared if that is None."""
+    """The health that a person sets for a device, until a time (Unix seconds) or, if that is None, until it is cleared."""
 
     state: HealthState
     reason: str

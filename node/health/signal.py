@@ -90,8 +90,8 @@ class Condition(Value):
 
 @value
 class Look(Value):
-    """What a source finds wrong with every device that it has looked at (nothing: it is healthy), at a time. A device
-    that is missing was not looked at, and keeps the source's earlier findings. ``source`` names it.
+    """What a source finds wrong with every device that it has read (nothing: it is healthy), at a time. A missing
+    device was not read, and keeps the source's earlier findings. ``source`` names it.
     """
 
     source: str

@@ -1,8 +1,8 @@
 """Health as a value, and the actions that lead to a state: one scale for the tables and the configuration.
 
 A flag would lose what people on call need (why, since when, what to do) and what the doors need: a degraded device is
-still allocated, an unknown one is not, and neither is a reason to evict. The value is pure; whoever sets it stamps the
-time with ``carried``, so that a lasting state keeps its beginning.
+still allocated, an unknown one is not, and neither is a reason to evict. The value is pure; the code that sets it
+stamps the time with ``carried``, so that a lasting state keeps its beginning.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Track(Record):
         self.last, self.clean, self.looks = now, None, 0
 
     def happened(self, mark: str) -> None:
-        """Note an event under this driver: what was seen of the device before is no sign of a reset."""
+        """Note an event under this driver: earlier observations of the device are no sign of a reset."""
         self.away, self.mark = False, mark
 
     def free(self, now: float, mark: str = "") -> None:

@@ -1,8 +1,8 @@
 """The inventory loop: scans when woken or at an interval, and publishes what changed.
 
 Level-triggered: a wake-up says that something may have changed, never what; every scan looks at everything. Sources
-block (NVML does), so scans run in one worker thread, and nothing else ever runs there at the same time. Whoever needs
-devices reads ``snapshot``, which is a plain value in memory. A scan that finds nothing new publishes nothing.
+block (NVML does), so scans run in one worker thread, and nothing else ever runs there at the same time. Parts that need
+devices read ``snapshot``, which is a plain value in memory. A scan that finds nothing new publishes nothing.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Inventory:
         """Wait for a scan that begins after this call, and return what it found; several callers share one scan.
 
         ``gpus``: UUIDs of the only devices that the caller knows to have changed, so that the scan need not read others
-        anew; scans of everything are no later by it. It begins at once, or when the one under way has ended. Raises
+        again; scans of everything are no later by it. It begins at once, or when the one under way has ended. Raises
         InventoryStopped.
         """
         if self._stopped:

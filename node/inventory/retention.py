@@ -1,20 +1,21 @@
-"""Keeps the description of a device whose driver no longer reports it, and of one that is gone. Pure. A GPU that is
-lost while the agent runs comes back from its driver without name, MIG devices or capacity; a NIC whose driver is
-unbound has no interface. Pods may hold it or its parts, rules select by its former description, and the kubelet forgets
-ids that it is not shown; so the previous snapshot's description stays, with the current health, until the driver
-reports the device again.
+"""Keeps the description of a device whose driver no longer reports it, and of one that is gone. Pure.
+
+A GPU that is lost while the agent runs comes back from its driver without name, MIG devices or capacity; a NIC whose
+driver is unbound has no interface. Pods may hold it or its parts, rules select by its former description, and the
+kubelet forgets ids that are not in its list; so the previous snapshot's description stays, with the current health,
+until the driver reports the device again.
 
 A device that is gone (pulled out, virtual functions or MIG instances destroyed, taken by another driver) is kept, too,
-unhealthy and with the reason, for an hour or until it is back. To the kubelet, an id that vanishes counts as healthy in
-the status of the pod that holds it, and one that vanishes while it is being allocated is looked up without a check; an
-id that is unhealthy is told in the pod's status and is allocated to nobody. After the hour nothing is being allocated
-any more, and what is gone for good should not count as capacity for ever. Which devices pods hold is not known here, so
-all are treated alike; a restart of the agent ends it as well. An instance made anew in the same place is another
-device: the former one is kept under a name of its own, because its id is another.
+unhealthy and with the reason, for an hour or until it is back. The kubelet counts a vanished id as healthy in the
+status of the pod that holds it, and looks an id that vanishes during its allocation up without a check; an unhealthy id
+appears in the pod's status and is allocated to nobody. After the hour no allocation of it is pending any more, and a
+device that is gone for good should not count as capacity for ever. This module does not know which devices pods hold,
+so it treats all alike; a restart of the agent ends it as well. A new instance in the same place is another device: the
+former one is kept under a name of its own, because its id is different.
 
-What left the bus is told from what was taken down, since the former may cost pods that have it: a virtual function that
-vanished left the bus only where its physical function still counts it, or vanished as well. While functions are being
-taken down they are missing and counted for a moment, so that word is asked again with every scan.
+A device that left the bus differs from one that was taken down, because the former may cost pods that have it: a
+vanished virtual function left the bus only if its physical function still counts it, or vanished as well. While
+functions are being taken down they are missing and counted for a moment, so every scan decides this again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """One scan: every source read, facts made into devices. Runs in the inventory's worker thread.
 
-Nothing that a source or the assembly does ends the agent: a source that raises has a bug, is logged with its traceback
-and keeps its previous facts; an assembly that raises keeps the previous devices. Both appear as a failed source, so
-that people see it, and not as devices that disappear.
+No fault of a source or of the assembly ends the agent: a source that raises has a bug, is logged with its traceback and
+keeps its previous facts; an assembly that raises keeps the previous devices. Both appear as a failed source, so that
+people see it, and not as devices that disappear.
 
-While the driver must be left alone (quiesce), sources that hold it are closed and not read; their last facts stand with
-the status QUIESCED, which keeps devices and their ids, unusable. A source that could not let go is told as failed.
+While the driver must be left alone (quiesce), sources that hold it are closed and not read; their last facts stay with
+the status QUIESCED, which keeps devices and their ids, unusable. A source that could not close the driver counts as
+failed.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Scanner:
         self.held = ""
 
     def override(self, overrides: tuple[PlaceOverride, ...]) -> None:
-        """Place devices as these say, from the next scan on: the machine's PCIe tree does not tell where they are."""
+        """Place devices as these say, from the next scan on: the machine's PCIe tree does not show where they are."""
         self._overrides = overrides
 
     def forget(self, uuids: Iterable[str]) -> None:
@@ -146,7 +147,7 @@ class Scanner:
         try:
             source.close()
         except DriverHeld as error:
-            # No bug of ours: the source has logged it, its status and whoever asked for quiesce tell.
+            # No bug of ours: the source has logged it, and its status and the answer to quiesce report it.
             faults[source.name] = str(error)
 
     def _report(self, name: str, error: Exception, faults: dict[str, str]) -> None:
@@ -168,7 +169,7 @@ class Scanner:
         now = self._clock()
         asked = _Settled(facts, identities, self._overrides, previous.devices)
         if self._settled is not None and self._settled[0] == asked:
-            # Nearly always so: hardware hardly changes. Only those that count the time, or try again, are told.
+            # Nearly always so: hardware hardly changes. Only subscribers that count the time, or try again, need it.
             self._uses.applied(previous.devices, now)
             self._identities.save(identities)
             return self._settled[1]
@@ -189,7 +190,7 @@ class Scanner:
             topology=topology_of(places_of(carried), self._overrides, previous.topology),
             former=learned.former,
         )
-        # What is kept for a while ends by the clock, and NICs are looked at by the next scan of everything.
+        # What is kept for a while ends by the clock, and the next full scan reads NICs.
         if devices == told and known_nics is None:
             self._settled = asked, reading
         return reading

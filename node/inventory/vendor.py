@@ -80,17 +80,17 @@ class Vendor(Value):
     - ``pci_vendor``: in sysfs' form; ``drivers``: kernel drivers under which its GPUs compute.
     - ``devices``: makes its devices of raw facts; pure, and never raises.
     - ``resources``: what its own plugin offers: the default rules. ``dra_driver``: name of its own DRA driver.
-    - ``id_of``: the id that its own plugin gives a device; None where that has none, and the name stands in.
+    - ``id_of``: the id that its own plugin gives a device; None if that has none, and the name is used.
     - ``family``, ``cdi_class``, ``environment``: how containers get its devices: the class of our CDI specs, and
       variables for all of a container's devices of this vendor.
-    - ``source``: name of the source that tells of its devices; while it waits, nothing is known of them.
+    - ``source``: name of the source that reports its devices; while it waits, nothing is known of them.
     - ``read_sysfs``: completes facts by what only its drivers show, from /sys and /proc; a failure is a line in the
       list. ``without_absent``: facts without what belongs to PCI functions that are not among these addresses.
-    - ``device_files``: folders below the root and the names of device files in them that matter.
-      ``partition_files``: the folder of them whose files come and go with partitions made for claims, empty for none.
+    - ``device_files``: folders below the root and the names of device files in them that matter. ``partition_files``:
+      the folder of them whose files come and go with partitions made for claims, empty for none.
     - ``modules``: kernel modules whose coming and going matters, as a regular expression; ``subsystems``: of uevents;
       ``class_folders``: below /sys, whose entries are its devices. ``watched_files``: files of a bound PCI function
-      that change without any event, and mean that devices have to be looked at again.
+      that change without any event, and mean that devices must be read again.
     - ``link``: what direct links between its GPUs are called, and the two letters for them in a matrix.
     - ``check``: how the doctor judges the driver; None where it has checks of its own, or none.
     """

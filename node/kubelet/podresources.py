@@ -1,4 +1,4 @@
-"""The kubelet's pod resources API: which devices it has, whoever told it of them.
+"""The kubelet's pod resources API: which devices it has, through any plugin.
 
 It is the only place where the kubelet says what it believes. Its server takes 100 questions a second and 10 at once
 from all clients of the node together, so questions are few and for all resources at a time. A device that its plugin

@@ -42,7 +42,7 @@ QUIET, TOLD = 60.0, 20
 KNOWN_WITHIN, LOOKED_AGAIN = 2.0, 0.05
 """Seconds for which Allocate waits until it is known what pods have, and between two looks at the checkpoint."""
 ALONE = ReadingPace(every=52.0)
-"""Pace of the readings for one door; even a slow one ends before ``TRUSTED``, so that what is known stays known."""
+"""Pace of the readings for one door; even a slow one ends before ``TRUSTED``, so that knowledge does not expire."""
 
 
 @value
@@ -178,7 +178,7 @@ class Bookkeeping:
 
         An earlier pod may have ended a moment ago, or the kubelet may have forgotten that it has the device: whenever
         anybody asks what pods have, the kubelet rebuilds its map of allocated ids without what it is allocating at that
-        moment (kubelet 1.36, kubernetes#137534). Its record of pods is right all the same.
+        moment (kubelet 1.36, kubernetes#137534). Its record of pods is right anyway.
         """
         self._loop.allocating()
         if self.grants.is_refused(devices):
@@ -227,7 +227,7 @@ class Bookkeeping:
             self.keeper.attribute(recorded)
 
     async def _until_unheld(self, resource: str, devices: Sequence[OfferedDevice], began: float) -> None:
-        """Return when no pod can have what overlaps the devices; raises ``HeldError`` where that is not so in time.
+        """Return when no pod can have what overlaps the devices; raises ``HeldError`` if that takes too long.
 
         A pod that is refused fails for good, and an agent that has just started knows a moment later what pods have.
         Once ``run`` has ended nothing waits. ``began``: when the kubelet asked, with everything before that on record.
@@ -297,7 +297,7 @@ class Bookkeeping:
             self._loop.wake()
 
     def know(self, pods: PodsKnown) -> None:
-        """Use this source of what is known of pods."""
+        """Use this source of knowledge about pods."""
         self.keeper.know(pods)
 
     def shared(self) -> None:

@@ -52,7 +52,7 @@ class PluginGrants:
         self._answered_until = until
 
     def know(self, pods: PodsKnown) -> None:
-        """Use this source of what is known of pods."""
+        """Use this source of knowledge about pods."""
         self._pods = pods
 
     def place(self, snapshot: Snapshot, rules: Mapping[str, Rule]) -> None:
@@ -128,7 +128,7 @@ class PluginGrants:
         return frozenset(found)
 
     def _wanted(self, offered: OfferedDevice) -> Hold:
-        """The hold of a new pod, as far as it decides who is in its way."""
+        """The hold of a new pod, with the fields that decide conflicts."""
         name, share, within = offered.device.name, offered.share, self.within(offered.device)
         state, own, sizes = HoldState.ALLOCATED, plugin_owner(name, share), (offered.amounts, offered.whole)
         return Hold(name, Door.PLUGIN, "", 0.0, own, share, False, within, state, "", False, (), (), *sizes)

@@ -6,8 +6,8 @@ Pure functions of plain values, for any thread: ``node.ledger.ledger`` keeps the
 - A hold of a device as a whole excludes every other hold of it.
 - Shares of one device exclude each other if they are the same share, or if the sum of all shares, through both doors
   and pending release alike, is more than the device has. Shares of different doors also exclude each other if the
-  amounts of one are unknown. While no claim has a share, a pod is not kept from one by what only the kubelet's
-  checkpoint has, for a pod that nobody knows: among pods the kubelet decides, and its checkpoint is older.
+  amounts of one are unknown. While no claim has a share, an entry of the kubelet's checkpoint for an unknown pod does
+  not keep another pod from one: among pods the kubelet decides, and its checkpoint is older.
 - A device that is part of another (a MIG device of its GPU, a virtual function or subfunction of its NIC) excludes the
   whole and the shares of the whole, not its siblings. Two partitions of one GPU exclude each other if they take the
   same memory slices, as far as their slices are known.
@@ -91,7 +91,7 @@ class Hold(Value):
 
     @property
     def words(self) -> str:
-        """Who has it and how, for people: ``held through the dra door by claim team/one (uid)``."""
+        """The holder and the kind of hold, for people: ``held through the dra door by claim team/one (uid)``."""
         if self.door is None or self.state is HoldState.PENDING_RELEASE:
             return f"pending release: {self.holder}"
         shared = f" as share {self.share}" if self.share else ""
@@ -117,7 +117,7 @@ class HeldError(Exception):
     """A device cannot be taken: the hold ``by`` in the ledger excludes ``wanted``.
 
     ``advice``: what to do. ``shares``: all shares of the device, where ``by`` is in the way only together with them:
-    what they leave is less than what is wanted.
+    what they leave is less than the wanted amount.
     """
 
     def __init__(self, wanted: Hold, by: Hold, advice: str = "", shares: Sequence[Hold] = ()) -> None:
@@ -235,7 +235,7 @@ def wholes_of(device: Device) -> tuple[str, ...]:
 
 
 def slices_of(device: Device) -> tuple[int, int] | None:
-    """The memory slices of its GPU that a MIG device has to itself: first and number, None where that is unknown.
+    """The memory slices of its GPU that a MIG device has to itself: first and number, None if unknown.
 
     Compute instances that share one GPU instance share its slices.
     """

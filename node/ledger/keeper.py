@@ -104,7 +104,7 @@ class HoldKeeper:
         self.settle()
 
     def know(self, pods: PodsKnown) -> None:
-        """Use this source of what is known of pods."""
+        """Use this source of knowledge about pods."""
         self.pods = pods
         self._grants.know(pods)
 
@@ -261,7 +261,7 @@ class HoldKeeper:
                 self.states.advance(hold.device, takes)
 
     def _move_all(self, pods: Collection[str], claims: Iterable[Hold], pending: Collection[str]) -> None:
-        """Bring every device to the state that agrees with what is known now."""
+        """Bring every device to the state that agrees with the current facts."""
         holds = [hold for hold in claims if not hold.admin]
         reserved = {hold.device for hold in holds if hold.state is HoldState.RESERVED}
         prepared = {hold.device for hold in holds if hold.state is not HoldState.RESERVED}

@@ -2,8 +2,8 @@
 
 Every source of holds hands in plain ``Hold`` values: what Allocate has just given out, what the kubelet lists for pods,
 claims that are prepared or about to be, and devices that are pending release. Invariants: holds that exclude each other
-(``node.ledger.holds.conflict``) are never both taken, and if both exist on the node all the same (``restore``), neither
-is forgotten; taking is all or nothing; a failed taking changes nothing. For the thread of the event loop alone: nothing
+(``node.ledger.holds.conflict``) are never both taken, and if both exist on the node anyway (``restore``), neither is
+forgotten; taking is all or nothing; a failed taking changes nothing. For the thread of the event loop alone: nothing
 here waits, so no lock is needed, and of two that want a device one comes first.
 """
 
@@ -161,7 +161,7 @@ class Ledger:
     def _judged(
         self, wanted: tuple[Hold, ...], replaced: Collection[str], parts: Sequence[Hold] = ()
     ) -> tuple[tuple[Hold, ...], tuple[HeldError, ...]]:
-        """Which of these can be held together beside what is there but for the ``replaced`` owners, and why not others.
+        """Which of these can be held beside the existing holds of owners other than ``replaced``, and why not others.
 
         ``parts``: those that others of them may exclude.
         """
@@ -172,7 +172,7 @@ class Ledger:
             if hold.share and not shares.setdefault(hold.device, []) and self._has_room((hold,), replaced):
                 error = None
             else:
-                # Those before it of the same call count, whoever they are of.
+                # Earlier holds of the same call count, whoever their owners are.
                 around = [*self._around(hold, replaced), *shares.get(hold.device, ())]
                 error = conflict(hold, around) if around or hold.share else None
             if error is None and parts:
@@ -224,7 +224,7 @@ class Ledger:
         """Everything that could be in the way of a hold, but for what the ``replaced`` owners have."""
         owners: Mapping[str, None] = self._by_place.get(wanted.device, _NOBODY)
         for place in wanted.within:
-            # Whoever holds a part is at the place of its whole, too.
+            # A hold of a part is at the place of its whole, too.
             owners = {**owners, **self._by_place.get(place, {})}
         return [hold for owner in owners if owner not in replaced for hold in self._by_owner[owner]]
 

@@ -1,9 +1,9 @@
 """Reads the kubelet often enough to keep the plugin door's holds up to date.
 
-Level-triggered: whoever wakes the loop says how soon, never what happened, and a reading says everything. The kubelet's
-API serves 100 calls a second for all clients of the node together, and a reading takes two, so wakes are merged:
-readings are at least ``ReadingPace.least`` apart, those after grants and file events ``ReadingPace.soon``, and each
-failure in a row delays the next attempt longer. When nothing happens, the kubelet is read every ``ReadingPace.every``.
+Level-triggered: a wake-up says how soon, never what happened, and a reading says everything. The kubelet's API serves
+100 calls a second for all clients of the node together, and a reading takes two, so wakes are merged: readings are at
+least ``ReadingPace.least`` apart, those after grants and file events ``ReadingPace.soon``, and each failure in a row
+delays the next attempt longer. When nothing happens, the kubelet is read every ``ReadingPace.every``.
 
 A kubelet that is asked what pods have while it allocates a device may forget the allocation (1.36, kubernetes#137534)
 and give the device to the next pod. So no reading begins just after the kubelet has called Allocate, nor at the moment
@@ -106,7 +106,7 @@ class HoldsLoop:
         self._want(max(when, self._last + self._pace.least))
 
     def follow(self, pace: ReadingPace) -> None:
-        """Change the pace; the next reading is no later than the new pace asks for."""
+        """Change the pace; the next reading comes at the latest when the new pace demands it."""
         self._pace = pace
         self._want(self._last + pace.every)
 
@@ -123,7 +123,7 @@ class HoldsLoop:
                 await self._read()
 
     def _next(self) -> float:
-        """When the next reading begins; constant calls of Allocate do not put it off for ever."""
+        """When the next reading begins; constant calls of Allocate do not postpone it for ever."""
         due = max(self._due, self._not_before)
         return max(due, min(self._allocating_until, due + self._pace.soon))
 

@@ -19,7 +19,7 @@ _NONE: frozenset[str] = frozenset()
 
 @value
 class ReplicaState(Value):
-    """What is known of one replica of a shared device; all of the device for an empty ``share``.
+    """The facts about one replica of a shared device; all of the device for an empty ``share``.
 
     ``held``: the hold of the pods that have it, so that the kubelet knows that it is taken. ``by``: what keeps it from
     pods otherwise, which is a share of the device that leaves too little where it is ``crowded``.

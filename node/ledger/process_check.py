@@ -37,7 +37,7 @@ NAMED = 3
 
 @value
 class CheckOrder(Value):
-    """A check to make; ``number`` tells it from checks of the same device before its last hold."""
+    """A check to make; ``number`` distinguishes it from checks of the same device before its last hold."""
 
     device: Device
     number: int
@@ -94,12 +94,12 @@ class PendingRelease:
                 continue
             seen.add(name)
             if (pending := self._pending.get(name)) is not None:
-                # Made anew under its name (a MIG device), it has another UUID and would be looked for in vain.
+                # A new MIG device under its name has another UUID, and a search for the old one would find nothing.
                 pending.order = CheckOrder(device, pending.order.number)
             elif name not in self._free:
                 self._numbers += 1
                 self._pending[name] = _Pending(CheckOrder(device, self._numbers), at, now)
-        # Held ones, and those that are not both doors' any more, are looked at anew when that changes.
+        # Held devices, and those that no longer belong to both doors, are checked again when that changes.
         self._pending = {name: pending for name, pending in self._pending.items() if name in seen}
         self._free &= seen
 

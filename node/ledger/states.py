@@ -120,7 +120,7 @@ TRANSITIONS: Mapping[LedgerState, Mapping[LedgerEvent, LedgerState]] = {
 @quick
 @value
 class LedgerFacts(Value):
-    """What is known of a device now, from every source.
+    """The current facts about a device, from every source.
 
     ``pod``, ``claim``: who has it; ``reserved``: for a claim, in the ledger; ``containers``: of an ended pod that had
     it run; ``unchecked``: it must be checked for processes before another door has it; ``processes``: the last check
@@ -146,7 +146,7 @@ class DeviceMoved(Value):
 
 
 def events(state: LedgerState, facts: LedgerFacts) -> tuple[LedgerEvent, ...]:
-    """The events that lead from a state to what is known now, in order; none if it agrees."""
+    """The events that lead from a state to the current facts, in order; none if it agrees."""
     pod, claim = state in (_S.POD, _S.BOTH), state in (_S.CLAIM, _S.BOTH)
     found = []
     if facts.pod or facts.claim:

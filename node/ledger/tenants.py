@@ -67,7 +67,7 @@ class _Wait(Record):
 
 
 class Tenants:
-    """The remembered pods. Whoever changes them must have the ledger settled."""
+    """The remembered pods. The caller that changes them must settle the ledger."""
 
     def __init__(self, remembered: Iterable[Tenancy] = ()) -> None:
         self.version = 0

@@ -114,7 +114,7 @@ def find_program(driver_root: Path) -> Path | None:
 
 
 def hindrance(home: MpsHome) -> str:
-    """Why no daemon can run here, with what to do; empty where one can. Blocks, longer on a node with many mounts."""
+    """Why no daemon can run here, with what to do; empty if one can. Blocks, longer on a node with many mounts."""
     if find_program(home.driver_root) is None:
         return (
             f"the driver in {home.driver_root} has no {PROGRAM}; install the driver's compute utilities, or set "
@@ -211,7 +211,7 @@ class MpsDaemon:
     async def limit(self) -> None:
         """Set the limits of clients that come from now on; raises ``MpsError``.
 
-        A default is of the next server alone, so servers that run are told, too.
+        A default counts for the next server alone, so running servers get the limit, too.
         """
         running = sorted(await self.servers())[:_MOST_SERVERS]
         for device in self.resource.devices:
@@ -319,7 +319,7 @@ class MpsDaemon:
             return f"{error.filename or self._pipe.parent} cannot be removed: {error.strerror or error}"
 
     async def kill(self) -> None:
-        """End the process by signals; its folders stay for whoever looks for the reason."""
+        """End the process by signals; its folders stay for a person who looks for the reason."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.process is None or not self.is_running:
                 break

@@ -22,7 +22,7 @@ REMOVED = ".removed"
 _CUDA = "libcuda.so."
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _BATCH = 1000
-"""Folders that are looked at together: no pod decides how much memory that takes."""
+"""Folders that are read together: no pod decides how much memory that takes."""
 _LONGEST = 5.0
 """Seconds for a removal; what is then left, or still filled by a pod, goes with the next folder."""
 
@@ -66,7 +66,7 @@ def _flatten(top: int, name: str, deadline: float) -> bool:
 
 
 def _unlink_all(folder: int, deadline: float) -> list[str]:
-    """Remove all that is no folder, and folders that are empty; some of the others. Raises TimeoutError."""
+    """Remove everything but folders, and empty folders; some of the others. Raises TimeoutError."""
     left = []
     with os.scandir(folder) as entries:
         for entry in entries:

@@ -44,7 +44,7 @@ class MpsRecord:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writing = threading.Lock()
-        """Held from the look at what is known to its being on the disk: resources write in threads of their own."""
+        """Held from reading the state until it is on disk: resources write in threads of their own."""
         self.modes: dict[str, int] = {}
         self.daemons: dict[str, MpsProcess] = {}
 
@@ -95,7 +95,7 @@ class ExclusiveModes:
         self._stuck: dict[str, int] = {}
         """The modes that could not be set back."""
         self._given_back = asyncio.Event()
-        """Set, and made anew, with every GPU that is given back."""
+        """Set, and replaced, with every GPU that is given back."""
         self._lock = asyncio.Lock()
         """Held while compute modes and their records change."""
 

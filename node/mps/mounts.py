@@ -63,7 +63,7 @@ class Mounts(Protocol):
         """Mount a file system of at most so many bytes and files at the folder."""
 
     def shrink(self, folder: Path) -> None:
-        """Let the file system at the folder grow no more, whoever has it mounted elsewhere."""
+        """Stop the growth of the file system at the folder, wherever else it is mounted."""
 
     def unmount(self, folder: Path) -> bool:
         """Unmount it; False if something still uses it, so that it is only detached and ends with its last user."""

@@ -25,7 +25,7 @@ _LARGEST = 1 << 20
 
 @value
 class MpsProcess(Value):
-    """A daemon's process; ``started`` (clock ticks since the boot) tells it from a later one with its pid."""
+    """A daemon's process; ``started`` (clock ticks since the boot) distinguishes it from a later one with its pid."""
 
     pid: int
     started: int

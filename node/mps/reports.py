@@ -28,7 +28,7 @@ STORAGE_BUSY = "MpsFileSystemBusy"
 """Reason of the event that a file system could not be unmounted, or a folder not removed."""
 MOST_NAMED = 10
 _RELAXED = 0.9
-"""Part in use below which a file system counts as full no more."""
+"""Part in use below which a file system no longer counts as full."""
 
 
 class MpsMetrics:
@@ -80,7 +80,7 @@ class MpsMetrics:
         self._sum(_label(name))
 
     def ended(self, name: str) -> None:
-        """A daemon runs no more."""
+        """A daemon has ended."""
         self._found.pop(name, None)
         self._sum(_label(name))
 
@@ -97,7 +97,7 @@ def _label(name: str) -> str:
 
 
 class MpsReports:
-    """Tells of daemons; for the event loop. ``bus``: publishes a ``HealthEvent`` for every device concerned."""
+    """Reports on daemons; for the event loop. ``bus``: publishes a ``HealthEvent`` for every device concerned."""
 
     def __init__(self, clocks: Clocks, events: EventSink, bus: EventBus, metrics: MpsMetrics) -> None:
         self._clocks = clocks
@@ -154,7 +154,7 @@ class MpsReports:
             self._events.emit(EventType.WARNING, STORAGE_FULL, text)
 
     def ended(self, name: str) -> None:
-        """A daemon runs no more."""
+        """A daemon has ended."""
         self._full.discard(name)
         self.metrics.ended(name)
 

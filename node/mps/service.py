@@ -1,4 +1,4 @@
-"""One resource that is shared by MPS: what is wanted of its control daemon, and the daemon's life.
+"""One resource that is shared by MPS: the wanted state of its control daemon, and the daemon's life.
 
 A daemon is started with the first need (somebody asks for a share, or pods have some when the agent starts) and stopped
 when no share has been in use for ``linger`` seconds. What fails is tried again with growing pauses, also while nobody
@@ -106,7 +106,7 @@ class MpsKeeper:
         self._news.set()
 
     def hold(self, holders: MpsHolders) -> None:
-        """Note who has shares."""
+        """Note the holders of shares."""
         self._holders = holders
         self._news.set()
 
@@ -237,7 +237,7 @@ class MpsKeeper:
             self._reports.left(resource.name, await daemon.stop())
 
     async def _changed(self) -> None:
-        """Wait for a change of what is wanted; conditions outside of us are looked at again seldom."""
+        """Wait for a change of the wanted state; outside conditions are checked again seldom."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._pace.look if self.fault else None):
                 await self._news.wait()
@@ -257,7 +257,7 @@ class MpsKeeper:
             await daemon.limit()
         except BaseException as error:
             if isinstance(error, MpsError | ComputeModeError):
-                await daemon.kill()  # Its logs stay for whoever looks for the reason.
+                await daemon.kill()  # Its logs stay for a person who looks for the reason.
             else:
                 await daemon.stop()
             self._record.daemons.pop(resource.name, None)

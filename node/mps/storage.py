@@ -3,7 +3,7 @@
 Pods write to their daemon's folder of pipes and to its /dev/shm, and make its logs grow. By default each daemon has a
 file system in memory for these, with a limit of bytes and of files: a pod that fills it harms the pods of this daemon
 alone. It is mounted before the daemon starts and unmounted after its end. One that a killed agent left is found among
-the mounts. Pods that still have it then keep what they store, and can store no more. ``root`` itself gets a small file
+the mounts. Pods that still have it then keep their content, and cannot add to it. ``root`` itself gets a small file
 system, too: a container runtime makes a folder that is missing, and a container that starts just then would have one on
 the node's.
 
@@ -160,7 +160,7 @@ class MpsStorage:
     def remove(self, name: str) -> str:
         """Take a daemon's folders out of use, and remove what pods let go; what stays for now, in words.
 
-        Raises OSError. A file system that pods still have grows no more, and ends with the last of them.
+        Raises OSError. A file system that pods still have stops growing, and ends with the last of them.
         """
         folder, told = self._folder(name), ""
         if not folder.exists():
@@ -209,7 +209,7 @@ class MpsStorage:
     def shorten_logs(self, name: str) -> None:
         """Cut logs that have grown too long, and keep the end of each beside it; raises OSError.
 
-        The daemon keeps its log open: it goes on writing to the file that is cut.
+        The daemon keeps its log open: it continues to write to the truncated file.
         """
         most = self.usage(name).size * _LOGS
         for path in sorted(self.log(name).iterdir()):

@@ -81,7 +81,7 @@ class MpsSupervisor:
         return found
 
     def hold(self, holders: MpsHolders) -> None:
-        """Note who has shares."""
+        """Note the holders of shares."""
         if holders != self._holders:
             self._holders = holders
             for service in self._services.values():
@@ -175,7 +175,7 @@ class MpsSupervisor:
         daemon = MpsDaemon(MpsResource(name, ()), self._home)
         is_running = await daemon.adopt(process)
         if name in self._services:
-            return  # Wanted meanwhile: whoever serves it takes the daemon over.
+            return  # Wanted meanwhile: the part that serves it takes the daemon over.
         if not is_running:
             del self._record.daemons[name]
             self._reports.left(name, await daemon.stop())

@@ -201,8 +201,8 @@ MAX_HALVED = 12
 def link_groups(group: Group, links: Matrix, ranks: Matrix) -> tuple[Group, ...]:
     """The coarsest groups that links make of ``group``, in order; single GPUs where links say nothing.
 
-    Groups are what stays connected when the weakest links are left out: apart, or joined within all to all. Where it
-    is neither, the best two halves are taken.
+    Groups are what stays connected when the weakest links are left out: apart, or joined within all to all. If it is
+    neither, the best two halves count.
     """
     counts = sorted({links[one][two] for one, two in combinations(group, 2)})
     for least in counts[1:]:
@@ -257,7 +257,7 @@ def topology_of(
 ) -> Topology:
     """The topology of these places, which keep their order; an override for an address that is not here is left out.
 
-    ``previous``: the topology before, which is given back where nothing has moved.
+    ``previous``: the previous topology, which is returned if nothing has moved.
     """
     moved = {override.address: override for override in overrides}
     everyone = tuple(_overridden(place, moved.get(place.address or "")) for place in places)

@@ -131,8 +131,8 @@ def proximity(a: Place, b: Place) -> Proximity:
     """How two places reach each other over PCIe, as ``nvidia-smi topo`` and NVML's common ancestor classify it.
 
     A device's own downstream port does not count, so that two cards on one switch are PIX. Virtual functions sit beside
-    their physical function. Two devices whose place in the tree is unknown, or below different host bridges, are told
-    apart by NUMA node alone; where no device has one (a machine of one socket, most virtual machines) it is the same.
+    their physical function. Two devices whose place in the tree is unknown, or below different host bridges, differ by
+    NUMA node alone; where no device has one (a machine of one socket, most virtual machines) it is the same.
     """
     if a.name == b.name:
         return Proximity.SAME

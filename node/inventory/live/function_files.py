@@ -1,11 +1,11 @@
 """Reads a device's health from /sys and /dev, file by file; it blocks, so it runs in a thread of its own.
 
-It runs every few seconds for as long as the agent lives, on nodes with a thousand functions. So it looks once for what
-a function lacks, reads once what a function can do at most, and reads one link for a virtual function.
+It runs every few seconds for as long as the agent lives, on nodes with a thousand functions. So it looks once for the
+files that a function lacks, reads the limits of a function once, and reads one link for a virtual function.
 
-Files vanish while they are read, and drivers answer oddly: what cannot be read is not known, and what is not known is
-no trouble. That something does not exist is a trouble only where it was seen before: a /sys that shows less than the
-driver does (a virtual machine, a sandbox) is none.
+Files vanish while they are read, and drivers answer oddly: what cannot be read is unknown, and the unknown is no
+trouble. A missing file is a trouble only if it existed before: a /sys that shows less than the driver does (a virtual
+machine, a sandbox) is none.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The same parts notice when devices fall ill. Where health is judged, ``kernel_he
 and sweeps look at what has no event.
 
 A part that fails never ends the agent: the failure is logged once and shown in the status, the part is started again
-after growing pauses, and meanwhile folders are compared instead. The inventory's full rescan goes on below all of it.
+after growing pauses, and meanwhile folders are compared instead. The inventory's full rescan continues below all of it.
 
 Hints that come close together become one wake-up. A NIC that is plugged in makes a dozen events within milliseconds
 (function, driver, interface, its new name), and a scan in the middle would publish half of them. The inventory's own
@@ -126,7 +126,7 @@ class LiveHardware:
 
     @property
     def swept(self) -> bool:
-        """Whether all devices have been looked at."""
+        """Whether all devices have been read."""
         return self._sweeps.count > 0
 
     def observe(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:

@@ -85,7 +85,7 @@ class Polls:
                     if stop.acquire(timeout=until_tick(self._interval, loop.time())):
                         return
             except Exception as error:  # noqa: BLE001 - raised by run, whose supervisor logs it
-                # The loop may be closed already when a reading that hung ends; then nobody is left to be told.
+                # The loop may be closed already when a reading that hung ends; then nobody needs the news.
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(fail, error)
 

@@ -101,7 +101,7 @@ def nvidia_module(sys: str, proc: str) -> Signature:
 def compute_partitions(sys: str) -> Signature:
     """Changes of AMD's compute nodes (partitioning makes and removes some): a counter of the kernel driver.
 
-    If there is none, it is looked for when hardware may have come.
+    If there is none, ostler looks for it when hardware may have been added.
     """
     path = f"{sys}/class/kfd/kfd/topology/generation_id"
     counter = KeptFile(path)
@@ -146,7 +146,7 @@ def watched_files(sys: str) -> Signature:
 def device_files(dev_root: str) -> Signature:
     """Device files that devices need, by name and inode; listed again only when their folder was written to."""
     folders = [(f"{dev_root}/{folder}", wanted) for folder, wanted in DEVICE_FOLDERS]
-    # A folder that is missing cannot have come while nothing was written to those that are there.
+    # A missing folder cannot have appeared while nothing was written to the existing ones.
     there: dict[str, tuple[int, int]] = {}
     files: dict[str, frozenset[tuple[str, int]]] = {}
     listings = 0

@@ -1,9 +1,9 @@
 """Reads the health of all devices every few seconds, and soon after a hint, each time in a thread of its own.
 
-A reading may hang for as long as a device's firmware does. Then the thread is left behind, its function is left out
-until the thread comes back, and the others are looked at as before. The threads are daemons, so that none keeps the
-process from ending; four of them at most are ever left behind, and as long as so many are, nothing is looked at. One
-that is made for each sweep keeps no memory in between (a thread that waits costs 0.2 MB).
+A reading may hang for as long as a device's firmware does. Then the thread is left behind, its function is skipped
+until the thread comes back, and the others are read as before. The threads are daemons, so that none keeps the process
+from ending. At most four of them are ever left behind, and as long as so many hang, nothing is read. A new thread for
+each sweep keeps no memory in between (a waiting thread costs 0.2 MB).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Sweeps:
 
     @property
     def stopped(self) -> bool:
-        """Whether so many readings hang that nothing is looked at."""
+        """Whether so many readings hang that nothing is read."""
         return sum(sweep.running for sweep in self._left) >= _MOST_LEFT
 
     def show(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
@@ -157,7 +157,7 @@ class _Sweep:
             self._look()
         except Exception as caught:  # noqa: BLE001 - raised by run, whose supervisor logs it
             error = caught
-        # The loop may be closed already when a reading that hung ends; then nobody is left to be told.
+        # The loop may be closed already when a reading that hung ends; then nobody needs the news.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end, error)
 

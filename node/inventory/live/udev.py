@@ -78,9 +78,9 @@ class UeventStream(Protocol):
         """The descriptor to wait on."""
 
     def receive(self) -> Uevent | None:
-        """The next event, None when there is none now.
+        """The next event, None if there is none.
 
-        Raises OSError: with ENOBUFS, once, if events were lost, and the stream goes on; any other error ends it.
+        Raises OSError: with ENOBUFS, once, if events were lost, and the stream continues; any other error ends it.
         """
 
     def close(self) -> None:

@@ -185,8 +185,8 @@ class HostNetwork:
 def _kept(
     read: Callable[[], tuple[_Row, ...]], last: tuple[_Row, ...] | None, errors: list[str], unread: list[str]
 ) -> tuple[_Row, ...] | None:
-    """The table as it is now; if it cannot be read, its last content, with a line in ``errors``, and in ``unread`` if
-    there is none.
+    """The current table; if it cannot be read, its last content, with a line in ``errors``, and in ``unread`` if there
+    is none.
     """
     try:
         return read()

@@ -35,7 +35,7 @@ class RecordedPartitions:
         try:
             found = read_record(self._path, SCHEMA)
         except ReadFailed:
-            found = None  # Another user's file: whoever only looks at the node sees it without partitions.
+            found = None  # Another user's file: a command that only reads the node sees it without partitions.
         except FileError as error:
             log.warning("%s; the recorded node has no partitions at first", error)
             found = None

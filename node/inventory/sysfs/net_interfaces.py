@@ -81,7 +81,7 @@ def _read_one(folder: SysfsFolder, name: str, mark: Stamp, before: _Known | None
 
 
 def _update(folder: SysfsFolder, mark: Stamp, changes: str | None, interface: NetInterface) -> _Known:
-    """The interface with what can change as it is now; the same value if nothing did."""
+    """The interface with its current variable facts; the same value if nothing changed."""
     address = folder.text("address", ANSWERED)
     mtu = folder.number("mtu", ANSWERED)
     flag = folder.number("carrier", DRIVERS)

@@ -125,7 +125,7 @@ def _has_rdma(folder: SysfsFolder, address: str, with_rdma: AbstractSet[str | No
 
 
 def _identify(folder: SysfsFolder, address: str, with_rdma: AbstractSet[str | None]) -> PciFunction | None:
-    """What cannot change of a function, None when it is of no interest or its class cannot be told."""
+    """The constant facts of a function, None if it does not matter or its class is unknown."""
     code = folder.hexadecimal("class", _CLASS)
     if code is None:
         return None
@@ -146,7 +146,7 @@ def _identify(folder: SysfsFolder, address: str, with_rdma: AbstractSet[str | No
 
 
 def _update(folder: SysfsFolder, function: PciFunction) -> PciFunction:
-    """The function with what can change as it is now; the same value if nothing did."""
+    """The function with its current variable facts; the same value if nothing changed."""
     driver = folder.link("driver")
     iommu_group = folder.link("iommu_group")
     drm = folder.names("drm", _DRM) if function.class_code.startswith(_DISPLAY_CLASSES) else ()

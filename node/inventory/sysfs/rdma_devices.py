@@ -131,7 +131,7 @@ def _identify(folder: SysfsFolder, name: str) -> RdmaDevice | None:
 
 
 def _update(folder: SysfsFolder, device: RdmaDevice, files: tuple[RdmaFile, ...]) -> RdmaDevice:
-    """The device with what can change as it is now; the same value if nothing did."""
+    """The device with its current variable facts; the same value if nothing changed."""
     ports = tuple([_port(folder, port) for port in device.ports])
     if ports == device.ports and files == device.files:
         return device
