@@ -37,7 +37,7 @@ NO_CLUSTER = "this sandbox runs without an API server"
 
 
 class ClaimCommands:
-    """Commands by name; every one gets its words and tells what it saw."""
+    """Commands by name; each gets its words and reports what it saw."""
 
     def __init__(self, node: SandboxNode) -> None:
         self._node = node

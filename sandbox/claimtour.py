@@ -63,7 +63,7 @@ async def claim_tour(node: SandboxNode) -> AsyncIterator[TourStep]:
 
 
 async def _one(node: SandboxNode, cluster: SandboxCluster, kind: str) -> AsyncIterator[TourStep]:
-    """One device by a claim, and one by a device plugin where there is one."""
+    """One device by a claim, and one by a device plugin if there is one."""
     async with _template(cluster, samples.template("tour-one", kind=kind)) as name:
         plugin = next((name for name, free in sorted(node.kubelet.allocatable().items()) if free), None)
         pod = await cluster.run(samples.pod("claim-1", name, {plugin: 1} if plugin else None))

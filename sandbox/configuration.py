@@ -2,7 +2,7 @@
 
 A recorded node's devices are offered at both doors, so that pods and claims can be tried beside each other. NICs are
 offered only where a configuration names them, since a node's network is its administrator's to give away; a node in a
-box has none to lose. Devices that serve the node itself stay out of it all the same.
+box has none to lose. Devices that the node itself uses stay out of it anyway.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def with_shares(configuration: str, device: str, resource: str, replicas: int) -
 
 
 def with_partitions(configuration: str, device: str, resource: str) -> str:
-    """The configuration with one GPU of which claims have partitions made."""
+    """The configuration with one GPU whose partitions are made for claims."""
     gpu: Rule = {"kind": "gpu", "vendor": "nvidia", "name": device}
     rule = {**_rule(resource, gpu), "door": "dra", "partitions": "onDemand"}
     return _with_rule(configuration, rule)

@@ -2,8 +2,8 @@
 
 The fault is written where a real one would show, in the facts, so that the agent meets it through the same code as on
 real hardware; and everywhere it would show: a physical function takes its virtual ones and their interfaces along. What
-is gone from the bus is gone from every list; only NVML goes on listing a GPU that it has opened before, as lost. The
-copy is replaced whole, because the agent may read it at any moment.
+is gone from the bus is gone from every list; only NVML still lists a GPU that it has opened before, as lost. The copy
+is replaced whole, because the agent may read it at any moment.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _gpu(index: int, address: str, more: set[str | None]) -> HardwarePart:
 def _nic(function: PciFunction, facts: NodeFacts) -> HardwarePart:
     assert facts.sysfs is not None
     own = [each for each in facts.sysfs.interfaces if each.path == f"{function.path}/net/{each.name}"]
-    # A representor is beside its port's own interface and stands for another function.
+    # A representor is beside its port's own interface and represents another function.
     ports = [each.name for each in own if not _REPRESENTOR.match(each.port_name or "")]
     rdma = [each.name for each in facts.sysfs.rdma if each.path == f"{function.path}/infiniband/{each.name}"]
     label = address_label(function.address)

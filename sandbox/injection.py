@@ -1,7 +1,7 @@
 """How a container runtime resolves CDI names: it reads the spec files of its folders and merges their edits.
 
-As in the CDI reference implementation: every folder is read anew, a later folder beats an earlier one, a name that two
-files of one folder define is unusable, a file that cannot be read loses all its devices, and a name that no file
+As in the CDI reference implementation: every folder is read each time, a later folder beats an earlier one, a name that
+two files of one folder define is unusable, a file that cannot be read loses all its devices, and a name that no file
 defines fails the container. What a spec has for all its devices comes once, before the first of them; of a variable
 that is set twice the later value counts.
 """

@@ -35,7 +35,7 @@ NODE_NAME = "sandbox"
 """Of the Node object, unless the agent is given another name."""
 
 _BY_HOLDS = tuple(f"ostler.dev/{cause}" for cause in ("other-door", "overlap", "draining", "holds-unknown", "moving"))
-"""Keys of the taints that are there because of holds."""
+"""Keys of the taints that holds cause."""
 
 REGISTRATION_TIMEOUT = 40.0
 """Seconds until every resource must be registered: the kubelet looks every second, Register is tried after five.
@@ -195,7 +195,7 @@ class SandboxNode:
         return status
 
     async def published(self, deadline: float | None = None) -> agent_pb2.ListSlicesResponse | None:
-        """Wait until the API server has what the agent offers now through DRA; None where that is nothing.
+        """Wait until the API server has what the agent offers now through DRA; None if that is nothing.
 
         ``deadline``: by the loop's clock. Raises TimeoutError with what is missing.
         """
@@ -252,7 +252,7 @@ class SandboxNode:
         self._forget(pod)
 
     def _bound(self, pod: str, asked: Mapping[str, int]) -> str:
-        """The UID of a new pod; where there is an API server it has that pod as one that the scheduler has bound."""
+        """The UID of a new pod; an API server, if there is one, has that pod as one that the scheduler has bound."""
         if self.server is None:
             return f"uid-{pod.removeprefix('pod-')}"
         main = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"limits": dict(asked)}}
@@ -268,7 +268,7 @@ class SandboxNode:
     async def over(self, pod: str) -> None:
         """End the pod of that name and wait until what it had is offered again; raises TimeoutError."""
         if not (await self.agent.status()).HasField("dra"):
-            # Where there is one door the kubelet is the judge, and it may give the devices out again at once.
+            # With one door the kubelet decides, and it may give the devices out again at once.
             self.end(pod)
             return
         await self.noticed(pod)
@@ -277,7 +277,7 @@ class SandboxNode:
 
     async def noticed(self, pod: str) -> None:
         """Wait until the kubelet lists for that pod what it has of the plugin door; raises TimeoutError."""
-        # Not until nothing is unseen: nothing at all may be told yet of what was given out a moment ago.
+        # Not until nothing is unseen: the latest grants may not be reported yet.
         await self._until(
             lambda devices: any(
                 hold.state == "listed" and f"default/{pod}" in hold.holder.split(", ")

@@ -1,4 +1,4 @@
-"""The steps of the tour as values, and as the few lines on a terminal that tell what happened.
+"""The steps of the tour as values, and as a few lines on a terminal about what happened.
 
 What the lines leave out is in the step's data, for ``--verbose`` and for ``--once``. Invariants: the whole tour fits on
 two screens, no line is wider than ``WIDTH``, and a step without a description of its own shows its first lines.

@@ -1,8 +1,8 @@
 """Temporary folders that outlive no program for long: what a killed one leaves, the next one removes.
 
 The maker of a folder holds a lock on a file in it for as long as it lives. The kernel frees the lock when the maker
-dies, however it dies; whoever makes a folder next removes those of its user that nobody locks any more. A folder
-without this file is somebody else's and stays.
+dies, however it dies; the next process that makes a folder removes those of its user that nobody locks any more. A
+folder without this file is somebody else's and stays.
 """
 
 from __future__ import annotations

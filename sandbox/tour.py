@@ -1,7 +1,7 @@
 """The tour: what the sandbox shows a newcomer of a node, step by step.
 
-Each step is plain data with a title, so that the same tour is told on a terminal and printed as JSON. Steps that need
-hardware that can break, or devices at all, are left out where there are none.
+Each step is plain data with a title, so that the same tour appears on a terminal and as JSON. Steps that need hardware
+that can break, or devices at all, are left out if there are none.
 """
 
 from __future__ import annotations

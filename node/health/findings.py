@@ -51,7 +51,7 @@ _Key = tuple[str, Trouble, Action, Instance | None]
 
 @value
 class Override(Value):
-    """The health that a person sets for a device, until a time (Unix seconds) or, if that is None, until it is cleared."""
+    """A person's word on a device's health, until a time (Unix seconds) or, if that is None, until it is cleared."""
 
     state: HealthState
     reason: str

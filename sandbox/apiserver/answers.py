@@ -171,7 +171,7 @@ def _without_kind(resource: Object) -> Json:
 
 
 def _match(route: Route) -> str:
-    """How a list's resource version is meant, empty where nothing is said. Raises StatusError (422)."""
+    """The resourceVersionMatch of a list, empty if there is none. Raises StatusError (422)."""
     wanted = route.query.get("resourceVersionMatch", "")
     if not wanted or route.verb != "list":
         return ""
@@ -209,7 +209,7 @@ class Pages:
         self._made = 0
 
     def rest(self, token: str) -> tuple[list[Json], int]:
-        """Return what the token stands for: objects and their version. Raises StatusError (400, 410)."""
+        """Return the page of the token: objects and their version. Raises StatusError (400, 410)."""
         with self._lock:
             if not token.startswith(_MARK):
                 raise bad_request(f"invalid continue token: this server did not make {token!r}")

@@ -4,8 +4,8 @@ Invariants: a stored object is a value that nobody changes; a change puts anothe
 next resource version, and writes one event. A change that changes nothing has neither. All objects are in their v1.
 Callers receive the stored values themselves and must treat them as read-only; `store` hands out copies.
 
-A resource version is the number of a change, over all kinds; a number is never used twice, and events never change.
-Old events are forgotten, as etcd compacts them: a watch that resumes from before them has to list anew.
+A resource version is the number of a change, over all kinds; a number is never used twice, and events never change. Old
+events are forgotten, as etcd compacts them: a watch that resumes from before them must list again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Objects:
     def update(
         self, kind: ServedKind, namespace: str, name: str, change: Change, *, part: str = "", dry_run: bool = False
     ) -> Json:
-        """Put another object in the place of one. `part`: "status" for that alone. Raises StatusError."""
+        """Replace an object. `part`: "status" for that alone. Raises StatusError."""
         with self.changed:
             old = self.get(kind, namespace, name)
             wanted = change(old)
@@ -119,7 +119,7 @@ class Objects:
         return name
 
     def _check_update(self, kind: ServedKind, old: Object, wanted: Object) -> None:
-        """The object must be the one that was read: its version and its uid, where they are given."""
+        """The object must be the one that was read: its version and its uid, if they are given."""
         own, asked = old["metadata"], wanted.get("metadata") or {}
         if asked.get("uid") and asked["uid"] != own["uid"]:
             place = "/".join(filter(None, (kind.plural, *_key(old))))

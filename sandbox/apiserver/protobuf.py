@@ -47,7 +47,7 @@ _Messages = Mapping[str, Mapping[int, _Field]]
 
 
 def decode(data: bytes) -> Json:
-    """The object in ``data`` as JSON; raises ``UnknownKindError``, and ValueError for bytes that are none."""
+    """The object in ``data`` as JSON; raises ``UnknownKindError``, and ValueError for other bytes."""
     if not data.startswith(_MAGIC):
         raise ValueError("the body does not begin as an object in protobuf does")
     envelope = dict(_fields(data[len(_MAGIC) :]))
@@ -168,7 +168,7 @@ def _integer(value: int | bytes) -> int:
 
 
 def _time(value: int | bytes) -> datetime | None:
-    """A time, None for the empty one, which stands for none."""
+    """A time, None for the empty one."""
     found = {number: _integer(part) for number, part in _fields(_blob(value))}
     seconds = found.get(1, 0)
     if seconds not in _YEARS:

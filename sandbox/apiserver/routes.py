@@ -107,7 +107,7 @@ def _verb(method: str, name: str, part: str, query: Mapping[str, str]) -> str:
 
 
 def described(catalogue: Catalogue, parts: tuple[str, ...]) -> Json | str | None:
-    """Return what the path shows: an object, a text, or None where there is nothing."""
+    """Return what the path shows: an object, a text, or None if there is nothing."""
     if parts in _HEALTH:
         return "ok"
     match parts:

@@ -91,8 +91,8 @@ class FaultInjector:
         """Let `skip` requests of `verb` pass, then spoil `count` (-1: all).
 
         `verb` "*": any; `resource`: plural of the kind, None: any; `then`: called before, without arguments;
-        `retry_after`: seconds, for the header; `by`: how the user agent of those who are meant begins.
-        Raises ValueError for an unknown `kind`.
+        `retry_after`: seconds, for the header; `by`: the beginning of the user agents that it affects. Raises
+        ValueError for an unknown `kind`.
         """
         if kind not in KINDS:
             raise ValueError(f"fault {kind!r} is unknown; use one of {', '.join(KINDS)}")
@@ -131,7 +131,7 @@ class FaultInjector:
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """`code`: 0 while there is no answer; `injected`: the answer was made by a fault; `body`: as it was sent."""
+    """`code`: 0 before the answer; `injected`: the answer was made by a fault; `body`: as it was sent."""
 
     verb: str
     resource: str

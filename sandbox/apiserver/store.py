@@ -36,7 +36,7 @@ class Store:
         return _copy(self._objects.create(kind, self._space(kind, namespace), _named(kind, resource)))
 
     def replace(self, plural: str, resource: Object, *, part: str = "") -> Json:
-        """Put the object in the place of that of its name; `part` "status": its status alone."""
+        """Replace the object with its name; `part` "status": its status alone."""
         kind, metadata = self._kind(plural), resource["metadata"]
         space = self._space(kind, metadata.get("namespace", _DEFAULT_NAMESPACE))
         new = _named(kind, resource)

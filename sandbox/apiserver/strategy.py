@@ -1,4 +1,4 @@
-"""Validates an object that is to be stored, and makes what is stored of it.
+"""Validates an object before it is stored, and completes it.
 
 Objects of `resource.k8s.io` are validated by `scheduling.api.validation`, under the feature gates of this server. Of
 nodes, pods, namespaces and events only types and names are checked, so that no stored object breaks lists, selectors or

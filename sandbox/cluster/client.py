@@ -63,7 +63,7 @@ class ClusterClient:
         return await self._ask("POST", _path(plural, _namespace(obj)), obj)
 
     async def replace(self, plural: str, obj: Object, part: str = "") -> Json:
-        """Put an object in the place of that of its name; ``part``: ``status`` for that alone."""
+        """Replace the object with its name; ``part``: ``status`` for that alone."""
         return await self._ask("PUT", _path(plural, _namespace(obj), obj["metadata"]["name"], part), obj)
 
     async def patch(self, plural: str, name: str, patch: Object, namespace: str = _NAMESPACE, part: str = "") -> Json:
@@ -113,7 +113,7 @@ class KubeletApi:
         return await self._client.get("resourceclaims", name, namespace)
 
     async def delete_slices(self, driver: str | None) -> None:
-        """Delete the node's slices; raises ``ApiFailed``, also while there is no Node object."""
+        """Delete the node's slices; raises ``ApiFailed``, also without a Node object."""
         await self._client.get("nodes", self._node)
         fields = f"spec.nodeName={self._node}" + (f",spec.driver={driver}" if driver else "")
         await self._client.delete_all("resourceslices", fields)

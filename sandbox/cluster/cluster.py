@@ -89,7 +89,7 @@ class SandboxCluster:
         self._pods: dict[tuple[str, str], Pod] = {}
 
     async def start(self, labels: Mapping[str, str] | None = None) -> None:
-        """Make the Node object and the DeviceClasses, where they are not there yet."""
+        """Create the Node object and the DeviceClasses unless they exist."""
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node, "labels": dict(labels or {})}}
         for obj in (node, *device_classes()):
             try:

@@ -21,7 +21,7 @@ class ManifestError(ValueError):
 
 
 def check_shape(document: Object) -> None:
-    """Raise ``ManifestError`` for a document of which nothing can be made; the API server judges the rest."""
+    """Raise ``ManifestError`` for an unusable document; the API server judges the rest."""
     where = str(document.get("kind"))
     metadata = _mapping(f"{where}: metadata", document.get("metadata"))
     if where != "Pod":

@@ -207,7 +207,7 @@ async def repeats_unprepare(bed: DriverTestbed) -> str | None:
 
 
 async def unprepares_deleted(bed: DriverTestbed) -> str | None:
-    """Check that the driver unprepares a claim from its own record: the API server may have it no more."""
+    """Check that the driver unprepares a claim from its own record: the API server may no longer have it."""
     async with bed.claims() as (claim,):
         await prepared(bed, claim)
         bed.delete(claim)

@@ -1,4 +1,4 @@
-"""Rules of a DRA driver's registration: what it says of itself, and that it serves what it lists."""
+"""Rules of a DRA driver's registration: its GetInfo, and that it serves the services that it lists."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ class JudgedClaim:
 class DriverTestbed(ProgramTestbed):
     """``program`` on the node ``NODE`` of a cluster, or what serves ``socket``; one of both is None.
 
-    ``server`` is started and stopped by whoever made it. ``cdi``: the folders in which the driver writes CDI files, in
-    rising priority. ``state``: a folder that is empty whenever the driver starts anew.
+    The caller starts and stops ``server``. ``cdi``: the folders in which the driver writes CDI files, in rising
+    priority. ``state``: a folder that is empty at every new start of the driver.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class DriverTestbed(ProgramTestbed):
         self._had_slices = False
 
     async def begin(self, *, kubelet: bool = True) -> None:
-        """Start the driver anew, with an API server that has nothing but the Node; see ``ProgramTestbed``."""
+        """Start the driver again, with an API server that has only the Node; see ``ProgramTestbed``."""
         for plural in ("resourceslices", "resourceclaims", "pods", "deviceclasses"):
             for each in self.server.store.list(plural):
                 self._delete(plural, each)
@@ -165,7 +165,7 @@ class DriverTestbed(ProgramTestbed):
     async def claims(self, count: int = 1) -> AsyncIterator[list[JudgedClaim]]:
         """So many allocated claims of one device each; in the end they are unprepared and deleted.
 
-        Raises ``RuleNotApplicable`` where devices cannot be had for them.
+        Raises ``RuleNotApplicable`` if there are not enough devices for them.
         """
         await self.published()
         made: list[JudgedClaim] = []
@@ -250,7 +250,7 @@ class DriverTestbed(ProgramTestbed):
             self.server.store.create("deviceclasses", body)
 
     def _delete(self, plural: str, obj: Mapping[str, Any]) -> None:
-        """Delete an object at once, finalizers and grace notwithstanding; one that is gone is no error."""
+        """Delete an object at once, finalizers and grace notwithstanding; a missing one is no error."""
         metadata = obj["metadata"]
         namespace = metadata.get("namespace", "default")
         with suppress(StatusError):

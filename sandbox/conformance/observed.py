@@ -51,7 +51,7 @@ class ObservedRegistration:
     def usable(self) -> bool:
         """Whether the kubelet has the plugin's list and the connection, even if the plugin ended the stream itself.
 
-        A driver has no list; it is told that it is registered.
+        A driver has no list; it is notified of its registration.
         """
         return (self.messages > 0 if self.is_device_plugin else self.notified) and not self.lost
 

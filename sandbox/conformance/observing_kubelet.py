@@ -32,7 +32,7 @@ from sandbox.kubelet.plugin_watcher import GET_INFO_SECONDS, NOTIFY_SECONDS, Reg
 from sandbox.kubelet.registration import SOCKET_NAME, joined, remove_sockets
 
 LOOK: float = 0.02
-"""Seconds between two looks at the registry; a kubelet is told by inotify and reconciles every second."""
+"""Seconds between two looks at the registry; a kubelet gets inotify events and reconciles every second."""
 RETRY: float = 0.5
 """Seconds after which a registration socket that did not answer is asked again."""
 TYPES = ("DevicePlugin", "DRAPlugin", "CSIPlugin")

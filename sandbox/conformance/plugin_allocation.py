@@ -98,7 +98,7 @@ async def keeps_order(bed: PluginTestbed) -> str | None:
 
 
 async def repeats_allocate(bed: PluginTestbed) -> str | None:
-    """Check that Allocate can be repeated: a plugin never hears of a pod's end, nor of its refusal."""
+    """Check that Allocate can be repeated: a plugin never learns of a pod's end, nor of its refusal."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         ids = (await plugin.healthy())[:1]

@@ -1,4 +1,4 @@
-"""Rules of a device plugin's registration: what it says of itself, and that it answers while it says it."""
+"""Rules of a device plugin's registration: its request, and that it answers calls during Register."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _more(count: int) -> str:
 
 
 async def each_plugin_anew(bed: PluginTestbed, judge: Callable[[JudgedPlugin], Awaitable[str | None]]) -> str | None:
-    """Judge every resource; start the plugin anew if earlier rules have made this one not applicable."""
+    """Judge every resource; start the plugin again if earlier rules made this one inapplicable."""
     try:
         return await each_plugin(bed, judge)
     except RuleNotApplicable:
@@ -173,7 +173,7 @@ async def options_agree(bed: PluginTestbed) -> str | None:
 
 
 async def options_implemented(bed: PluginTestbed) -> str | None:
-    """Check that the announced methods are there: a kubelet calls them, and refuses the pod otherwise."""
+    """Check that the plugin implements the announced methods: a kubelet calls them, and refuses the pod otherwise."""
 
     async def judge(plugin: JudgedPlugin) -> None:
         options = await plugin.options()

@@ -1,9 +1,9 @@
 """Rules of conformance and their verdicts.
 
 A rule judges one property of a running program on a testbed and is independent of every other rule: the testbed gives
-it a program that works as far as is known, and starts a new one after a rule that failed. A rule ends in one of four
-ways: it passes (and may say what it could not judge), it raises ``RuleBroken`` with what it saw, it raises
-``RuleNotApplicable`` with the reason, or the testbed raises ``NotReady``: the rule could not be judged at all.
+it a program without a known fault, and starts a new one after a rule that failed. A rule ends in one of four ways: it
+passes (and may say what it could not judge), it raises ``RuleBroken`` with what it saw, it raises ``RuleNotApplicable``
+with the reason, or the testbed raises ``NotReady``: the rule could not be judged at all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The part that the testbeds of plugins and drivers share: a program, and the kubelet that it registers with.
 
-The program goes on from rule to rule as long as it is registered. Before each rule the testbed looks: whatever the rule
-before did, all that has registered once has to be registered again, else the program is started anew in empty folders.
-With only a socket there is neither kubelet nor process, and the rules that need them are not applicable.
+The program runs on from rule to rule as long as it is registered. Before each rule the testbed looks: whatever the
+previous rule did, everything that has registered once must be registered again, or the program is started again in
+empty folders. With only a socket there is neither kubelet nor process, and the rules that need them are not applicable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 _MOST_OWN_ENDS: Final = 2
 """How often in one wait a program that ended itself is started again."""
 _MOST_WAITS: Final = 5
-"""How often its patience begins anew in one wait."""
+"""How often its patience starts over in one wait."""
 CALL_SECONDS: Final = 10.0
 """For one call to the program, unless the caller says otherwise."""
 _NAMES: Final = {"DevicePlugin": "plugin", "DRAPlugin": "driver"}
@@ -51,7 +51,7 @@ class ConformancePace:
 class ProgramTestbed:
     """``program`` on a node whose kubelet has its folder in ``root``; None: only its socket is known.
 
-    ``folders``: further ones that are empty whenever the program starts anew. ``name``: plugin or driver.
+    ``folders``: further ones that are empty at every new start of the program. ``name``: plugin or driver.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ProgramTestbed:
 
     @property
     def kubelet(self) -> ObservingKubelet:
-        """The kubelet; raises ``RuleNotApplicable`` where there is none."""
+        """The kubelet; raises ``RuleNotApplicable`` if there is none."""
         if self._program is None:
             raise RuleNotApplicable(
                 f"it needs a kubelet that the {self.name} registers with; give the command, not a socket"
@@ -106,7 +106,7 @@ class ProgramTestbed:
         await self.begin()
 
     async def begin(self, *, kubelet: bool = True) -> None:
-        """Start the program anew, in empty folders; ``kubelet``: with one, and wait until it is registered.
+        """Start the program again, in empty folders; ``kubelet``: with one, and wait until it is registered.
 
         A program that did not register at its first start is not started again. Raises ``NotReady``.
         """
@@ -200,7 +200,7 @@ class ProgramTestbed:
         return f"it registered when it was started again, as a DaemonSet does: the {self.name} {self._own_ends[0]}"
 
     async def rest(self) -> None:
-        """Give the program time to go on, where nothing shows that it has."""
+        """Give the program time to continue if nothing shows that it has."""
         await asyncio.sleep(self.pace.quiet)
 
     @staticmethod
@@ -240,7 +240,7 @@ class ProgramTestbed:
         raise NotImplementedError
 
     def _own_folders(self) -> tuple[Path, ...]:
-        """Folders that are empty when the program starts anew."""
+        """Folders that are empty at every new start of the program."""
         kubelet = self._kubelet
         return (kubelet.device_plugins, kubelet.registry, kubelet.root / "plugins", *self._folders)
 

@@ -1,10 +1,10 @@
 """The device manager as a hint provider: which sets of NUMA nodes can serve a container's or a pod's devices.
 
-Behaves as in Kubernetes 1.36 (up to 1.35 masks range over every node of the machine, not only over nodes that
-carry devices). Two things are counted on purpose over all listed devices, free or not, healthy or not: the nodes that
-masks range over, and the size from which on a hint is preferred. So a request that would fit one node of an idle
-machine, but spans two now, gets hints of which none is preferred. An id that a container holds but its plugin no longer
-lists makes released kubelets panic; here it counts for nothing.
+Behaves as in Kubernetes 1.36 (up to 1.35 masks range over every node of the machine, not only over nodes that carry
+devices). Two things are counted on purpose over all listed devices, free or not, healthy or not: the nodes that masks
+range over, and the size from which on a hint is preferred. So a request that would fit one node of an idle machine, but
+spans two now, gets no preferred hint. An id that a container holds but its plugin no longer lists makes released
+kubelets panic; here it counts for nothing.
 """
 
 from __future__ import annotations

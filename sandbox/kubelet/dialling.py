@@ -62,8 +62,8 @@ async def ready(channel: grpc.aio.Channel, seconds: float) -> bool:
 async def answer(call: Awaitable[Message]) -> Message:
     """The response of a unary call; raises ``PluginError`` for everything that can go wrong with it.
 
-    A call ends as cancelled when its channel is closed under it. That is the plugin's failure and not the
-    cancellation of the caller, so the two are told apart.
+    A call ends as cancelled when its channel is closed under it. That is the plugin's failure and not the cancellation
+    of the caller, so the two are distinguished.
     """
     try:
         response = await call
@@ -111,7 +111,7 @@ def _address(socket: str) -> str:
     """The path as gRPC reads it: as part of a URI, in which %, # and ? have a meaning.
 
     gRPC makes a dead channel of a path that no socket can have, and a wait for that channel never ends, not even when
-    it is closed. Another path where nobody listens stands for those.
+    it is closed. Another path without a listener replaces those.
     """
     path = os.fsencode(socket)
     is_possible = 0 < len(path) <= MAX_PATH and b"\0" not in path

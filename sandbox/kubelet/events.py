@@ -85,7 +85,9 @@ class PluginCallFailed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
-    """The checkpoint at ``path`` could not be read at the start, which goes on without state, or not be written."""
+    """The checkpoint at ``path`` could not be read at the start, which continues without state, or could not be
+    written.
+    """
 
     path: str
     error: str

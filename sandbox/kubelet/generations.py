@@ -1,8 +1,7 @@
 """Kubelet releases whose device manager behaves differently, and in what.
 
-A generation is named after the newest release that behaves so: 1.24 stands for 1.18 to 1.24, 1.35 for 1.25 to 1.35.
-Parts ask for a behaviour and never compare releases, so this table is the only place that knows which release does
-what.
+A generation is named after the newest release that behaves so: 1.24 means 1.18 to 1.24, 1.35 means 1.25 to 1.35. Parts
+ask for a behaviour and never compare releases, so this table is the only place that knows which release does what.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Allocate blocks every admission of the node), and PreStartContainer has 30 s.
 
 From kubelet 1.25 to 1.36 there is one slot per resource name, and a second instance overwrites the slot of the first
 without closing it. When the first one's stream ends, the clean-up disconnects whatever is in the slot by then: the
-second. A failed second registration empties the slot, so the kubelet never notices the end of the first and goes on
+second. A failed second registration empties the slot, so the kubelet never notices the end of the first and keeps
 asking it. Both are reproduced, because plugins have to live with them. Up to 1.24 an instance that was replaced ends
 unnoticed. From 1.37 on there is one slot per socket: instances coexist, each message of any of them replaces the list,
 the one that connected last is asked to allocate, and only the end of the last one makes the devices unhealthy.

@@ -49,7 +49,7 @@ def main() -> NoReturn:
         if folders:
             _enter()
             _mount_all(folders, Path(settings["stage"]))
-        # Whoever started us opens our namespace first, so that nothing in it can escape.
+        # Our parent opens our namespace first, so that nothing in it can escape.
         os.write(report, b"{}\n")
         os.read(report, 1)
         _become(sys.argv[2:], settings["environment"], settings["parent"])
@@ -64,7 +64,7 @@ def _settings(report: int) -> dict[str, Any]:
     while not data.endswith(b"\n"):
         piece = os.read(report, 1 << 16)
         if not piece:
-            os._exit(127)  # Whoever started us is gone.
+            os._exit(127)  # Our parent is gone.
         data += piece
     settings: dict[str, Any] = json.loads(data)
     return settings
@@ -112,7 +112,7 @@ def _mount_all(folders: Mapping[str, Path], stage: Path) -> None:
 
 
 def _add(path: Path, copy: Path) -> None:
-    """Make ``path`` exist for this namespace alone, by ``copy`` in the place of its deepest folder that exists.
+    """Make ``path`` exist for this namespace alone, by a ``copy`` mounted over its deepest existing folder.
 
     What the command makes beside the originals stays in ``copy``, and is there again at its next start.
     """
@@ -139,7 +139,7 @@ def _become(command: list[str], environment: Mapping[str, str], parent: int) -> 
     """Replace this program by the command; raises ``LaunchFailed``."""
     # Python ignores it, and what is ignored stays so in the command.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    # The command must not outlive whoever started it. Only now, because entering a user namespace resets it.
+    # The command must not outlive its parent. Only now, because entering a user namespace resets it.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(127)

@@ -85,8 +85,8 @@ class PluginProcess:
 
     ``log`` gets every line that the command writes, without its end. ``environment`` is added to this process's.
     ``grace``: seconds between SIGTERM and SIGKILL. ``folders``: further folders of ours by the path at which the
-    command shall find them. ``otherwise``: what to do with a plugin that can be told its folders where no namespace can
-    be made; by default to start it with the folders of ``root``.
+    command shall find them. ``otherwise``: the advice if no namespace can be made, for a plugin whose folders can be
+    set; by default to start it with the folders of ``root``.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class PluginProcess:
                 raise PluginStartError(f"{self} cannot be started: {error}; name another one in TMPDIR") from error
         self._asked, self._overran = False, 0.0
         self._lines_of_run.clear()
-        # Not asyncio's pipes: with them it would tell of an end only when all children have closed theirs.
+        # Not asyncio's pipes: with them it would report an end only when all children have closed theirs.
         report, launchers = socket.socketpair()
         output, commands = os.pipe()
         try:
@@ -200,7 +200,7 @@ class PluginProcess:
         try:
             failed = await self._launched(report)
         except BaseException:
-            # Whoever gives up while it starts leaves nothing behind.
+            # A cancelled start leaves nothing behind.
             self._signal(signal.SIGKILL)
             raise
         if failed is not None:
@@ -216,7 +216,7 @@ class PluginProcess:
         return await self._end(signal.SIGKILL)
 
     def kill_now(self) -> None:
-        """Send SIGKILL to its process group without waiting for its end, which ``end`` does all the same."""
+        """Send SIGKILL to its process group without waiting for its end, which ``end`` does anyway."""
         if self._process is not None and self._process.returncode is None:
             self._signal(signal.SIGKILL)
 
@@ -252,7 +252,7 @@ class PluginProcess:
 
     def _settings(self) -> str:
         folders = {str(seen): str(given.resolve()) for seen, given in self._folders.items()}
-        # A folder that is there already needs no mount, and where none is needed no namespace is.
+        # An existing folder needs no mount, and without mounts no namespace is needed.
         needed = {seen: given for seen, given in folders.items() if os.path.realpath(seen) != given}
         settings = {
             "stage": str(self._stage.path) if self._stage is not None else "",

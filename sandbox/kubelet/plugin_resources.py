@@ -54,7 +54,7 @@ class PluginResources:
         self._running: frozenset[tuple[str, str]] = frozenset()
 
     def recover(self, running: Collection[tuple[str, str]]) -> None:
-        """Take over the checkpoint; one that cannot be used is logged and the start goes on without state.
+        """Take over the checkpoint; an unusable one is logged, and the start continues without state.
 
         ``running`` are the (pod UID, container) that the runtime reports at this start.
         """

@@ -1,9 +1,10 @@
 """The plugin manager: makes the registered plugins be the sockets in ``plugins_registry/``.
 
-A reconciler compares what is there (path and stamp) with what is registered, once per tick: first it deregisters what
-is gone or was created anew, then it registers what is missing. Operations on one path never overlap and back off after
-failures; those of different paths run side by side. A plugin counts as registered from before its handler is called,
-so that a removal meanwhile is seen; whether a failure takes that back depends on the kubelet's generation.
+A reconciler compares the existing sockets (path and stamp) with the registered ones, once per tick: first it
+deregisters sockets that are gone or were created again, then it registers the missing ones. Operations on one path
+never overlap and back off after failures; those of different paths run side by side. A plugin counts as registered from
+before its handler is called, so that a removal meanwhile is seen; whether a failure takes that back depends on the
+kubelet's generation.
 
 The folder is listed instead of watched: inode and modification time tell a new socket under an old name from the old
 one (not the change time, because a chmod creates nothing). The price: a socket that is renamed away counts as removed,

@@ -1,4 +1,4 @@
-"""What the node's status and the pods' statuses say of devices in use, and which pods need a new status. Pure."""
+"""The part of the node's status and the pods' statuses about devices in use, and which pods need a new status. Pure."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Errors are plain texts with status UNKNOWN, as in kubelets. Dialling back and as
 call and are bounded by its deadline, so a plugin must be able to answer while it waits for Register. Kubelets up to
 1.24 answer at once, dial back in the background and take the options from the request.
 
-A caller may send a name of megabytes. What is counted and told of a name is bounded, so that no caller can make the
+A caller may send a name of megabytes. Counters and messages about a name are bounded, so that no caller can make the
 kubelet grow.
 """
 
@@ -97,7 +97,7 @@ def remove_sockets(directory: Path) -> None:
     for path in sorted(directory.iterdir()):
         try:
             is_socket = stat.S_ISSOCK(path.stat().st_mode)
-        except OSError as error:  # A dangling link stays, as does what cannot be looked at.
+        except OSError as error:  # A dangling link stays, and so does an unreadable file.
             log.info("a file of the plugin folder cannot be looked at", extra={"path": str(path), "error": str(error)})
             continue
         if is_socket:
@@ -137,7 +137,7 @@ class RegistrationService(api_pb2_grpc.RegistrationServicer):
         request: api_pb2.RegisterRequest,
         context: grpc.aio.ServicerContext[api_pb2.RegisterRequest, api_pb2.Empty],
     ) -> api_pb2.Empty:
-        """Connect the plugin at the endpoint; from 1.25 on the options of the request are not looked at."""
+        """Connect the plugin at the endpoint; from 1.25 on kubelets ignore the options of the request."""
         name = shortened(request.resource_name)
         counted = name if name in self.calls or len(self.calls) < _COUNTED_NAMES else OTHER_NAMES
         self.calls[counted] += 1

@@ -44,7 +44,7 @@ class EventViewer:
     """Shows the events of ``watch``, and ends it early."""
 
     async def interrupted(self) -> None:
-        """Return when the person at the terminal wants no more; a script has nobody, so this never returns."""
+        """Return when the person at the terminal ends it; a script has nobody, so this never returns."""
         await asyncio.Event().wait()
 
     def show(self, event: KubeletEvent) -> None:

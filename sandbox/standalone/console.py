@@ -102,7 +102,7 @@ class EventDisplay:
             self._watcher(event)
         elif isinstance(event, HealthChanged):
             if not self._changes:
-                # All changes of one list happen before the loop goes on.
+                # All changes of one list happen before the loop continues.
                 asyncio.get_running_loop().call_soon(self._show_changes)
             self._changes.append(event)
         elif not isinstance(event, DETAILS):

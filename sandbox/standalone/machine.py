@@ -76,7 +76,7 @@ def recorded_topology(path: Path) -> NumaTopology:
 
 
 def own_topology(folder: Path = _SYSFS) -> NumaTopology:
-    """This machine's NUMA nodes; one node where the kernel tells of none."""
+    """This machine's NUMA nodes; one node if the kernel reports none."""
     rows: dict[int, list[int]] = {}
     for node in folder.glob("node[0-9]*"):
         try:

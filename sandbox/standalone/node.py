@@ -1,7 +1,7 @@
 """A node for plugins: the embedded kubelet in a folder, the plugin's command, and an API server if asked for.
 
 Whatever happens, leaving it ends the command and all its children, every server and socket, and removes the temporary
-folder. A folder that the caller names stays, with the kubelet's checkpoint in it: another kubelet goes on from there.
+folder. A folder that the caller names stays, with the kubelet's checkpoint in it: another kubelet continues from there.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ NOTICE_SECONDS = 2.0
 """How long the kubelet may take to notice the plugin's end."""
 
 QUIET_SECONDS = 0.15
-"""A plugin registers its resources one after the other; without a further one for so long, all are there."""
+"""A plugin registers its resources one after the other; if no further one follows for so long, all are registered."""
 MOST_QUIET_SECONDS = 2.0
 """The same for a plugin, or a machine, that is slow: a quarter of the time until its first registration."""
 ENDING_SECONDS = 1.0
 """After so long on SIGTERM the node says that it waits for the plugin."""
 PUBLISH_SECONDS = 5.0
-"""How long a driver that has registered may take to publish its devices before a pod is admitted all the same."""
+"""How long a driver that has registered may take to publish its devices before a pod is admitted anyway."""
 
 CDI = Path("/var/run/cdi")
 """Where plugins write CDI specs; the command sees a folder of ours there."""
@@ -121,7 +121,7 @@ class StandaloneNode:
         )
 
     def _filled_in(self, command: Sequence[str]) -> list[str]:
-        """The command with what stands for the node's facts, as for ``ostler conformance``."""
+        """The command with its placeholders replaced by the node's facts, as for ``ostler conformance``."""
         words = {"{node}": self.settings.node_name, "{cdi}": str(self.cdi), "{state}": str(self.folder / "state")}
         if self._server is not None:
             words["{kubeconfig}"] = str(self.folder / "kubeconfig")
@@ -253,8 +253,8 @@ class StandaloneNode:
     async def registered(self, earlier: Mapping[str, int] | None = None) -> list[str]:
         """Wait until the command has registered something and listed its devices; the names that are registered.
 
-        ``earlier``: registrations before, of which there must be more. All that was registered when the command ended
-        is waited for then. Raises ``StandaloneError``.
+        ``earlier``: earlier registrations; there must be more now. All that was registered when the command ended is
+        waited for then. Raises ``StandaloneError``.
         """
         plugin = self._command()
         registrations, expected = self.registrations, self._served if earlier is not None else frozenset()

@@ -106,8 +106,8 @@ class StreamLines:
 class TerminalLines:
     """Lines of a person at a terminal, with history and completion where Python has readline.
 
-    They are read in a thread of their own, because readline waits in C. It never ends the process: whoever leaves puts
-    the terminal back as it was.
+    They are read in a thread of their own, because readline waits in C. It never ends the process: leaving it restores
+    the terminal.
     """
 
     def __init__(self, console: TerminalConsole, node: StandaloneNode) -> None:

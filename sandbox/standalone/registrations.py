@@ -45,7 +45,7 @@ class Registrations:
         self.wake()
 
     def lose_all(self) -> None:
-        """Forget what is registered: the kubelet ends, which is no event of every driver."""
+        """Forget what is registered: the kubelet ends, without an event for every driver."""
         self.connected = {}
         self._ready = set()
 

@@ -104,7 +104,7 @@ def resource_document(
     devices: Sequence[PluginDevice],
     holders: Mapping[str, str],
 ) -> Json:
-    """A resource; ``holders``: device id -> who has it."""
+    """A resource; ``holders``: device id -> its holder."""
     return {
         "resource": name,
         "capacity": capacity.get(name, 0),

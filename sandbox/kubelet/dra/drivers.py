@@ -139,7 +139,7 @@ class Wiping:
         self._schedule(None, 0.0)
 
     def absent(self, driver: str) -> None:
-        """No instance of the driver is connected; a timer that runs goes on."""
+        """No instance of the driver is connected; a running timer continues."""
         self._schedule(driver, self._settings.wiping_seconds)
 
     def present(self, driver: str) -> None:

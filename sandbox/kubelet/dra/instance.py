@@ -1,9 +1,9 @@
 """One registered instance of a DRA driver: the services it offers, its connection, its calls and its health stream.
 
-The connection is made at once and kept up, because "connected" decides which instance is asked and whether the
-driver's slices may stay; an endpoint that does not answer is registered all the same, as in kubelets. v1beta1 and v1
-have the same messages but for the share id, so requests to the older service are built from those of the newer one.
-The texts of refusals are a kubelet's.
+The connection is made at once and kept up, because "connected" decides which instance is asked and whether the driver's
+slices may stay; an endpoint that does not answer is registered anyway, as in kubelets. v1beta1 and v1 have the same
+messages but for the share id, so requests to the older service are built from those of the newer one. The texts of
+refusals are a kubelet's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class HealthListener(Protocol):
 
 
 class ConnectionListener(Protocol):
-    """Hears of the connections to drivers."""
+    """Called when connections to drivers begin and end."""
 
     def connection_changed(self, instance: Instance) -> None:
         """It is connected, or is no longer."""

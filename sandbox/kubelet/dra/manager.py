@@ -116,7 +116,7 @@ class DraManager:
                 continue
             pending[known.uid] = known
             for driver in known.drivers:
-                # A claim that was allocated anew under the same UID may name another driver than its record does.
+                # A claim that was allocated again under the same UID may name another driver than its record does.
                 instance = instances.get(driver) or self.drivers.get(driver)
                 batches.setdefault(instance, []).append(_request(known))
         for instance, claims in batches.items():
@@ -180,7 +180,7 @@ class DraManager:
             known = self.claims.get(namespace, name)
             if known is None or (self._guarded and pod_uid not in known.pods):
                 continue
-            # Whose reference is left is not looked at by kubelets up to 1.36.
+            # Kubelets up to 1.36 do not check whose reference is left.
             if len(known.pods) > 1:
                 known.pods.discard(pod_uid)
             else:

@@ -36,7 +36,7 @@ class Api(Protocol):
     """The API server as far as the kubelet needs it for DRA."""
 
     async def claim(self, namespace: str, name: str) -> Object:
-        """The ResourceClaim as resource.k8s.io/v1; raises ``ApiFailed``, also when there is no such claim."""
+        """The ResourceClaim as resource.k8s.io/v1; raises ``ApiFailed``, also for a missing claim."""
 
     async def delete_slices(self, driver: str | None) -> None:
         """Delete this node's ResourceSlices in one call, of one driver or of all; raises ``ApiFailed``."""

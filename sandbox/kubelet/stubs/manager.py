@@ -1,4 +1,4 @@
-"""A device manager that answers what it is told, to test admission, podresources and container starts without plugins.
+"""A device manager with given answers, to test admission, podresources and container starts without plugins.
 
 It implements ``Manager`` and takes the place of the real one in ``Kubelet``.
 """
@@ -17,7 +17,7 @@ from sandbox.kubelet.topology import ProviderHints, TopologyHint
 
 
 class ManagerStub:
-    """A device manager that answers what it is told; give it to ``Kubelet(device_manager=...)``.
+    """A device manager with given answers; give it to ``Kubelet(device_manager=...)``.
 
     Without being told anything it does nothing and knows nothing, as its counterpart of the reference: every pod is
     admitted, no container gets anything. ``calls`` records starts, stops, allocations and container starts.
