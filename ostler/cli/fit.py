@@ -168,7 +168,7 @@ def _read(
     arguments: argparse.Namespace, nodes: int | None, say: Callable[[str], None]
 ) -> tuple[State, tuple[str, ...], NodeTemplate | None]:
     """The cluster, what was left out of files, and the recorded node."""
-    from ostler.explain.recorded import is_recorded, recorded_node
+    from ostler.explain.recordings import is_recorded
     from scheduling.fit.fitting import NodeTemplate
 
     recorded = [origin for origin in arguments.origin if is_recorded(origin)]
@@ -183,6 +183,9 @@ def _read(
     state, notes = _read_base([origin for origin in arguments.origin if origin not in recorded])
     if not recorded:
         return state, notes, None
+    # Here and not above: it takes most of the agent's modules.
+    from ostler.explain.recorded import recorded_node
+
     found = recorded_node(recorded[0], arguments.config)
     described = state.find(Kind.NODE, found.name)
     node = found.node

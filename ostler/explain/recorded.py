@@ -6,7 +6,6 @@ machine does not matter: neither its configuration nor its environment nor its s
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -23,10 +22,9 @@ from node.door_policy import NodeDoors, Taints, TaintSupport, effective
 from node.eligibility import offer
 from node.inventory.identity import IdentityStore
 from node.inventory.model import Snapshot
-from node.inventory.recordings.source import SCHEMA, RecordedSource, RecordingError
+from node.inventory.recordings.source import RecordedSource, RecordingError
 from node.inventory.scan import Scanner
 from node.ledger.offer_context import NOTHING_HELD
-from node.opening import opened
 from node.rules import Door, Doors, Rule
 from node.values import Value, value
 from ostler.config.errors import ConfigErrors
@@ -34,13 +32,11 @@ from ostler.config.load import load, load_bytes
 from ostler.config.settings import Settings
 from sandbox.cluster.samples import device_classes
 from sandbox.configuration import configuration
-from sandbox.nodes import UnknownNodeError, names, path
+from sandbox.nodes import UnknownNodeError, path
 from scheduling.explain.state import BadQuestion, State
 
 MAX_PODS = "110"
 """Pods of a node: the kubelet's default."""
-_HEAD = 4096
-"""Bytes of a file in which to look for its schema."""
 
 
 @value
@@ -61,18 +57,6 @@ class RecordedNode(Value):
     def state(self) -> State:
         """A cluster of this node alone."""
         return State(origin=self.origin, slices=self.slices, classes=self.classes, nodes=(self.node,))
-
-
-def is_recorded(source: str) -> bool:
-    """Whether this is the name of a shipped node, or a file that ``ostler record`` wrote."""
-    file = Path(source)
-    try:
-        if file.is_file():
-            with opened(file, links=True) as descriptor:
-                return f"schema: {SCHEMA}".encode() in os.read(descriptor, _HEAD)
-    except OSError:
-        return False  # The reader says why it cannot be read.
-    return source in names() and not file.exists()
 
 
 def recorded_node(source: str, config: Path | None = None, node_name: str = "") -> RecordedNode:

@@ -6,11 +6,8 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
+from contextlib import closing
 
-from node.opening import opened
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.drawing.text import plain
 from ostler.explain.access import add_access, choice_of
@@ -22,11 +19,6 @@ from scheduling.pools.documents import PoolDeviceClass
 from scheduling.pools.publication import published_pools
 from scheduling.pools.published import PublishedPool
 from scheduling.pools.published_classes import ClusterClasses
-
-if TYPE_CHECKING:
-    from ostler.explain.recorded import RecordedNode
-
-STDIN = "-"
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:
@@ -63,39 +55,22 @@ def _note(text: str) -> None:
 
 def _read_files(paths: Sequence[str]) -> State:
     from ostler.explain.files import read_files
+    from ostler.explain.recordings import is_recorded
 
-    recorded = [_recorded(each) for each in paths]
-    files = [path for path, node in zip(paths, recorded, strict=True) if node is None]
+    recorded = [each for each in paths if is_recorded(each)]
+    files = [each for each in paths if each not in recorded]
     state = State()
     if files:
         found = read_files(files)
         for note in found.notes:
             _note(note)
         state = found.state
-    for node in recorded:
-        state = state if node is None else merge(node.state, state)
+    for each in recorded:
+        # Here and not above: it takes most of the agent's modules.
+        from ostler.explain.recorded import recorded_node
+
+        state = merge(recorded_node(each).state, state)
     return state
-
-
-_HEAD = 4096
-"""Bytes of a file in which a recorded node says that it is one."""
-
-
-def _recorded(source: str) -> RecordedNode | None:
-    """The recorded node that is meant, None for anything else. Raises ``CommandFailed``."""
-    path = Path(source)
-    with suppress(OSError):
-        if source == STDIN or path.is_dir() or (path.is_file() and b"schema: " not in _head(path)):
-            return None
-    # Here and not above: it takes most of the agent's modules.
-    from ostler.explain.recorded import is_recorded, recorded_node
-
-    return recorded_node(source) if is_recorded(source) else None
-
-
-def _head(path: Path) -> bytes:
-    with opened(path, links=True) as descriptor:
-        return os.read(descriptor, _HEAD)
 
 
 def _read_cluster(arguments: argparse.Namespace) -> State:

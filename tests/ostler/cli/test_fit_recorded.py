@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ostler.explain.recordings import is_recorded
+from sandbox.nodes import path
 from tests.making.clusters import thing
 from tests.making.fit_command import FREE, Fit, pod, template, told, workload
 
@@ -85,3 +89,12 @@ def test_a_configuration_says_what_a_recorded_node_offers(fit: Fit) -> None:
     wanted["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
     printed = fit([wanted], (), "--from", "l4-2", "--config", config, "--copies", "5")
     assert printed.startswith("all 5 pods fit on 3 nodes of the kind l4-2\n")
+
+
+def test_a_recorded_node_is_known_by_its_schema_or_as_a_shipped_one(tmp_path: Path) -> None:
+    copied, other = tmp_path / "node.yaml", tmp_path / "other.yaml"
+    copied.write_text(path("l4-2").read_text())
+    other.write_text("schema: something else\n")
+    assert is_recorded(str(copied))
+    assert is_recorded("l4-2")
+    assert [is_recorded(each) for each in (str(other), str(tmp_path / "none.yaml"), str(tmp_path), "-")] == [False] * 4
