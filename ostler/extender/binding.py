@@ -22,7 +22,7 @@ from kube.bodies import JsonObject, object_at, path_of, text_at
 from kube.errors import KubeError, NotFound, RequestError
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.pods import PodFacts
-from ostler.extender.tracking import Binding, PodReporter
+from ostler.extender.tracking import PodBinding, PodReporter
 from ostler.extender.wire import ExtenderError
 
 log = logging.getLogger("ostler.extender")
@@ -49,7 +49,7 @@ class Binder:
         self._client = client
         self._may_act = may_act
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: PodBinding) -> None:
         """Bind the pod; raises ``ExtenderError``."""
         pod, node = binding.facts.identity, binding.bind_info.node
         if not self._may_act():
@@ -81,7 +81,7 @@ class Binder:
         return is_bound and bool(text_at(object_at(claim, "spec"), "volumeName"))
 
 
-def binding_body(binding: Binding) -> JsonObject:
+def binding_body(binding: PodBinding) -> JsonObject:
     """The Binding object."""
     pod, info = binding.facts.identity, binding.bind_info
     annotations: JsonObject = dict(info.annotations())
@@ -100,7 +100,7 @@ class PastScheduler:
         self._binder = binder
         self._reporter = reporter
         self._metrics = metrics
-        self._queue: queue.Queue[Binding | None] = queue.Queue(_WAITING)
+        self._queue: queue.Queue[PodBinding | None] = queue.Queue(_WAITING)
         self._lock = threading.Lock()
         self._under_way: set[str] = set()
         self._threads = [
@@ -112,7 +112,7 @@ class PastScheduler:
         for thread in self._threads:
             thread.start()
 
-    def bind_later(self, binding: Binding) -> None:
+    def bind_later(self, binding: PodBinding) -> None:
         """See ``ForceBinder``."""
         with self._lock:
             if binding.facts.uid in self._under_way:
@@ -144,7 +144,7 @@ class PastScheduler:
                 with self._lock:
                     self._under_way.discard(binding.facts.uid)
 
-    def _bound(self, binding: Binding) -> str:
+    def _bound(self, binding: PodBinding) -> str:
         facts, node = binding.facts, binding.bind_info.node
         try:
             lacking = _unprepared(facts, self._binder.unbound_volumes(facts))

@@ -114,7 +114,7 @@ class TrackedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class PodBinding:
     """A pod that is placed, and where."""
 
     facts: PodFacts
@@ -139,7 +139,7 @@ class PodReporter(Protocol):
 class ForceBinder(Protocol):
     """Binds pods past the scheduler, later and in threads of its own."""
 
-    def bind_later(self, binding: Binding) -> None:
+    def bind_later(self, binding: PodBinding) -> None:
         """Take a pod; never blocks."""
 
 
@@ -246,7 +246,7 @@ class CellTracker:
             tracked = self._pods.get(pod.uid)
             return tracked.bind_info.node if tracked is not None and tracked.bind_info is not None else ""
 
-    def binding(self, arguments: BindArguments) -> Binding:
+    def binding(self, arguments: BindArguments) -> PodBinding:
         """What to bind; raises ``ExtenderError`` unless the pod is placed on that node."""
         with self._lock:
             tracked = self._admitted(arguments.pod, "bind")
@@ -255,7 +255,7 @@ class CellTracker:
             if tracked.bind_info.node != arguments.node:
                 placed = tracked.bind_info.node
                 raise _failed(arguments.pod, "bind", f"the pod is placed on node {placed}, not on {arguments.node}")
-            return Binding(tracked.facts, tracked.bind_info)
+            return PodBinding(tracked.facts, tracked.bind_info)
 
     def preempt(self, arguments: PreemptArguments) -> JsonObject:
         """The victims on one of the nodes; raises ``ExtenderError``."""
@@ -438,7 +438,7 @@ class CellTracker:
                 "the scheduler does not bind the pod",
                 extra={"pod": tracked.facts.key, "node": node, "offered": is_offered, "attempts": tracked.attempts},
             )
-        self._binder.bind_later(Binding(tracked.facts, tracked.bind_info))
+        self._binder.bind_later(PodBinding(tracked.facts, tracked.bind_info))
 
     def _victims(self, victims: Mapping[str, Collection[str]], nodes: Mapping[str, int]) -> tuple[str, tuple[str, ...]]:
         """The node with the fewest victims of those that were asked about, and the victims that are bound to it."""

@@ -84,7 +84,7 @@ class ExtenderSettings:
 
     kube_api_server_address: str = ""
     kube_config_file_path: str = ""
-    web_server_address: str = ":9096"
+    web_server_address: str = ""
     force_pod_bind_threshold: int = 3
     waiting_pod_scheduling_block_ms: int = 0
 

@@ -19,7 +19,7 @@ import pytest
 
 from ostler.cli.main import main
 from ostler.extender.lease import LeaseName, LeaseTiming
-from ostler.extender.process import ExtenderFailed, api_access, restart_keys
+from ostler.extender.process import ExtenderFailed, address_of, api_access, restart_keys
 from scheduling.cells.configuration import ExtenderSettings
 from tests.kube.authority import Authority
 from tests.making.extender import cells, extender
@@ -109,6 +109,12 @@ def test_the_api_servers_address_wins_over_the_kubeconfigs(tmp_path: Path, api: 
         given = ExtenderSettings(kube_api_server_address=f"{api.url}/")
         assert api_access(given, variable).server == api.url
     assert api_access(ExtenderSettings(), {"KUBE_APISERVER_ADDRESS": api.url}).server == api.url
+
+
+def test_without_an_address_only_this_machine_is_served_unless_there_is_tls() -> None:
+    assert address_of(ExtenderSettings(), has_tls=False) == "127.0.0.1:9096"
+    assert address_of(ExtenderSettings(), has_tls=True) == ":9096"
+    assert address_of(ExtenderSettings(web_server_address="10.0.0.1:1"), has_tls=True) == "10.0.0.1:1"
 
 
 def test_keys_that_need_a_restart_are_named() -> None:
