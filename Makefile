@@ -20,6 +20,7 @@
 #   make judge                generated cases against Kubernetes' own allocator and CEL; COUNT=20000 SEED=7
 #   make judge-slices         generated lives of ResourceSlices against Kubernetes' own controller; COUNT=300 SEED=7
 #   make judge-pools          generated pools, classes and claims, converted, against the allocator; COUNT=5000 SEED=7
+#   make judge-cells          random pods, failures and restarts on cells, 50,000 steps: every guarantee must hold; STEPS=
 #   make soak                 a thousand pods while agent and kubelet are restarted and killed
 #   make image                the container image, by buildah; BASE=, TAG=, OUTPUT=; RELEASE=1 refuses a base by tag alone
 #   make base-digest          ask the registry for the digest of the image's base, and pin it in the Dockerfile
@@ -47,7 +48,7 @@ COUNT ?= 5000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system tools sandbox test check docs image base-digest chart sbom audit bench figures health-bench doors-bench sharing-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices judge-pools soak protos install uninstall lock clean
+.PHONY: help setup system tools sandbox test check docs image base-digest chart sbom audit bench figures health-bench doors-bench sharing-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices judge-pools judge-cells soak protos install uninstall lock clean
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
@@ -217,6 +218,9 @@ judge-slices: setup
 
 judge-pools: setup
 	@$(BIN)/python -m tests.judge.pools --seed $(SEED) --count $(COUNT)
+
+judge-cells: setup
+	@$(BIN)/python -m tests.scheduling.cells.test_properties $(STEPS)
 
 soak: cluster-system
 	$(BIN)/python -m bench.cluster.soak $(ARGS)

@@ -8,6 +8,9 @@ left again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from scheduling.cells.state import Chain, ClusterState
 from scheduling.cells.tree import (
     LOWEST_GUARANTEED,
@@ -37,7 +40,7 @@ def take_preassigned(state: ClusterState, cell: PhysicalCell, cluster: str) -> b
     levels = _take(chain, cell, cluster)
     is_safe = all(chain.total_left[level] >= chain.all_vc_free[level] for level in levels)
     for level in levels:
-        bind_doomed(state, chain, level)
+        _judge_doomed(state, chain, level, may_release=False)
     return is_safe
 
 
@@ -45,7 +48,31 @@ def give_preassigned(state: ClusterState, cell: PhysicalCell, cluster: str) -> N
     """Give back a cell that its virtual cluster no longer uses, and end its binding."""
     chain = state.chains[cell.chain]
     for level in _give(chain, cell, cluster):
-        bind_doomed(state, chain, level)
+        _judge_doomed(state, chain, level, may_release=True)
+
+
+@contextmanager
+def judged_once(state: ClusterState) -> Iterator[None]:
+    """Judge doomed cells at the end of a change of several cells: in between they could take what was chosen for it."""
+    if state.unjudged is not None:
+        yield
+        return
+    state.unjudged = {}
+    try:
+        yield
+    finally:
+        unjudged, state.unjudged = state.unjudged, None
+        for (name, level), may_release in unjudged.items():
+            _judge_doomed(state, state.chains[name], level, may_release=may_release)
+
+
+def _judge_doomed(state: ClusterState, chain: Chain, level: int, *, may_release: bool) -> None:
+    if state.unjudged is not None:
+        key = (chain.name, level)
+        state.unjudged[key] = state.unjudged.get(key, False) or may_release
+        return
+    bind_doomed(state, chain, level)
+    if may_release:
         release_doomed(chain, level)
 
 
@@ -194,8 +221,7 @@ def end_doomed(state: ClusterState, cell: PhysicalCell, cluster: str) -> None:
     """A doomed cell no longer counts as such; if the cluster does not use it, it is free."""
     chain = state.chains[cell.chain]
     _end_doomed(chain, cell, cluster)
-    bind_doomed(state, chain, cell.level)
-    release_doomed(chain, cell.level)
+    _judge_doomed(state, chain, cell.level, may_release=True)
 
 
 def _end_doomed(chain: Chain, cell: PhysicalCell, cluster: str) -> None:

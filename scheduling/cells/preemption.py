@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from scheduling.cells.groups import AffinityGroup, GroupState, VirtualPlacement
 from scheduling.cells.leaves import allocate_leaf, release_leaf
+from scheduling.cells.preassigned import judged_once
 from scheduling.cells.state import ClusterState
 from scheduling.cells.tree import CellState, PhysicalCell, VirtualCell
 
@@ -84,16 +85,17 @@ def reserve(state: ClusterState, group: AffinityGroup) -> None:
 def cancel_reservation(state: ClusterState, group: AffinityGroup) -> None:
     """End a preemption: the cells go back to the victims that still run."""
     victims: dict[AffinityGroup, None] = {}
-    for leaf, virtual in group.leaves():
-        release_leaf(state, leaf, virtual, group)
-        leaf.reserved_by = None
-        user = leaf.used_by
-        if user is None:
-            leaf.state = CellState.FREE
-        else:
-            leaf.state = CellState.USED
-            allocate_leaf(state, leaf, virtual_of(user, leaf), user)
-            victims[user] = None
+    with judged_once(state):
+        for leaf, virtual in group.leaves():
+            release_leaf(state, leaf, virtual, group)
+            leaf.reserved_by = None
+            user = leaf.used_by
+            if user is None:
+                leaf.state = CellState.FREE
+            else:
+                leaf.state = CellState.USED
+                allocate_leaf(state, leaf, virtual_of(user, leaf), user)
+                victims[user] = None
     for user in victims:
         if all(leaf.state is not CellState.RESERVING for leaf, _ in user.leaves()):
             user.state = GroupState.ALLOCATED

@@ -13,10 +13,10 @@ from scheduling.cells.decision import CellsUserError
 from scheduling.cells.groups import AffinityGroup, GroupState, new_group
 from scheduling.cells.leaves import allocate_leaf
 from scheduling.cells.pod import BindInfo, CellPod, PodPlacement, PodSchedulingSpec
-from scheduling.cells.preassigned import end_doomed, is_doomed
+from scheduling.cells.preassigned import end_doomed, is_doomed, is_free, judged_once
 from scheduling.cells.preemption import cancel_reservation, preempt_lazily, reservers_of
 from scheduling.cells.state import ClusterState, VirtualTree
-from scheduling.cells.tree import LOWEST_GUARANTEED, CellState, PhysicalCell, VirtualCell, leaves_below
+from scheduling.cells.tree import LOWEST_GUARANTEED, CellState, PhysicalCell, VirtualCell, leaves_below, parts_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,15 @@ def restore_group(state: ClusterState, pod: CellPod, info: BindInfo) -> Affinity
             for index, each in enumerate(leaves):
                 if each.leaf is None:
                     continue
-                virtual = None
-                if is_guaranteed and not must_be_opportunistic:
-                    virtual = _virtual_for(state, spec, each.leaf, each.preassigned_type)
-                    must_be_opportunistic = virtual is None
-                if group.virtual is not None:
-                    group.virtual[size][position][index] = virtual
-                if not allocate_leaf(state, each.leaf, virtual, group):
-                    must_be_opportunistic = True
+                with judged_once(state):
+                    virtual = None
+                    if is_guaranteed and not must_be_opportunistic:
+                        virtual = _virtual_for(state, spec, each.leaf, each.preassigned_type)
+                        must_be_opportunistic = virtual is None
+                    if group.virtual is not None:
+                        group.virtual[size][position][index] = virtual
+                    if not allocate_leaf(state, each.leaf, virtual, group):
+                        must_be_opportunistic = True
                 each.leaf.used_by = group
                 each.leaf.state = CellState.USED
     state.groups[group.name] = group
@@ -130,15 +131,23 @@ def _virtual_for(
 
 
 def _end_strange_doom(state: ClusterState, leaf: PhysicalCell, spec: PodSchedulingSpec, level: int) -> None:
-    """Free a doomed cell above the leaf that is another's, or of another level, if nothing uses it."""
+    """Free unused doomed cells that are in the way: above and below the preassigned cell of a leaf, and it itself."""
     cell: PhysicalCell | None = leaf
     while cell is not None:
         virtual = cell.virtual
-        if virtual is not None and is_doomed(state, cell) and virtual.priority < LOWEST_GUARANTEED:
-            if virtual.cluster != spec.virtual_cluster or cell.level != level or spec.pinned_cell_id:
-                end_doomed(state, cell, virtual.cluster)
-            return
+        is_own = virtual is not None and virtual.cluster == spec.virtual_cluster and cell.level == level
+        if not is_own or spec.pinned_cell_id:
+            _end_unused(state, cell)
+        if cell.level == level and virtual is None:
+            for part in parts_below(cell):
+                _end_unused(state, part)
         cell = cell.parent
+
+
+def _end_unused(state: ClusterState, cell: PhysicalCell) -> None:
+    virtual = cell.virtual
+    if virtual is not None and is_doomed(state, cell) and virtual.priority < LOWEST_GUARANTEED:
+        end_doomed(state, cell, virtual.cluster)
 
 
 def _map_to_virtual(
@@ -150,7 +159,7 @@ def _map_to_virtual(
         fits = virtual.cluster == spec.virtual_cluster and virtual.root in tree.preassigned[level]
         return virtual if fits else None
     if cell.level == level:
-        return _weakest(state, tree.preassigned[level], spec)
+        return _weakest(state, tree.preassigned[level], spec) if is_free(cell) else None
     if cell.parent is None:
         return None
     above = _map_to_virtual(state, cell.parent, tree, level, spec)

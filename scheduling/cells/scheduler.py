@@ -19,6 +19,7 @@ from scheduling.cells.health import set_bad_node, set_healthy_node
 from scheduling.cells.leaves import release_leaf
 from scheduling.cells.placing import Unplaced
 from scheduling.cells.pod import BindInfo, CellPod
+from scheduling.cells.preassigned import judged_once
 from scheduling.cells.preemption import cancel_reservation, reserve, reservers_of, use_reservation, victims_of
 from scheduling.cells.records import record_place, recorded_place
 from scheduling.cells.recovery import recorded_position, restore_group
@@ -58,6 +59,10 @@ class CellScheduler:
 
     def schedule(self, pod: CellPod, nodes: Collection[str], phase: Phase) -> Decision:
         """Decide where a pod goes. `nodes` are the suggested ones. Raises `CellsUserError`."""
+        with judged_once(self.state):
+            return self._decide(pod, nodes, phase)
+
+    def _decide(self, pod: CellPod, nodes: Collection[str], phase: Phase) -> Decision:
         state = self.state
         suggested = frozenset(nodes)
         group = state.groups.get(pod.spec.group.name)

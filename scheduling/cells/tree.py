@@ -233,6 +233,13 @@ def unbound_child(virtual: VirtualCell) -> VirtualCell | None:
     return next((each for each in virtual.children if each.physical is None), None)
 
 
+def parts_below(cell: PhysicalCell) -> Iterator[PhysicalCell]:
+    """All cells below a physical cell, those of lower levels later."""
+    yield from cell.children
+    for child in cell.children:
+        yield from parts_below(child)
+
+
 def leaves_below(cell: PhysicalCell) -> Iterator[PhysicalCell]:
     """The leaves of a physical cell in order."""
     if not cell.children:
