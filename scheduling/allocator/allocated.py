@@ -101,7 +101,7 @@ class Availability:
         return mask
 
     def counters(self, pool: ResourcePool) -> Mapping[CounterKey, int]:
-        """What is left of the pool's shared counters; below 0 if more is in use than declared."""
+        """The rest of the pool's shared counters; below 0 if more is in use than declared."""
         left = self._counters.get(pool)
         if left is None:
             left = self._counters[pool] = self._count(pool)

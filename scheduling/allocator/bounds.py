@@ -24,7 +24,7 @@ Demand = tuple[int, int]
 """How many places, and the mask of those that will do."""
 
 _ATOMS_MAX = 200
-"""Pieces that are looked at; with more the answer is that nothing stands in the way."""
+"""Most pieces that are examined; with more, the answer is that nothing prevents a solution."""
 
 
 def can_be_met(demands: Sequence[Demand], room: Mapping[int, int]) -> bool:
@@ -102,7 +102,7 @@ Wanted = tuple[int, int]
 
 _Key = tuple[ResourcePool, CounterKey]
 _ALL = ""
-"""Stands for all counters together, each as a share of what there is of it (no counter has an empty name)."""
+"""All counters together, each as a share of its total (no counter has an empty name)."""
 _SCALE = 10**6
 
 
@@ -130,7 +130,7 @@ class CounterBounds:
         self._takes = {id(kind): self._taken_by(kind) for kind in self._kinds}
 
     def exceeded(self, wanted: Sequence[Wanted]) -> bool:
-        """Whether the counters cannot serve what is wanted, even with the thriftiest devices."""
+        """Whether the counters cannot serve the demand, even with the thriftiest devices."""
         if not self._kinds:
             return False
         by_name: dict[str, list[tuple[int, int, _Take]]] = {}

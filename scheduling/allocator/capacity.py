@@ -77,7 +77,7 @@ class CapacityFault(ValueError):
 
 
 class Unsuitable(Enum):
-    """Why a device cannot serve a request for capacity, whoever else uses it."""
+    """Why a device cannot serve a request for capacity, independent of its other users."""
 
     UNKNOWN = "the device does not have a capacity of that name"
     POLICY = "the amount is against the device's request policy"

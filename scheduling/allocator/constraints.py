@@ -79,7 +79,7 @@ class Refused:
 REFUSED: Final = Refused()
 
 WITHOUT_VALUE: Final = ("", "")
-"""Stands in states for an attribute without a plain value."""
+"""In states, an attribute without a plain value."""
 
 
 class Constraint(Protocol):

@@ -77,7 +77,7 @@ class Interchange:
         ]
         self._place = {choice: place for place, choice in enumerate(self._choices)}
         plans = sum(len(self._plans(choice)) for choice in self._choices)
-        # Where it would take long to sort the devices anew for each request, they are sorted for each claim, or once.
+        # If sorting the devices for each request would take long, they are sorted for each claim, or once.
         self._by_request = len(self._choices) * plans * len(problem.devices) <= _SORTING_MAX
         self._by_claim = len(problem.claims) * plans * len(problem.devices) <= _SORTING_MAX
         self._alone: dict[tuple[int, int], list[State | Refused]] = {}
@@ -131,7 +131,7 @@ class Interchange:
         )
 
     def _counters(self, placement: Placement, view: _View, marked: int, own: int, before: int) -> Hashable:
-        """What is left of the counters that something was taken from; of groups that are alike how many look how."""
+        """The rest of the counters that are partly used; of groups that are alike how many look how."""
         taking = (placement.marked | mask(placement.taken)) & self._consuming
         touched = {
             (self._problem.pool_of[position], name)

@@ -35,7 +35,7 @@ _ROUNDS = 4
 """How often values are narrowed at most."""
 
 _NEEDS_MAX = 128
-"""How many requests are looked at; those after them are left for later."""
+"""Most requests that are examined; those after them are left for later."""
 
 
 @dataclass(slots=True)

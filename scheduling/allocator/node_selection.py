@@ -46,7 +46,7 @@ def node_matcher(name: str, all_nodes: bool, selector: Object | None) -> Matcher
 
 
 def selector_matcher(selector: Object) -> Matcher:
-    """The test that a v1 NodeSelector stands for. Raises `SelectorFault`."""
+    """The test of a v1 NodeSelector. Raises `SelectorFault`."""
     terms: list[tuple[Matcher, ...]] = []
     for index, term in enumerate(_list(selector, "nodeSelectorTerms", "nodeSelectorTerms")):
         path = f"nodeSelectorTerms[{index}]"

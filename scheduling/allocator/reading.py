@@ -5,7 +5,7 @@ what the API promises or raises `InvalidObject`, which names object, field, valu
 
 `FatalError` concerns the claims, their classes or a device as such: no other node can help, and the scheduler gives the
 pod up until something changes. `NodeError` concerns one node. `GaveUp` says that the caller's patience ended before the
-search. "Does not fit" is no error.
+search. "Does not fit" is not an error.
 """
 
 from __future__ import annotations

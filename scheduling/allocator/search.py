@@ -1,7 +1,7 @@
 """The search: depth first over claims, requests and devices; the first full solution wins.
 
 The order is upstream's, and so is the choice: claims and requests as they are written, alternatives by preference,
-devices in the order of their pools. A request takes combinations, not permutations: its next device stands behind its
+devices in the order of their pools. A request takes combinations, not permutations: its next device comes after its
 last one. Mode All has no choice. Nothing is scored. The steps of the search are generators on a stack of their own, so
 that thousands of devices need no deep recursion.
 

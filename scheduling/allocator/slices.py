@@ -242,7 +242,7 @@ class SliceDevice:
         return self._part.strings(field) if self._part.has(field) else None
 
     def raw(self, field: str) -> Object:
-        """A field of the device that is an object, as it stands in the slice."""
+        """An object field of the device, as the slice has it."""
         return self._part.mapping(field)
 
     def selects(self, node: str, labels: Labels) -> bool:

@@ -85,7 +85,7 @@ class Suitability:
             try:
                 amounts = problem.amounts(plan, claim, position)
             except FatalError:
-                # The search meets the error itself if it gets there; until then the plan is no ground for conclusions.
+                # The search meets the error itself if it gets there; until then the plan proves nothing.
                 failing |= 1 << position
                 continue
             if amounts is not None and not self._ruled_out(index, plan, position) and self._room(position, amounts):

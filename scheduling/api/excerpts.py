@@ -26,12 +26,12 @@ _EXCERPTS: Final = _Excerpts()
 
 
 def excerpt(text: str) -> str:
-    """Return a text in one line and without quotes, with its middle replaced by dots where it is long."""
+    """Return a text in one line and without quotes, with its middle replaced by dots if it is long."""
     line = " ".join(text.split())
     return line if len(line) <= _LENGTH else f"{line[: _LENGTH // 2]} ... {line[-_LENGTH // 4 :]}"
 
 
 def shown(value: object) -> str:
-    """Return the value as Python writes it, with its middle or its end replaced by dots where it is long."""
+    """Return the value as Python writes it, with its middle or its end replaced by dots if it is long."""
     text = _EXCERPTS.repr(value)
     return text if len(text) <= _LENGTH else f"{text[: _LENGTH - 3]}..."

@@ -127,7 +127,7 @@ class Quantity:
 
     @property
     def form(self) -> tuple[int, int, Format, str, bool]:
-        """What Kubernetes' values are compared by where they are compared as they are kept, and not as numbers."""
+        """The key by which Kubernetes compares values as it stores them, and not as numbers."""
         return self.unscaled, self.scale, self.format, self.source, self.wide
 
     @property
@@ -255,7 +255,7 @@ ZERO = parse("0")
 
 
 def _suffix(text: str, suffix: str) -> tuple[int, Format]:
-    """The power (of ten, or of two for `BINARY_SI`) and the format that a suffix stands for."""
+    """The power (of ten, or of two for `BINARY_SI`) and the format of a suffix."""
     if suffix in _DECIMAL:
         return _DECIMAL[suffix], Format.DECIMAL_SI
     if suffix in _BINARY:
@@ -333,7 +333,7 @@ def _sum(left: Quantity, nanos: int, unscaled: int, right: Quantity) -> Quantity
 def _canonical(quantity: Quantity) -> str:
     """The shortest writing without fraction; a binary format gives way for small and for broken numbers.
 
-    A power for which there is no suffix is left out, as Kubernetes does: `1000000E` is stored as `1`.
+    A power without a suffix is left out, as in Kubernetes: `1000000E` is stored as `1`.
     """
     nanos, format_ = quantity.nanos, quantity.format
     if nanos == 0:

@@ -95,7 +95,7 @@ class Builder:
         self._place = (0, 0, 0)  # of the macro that is being expanded: offset, start, end
 
     def new(self, offset: int, start: int, end: int) -> int:
-        """Numbers a new node that stands at `offset` and was read from `start` to `end`."""
+        """Number a new node at `offset` that was read from `start` to `end`."""
         self._made += 1
         if self._made > MAX_NODES:
             raise SyntaxFault((Issue(offset, "the expression becomes too large when its macros are expanded"),))

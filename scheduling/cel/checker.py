@@ -1,11 +1,11 @@
-"""Gives every node of a tree its type and every name its meaning, or says what does not fit.
+"""Gives every node of a tree its type and every name its meaning, or reports the nodes that do not fit.
 
-The rules are those of Kubernetes' CEL: what compiles there compiles here, with the same types and the same overloads
-in the same order.
+The rules are those of Kubernetes' CEL: what compiles there compiles here, with the same types and the same overloads in
+the same order.
 
-The walk is a list of steps instead of recursion (see `syntax`): a step looks at a node and puts the steps for the nodes
-below it, and for what is to be done after them, in front. After an issue the checking goes on with the type of an
-error, which agrees with everything, so that one mistake is told once.
+The walk is a list of steps instead of recursion (see `syntax`): a step handles a node, and puts the steps for the nodes
+below it, and for the work after them, at the front. After an issue the checker continues with the type of an error,
+which agrees with everything, so that one mistake is reported once.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _LITERALS: dict[type, Type] = {
 
 
 def check(ast: Ast, environment: CelEnvironment) -> Checked:
-    """The tree with its types. Raises `TypeFault` with everything that does not fit, at most twenty issues."""
+    """The tree with its types. Raises `TypeFault` with every issue, at most twenty."""
     return _Checker(ast, environment).run()
 
 
@@ -113,11 +113,11 @@ class _Checker:
     # --- steps, issues, types
 
     def _then(self, *steps: tuple[Callable[..., None], Expr]) -> None:
-        """Puts these steps in front, in this order."""
+        """Put these steps at the front, in this order."""
         self.steps.extend(reversed(steps))
 
     def _after(self, nodes: Sequence[Expr], step: Callable[..., None], node: Expr) -> None:
-        """Puts the nodes in front, and the step behind them."""
+        """Put the nodes at the front, and the step behind them."""
         self._then(*((self._start, each) for each in nodes), (step, node))
 
     def _tell(self, number: int, message: str) -> None:
@@ -126,7 +126,7 @@ class _Checker:
             raise _TooManyIssues
 
     def _wrong(self, node: Expr, message: str) -> None:
-        """Reports that the node has no type."""
+        """Report that the node has no type."""
         self.types[node.id] = ERROR
         self._tell(node.id, message)
 
@@ -144,7 +144,7 @@ class _Checker:
     # --- names
 
     def _local(self, name: str) -> Type | None:
-        """The type of a loop variable, looked for from the inside out; a dot before the name is ignored."""
+        """The type of a loop variable, searched from the inside out; a dot before the name is ignored."""
         name = name.removeprefix(".")
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
 
@@ -162,7 +162,7 @@ class _Checker:
             self._wrong(node, advice.unknown_name(name, self.environment.names, device))
 
     def _global(self, node: Expr, name: str, *, shadowed: bool) -> bool:
-        """Makes the node a reference to a variable or type of that name, if there is one."""
+        """Make the node a reference to the variable or type of that name, if there is one."""
         name = name.removeprefix(".")
         found = self.environment.names.get(name)
         if found is None:
@@ -185,7 +185,7 @@ class _Checker:
         self._set(node, BOOL if node.test_only else self.unifier.resolved(found))
 
     def _field(self, node: Expr, operand: Expr, name: str, *, optional: bool) -> Type:
-        """The type of a field of an operand that is checked."""
+        """The type of a field of a checked operand."""
         target, wrapped = unwrapped(self.unifier.resolved(self._type(operand)))
         result = ERROR
         if target.kind is TypeKind.MAP:
@@ -226,7 +226,7 @@ class _Checker:
         self.references[node.id] = Reference(overloads=("select_optional_field",))
 
     def _called(self, node: Call) -> None:
-        """Decides whether the call is a function, one with a namespace, or a method. The arguments are checked."""
+        """Decide whether the call is a function, one with a namespace, or a method. The arguments are checked."""
         functions = self.environment.functions
         if node.target is None:
             name = node.function.removeprefix(".")
@@ -255,7 +255,7 @@ class _Checker:
     def _resolve(
         self, node: Call, name: str, overloads: tuple[Overload, ...], target: Expr | None, written: str
     ) -> None:
-        """Finds the overloads that fit. `written` is the name that the reference keeps."""
+        """Find the overloads that fit. `written` is the name that the reference keeps."""
         method = target is not None
         if not method and name in ("_&&_", "_||_"):
             self._resolve_logical(node, overloads[0])

@@ -5,7 +5,7 @@ when its optional value is empty, and removes an earlier entry of the same key.
 
 A fold (what `all`, `map`, `cel.bind` and the other macros become) keeps its variables in slots of the frame. Its
 accumulator is made when first read; an empty list or map there is one that grows in place. A failed step leaves the
-error in the accumulator, and the loop goes on: a later `exists` that is true outvotes it.
+error in the accumulator, and the loop continues: a later `exists` that is true outvotes it.
 
 `&&` and `||` give the same result in whatever order, because one operand may outvote another's error.
 """

@@ -1,8 +1,8 @@
 """The state of one evaluation, which the compiled closures pass on: units spent, device, loop variables.
 
 Every closure has the form `run(frame) -> value` and charges for itself. Upstream counts after each step and stops as
-soon as the limit is passed; steps of one unit are charged here several at a time, which gives the same sums: whoever
-passes the limit with such a sum has spent exactly one unit more than it.
+soon as the limit is passed; steps of one unit are charged here several at a time, which gives the same sums: an
+evaluation that passes the limit with such a sum has spent exactly one unit more than the limit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Run = Callable[["Frame"], Value]
 
 
 class _Unset:
-    """Stands for a value that has not been computed yet."""
+    """A value that has not been computed yet."""
 
 
 UNSET = _Unset()

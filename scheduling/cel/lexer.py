@@ -2,7 +2,7 @@
 
 One regular expression, written so that the first alternative that matches is also the longest, as the specification
 demands. It never backtracks over more than the word at hand, so the time is linear in the length of the source. The
-first thing that is no word ends the reading: what follows it would only be noise to a reader of the message.
+first invalid character ends the reading: what follows it would only be noise to a reader of the message.
 
 Literals follow the specification: integers of 64 bits, strings of code points that may not be surrogates, line ends
 inside of literals read as one line feed. Escapes of `\\x` and of three octal digits mean a code point in a string and a

@@ -37,7 +37,7 @@ class EvaluationResult:
 
 
 class MissingValue:
-    """Stands for the value of a part that the device does not have."""
+    """The value of a part that the device lacks."""
 
     def __repr__(self) -> str:
         return "missing"

@@ -2,7 +2,7 @@
 
 One walk answers two questions. The allocator asks which parts of a device the result can depend on, to evaluate equal
 devices once. `explain` asks which selections the user wrote, to show their values. A name that `cel.bind` gives to a
-part of the device stands for that part.
+part of the device means that part.
 
 The first answer is careful: an expression that passes on the whole device, all attributes or all capacity, or that
 computes the domain it looks up, may read anything.
@@ -25,7 +25,7 @@ _SELECTIONS = ("_[_]", "_?._", "_[?_]")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A node that stands for a part of the device."""
+    """A node that refers to a part of the device."""
 
     node: Expr
     path: Path

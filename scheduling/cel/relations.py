@@ -5,7 +5,7 @@ compared element by element; values of different types are different, except tha
 it an error.
 
 Keys of a map that have different types are different keys, although Python holds `True`, `1` and `1.0` for the same;
-looking up goes by CEL's equality of numbers all the same, as far as cel-go does.
+look-ups use CEL's equality of numbers anyway, as far as cel-go does.
 """
 
 from __future__ import annotations

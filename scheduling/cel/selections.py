@@ -34,7 +34,7 @@ QUALIFIERS = (str, int, Unsigned, bool, float)
 
 @dataclass(slots=True)
 class Qualifier:
-    """One step of a selection: a constant `key`, or `resolve` where it is computed."""
+    """One step of a selection: a constant `key`, or `resolve` if it is computed."""
 
     node: int
     key: Value = None

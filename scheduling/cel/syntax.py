@@ -5,7 +5,7 @@ on it: the estimate of the worst cost and the cost of an evaluation. Operators a
 (`_&&_`, `_[_]`, `_?_:_`, `@in`, `!_`, `-_`, `_?._`, `_[?_]`). Every node has a number that is unique in its tree;
 places in the source are kept beside the tree, by number.
 
-Invariant: a tree never holds a macro, only what it stands for.
+Invariant: a tree never holds a macro, only its expansion.
 
 A tree may be some thousand nodes deep (every parenthesis may hold a macro, and a macro becomes several nodes), more
 than Python's stack is sure to have left. The walks here do not recurse.

@@ -1,9 +1,8 @@
 """The types of CEL, as the checker knows them.
 
 A type is a value: a kind, a name and parameters. `DYN` agrees with everything; `ANY` is what Kubernetes gives the
-values of attributes while list attributes are off (it agrees with everything too, and is told apart only in the type of
-a result).
-Types of Kubernetes' own (`kubernetes.Quantity`, `kubernetes.Semver`, ...) are opaque ones.
+values of attributes while list attributes are off (it agrees with everything too, and differs only in the type of a
+result). Types of Kubernetes' own (`kubernetes.Quantity`, `kubernetes.Semver`, ...) are opaque ones.
 """
 
 from __future__ import annotations

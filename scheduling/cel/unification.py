@@ -1,8 +1,8 @@
-"""Which type can stand where another is wanted, and what type parameters come to mean on the way.
+"""Which type fits where another is wanted, and which types type parameters get on the way.
 
 Inference is by unification as in Kubernetes' CEL: every use of a generic overload gets parameters of its own, a
-parameter is bound to the first type it meets and widened when a more general one follows. What an attempt bound is
-taken back when the attempt fails, so trying one overload after the other leaves no trace.
+parameter is bound to the first type that it meets and widened when a more general one follows. The bindings of a failed
+attempt are undone, so trying one overload after the other leaves no trace.
 
 Types nest at most `MAX_TYPE_DEPTH` deep, which bounds the recursion here (two frames for each level).
 
@@ -29,7 +29,7 @@ class TypeTooDeep(Exception):
 
 
 def is_dynamic(of: Type) -> bool:
-    """Whether the type says nothing about its values before the evaluation."""
+    """Whether the type is unknown before the evaluation."""
     return of.kind is TypeKind.DYN or of.kind is TypeKind.ANY
 
 

@@ -15,7 +15,7 @@ Plain Python values wherever Python has them, because most of an evaluation is l
 Invariants: a value is never changed once another part can see it, except a `Growing` list and a `GrowingMap`, which
 cel-go changes in place too. Python's `==` is not CEL's: `True == 1` in Python, and ints compare with doubles as doubles
 in CEL; use `relations.equal`. An evaluation error is the exception `CelFault`; where one must be kept as a value (an
-accumulator), the exception object stands in the value's place.
+accumulator), the exception object takes the value's place.
 
 Work that upstream does not charge for (elements compared, rounds of a comprehension that cost nothing) is counted
 against `WORK_LIMIT`, so that a hostile expression ends.

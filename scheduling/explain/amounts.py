@@ -68,7 +68,7 @@ def _policy(capacity: DeviceCapacity) -> str:
 
 
 def capacity_exhausted(request: DeviceRequest, device: SliceDevice, name: str, cluster: Cluster) -> Iterator[Obstacle]:
-    """The capacities of which too little is left for a share; of a device that is not ``capacity_unfit``."""
+    """The capacities with too little left for a share; of a device that is not ``capacity_unfit``."""
     if not cluster.features.consumable_capacity:
         return
     in_use = cluster.allocated.capacity.get(device.id, {})
@@ -101,7 +101,7 @@ class SharedCounters:
         self._users: dict[tuple[PoolID, CounterKey], tuple[Usage, ...]] = {}
 
     def exhausted(self, device: SliceDevice, name: str, pool: ResourcePool) -> Iterator[Obstacle]:
-        """The counters of which too little is left for the device, or which are overdrawn already."""
+        """The counters with too little left for the device, or overdrawn already."""
         in_shares = shares(device, self._cluster) and device.id in self._cluster.allocated.partly
         if not device.consumed or in_shares:
             return
@@ -116,7 +116,7 @@ class SharedCounters:
             yield CounterExhausted((name,), 1, pool.id.pool, counter_set, counter, *amounts, users)
 
     def left(self, pool: ResourcePool) -> Mapping[CounterKey, int]:
-        """What is left of a pool's counters, in billionths."""
+        """The rest of a pool's counters, in billionths."""
         return self._availability.counters(pool)
 
     def users(self, pool: ResourcePool, counter: CounterKey) -> tuple[Usage, ...]:

@@ -43,7 +43,7 @@ _VERSION = re.compile(r"v?1\.(\d+)")
 
 
 def minor_of(version: str) -> int | None:
-    """The minor version in ``v1.36.0+k3s1``, None where there is none."""
+    """The minor version in ``v1.36.0+k3s1``, None if there is none."""
     found = _VERSION.match(version)
     return int(found.group(1)) if found else None
 

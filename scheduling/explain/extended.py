@@ -1,4 +1,4 @@
-"""Extended resources that a device class stands behind, and the claim that the scheduler makes for them (KEP-5004).
+"""Extended resources that a device class serves, and the claim that the scheduler makes for them (KEP-5004).
 
 A node serves a resource either by a device plugin (its ``status.allocatable`` says so) or by devices. So the claim
 differs from node to node, and on a node whose device plugin offers all of it there is none.
@@ -14,7 +14,7 @@ from scheduling.api.quantities import QuantityError, of_json
 from scheduling.explain.state import GROUP, Kind, name_of, namespace_of, objects_at, uid_of
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""With a class's name behind it: the resource that every class stands for."""
+"""With a class's name behind it: the resource that every class serves."""
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 CLAIM_NAME = "<extended-resources>"
 """The claim's name while the scheduler only thinks about it: none that an object can have."""

@@ -38,7 +38,7 @@ def constraints_of(claims: Claims) -> list[Part]:
 
 
 def reduced(claims: Claims, requests: Collection[Part], constraints: Collection[Part]) -> list[JsonObject]:
-    """The claims with these requests and constraints alone; a claim of which no request is left is left out.
+    """The claims with these requests and constraints alone; a claim without requests is left out.
 
     Constraints forget requests that are gone; one that named only such requests is gone with them.
     """
@@ -145,7 +145,7 @@ def _constraints(claim: JsonObject) -> tuple[JsonObject, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AllocatorAnswer:
-    """``results``: an allocation for each claim, None where there is none; ``error`` where the allocator ended so."""
+    """``results``: an allocation for each claim, None if there is none; ``error`` where the allocator ended so."""
 
     results: Sequence[Object] | None
     error: AllocationError | None = None
@@ -213,7 +213,7 @@ class NodeJudge:
         return any(device.id in used for part in parts for device in part.devices)
 
     def left(self, pool: PoolID) -> Mapping[CounterKey, int]:
-        """What is left of a pool's shared counters, in billionths."""
+        """The rest of a pool's shared counters, in billionths."""
         found = self._pool(pool)
         return {} if found is None else self._counters.left(found)
 

@@ -1,8 +1,8 @@
 """Whether a pod may run on a node at all, apart from its devices: what the scheduler's other filters look at.
 
 Only what an object of the pod and one of the node decide together: its node's name, labels, taints, and whether the
-node takes pods. Processors, memory, volumes and other pods are not looked at: a device that is free on a full node is
-said to be free.
+node takes pods. Processors, memory, volumes and other pods are ignored: a device that is free on a full node is said to
+be free.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _toleration(taint: JsonObject) -> str:
 
 
 def _resources(pod: JsonObject, node: JsonObject, classes: Mapping[str, JsonObject]) -> Iterator[Hindrance]:
-    """Extended resources that neither a device plugin of the node nor a class stands for; needs the node's status."""
+    """Extended resources that neither a device plugin of the node nor a class serves; needs the node's status."""
     if not object_at(node, "status", "allocatable"):
         return
     totals: dict[str, int] = {}

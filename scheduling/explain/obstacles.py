@@ -17,7 +17,7 @@ NAMES = {"names": True}
 
 @dataclass(frozen=True, slots=True)
 class ClaimHolder:
-    """Who has a device: a claim as ``namespace/name``, and the pods that it is reserved for. Empty where unknown."""
+    """The holder of a device: a claim as ``namespace/name``, and the pods that it is reserved for; empty if unknown."""
 
     claim: str
     pods: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The question as people who know kubectl type it: the objects whose claims are to be explained."""
+"""The question as people who know kubectl type it: the objects whose claims it explains."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Question:
 def parse_question(words: Sequence[str], namespace: str = "", default: str = "default") -> Question:
     """What ``pod NAME``, ``pod/NAME``, ``claim NAMESPACE/NAME`` or ``NAME`` asks about; raises ``BadQuestion``.
 
-    ``namespace``: the one that is asked for, "" where none is; ``default``: the one that is meant then.
-    Kinds may be in the plural, in any case, and with version and group behind them.
+    ``namespace``: the requested one, "" if there is none; ``default``: the one that is meant then. Kinds may be in the
+    plural, in any case, and with version and group behind them.
     """
     parts = [part for word in words for part in word.split("/")]
     shown = one_line(" ".join(words), 60)
@@ -81,7 +81,7 @@ def parse_questions(words: Sequence[str], namespace: str = "", default: str = "d
 
 
 def questions_about(state: State) -> tuple[Question, ...]:
-    """The pods, claims or templates that files hold; raises ``BadQuestion`` where there are none, or too many.
+    """The pods, claims or templates that files hold; raises ``BadQuestion`` if there are none, or too many.
 
     Of pods and their claims the pods are meant, of claims and their templates the claims; of claims those without
     devices, if there are any.

@@ -32,7 +32,7 @@ EVERY_REQUEST = "every request"
 
 
 def remedies(claims: Claims, screened: Screenings, core: Core | None, judge: NodeJudge) -> Iterator[Remedy]:
-    """Changes that help, in the order in which they are to be thought of."""
+    """Changes that help, in the order in which to consider them."""
     found = [*_waiting(claims, screened, judge), *_fewer(claims, screened, judge)]
     yield from found or (*_without_constraint(claims, core, judge), *_without_selector(claims, screened, judge))
 

@@ -1,8 +1,8 @@
-"""Which devices of a node suit one request, and what stands in the way of the others, device by device.
+"""Which devices of a node suit one request, and what prevents the others, device by device.
 
-Each device is looked at as if it were the only one wanted; what several devices or requests do to each other is for the
-allocator to say. Reasons follow the scheduler's: a device that the selectors refuse is not looked at further; of a
-device that they let through every reason is given.
+Each device is judged as if it were the only wanted one; what several devices or requests do to each other is for the
+allocator to say. Reasons follow the scheduler's: a device that the selectors refuse is not judged further; of a device
+that they let through every reason is given.
 
 Selectors are tried in the scheduler's order, the class's before the request's own. The first that is not true decides,
 so it is the one that is explained, down to the condition that is false.
@@ -248,7 +248,7 @@ def _nearest(refused: Sequence[DeviceRefusal]) -> list[Obstacle]:
 
 
 def _with_examples(same: Sequence[ConditionFalse]) -> ConditionFalse:
-    """One condition that is false for many values, such as of a serial number: the first few stand for all."""
+    """One condition that is false for many values, such as of a serial number: the first few represent all."""
     values: list[kinds.ReadValue] = []
     for path in dict.fromkeys(value.path for each in same for value in each.values):
         found = dict.fromkeys(value.value for each in same for value in each.values if value.path == path)

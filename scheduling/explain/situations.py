@@ -1,4 +1,4 @@
-"""Which nodes are in the same situation, so that one of them is looked at for all.
+"""Which nodes are in the same situation, so that one of them is judged for all.
 
 Two nodes are in the same situation if their devices differ in names alone, and in what the claims cannot see: a
 selector reads certain attributes and no others, a constraint asks whether values are equal and not which they are, and
@@ -6,7 +6,7 @@ in which order devices are offered decides the choice, not whether there is one.
 understood makes situations different: that costs time, never a wrong answer.
 
 Where a selector reads something that is different for almost every device (a serial number), nodes are alike if it
-answers alike, condition by condition; what is shown of them are then the values of the first (``Situations.lumps``).
+answers alike, condition by condition; the shown values are then those of the first (``Situations.lumps``).
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class State:
         return found
 
     def find(self, kind: Kind, name: str, namespace: str = "") -> JsonObject | None:
-        """One object; ``namespace`` is not looked at for a kind without namespaces, and "" is ``default``."""
+        """One object; ``namespace`` is ignored for a kind without namespaces, and "" is ``default``."""
         index = self._indices.get(kind)
         if index is None:
             # Filled when it is first asked for; two threads would only do the same work twice.
@@ -145,7 +145,7 @@ class State:
         return index.get(((namespace or "default") if FACTS[kind].namespaced else "", name))
 
     def lacks(self, kind: Kind) -> MissingKind | None:
-        """Why there are no objects of a kind, None where they could be read."""
+        """Why there are no objects of a kind, None if they could be read."""
         return next((missing for missing in self.missing if missing.kind is kind), None)
 
     def with_objects(self, kind: Kind, objects: Objects) -> State:
@@ -219,4 +219,4 @@ class DevicesNotServed(ExplainError):
 
 
 class BadQuestion(ExplainError):
-    """What is asked about cannot be found, or is not said clearly."""
+    """The object of the question cannot be found, or the question is unclear."""

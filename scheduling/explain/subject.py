@@ -23,7 +23,7 @@ ASKS_FOR_NOTHING = "the pod asks for no claims, and for no extended resource tha
 
 @dataclass(frozen=True, slots=True)
 class ExplainSubject:
-    """What is to be explained.
+    """The object to explain.
 
     ``to_allocate`` and ``allocated``: the claims in the pod's order. ``missing``: sentences (without their ends) on
     what keeps the pod from being scheduled apart from nodes and devices; ``notes``: what is worth knowing.
@@ -53,7 +53,7 @@ class ExplainSubject:
 
 
 def subject_of(state: State, question: Question) -> ExplainSubject:
-    """What a question is about; raises ``BadQuestion`` where there is nothing of that name."""
+    """What a question is about; raises ``BadQuestion`` if nothing has that name."""
     found = {kind: body for kind in _kinds(question) if (body := state.find(kind, question.name, question.namespace))}
     if not found:
         raise BadQuestion(_nothing(state, question))

@@ -133,7 +133,7 @@ def _conditions(claim: JsonObject, result: JsonObject) -> tuple[JsonObject, ...]
 
 
 def _told(name: str, condition: JsonObject) -> str:
-    """A condition with what its driver says of it."""
+    """A condition with its driver's words."""
     words = one_line(": ".join(filter(None, (text_at(condition, "reason"), text_at(condition, "message")))), _WORD)
     return f"{name} ({words})" if words else name
 

@@ -158,7 +158,7 @@ def not_together(alone: Claims, seen: Screened, wanted: int, judge: NodeJudge) -
 
 
 def _short(usable: Sequence[SliceDevice], judge: NodeJudge) -> Iterator[tuple[PoolID, CounterKey]]:
-    """The counters of which less is left than all usable devices would take."""
+    """The counters with less left than all usable devices would take."""
     by_pool: dict[PoolID, list[SliceDevice]] = {}
     for device in usable:
         by_pool.setdefault(device.slice.pool, []).append(device)

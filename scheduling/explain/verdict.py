@@ -150,10 +150,10 @@ class FindingGroup:
 class Explanation:
     """The answer. ``title`` names what was asked for, such as ``claim team/gpu (pod team/train-0)``.
 
-    ``settled``: a sentence where nothing is left to be allocated (no claims, or all have their devices already).
-    ``stops``: reasons for which the scheduler gives up the pod as a whole, even with nodes on which it would fit.
-    ``notes``: what limits the answer, such as objects that could not be read or a cluster of another version.
-    ``claims``: those that are to be allocated.
+    ``settled``: a sentence if there is nothing to allocate (no claims, or all have their devices already). ``stops``:
+    reasons for which the scheduler gives up the pod as a whole, even with nodes on which it would fit. ``notes``: what
+    limits the answer, such as objects that could not be read or a cluster of another version. ``claims``: those to
+    allocate.
     """
 
     title: str
@@ -165,7 +165,7 @@ class Explanation:
 
     @property
     def nodes(self) -> int:
-        """How many nodes were looked at."""
+        """How many nodes were judged."""
         return sum(len(group.nodes) for group in self.groups)
 
     @property

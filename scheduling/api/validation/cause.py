@@ -1,4 +1,4 @@
-"""One fault of an object (where, of which sort, and in words), and the rules for lists and mappings.
+"""One fault of an object (its place, kind and words), and the rules for lists and mappings.
 
 Fields are written as the API server writes them (`spec.devices[0].attributes[a].string`) and reasons are its words, so
 that a fault found here can be compared with one found there. Messages are our own: they name the value and the fix.
@@ -61,7 +61,7 @@ def duplicate(field: str, value: object) -> StatusCause:
 
 
 def not_supported(field: str, value: object, choices: Iterable[str]) -> StatusCause:
-    """The value is none of a closed set."""
+    """The value is not in a closed set."""
     return StatusCause(field, NOT_SUPPORTED, f"{shown(value)} is unknown; use one of {', '.join(choices)}")
 
 

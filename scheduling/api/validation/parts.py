@@ -288,7 +288,7 @@ def json_object(value: object, path: str, limit: int | None) -> Iterator[StatusC
 
 def selectors(entries: Sequence[Mapping[str, Any]], path: str, gates: Gates, *, stored: bool) -> Iterator[StatusCause]:
     """A list of selectors. `stored`: they were accepted before, perhaps by a later version."""
-    # Whoever judges slices alone must not pay for CEL.
+    # A caller that judges slices alone must not pay for CEL.
     from scheduling.cel.environment import CelFeatures
 
     features = CelFeatures(

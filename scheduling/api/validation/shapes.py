@@ -5,8 +5,8 @@ came later are unknown here, as they are to an API server of that version. Types
 small walker each serves reading, writing and comparing (`decoding`).
 
 Invariants: a decoded object is a tree of plain dicts and lists in which absent fields and nulls are missing, unknown
-fields are gone, and quantities are `Quantity`; an empty list or mapping that was written stays, because some rules
-tell it from none.
+fields are gone, and quantities are `Quantity`; a written empty list or mapping stays, because some rules distinguish it
+from none.
 
 The gates say which optional features of the API server are on: they decide which fields it keeps and which rules apply.
 """

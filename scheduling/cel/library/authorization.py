@@ -1,7 +1,7 @@
 """Kubernetes' library for asking what a user may do.
 
 A selector has no authorizer, so every call fails for the type of its target. Kubernetes declares the methods everywhere
-all the same: an expression that calls one on a value whose type is not known compiles, and fails when it is evaluated.
+anyway: an expression that calls one on a value whose type is not known compiles, and fails when it is evaluated.
 """
 
 from __future__ import annotations

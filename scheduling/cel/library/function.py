@@ -1,4 +1,4 @@
-"""How a library declares a function: its signature, its implementation and its price stand in one entry.
+"""How a library declares a function: one entry has its signature, its implementation and its price.
 
 A library is a module of this package with a tuple `LIBRARY` of overloads. Adding a function is adding an entry:
 

@@ -142,7 +142,7 @@ def _v4(text: str, part: str) -> int:
 
 
 def _v6(text: str) -> int:
-    """Eight groups; `::` stands for one or more groups of zeros, once; the last two may be written as IPv4."""
+    """Eight groups; `::` means one or more groups of zeros, once; the last two may be written as IPv4."""
     before, gap, after = text.partition("::")
     head = before.split(":") if before else []
     tail = after.split(":") if after else []

@@ -1,14 +1,14 @@
 """The prices of calls, in units: the cost of an evaluated call, and the worst cost by the static types.
 
-Both prices of a function stand in one `Price`. They are cel-go's numbers (`interpreter.CostTracker`, `checker.Cost`)
-with those of the API server's cost estimator, and must equal them exactly; rates are kept as the doubles they are
-there, so that rounding agrees. Prices that several libraries share are here; a price of one library stands in its file.
+One `Price` has both prices of a function. They are cel-go's numbers (`interpreter.CostTracker`, `checker.Cost`) with
+those of the API server's cost estimator, and must equal them exactly; rates are doubles as in Kubernetes, so that
+rounding agrees. Prices that several libraries share are here; a price of one library is in its file.
 
 A price is that of the call alone, without its arguments. Operands are given with the target first. Sizes are those of
 values as cel-go sees them; a failed argument or result (a `CelFault`) has size 1.
 
-Ranges go from the least to the most. Their bounds are integers of 64 bits without sign, and `UNBOUNDED` stands for "no
-bound is known". Sums and products stop there; a factor goes through floats, with their rounding, because the published
+Ranges go from the least to the most. Their bounds are integers of 64 bits without sign, and `UNBOUNDED` means "no bound
+is known". Sums and products stop there; a factor goes through floats, with their rounding, because the published
 numbers do.
 """
 
@@ -154,7 +154,7 @@ class CallOperand:
         return self.size or UNKNOWN
 
     def range(self) -> CostRange:
-        """The size, looked up by the path where it is not known otherwise."""
+        """The size, looked up by the path if it is not known otherwise."""
         return self.size or part_size(self.path) or UNKNOWN
 
     def number(self, otherwise: int) -> int:
@@ -231,7 +231,7 @@ _TEXTS = frozenset((TypeKind.STRING, TypeKind.BYTES))
 
 
 def scan(operands: Sequence[CallOperand]) -> CallEstimate:
-    """One comparison per element, and reading the elements where they are texts; or reading the target, a text."""
+    """One comparison per element, and reading the elements if they are texts; or reading the target, a text."""
     target = operands[0]
     element = target.element()
     if element is None:

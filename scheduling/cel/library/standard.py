@@ -60,7 +60,7 @@ from scheduling.cel.values import (
 
 
 def add(left: Value, right: Value) -> Value:
-    """`left + right`. Raises CelFault where they cannot be added, TooExpensive for a text beyond the limit."""
+    """`left + right`. Raises CelFault if they cannot be added, TooExpensive for a text beyond the limit."""
     kind = type(left)
     if kind is type(right):
         if kind is int:

@@ -4,7 +4,7 @@ Source of the rules: Go's net/url. Python's `urllib.parse` accepts nearly everyt
 done here. Invariant: a `Url` was accepted both as the target of a request and as a reference, which is what the API
 server's library asks for; that is why a fragment is read twice (the first reading takes `#` for a part of the path).
 
-Escapes may stand for bytes that are not UTF-8. Such bytes are carried in texts as lone surrogates ("surrogateescape").
+Escapes may encode bytes that are not UTF-8. Such bytes are carried in texts as lone surrogates ("surrogateescape").
 """
 
 from __future__ import annotations
