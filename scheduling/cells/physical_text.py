@@ -136,7 +136,7 @@ class PhysicalReader:
         told = self._reader.items(keys.get("cellChildren"), "cellChildren")
         count = kind.child_number
         if told and len(told) != count:
-            problem = f"the cell {address!r} lists {len(told)} children, but {kind.name!r} has {count}"
+            problem = f"the cell {address!r} has {len(told)} in cellChildren, but its type {kind.name!r} has {count}"
             fix = "list all of them, or none"
             self._reader.refuse(keys["cellChildren"], problem, fix, key="cellChildren", value=len(told))
         return told or [node if isinstance(node, int) else line_of(node)] * count
@@ -165,7 +165,9 @@ class PhysicalReader:
         if node is None:
             return
         pinned_id = self._reader.text(node, "pinnedCellId")
-        if not pinned_id or pinned_id in self.pinned:
-            problem = f"pinnedCellId {pinned_id!r} is empty or used by another cell"
+        if not pinned_id:
+            self._reader.refuse(node, "pinnedCellId is empty", "write an id, or omit the key", key="pinnedCellId")
+        if pinned_id in self.pinned:
+            problem = f"pinnedCellId {pinned_id!r} is used by another cell"
             self._reader.refuse(node, problem, "give each pinned cell its own id", key="pinnedCellId", value=pinned_id)
         self.pinned[pinned_id] = PinnedPlace(self._chain, name)
