@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
+from node.inventory.amd.vendor import AMD
 from node.inventory.model import DeviceKind
+from node.inventory.nvidia.vendor import NVIDIA
 from node.rules import Rule
 from ostler.config.document import shown
-from ostler.config.errors import ConfigError
+from ostler.config.errors import ConfigError, Origin
 from ostler.config.scalars import BadValue, Choice, JsonObject, ScalarType
 from ostler.config.section import ConfigField, ConfigList, Section, Values, section
 
@@ -77,15 +79,30 @@ def changes_mode(own: Values) -> bool:
     return MIG not in own or own[MIG][MODE_CHANGE] is ModeChange.WHEN_IDLE
 
 
+def check_divisible(rule: Rule, place: Origin, what: str, problems: list[ConfigError]) -> bool:
+    """Report a resource whose devices ostler cannot divide, though ``what`` the place says it should; False then."""
+    vendors = rule.selector.vendors
+    if vendors == (NVIDIA.name,) and rule.selector.kinds == (DeviceKind.GPU,):
+        return True
+    if vendors == (AMD.name,):
+        fix = (
+            "remove it and change the mode yourself while nothing uses the GPU (amd-smi set --compute-partition CPX); "
+            "ostler offers each partition by its profile, such as cpx_nps4"
+        )
+        problems.append(place.error(f"{what}, but ostler does not change the partition mode of AMD's GPUs", fix))
+    else:
+        problem = f"{what} of NVIDIA, but this resource may select other devices"
+        problems.append(place.error(problem, "select them with 'devices: {vendor: nvidia, kind: gpu}'"))
+    return False
+
+
 def check_mig(rule: Rule, own: Values, problems: list[ConfigError]) -> None:
     """Report why devices cannot be divided as the resource says."""
     if MIG not in own:
         return
     place, selected = own.place(MIG), rule.selector
-    if selected.vendors != ("nvidia",) or selected.kinds != (DeviceKind.GPU,):
-        problem = "divides whole GPUs of NVIDIA, but this resource may select other devices"
-        problems.append(place.error(problem, "select them with 'devices: {vendor: nvidia, kind: gpu}'"))
-    elif rule.layout is not None and selected.mig_enabled is not None:
+    divisible = check_divisible(rule, place, "divides whole GPUs", problems)
+    if divisible and rule.layout is not None and selected.mig_enabled is not None:
         problem = "changes the MIG mode of a GPU, but devices select by migEnabled"
         problems.append(place.error(problem, "remove migEnabled"))
     if rule.layout is not None and rule.partitions:

@@ -14,6 +14,7 @@ from node.rules import Door, Doors, Rule
 from node.sharing import MOST_CLIENTS, SharePreference, Sharing, SharingStrategy
 from ostler.config.document import shown
 from ostler.config.errors import ConfigError, Origin
+from ostler.config.mig import check_divisible
 from ostler.config.patterns import Pattern
 from ostler.config.scalars import BadValue, Boolean, Choice, Integer, JsonObject, Size
 from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Values, section
@@ -222,10 +223,8 @@ def _check_partitions(rule: Rule, own: Values, problems: list[ConfigError]) -> N
     if not rule.door.has(Door.DRA):
         problem = f"is onDemand, which only claims can ask for, but door is {rule.door}"
         problems.append(place.error(problem, "set 'door: dra' or 'door: both', or remove it"))
-    if selected.vendors != ("nvidia",) or selected.kinds != (DeviceKind.GPU,):
-        problem = "is onDemand, which needs whole GPUs of NVIDIA, but this resource may select other devices"
-        problems.append(place.error(problem, "select them with 'devices: {vendor: nvidia, kind: gpu}'"))
-    elif selected.mig_enabled is not None:
+    divisible = check_divisible(rule, place, "is onDemand, which needs whole GPUs", problems)
+    if divisible and selected.mig_enabled is not None:
         problem = "is onDemand, which changes the MIG mode of a GPU, but devices select by migEnabled"
         problems.append(place.error(problem, "remove migEnabled"))
     if rule.sharing is not None:
