@@ -33,8 +33,10 @@ from ostler.explain.workloads import (
     domain_note,
     pod_of,
     template_of,
+    wrong_counts,
 )
 from ostler.explain.yaml_objects import MAX_DEPTH, Document, FieldPath, line_of, object_on
+from scheduling.api.excerpts import shown
 from scheduling.api.validation.objects import VALIDATORS
 from scheduling.api.versions import VersionError, to_v1, with_defaults
 from scheduling.explain.state import (
@@ -282,9 +284,16 @@ class ObjectCollection:
         if pod is None:
             self._fault(spot.of(subject), "spec", "has no pod template", "write it with its template")
             return
+        for path, count in wrong_counts(body):
+            fix = "write a whole number of 0 or more, without quotes"
+            self._fault(spot.of(subject).below(*path), dotted(path), f"is {shown(count)}, no number of pods", fix)
         placed = self._placed(Kind.POD, _named(pod))
-        known = self._objects[Kind.POD].get(key_of(Kind.POD, placed))
-        if known is not None and known != placed:
+        key = key_of(Kind.POD, placed)
+        known, earlier = self._objects[Kind.POD].get(key), self.workloads.get(key)
+        if earlier is not None and earlier.body != body and earlier.body["kind"] == body["kind"]:
+            self._fault(spot.of(subject), "", "is given twice with different contents", "keep one of the two")
+            return
+        if known is not None and (known != placed or (earlier is not None and earlier.body != body)):
             # A Deployment and a Job may have the same name, and a pod as well.
             other = f"{name_of(placed)}-{text_at(body, 'kind').lower()}"
             self._notes.append(

@@ -6,9 +6,10 @@ driver makes no pods but the claim template that they name, which is made here a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kube.bodies import JsonObject, object_at, path_of, text_at
+from kube.bodies import Json, JsonObject, object_at, path_of, text_at
 from kube.discovery import ObjectGetter
 from kube.errors import Forbidden, NotFound
 from scheduling.explain.state import GROUP, BadQuestion, Kind, name_of
@@ -73,6 +74,15 @@ class WorkloadPods:
         if self.count == 1:
             return f"{self.title}: asked for its one pod"
         return f"{self.title}: asked for 1 of its {self.count} pods; each of them asks for the same"
+
+
+def wrong_counts(body: JsonObject) -> Iterator[tuple[tuple[str, ...], Json]]:
+    """The fields of a workload that must be a number of pods and are none, with what they are."""
+    path = WORKLOADS[str(body["kind"])].replicas
+    for field in (path, (*path[:-1], "completions")) if path else ():
+        found = object_at(body, *field[:-1]).get(field[-1])
+        if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 0):
+            yield field, found
 
 
 def _number_at(body: JsonObject, path: tuple[str, ...], default: int | None) -> int | None:

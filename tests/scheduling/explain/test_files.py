@@ -235,6 +235,7 @@ def test_numbers_as_quantities_become_texts(read: object) -> None:
     assert body["spec"]["devices"][0]["capacity"] == {"memory": {"value": "80"}}
 
 
+DEPLOYMENT = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
 BAD_OBJECTS = {
     "list": (
         SLICE.replace("  devices:\n", "  devices: none\n  other:\n"),
@@ -276,6 +277,14 @@ BAD_OBJECTS = {
     "workload": (
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\n",
         "a.yaml:1: Job j spec: has no pod template; write it with its template",
+    ),
+    "replicas": (
+        f"{DEPLOYMENT}spec: {{replicas: '3', template: {{spec: {{containers: []}}}}}}\n",
+        "a.yaml:4: Deployment web spec.replicas: is '3', no number of pods; write a whole number of 0 or more, without",
+    ),
+    "workload twice": (
+        "---\n".join(f"{DEPLOYMENT}spec: {{replicas: {n}, template: {{spec: {{containers: []}}}}}}\n" for n in (1, 2)),
+        "a.yaml:6: Deployment web: is given twice with different contents; keep one of the two",
     ),
     "snapshot": (
         "apiVersion: ostler.dev/v2\nkind: Snapshot\n",
