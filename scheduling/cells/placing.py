@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from scheduling.cells.tree import FREE_PRIORITY, OPPORTUNISTIC, PhysicalCell, VirtualCell
@@ -36,14 +37,50 @@ class Gang:
 class _Node(Generic[C]):
     """A cell that counts as a node, and its figures for the present gang."""
 
-    __slots__ = ("cell", "free", "healthy", "name", "suggested")
+    __slots__ = ("_change", "_uses", "cell", "free", "healthy", "key", "name", "suggested")
 
     def __init__(self, cell: C) -> None:
         self.cell: C = cell
         self.free = 0
         self.healthy = True
         self.suggested = True
-        self.name = ""
+        self.name = cell.address
+        self.key: tuple[bool, bool, int, int] = (False, False, 0, 0)
+        self._change = -1
+        self._uses: dict[int, tuple[int, int, int]] = {}  # by priority, since the last change of the cell's uses
+
+    def measure(self, gang: Gang, priority: int, *, pack: bool) -> None:
+        """Update the figures and the sort key: healthy, suggested, most used, least used by the stronger."""
+        cell = self.cell
+        if self._change != cell.changes:
+            self._change = cell.changes
+            self._uses.clear()
+        uses = self._uses.get(priority)
+        if uses is None:
+            uses = self._uses[priority] = _uses(cell, priority, pack=pack)
+        self.free, same, higher = uses
+        physical = cell.real
+        if physical is None:
+            self.healthy = self.suggested = True
+            self.name = cell.address
+        else:
+            self.healthy = physical.healthy
+            self.name = physical.nodes[0]
+            self.suggested = gang.suggested is None or self.name in gang.suggested
+        self.key = (not self.healthy, not self.suggested, -same, higher)
+
+
+def _uses(cell: PhysicalCell | VirtualCell, priority: int, *, pack: bool) -> tuple[int, int, int]:
+    """The leaves of a cell that a priority may have, those in use that attract it, and those that repel it."""
+    same = higher = taken = 0
+    for each, number in cell.used.items():
+        if each >= priority:
+            taken += number
+        if pack or each == priority:
+            same += number
+        elif each > priority:
+            higher += number
+    return cell.leaf_count - taken, same, higher
 
 
 class ClusterView(Generic[C]):
@@ -83,7 +120,9 @@ class ClusterView(Generic[C]):
     def _choose_nodes(self, gang: Gang, priority: int) -> list[C] | Unplaced:
         """The node of each pod, by a single scan of the sorted nodes."""
         nodes = self._nodes
-        nodes.sort(key=lambda node: self._measure(node, gang, priority))
+        for node in nodes:
+            node.measure(gang, priority, pack=self._pack)
+        nodes.sort(key=attrgetter("key"))
         sizes = gang.sizes
         chosen: list[C] = []
         for node in nodes:
@@ -100,28 +139,6 @@ class ClusterView(Generic[C]):
                 if len(chosen) == len(sizes):
                     return chosen
         return Unplaced("insufficient capacity")
-
-    def _measure(self, node: _Node[C], gang: Gang, priority: int) -> tuple[bool, bool, int, int]:
-        """Update a node's figures; its sort key: healthy, suggested, most used, least used by the stronger."""
-        cell = node.cell
-        same = higher = taken = 0
-        for each, number in cell.used.items():
-            if each >= priority:
-                taken += number
-            if self._pack or each == priority:
-                same += number
-            elif each > priority:
-                higher += number
-        node.free = cell.leaf_count - taken
-        physical = cell.real
-        if physical is None:
-            node.healthy = node.suggested = True
-            node.name = cell.address
-        else:
-            node.healthy = physical.healthy
-            node.name = physical.nodes[0]
-            node.suggested = gang.suggested is None or node.name in gang.suggested
-        return (not node.healthy, not node.suggested, -same, higher)
 
 
 def _is_below(cell: C, shown: set[C]) -> bool:

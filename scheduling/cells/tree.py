@@ -30,7 +30,7 @@ class CellState(enum.Enum):
 class _Tree:
     """What physical and virtual cells share. `used` counts the used leaves below by the priority of their users."""
 
-    __slots__ = ("address", "chain", "kind", "leaf_count", "level", "node_level", "priority", "used")
+    __slots__ = ("address", "chain", "changes", "kind", "leaf_count", "level", "node_level", "priority", "used")
 
     def __init__(self, chain: str, kind: str, level: int, address: str, leaf_count: int) -> None:
         self.chain = chain
@@ -41,6 +41,7 @@ class _Tree:
         self.node_level = 0  # the level of nodes in this chain
         self.priority = FREE_PRIORITY  # the highest of the leaves below
         self.used: dict[int, int] = {}
+        self.changes = 0  # of `used`
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.address}>"
@@ -192,6 +193,7 @@ def count_use(cell: Cell, priority: int, change: int) -> None:
             used[priority] = number
         else:
             used.pop(priority, None)
+        current.changes += 1
         current = current.parent
 
 
