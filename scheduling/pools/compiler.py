@@ -23,11 +23,7 @@ from scheduling.pools.claim_writer import ClaimWriter, CompilerInput
 from scheduling.pools.lost import Lost
 from scheduling.pools.published import ledger_of
 from scheduling.pools.reading import title_of
-from scheduling.pools.resource_claims import (
-    NamedRequest,
-    claim_spec,
-    option_name,
-)
+from scheduling.pools.resource_claims import NamedRequest, claim_metadata, claim_spec, option_name
 from scheduling.pools.resource_slices import V1
 from scheduling.pools.search import PoolSearch, PoolSolution
 
@@ -100,9 +96,7 @@ def compile_claim(claim: DeviceClaim, cluster: CompilerInput, nodes: Iterable[st
 
 
 def _template(claim: DeviceClaim, spec: Json) -> Json:
-    metadata: Json = {"name": claim.metadata.name}
-    if claim.metadata.namespace:
-        metadata["namespace"] = claim.metadata.namespace
+    metadata = claim_metadata(claim)
     return {"apiVersion": V1, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": {"spec": spec}}
 
 

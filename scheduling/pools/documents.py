@@ -81,7 +81,7 @@ class PoolAttribute:
 
 @dataclass(frozen=True, slots=True)
 class ResourceCapacity:
-    """An amount that can be drawn from, in blocks of `block_size` (1 if None)."""
+    """An amount that can be drawn from, in blocks of `block_size`; without one, amounts are not rounded."""
 
     name: str = entry("name", TEXT, default="", always=True)
     capacity: Quantity = entry("capacity", AMOUNT, default=ZERO, always=True)

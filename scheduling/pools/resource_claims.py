@@ -106,6 +106,20 @@ def claim_spec(requests: Sequence[NamedRequest], matches: Iterable[str] = ()) ->
     return {"devices": devices}
 
 
+def claim_metadata(claim: DeviceClaim) -> Object:
+    """The name, namespace and labels that a claim of v1 keeps. Raises LeftOut for a name that v1 does not allow."""
+    name = claim.metadata.name
+    fault = first_fault(subdomain_faults(name))
+    if fault:
+        raise LeftOut("metadata.name", f"v1 cannot name a claim {name}: {fault}")
+    metadata: Object = {"name": name}
+    if claim.metadata.namespace:
+        metadata["namespace"] = claim.metadata.namespace
+    if claim.metadata.labels:
+        metadata["labels"] = dict(claim.metadata.labels)
+    return metadata
+
+
 class ClaimConversion:
     """Converts claims beside the classes and pools that they are about.
 
@@ -131,15 +145,7 @@ class ClaimConversion:
             return None
 
     def _converted(self, claim: DeviceClaim, losses: Losses, *, template: bool) -> Object:
-        name = claim.metadata.name
-        fault = first_fault(subdomain_faults(name))
-        if fault:
-            raise LeftOut("metadata.name", f"v1 cannot name a claim {name}: {fault}")
-        metadata: Object = {"name": name}
-        if claim.metadata.namespace:
-            metadata["namespace"] = claim.metadata.namespace
-        if claim.metadata.labels:
-            metadata["labels"] = dict(claim.metadata.labels)
+        metadata = claim_metadata(claim)
         requests = named_requests(claim, lambda detail, at: self._options(detail, at, losses), losses)
         spec = claim_spec(requests, self._common_matches(claim, requests))
         if template:

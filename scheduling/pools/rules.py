@@ -153,7 +153,7 @@ def _capacities(at: str, capacities: tuple[ResourceCapacity, ...]) -> Iterator[s
         if each.capacity.sign < 0:
             yield f"{at}[{number}].capacity is {each.capacity}; it must not be negative"
         if each.block_size is not None and each.block_size.sign <= 0:
-            yield f"{at}[{number}].blockSize is {each.block_size}; it must be above zero, or absent for 1"
+            yield f"{at}[{number}].blockSize is {each.block_size}; it must be above zero, or absent for no rounding"
 
 
 def _amounts(at: str, amounts: Mapping[str, Quantity]) -> Iterator[str]:

@@ -59,12 +59,18 @@ def test_the_preferred_option_decides_the_node() -> None:
     assert [each.request for each in found.devices] == ["need-1/option-1"]
 
 
-def test_a_template_keeps_the_namespace() -> None:
+def test_a_template_keeps_namespace_and_labels() -> None:
     text = encode(claim(A_GPU))
-    text["metadata"]["namespace"] = "team"
+    more = {"namespace": "team", "labels": {"app": "x"}}
+    text["metadata"] |= more
     wanted = read(text)
     assert isinstance(wanted, DeviceClaim)
-    assert compiled(wanted, node(gpu(0))).template["metadata"] == {"name": "claim", "namespace": "team"}
+    assert compiled(wanted, node(gpu(0))).template["metadata"] == {"name": "claim", **more}
+
+
+def test_a_claim_with_a_name_that_kubernetes_refuses_is_refused() -> None:
+    with pytest.raises(LeftOut, match=r"^metadata.name: v1 cannot name a claim My_Claim: "):
+        compiled(claim(A_GPU, name="My_Claim"), node(gpu(0)))
 
 
 def test_a_node_with_an_unusable_pool_is_not_promised_for_all_of_its_devices() -> None:

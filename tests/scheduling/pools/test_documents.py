@@ -182,7 +182,7 @@ BROKEN: list[tuple[Any, str]] = [
     (pool_of(resources=[{"name": "m", "capacity": -1}]), "spec.resources[0].capacity is -1; it must not be negative"),
     (
         pool_of(resources=[{"name": "m", "capacity": 1, "blockSize": 0}]),
-        "spec.resources[0].blockSize is 0; it must be above zero, or absent for 1",
+        "spec.resources[0].blockSize is 0; it must be above zero, or absent for no rounding",
     ),
     (pool_of(resources=[{"name": "count", "capacity": 1}]), "spec.resources[0].name is count, which stands for"),
     (pool_of(resources=[], sharedResources=[]), "spec.sharedResources: resources and sharedResources name the same"),
