@@ -23,6 +23,7 @@ from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
 from node.topology.model import Topology
 from node.values import Record, Value, record, value
+from plugin.admission import Admission, AdmitAll
 from plugin.kubelet import KubeletAnswered, KubeletFolders, KubeletView, QuestionPace
 from plugin.listing import DeviceListing, ListTooLarge, StreamsChanged
 from plugin.observer import PluginObserver
@@ -30,7 +31,7 @@ from plugin.preferred import PlacementMap
 from plugin.recent import RecentGrants
 from plugin.registrar import Registrar
 from plugin.registration import PluginRegistrationState, PluginRegistrationStatus, Predecessors
-from plugin.servicer import Admission, AdmitAll, DevicePluginServicer, Render
+from plugin.servicer import DevicePluginServicer, Render
 
 if TYPE_CHECKING:
     from node.ledger.events import AllocatableRead

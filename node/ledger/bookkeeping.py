@@ -171,7 +171,7 @@ class Bookkeeping:
         self._running = self._over = False
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """What Allocate must wait for before it gives these out; see ``plugin.servicer.Admission``.
+        """What Allocate must wait for before it gives these out; see ``plugin.admission.Admission``.
 
         The kubelet's record is searched for every id of the device, which may have had another resource or id when a
         pod got it.
@@ -255,7 +255,7 @@ class Bookkeeping:
         raise error
 
     def unlisted(self) -> Awaitable[None] | None:
-        """What GetPreferredAllocation must wait for before it chooses shares; see ``plugin.servicer.Admission``.
+        """What GetPreferredAllocation must wait for before it chooses shares; see ``plugin.admission.Admission``.
 
         Once ``run`` has ended nothing waits, and neither does anything if the kubelet was asked and did not answer.
         """
@@ -268,7 +268,7 @@ class Bookkeeping:
                 await self._listed.wait()
 
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Enter what the plugin door gives out; raises HeldError. See ``plugin.servicer.Admission``."""
+        """Enter what the plugin door gives out; raises HeldError. See ``plugin.admission.Admission``."""
         try:
             self.grants.allocate(resource, devices)
         except HeldError as error:

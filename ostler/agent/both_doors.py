@@ -216,7 +216,7 @@ class BothDoors:
         return self._mps_metrics
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """See ``plugin.servicer.Admission``."""
+        """See ``plugin.admission.Admission``."""
         doubt = self._opened_books().doubted(resource, devices)
         if self._mps is None:
             return doubt
@@ -230,7 +230,7 @@ class BothDoors:
             await starting
 
     def unlisted(self) -> Awaitable[None] | None:
-        """See ``plugin.servicer.Admission``."""
+        """See ``plugin.admission.Admission``."""
         return self._opened_books().unlisted()
 
     async def shares_ready(self, resource: str) -> None:
@@ -239,7 +239,7 @@ class BothDoors:
             await self._mps.ready(resource)
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """See ``plugin.servicer.Admission``."""
+        """See ``plugin.admission.Admission``."""
         self._opened_books().allocate(resource, devices)
 
     def _streams_changed(self, _: StreamsChanged | RegistrationChanged) -> None:

@@ -28,7 +28,7 @@ from node.rules import Door, Rule, rule_for
 from node.sharing import MEMORY, SharingStrategy, replica_of, whole_amounts
 from node.values import replace
 from ostler.config.settings import Settings
-from plugin.servicer import DevicePluginError
+from plugin.admission import DevicePluginError
 
 _NO_DRIVER = "a recorded node has no driver that could run MPS; use strategy timeSlicing"
 

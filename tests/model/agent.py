@@ -161,15 +161,15 @@ class Agent:
         return self.settings.rules
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """See ``plugin.servicer.Admission``."""
+        """See ``plugin.admission.Admission``."""
         return self.books.doubted(resource, devices)
 
     def unlisted(self) -> Awaitable[None] | None:
-        """See ``plugin.servicer.Admission``."""
+        """See ``plugin.admission.Admission``."""
         return self.books.unlisted()
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """See ``plugin.servicer.Admission``."""
+        """See ``plugin.admission.Admission``."""
         self.books.allocate(resource, devices)
 
     def _changed(self) -> None:
