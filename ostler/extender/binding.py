@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Protocol
 
@@ -22,11 +22,14 @@ from kube.bodies import JsonObject, object_at, path_of, text_at
 from kube.errors import KubeError, NotFound, RequestError
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.pods import PodFacts
+from ostler.extender.published import PublishedDevices
 from ostler.extender.tracking import PodBinding, PodReporter
 from ostler.extender.wire import ExtenderError
 
 log = logging.getLogger("ostler.extender")
 
+DEVICES = "ostler.dev/pod-devices"
+"""The annotation with the UUIDs, which the agent of the node counts before the numbers."""
 _WAITING = 1000
 """Pods that wait to be bound; more are dropped, because the scheduler asks for them again."""
 _THREADS = 4
@@ -45,8 +48,9 @@ class BindClient(Protocol):
 class Binder:
     """Binds; ``may_act`` is asked at the last moment whether this replica is the active one."""
 
-    def __init__(self, client: BindClient, may_act: Callable[[], bool]) -> None:
+    def __init__(self, client: BindClient, devices: PublishedDevices, may_act: Callable[[], bool]) -> None:
         self._client = client
+        self._devices = devices
         self._may_act = may_act
 
     def bind(self, binding: PodBinding) -> None:
@@ -58,7 +62,8 @@ class Binder:
             )
         path = path_of("api", "v1", "namespaces", pod.namespace, "pods", pod.name, "binding")
         try:
-            self._client.create(path, binding_body(binding), attempts=1)
+            uuids = self._devices.uuids(node, binding.bind_info.leaf_cell_isolation, binding.node_size)
+            self._client.create(path, binding_body(binding, uuids), attempts=1)
         except KubeError as error:
             status = error.status if isinstance(error, RequestError) else 0
             # What the API server refuses is the pod's affair; everything else is ours or the server's.
@@ -81,10 +86,12 @@ class Binder:
         return is_bound and bool(text_at(object_at(claim, "spec"), "volumeName"))
 
 
-def binding_body(binding: PodBinding) -> JsonObject:
-    """The Binding object."""
+def binding_body(binding: PodBinding, uuids: Sequence[str] = ()) -> JsonObject:
+    """The Binding object; ``uuids``: of the pod's devices, none if they are unknown."""
     pod, info = binding.facts.identity, binding.bind_info
     annotations: JsonObject = dict(info.annotations())
+    if uuids:
+        annotations[DEVICES] = ",".join(uuids)
     return {
         "apiVersion": "v1",
         "kind": "Binding",

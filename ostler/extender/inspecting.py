@@ -64,3 +64,22 @@ def virtual_cluster(cells: CellsView, name: str) -> Json:
 
 def _shown(found: Iterable[CellsShown]) -> list[Json]:
     return [each.as_json() for each in found]
+
+
+def node_sizes(cells: CellsView) -> Mapping[str, int]:
+    """Devices of each node by its name."""
+    found: dict[str, int] = {}
+    for top in cells.physical_cluster():
+        _count(top.as_json(), found, "")
+    return found
+
+
+def _count(cell: Mapping[str, Any], found: dict[str, int], node: str) -> None:
+    if cell.get("isNodeLevel"):
+        node = str(cell["cellAddress"]).rpartition("/")[2]
+    children = cell.get("cellChildren", ())
+    for child in children:
+        _count(child, found, node)
+    if not children and node:
+        # A node may have cells of several chains.
+        found[node] = found.get(node, 0) + 1

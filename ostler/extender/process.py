@@ -30,6 +30,7 @@ from ostler.extender.api import ExtenderApi
 from ostler.extender.binding import Binder, PastScheduler
 from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
 from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
+from ostler.extender.published import PublishedDevices, SliceWatch
 from ostler.extender.server import ExtenderServer, is_local
 from ostler.extender.tls import TlsContexts, TlsFiles
 from ostler.extender.tracking import CellTracker, MakeCells
@@ -70,7 +71,8 @@ class ExtenderOptions:
 
 
 class ExtenderProcess:
-    """Runs from ``run`` to ``stop``. ``server``: None until it listens; ``watch``: how nodes and pods are followed.
+    """Runs from ``run`` to ``stop``. ``server``: None until it listens; ``watch``: how nodes and pods are followed;
+    ``devices``: what nodes publish.
 
     Raises ``CellsConfigurationError``, ``TlsError`` or ``ExtenderFailed`` if what it is given cannot be used.
     """
@@ -96,7 +98,9 @@ class ExtenderProcess:
         self._lease = (
             LeaseHolder(self._client, options.lease, options.identity, timing=options.timing) if options.lease else None
         )
-        self._binder = Binder(self._client, self._may_act)
+        self.devices = PublishedDevices()
+        self._slices = SliceWatch(self._client, self.devices, random.random)
+        self._binder = Binder(self._client, self.devices, self._may_act)
         self._past = PastScheduler(self._binder, self, self._metrics)
         self._tracker = CellTracker(self._configuration, make, self._past, self, self._metrics)
         self.watch = ClusterWatch(self._client, self._tracker, random.random)
@@ -167,6 +171,7 @@ class ExtenderProcess:
 
     def _recover(self) -> None:
         began = time.monotonic()
+        self._slices.start()
         if not self.watch.start(self._stopped):
             return
         self._is_recovered = True
@@ -242,6 +247,7 @@ class ExtenderProcess:
             if server is not None:
                 server.close()
         self.watch.stop()
+        self._slices.stop()
         self._past.close()
         if self._lease is not None:
             self._lease.release()

@@ -27,7 +27,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from kube.bodies import Json, JsonObject
-from ostler.extender.inspecting import CellsView
+from ostler.extender.inspecting import CellsView, node_sizes
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.pods import MOST_SPEC, PodFacts
 from ostler.extender.wire import (
@@ -115,10 +115,11 @@ class TrackedPod:
 
 @dataclass(frozen=True, slots=True)
 class PodBinding:
-    """A pod that is placed, and where."""
+    """A pod that is placed, and where. ``node_size``: devices that its node has by the configuration."""
 
     facts: PodFacts
     bind_info: BindInfo
+    node_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,7 @@ class CellTracker:
         self._configuration = configuration
         self._make = make
         self._cells = make(configuration)
+        self._node_sizes = node_sizes(self._cells)
         self._binder = binder
         self._reporter = reporter
         self._metrics = metrics
@@ -221,6 +223,7 @@ class CellTracker:
                     except (CellsUserError, ExtenderError) as error:
                         lost.append((tracked, str(error)))
             self._cells, self._configuration = cells, configuration
+            self._node_sizes = node_sizes(cells)
             for tracked, problem in lost:
                 tracked.bind_info = None
                 self._report_lost(tracked, problem)
@@ -255,7 +258,7 @@ class CellTracker:
             if tracked.bind_info.node != arguments.node:
                 placed = tracked.bind_info.node
                 raise _failed(arguments.pod, "bind", f"the pod is placed on node {placed}, not on {arguments.node}")
-            return PodBinding(tracked.facts, tracked.bind_info)
+            return self._binding_of(tracked.facts, tracked.bind_info)
 
     def preempt(self, arguments: PreemptArguments) -> JsonObject:
         """The victims on one of the nodes; raises ``ExtenderError``."""
@@ -438,7 +441,10 @@ class CellTracker:
                 "the scheduler does not bind the pod",
                 extra={"pod": tracked.facts.key, "node": node, "offered": is_offered, "attempts": tracked.attempts},
             )
-        self._binder.bind_later(PodBinding(tracked.facts, tracked.bind_info))
+        self._binder.bind_later(self._binding_of(tracked.facts, tracked.bind_info))
+
+    def _binding_of(self, facts: PodFacts, info: BindInfo) -> PodBinding:
+        return PodBinding(facts, info, self._node_sizes.get(info.node, 0))
 
     def _victims(self, victims: Mapping[str, Collection[str]], nodes: Mapping[str, int]) -> tuple[str, tuple[str, ...]]:
         """The node with the fewest victims of those that were asked about, and the victims that are bound to it."""

@@ -21,6 +21,7 @@ KINDS = {
     "Event": "events",
     "Lease": "leases",
     "PersistentVolumeClaim": "persistentvolumeclaims",
+    "ResourceSlice": "resourceslices",
 }
 
 
@@ -174,7 +175,12 @@ def _handler(api: ClusterApi) -> type[http.server.BaseHTTPRequestHandler]:
             parts = [part for part in url.path.split("/") if part]
             query = parse_qs(url.query)
             kind = next((each for each in KINDS.values() if each in parts), "")
-            if parts[-1] == kind and query.get("watch"):
+            if parts[:2] == ["apis", "resource.k8s.io"] and not kind and api.all("ResourceSlice"):
+                versions = [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}]
+                self._send(
+                    200, {"versions": versions, "resources": [{"name": "resourceslices"}, {"name": "resourceclaims"}]}
+                )
+            elif parts[-1] == kind and query.get("watch"):
                 self._watch(kind, int(query["resourceVersion"][0]))
             elif parts[-1] == kind:
                 self._send(200, api.listed(kind))

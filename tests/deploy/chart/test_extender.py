@@ -52,7 +52,7 @@ def test_nothing_of_it_is_there_by_default() -> None:
 def test_its_account_has_these_rights_alone() -> None:
     documents = render(values())
     assert rights(documents) == {
-        *(("", resource, "", verb) for resource in ("nodes", "pods") for verb in ("list", "watch")),
+        *(("", resource, "", verb) for resource in ("nodes", "pods", "resourceslices") for verb in ("list", "watch")),
         ("", "pods/binding", "", "create"),
         ("", "persistentvolumeclaims", "", "get"),
         *(("", "events", "", verb) for verb in ("create", "patch")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,41 @@ def test_a_pod_is_placed_bound_shown_and_forgotten(running: RunningExtender) -> 
     running.settle()
     assert running.groups() == {}
     assert "the pod is unknown: it does not exist, is over, has no limit" in running.filter(small, "n0")["Error"]
+
+
+def test_a_binding_names_the_uuids_that_the_node_publishes(api: ClusterApi, tmp_path: Path) -> None:
+    # By PCI address, whatever the order in the slice.
+    api.put(published("s", "n0", [7, 1, 0, 2, 3, 4, 5, 6]))
+    with extender(tmp_path, api, cells(2)) as running:
+        known = running.process.devices
+        until(lambda: known.uuids("n0", [7, 3], 8) == ("GPU-7", "GPU-3"), "the slice is read")
+        running.place(pod("p", 2), "n0")
+        annotations = running.api.bindings[0]["body"]["metadata"]["annotations"]
+        assert annotations["ostler.dev/pod-devices"] == "GPU-0,GPU-1"
+        # While the node publishes fewer than it should have, a position says nothing.
+        api.put(published("s", "n0", [1, 2, 3, 4, 5, 6, 7]))
+        until(lambda: not known.uuids("n0", [3], 8), "the change is read")
+        running.place(pod("q", 2), "n0")
+        assert "ostler.dev/pod-devices" not in running.api.bindings[1]["body"]["metadata"]["annotations"]
+        api.delete("ResourceSlice", "s")
+        until(lambda: not known.uuids("n0", [1], 7), "it is gone")
+
+
+def published(name: str, node: str, numbers: Iterable[int]) -> Object:
+    devices = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {
+                "type": {"string": "gpu"},
+                "uuid": {"string": f"GPU-{number}"},
+                "resource.kubernetes.io/pciBusID": {"string": f"0000:{number:02x}:00.0"},
+            },
+        }
+        for number in numbers
+    ]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "ostler.dev", "nodeName": node, "pool": pool, "devices": devices}
+    return {"kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
 
 
 def test_a_pod_without_an_annotation_is_told_which(running: RunningExtender) -> None:
