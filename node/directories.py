@@ -15,7 +15,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from node.clocks import SELDOM, until_tick
 from node.sockets import FileId
@@ -37,11 +37,8 @@ _READ = 64 << 10
 """Bytes of events that are read at a time; a single one has at most 272."""
 
 
-class InotifyEvent(NamedTuple):
-    """The part of an event that is used here: the number of the watch, and the kinds of change as a mask."""
-
-    wd: int
-    mask: int
+InotifyEvent = tuple[int, int]
+"""The part of an event that is used here: the number of the watch, and the kinds of change as a mask."""
 
 
 class Inotify(Protocol):
@@ -93,7 +90,7 @@ class KernelInotify:
         events, at = [], 0
         while at < len(content):
             watch, mask, _, name = _EVENT.unpack_from(content, at)
-            events.append(InotifyEvent(watch, mask))
+            events.append((watch, mask))
             at += _EVENT.size + name
         return events
 
@@ -185,10 +182,10 @@ class DirectoryWatcher:
     def _drain(self) -> None:
         if self._inotify is None:
             return
-        for event in self._inotify.read():
-            if event.mask & _IGNORED:
+        for watch, mask in self._inotify.read():
+            if mask & _IGNORED:
                 # The folder is gone and its watch with it; a new folder may get the same inode number.
-                self._watched.pop(self._watches.pop(event.wd, Path()), None)
+                self._watched.pop(self._watches.pop(watch, Path()), None)
                 self._woken.set()
         self._changed()
 

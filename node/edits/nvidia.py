@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from node.edits.model import ContainerEdits, HookEdit, MountEdit, NodeEdit
-from node.edits.nvidia_driver import driver_edits, symlink_hook
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, DeviceKind, DeviceNode, Host, NodeRole
@@ -250,6 +249,8 @@ def shared_edits(devices: Iterable[Device], options: EditOptions, files: DriverF
     nodes = tuple(node_edit(node, options) for node in dict.fromkeys(control))
     if options.cdi_mode is not CdiMode.FULL or files is None:
         return ContainerEdits(nodes=nodes)
+    from node.edits.nvidia_driver import driver_edits  # Most nodes have no CDI specs of ours.
+
     driver = driver_edits(files, options.driver_root, options.hook)
     return ContainerEdits(env=driver.env, nodes=nodes, mounts=driver.mounts, hooks=driver.hooks)
 
@@ -263,6 +264,8 @@ def _by_path_hooks(device: Device, graphics: Iterable[DeviceNode], options: Edit
     """The links of /dev/dri/by-path that Vulkan and EGL look devices up by."""
     if options.hook is None or device.pci_address is None:
         return ()
+    from node.edits.nvidia_driver import symlink_hook  # As above.
+
     links = []
     for node in graphics:
         name = node.path.rpartition("/")[2]

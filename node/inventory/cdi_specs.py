@@ -12,12 +12,10 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from node.cdi.spec import LARGEST
 from node.documents import DocumentRefused, described, parse_json
 from node.inventory.facts import CdiFacts, NodeFacts
 from node.inventory.sysfs.files import entries
 from node.opening import read_regular
-from node.yaml_text import parse_yaml
 
 _KIND = r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?"
@@ -94,6 +92,8 @@ class CdiSpecSource:
         key = (status.st_ino, status.st_mtime_ns, status.st_size)
         known = self._known.get(path)
         if known is None or known[0] != key:
+            from node.cdi.spec import LARGEST  # Many nodes have no specs of others.
+
             try:
                 # Not through links: in a container, the runtime's or ours, their targets are elsewhere.
                 raw = read_regular(Path(path), LARGEST)
@@ -114,7 +114,13 @@ def _names(path: str, raw: bytes) -> tuple[str, ...] | str:
 
 def _parsed(path: str, raw: bytes) -> object:
     """The document. Raises DocumentRefused."""
-    parsed: object = parse_json(raw) if path.endswith(".json") else parse_yaml(raw)
+    parsed: object
+    if path.endswith(".json"):
+        parsed = parse_json(raw)
+    else:
+        from node.yaml_text import parse_yaml  # As above.
+
+        parsed = parse_yaml(raw)
     return parsed
 
 

@@ -56,7 +56,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ostler.agent")
 
-FOR_ALLOCATE = ("node.ledger.bookkeeping", "node.kubelet.checkpoint", "protos.podresources.v1.api_pb2_grpc")
+FOR_ALLOCATE = (
+    "node.ledger.bookkeeping",
+    "node.kubelet.checkpoint",
+    "node.inventory.nvidia.nvml_processes",
+    "protos.podresources.v1.api_pb2_grpc",
+)
 """Modules that any Allocate may need: the ledger, and the kubelet's record and answers."""
 
 

@@ -270,7 +270,6 @@ class BothDoors:
     async def _keep_books(self) -> None:
         if self.dra is None:
             await self._services.first.turn()
-        await load("node.inventory.nvidia.nvml_processes")
         await self._opened_books().run()
 
     async def _follow_records(self, book: RecordBook) -> None:

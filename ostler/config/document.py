@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from node.given import read_given
 from node.opening import NotRegular, TooLarge
 from node.values import Record, Value, record, value
-from node.yaml_text import events
 from ostler.config.errors import ConfigError, ConfigErrors, Origin
 
 if TYPE_CHECKING:
@@ -155,7 +154,9 @@ class _Unreadable(Exception):
 
 
 def _events(source: str, text: str, errors: list[ConfigError]) -> Iterator[yaml.Event]:
-    import yaml  # only those who read a file pay for it
+    import yaml  # Only those who read a file pay for it.
+
+    from node.yaml_text import events
 
     try:
         yield from events(text)
