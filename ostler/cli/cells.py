@@ -9,6 +9,8 @@ from ostler.cli.subcommands import add_subcommands, run_subcommand
 SUBCOMMANDS: dict[str, str] = {
     "discover": "write the configuration of the cells that the cluster's GPUs form",
     "check": "say whether a configuration is valid and safe, and where the cluster differs",
+    "plan": "say whether a gang would fit now, and whom it would preempt",
+    "simulate": "run a trace of jobs through the virtual clusters, against plain quotas",
     "view": "draw the cells: free, used by whom, bad, broken",
 }
 """Subcommand -> what it does; `view` is in ``ostler.cli.cells_view``."""

@@ -17,7 +17,7 @@ from ostler.config.load import load_bytes
 from ostler.config.topology import parse_overrides
 from ostler.extender import api
 from scheduling.cells.configuration import read_configuration
-from scheduling.cells.pod import RESOURCE_ENABLE
+from scheduling.cells.pod import RESOURCE_ENABLE, read_pod_spec
 from tests.docs.chart import values_fault
 from tests.docs.markdown import PAGES, ROOT, Block, blocks
 from tests.docs.workplace import put_files, workplace
@@ -53,6 +53,8 @@ def judge(block: Block, part: dict[str, object]) -> None:
         assert metadata["name"], str(block)
     elif {"apiVersion", "version", "resourceList"} & part.keys():
         assert load_bytes(str(block), block.text.encode(), {}, {}).settings.rules, str(block)
+    elif isinstance(items := part.get("items"), list):
+        assert [read_pod_spec(each["metadata"]["annotations"], "a", "b").virtual_cluster for each in items], str(block)
     elif "checksum" in part:
         assert recognised(Path(str(block)), block.text.encode()) in StateKind, str(block)
     else:
