@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from node.files import read_record, write_record
@@ -50,6 +51,16 @@ def test_a_journal_of_another_version_is_left_until_there_is_something_to_write(
     assert "v99" in path.read_text()
     made.maker.make(made.gpu(), made.shape("1g.10gb", 5), "claim")
     assert read_record(path, SCHEMA) is not None
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_process(start: Start, tmp_path: Path) -> None:
+    left = tmp_path / "state" / f".{FILE}.0123456789ab.tmp"
+    left.parent.mkdir()
+    left.touch()
+    os.utime(left, (1, 1))
+    made = start()
+    made.maker.make(made.gpu(), made.shape("1g.10gb", 5), "claim")
+    assert not left.exists()
 
 
 def test_an_entry_that_is_not_valid_costs_only_itself(start: Start, tmp_path: Path) -> None:
