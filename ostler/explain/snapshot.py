@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kube.bodies import JsonObject
-from ostler.explain.files import SNAPSHOT_KIND, SNAPSHOT_VERSION
+from ostler.explain.collection import SNAPSHOT_KIND, SNAPSHOT_VERSION
 from ostler.explain.kept import (
     NODES,
     WORKLOADS,
