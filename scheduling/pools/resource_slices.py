@@ -158,6 +158,9 @@ def _slices(pool: DevicePool, losses: Losses) -> list[Object]:
         raise LeftOut("metadata.name", f"v1 cannot name a pool {name}: {fault}")
     if len(spec.resources) > _COUNTERS:
         raise LeftOut("spec.resources", f"v1 has {_COUNTERS} counters in a set, and the pool {len(spec.resources)}")
+    if not spec.devices:
+        losses.add("spec.devices", "there are none, so that there are no slices")
+        return []
     counters = _counter_names(spec.resources)
     devices = [
         found

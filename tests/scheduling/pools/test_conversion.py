@@ -125,6 +125,7 @@ def test_a_claim_that_draws_nothing_has_the_whole_device() -> None:
             [a_pool({"resources": [{"name": f"r{number}", "capacity": 1} for number in range(33)]})],
             "DevicePool p: spec.resources: v1 has 32 counters in a set, and the pool 33; left out",
         ),
+        ([a_pool({})], "DevicePool p: spec.devices: there are none, so that there are no slices"),
         (
             [a_pool({"devices": [{"name": "GPU_0"}]})],
             "DevicePool p: spec.devices[0].name: v1 cannot name a device GPU_0",
