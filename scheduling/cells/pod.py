@@ -9,6 +9,7 @@ group, so that any surviving pod restores it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -42,6 +43,18 @@ _OLD_NAMES: Final = {
     "gpuIsolation": "leafCellIsolation",
     "physicalGpuIndices": "physicalLeafCellIndices",
 }
+
+_NUMBERS: Final = r"\[[0-9]+(?:, [0-9]+)*\]"
+_TEXT: Final = r'"[^"\\\n]*"'
+_TEXTS: Final = rf"\[{_TEXT}(?:, {_TEXT})*\]"
+_PLACEMENT: Final = re.compile(
+    rf"  - physicalNode: ({_TEXT})\n    physicalLeafCellIndices: ({_NUMBERS})\n    preassignedCellTypes: ({_TEXTS})\n"
+)
+_WRITTEN: Final = re.compile(
+    rf"node: ({_TEXT})\nleafCellIsolation: ({_NUMBERS})\ncellChain: ({_TEXT})\naffinityGroupBindInfo:\n"
+    rf"((?:- podPlacements:\n(?:  - physicalNode: {_TEXT}\n    physicalLeafCellIndices: {_NUMBERS}\n"
+    rf"    preassignedCellTypes: {_TEXTS}\n)+)+)"
+)
 
 
 class PodTextError(CellsUserError):
@@ -223,6 +236,26 @@ def read_bind_info(annotations: Mapping[str, str]) -> BindInfo:
     text = annotations.get(ANNOTATION_BIND_INFO, "")
     if not text:
         raise PodTextError(ANNOTATION_BIND_INFO, "is missing or empty; the pod was not bound by this scheduler")
+    own = _WRITTEN.fullmatch(text)
+    return _written(own) if own is not None else _read_info(reader, text)
+
+
+def _written(own: re.Match[str]) -> BindInfo:
+    """The bind info of a text as `BindInfo.write` makes it: a start with thousands of pods reads no YAML."""
+    node, isolation, chain, rest = own.groups()
+    members = tuple(
+        GroupMemberPlacement(
+            tuple(
+                PodPlacement(json.loads(each[0]), tuple(json.loads(each[1])), tuple(json.loads(each[2])))
+                for each in _PLACEMENT.findall(part)
+            )
+        )
+        for part in rest.split("- podPlacements:\n")[1:]
+    )
+    return BindInfo(json.loads(node), tuple(json.loads(isolation)), json.loads(chain), members)
+
+
+def _read_info(reader: _Reader, text: str) -> BindInfo:
     keys = reader.document(text)
     members = tuple(
         GroupMemberPlacement(

@@ -74,9 +74,13 @@ def number(node: yaml.Node) -> int | float | None:
     kind = kind_of(node)
     if not isinstance(node, yaml.ScalarNode) or kind not in {"int", "float"} or len(node.value) > 100:
         return None
+    text = node.value
+    if text.isascii() and text.isdigit() and (text[0] != "0" or text == "0"):
+        value: float = int(text)
+        return value if value <= LARGEST_INT32 else None
     loader = yaml.SafeLoader("")
     try:
-        value: float = loader.construct_yaml_int(node) if kind == "int" else loader.construct_yaml_float(node)
+        value = loader.construct_yaml_int(node) if kind == "int" else loader.construct_yaml_float(node)
     except (ValueError, OverflowError):
         return None
     return value if math.isfinite(value) and abs(value) <= LARGEST_INT32 else None
