@@ -18,13 +18,14 @@ from node.offer import Offer, OfferedDevice
 from node.partitions import PartitionsRemoved
 from node.rules import rule_for
 from node.values import Value, value
-from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders, needs_mps, open_books
+from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders, open_books
 from ostler.agent.edges import STUCK, Edges
 from ostler.agent.eventlog import EventLog
 from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst, load
+from ostler.agent.process_mps import ProcessMps
 from ostler.agent.publisher import Publisher
-from ostler.agent.sources import compute_processes, has_layouts, nvml_sessions, partition_maker
+from ostler.agent.sources import compute_processes, has_layouts, partition_maker
 from ostler.config.settings import Settings
 from ostler.metrics.counters import AgentMetrics
 from plugin.door import KubeletFolderChanged, PluginDoor, ResourceStatus
@@ -34,13 +35,11 @@ from plugin.servicer import renderer
 if TYPE_CHECKING:
     from driver.door.registration import RegistrationChanged
     from node.ledger.bookkeeping import Bookkeeping
-    from node.mps.modes import ExclusiveModes
     from node.mps.reports import MpsMetrics
     from node.partitions import PartitionMaker
     from ostler.admin.holds import HoldsView
     from ostler.agent.dra_service import DraService
     from ostler.agent.mig_layouts import MigLayouts
-    from ostler.agent.mps import MpsService
     from ostler.agent.pod_records import PodRecords
     from ostler.metrics.dra import DraFigures
     from ostler.metrics.figures import HoldsFigures
@@ -104,10 +103,7 @@ class BothDoors:
         self._maker: PartitionMaker | None = None
         self._layouts: MigLayouts | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._mps: MpsService | None = None
-        self._mps_task: asyncio.Task[None] | None = None
-        self._mps_metrics: MpsMetrics | None = None
-        self._modes: ExclusiveModes | None = None
+        self._mps = ProcessMps(sources, services, self.publisher)
 
     async def serve(self, group: asyncio.TaskGroup, *, relieves: bool) -> None:
         """Show submitted snapshots from now on, by tasks of ``group``; returns when devices are shown.
@@ -117,8 +113,8 @@ class BothDoors:
         does not answer, pods then wait, and none gets a device of a claim.
         """
         self._relieves = relieves
-        await self._load_mps(self._settings)
-        self._open_mps()
+        await self._mps.load(self._settings)
+        self._mps.open(self._settings)
         if claims_left(self._settings):
             self._group = group
             await self._load_dra()
@@ -144,7 +140,7 @@ class BothDoors:
         """Load what these settings need, so that ``use`` does not have to wait."""
         if self.dra is None and claims_to_serve(settings):
             await load("ostler.agent.dra_service", "kube.reflector")
-        await self._load_mps(settings)
+        await self._mps.load(settings)
         if self._layouts is None and has_layouts(settings):
             await load("ostler.agent.mig_layouts")
 
@@ -154,7 +150,7 @@ class BothDoors:
         self._opens_dra = self.dra is not None or claims_to_serve(settings)
         self.publisher.use(settings)
         self._open_dra()
-        self._open_mps()
+        self._mps.open(settings)
         self._run_mps()
         self._divide_gpus()
 
@@ -203,40 +199,17 @@ class BothDoors:
         """Why records of pods are not known or not kept, for people."""
         return () if self._pod_records is None else self._pod_records.reasons()
 
-    def mps_metrics(self) -> MpsMetrics:
-        """The counters of MPS daemons, of resources and of claims; made when the first daemon is needed."""
-        if self._mps_metrics is None:
-            from node.mps.reports import MpsMetrics
-
-            self._mps_metrics = MpsMetrics()
-        return self._mps_metrics
-
     def mps_figures(self) -> MpsMetrics | None:
-        """The same for a scrape; None until MPS is needed."""
-        return self._mps_metrics
+        """The counters of MPS daemons, for metrics; None until MPS is needed."""
+        return self._mps.figures
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
         """See ``plugin.admission.Admission``."""
-        doubt = self._opened_books().doubted(resource, devices)
-        if self._mps is None:
-            return doubt
-        return self._mps.starting(resource, devices) if doubt is None else self._cleared(doubt, resource, devices)
-
-    async def _cleared(self, doubt: Awaitable[None], resource: str, devices: Sequence[OfferedDevice]) -> None:
-        await doubt
-        # Checked only now: a daemon that ran before may have been stopped meanwhile.
-        starting = None if self._mps is None else self._mps.starting(resource, devices)
-        if starting is not None:
-            await starting
+        return self._mps.doubted(self._opened_books().doubted(resource, devices), resource, devices)
 
     def unlisted(self) -> Awaitable[None] | None:
         """See ``plugin.admission.Admission``."""
         return self._opened_books().unlisted()
-
-    async def shares_ready(self, resource: str) -> None:
-        """See ``driver.claims.sharing.ShareDaemons``."""
-        if self._mps is not None:
-            await self._mps.ready(resource)
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """See ``plugin.admission.Admission``."""
@@ -292,44 +265,10 @@ class BothDoors:
         self._opens_dra = self.dra is not None or claims_to_serve(self._settings)
         await self.load_for(self._settings)
 
-    async def _load_mps(self, settings: Settings) -> None:
-        if self._mps is None and needs_mps(settings):
-            await load("ostler.agent.mps")
-
-    def _open_mps(self) -> None:
-        """Make what runs MPS if it is needed; it stays for the life of the process."""
-        if self._mps is not None or not needs_mps(self._settings):
-            return
-        # Imported here: a node without MPS does not pay for it.
-        from ostler.agent.mps import MpsService
-
-        services = self._services
-        self._mps = MpsService(
-            self._settings,
-            None if nvml_sessions(self._sources) is None else self._exclusive_modes(),
-            clocks=services.edges,
-            events=services.events,
-            bus=services.bus,
-            metrics=self.mps_metrics(),
-            on_changed=self.publisher.held,
-        )
-        self.publisher.follow_mps(self._mps)
-
-    def _exclusive_modes(self) -> ExclusiveModes:
-        """The compute modes of GPUs for all MPS daemons of the process; made when the first is needed."""
-        if self._modes is None:
-            from node.inventory.nvidia.compute_modes import NvmlComputeModes
-            from node.mps.modes import ExclusiveModes
-
-            sessions = nvml_sessions(self._sources)
-            assert sessions is not None, "asked for where there is a driver"
-            self._modes = ExclusiveModes(NvmlComputeModes(sessions))
-        return self._modes
-
     def _run_mps(self) -> None:
-        if self._group is not None and self._mps is not None and self._mps_task is None:
+        if self._group is not None and self._mps.is_to_run:
             self._opened_books().shared()
-            self._mps_task = self._group.create_task(self._mps.run(), name="MPS")
+            self._mps.run(self._group)
 
     def _open_dra(self) -> None:
         """Open the DRA door if that was announced and it is not open; it closes only with the process."""
@@ -355,9 +294,9 @@ class BothDoors:
                 services.edges,
                 events=services.events,
                 bus=services.bus,
-                shares=self,
-                modes=self._exclusive_modes,
-                metrics=self.mps_metrics,
+                shares=self._mps,
+                modes=self._mps.modes,
+                metrics=self._mps.metrics,
             ),
         )
         self.dra = DraService(self._settings.dra.driver_name, parts, books)
