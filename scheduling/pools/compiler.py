@@ -25,7 +25,8 @@ from scheduling.pools.published import ledger_of
 from scheduling.pools.reading import title_of
 from scheduling.pools.resource_claims import NamedRequest, claim_metadata, claim_spec, option_name
 from scheduling.pools.resource_slices import V1
-from scheduling.pools.search import PoolSearch, PoolSolution
+from scheduling.pools.search import MOST_STEPS, MOST_STEPS_IN_ALL, PoolSearch, PoolSolution
+from scheduling.pools.ways import SearchSteps
 
 Json = dict[str, object]
 
@@ -148,13 +149,14 @@ def _rank(request: NamedRequest, chosen: Collection[str]) -> int:
 
 
 def _solutions(claim: DeviceClaim, cluster: CompilerInput, nodes: Sequence[str]) -> Iterable[tuple[str, PoolSolution]]:
-    """What the pools' search finds, node by node."""
+    """What the pools' search finds, node by node. Raises SearchGaveUp."""
+    together = SearchSteps(MOST_STEPS_IN_ALL)
     for node in nodes:
         pools = sorted(
             (each for each in cluster.pools if each.is_at(node)), key=lambda each: each.document.metadata.name
         )
         found = PoolSearch(ledger_of(pools), eligible=cluster.classes.is_eligible).run(
-            [claim], cluster.classes.documents
+            [claim], cluster.classes.documents, SearchSteps(MOST_STEPS, together)
         )
         if found is not None:
             yield node, found

@@ -66,17 +66,25 @@ def places_of(claims: Claims) -> list[NeedPlace]:
 class PoolJudge:
     """Asks the search about one node. Two ledgers: what is in use now, and nothing in use."""
 
-    def __init__(self, pools: Sequence[PublishedPool], classes: ClusterClasses, most_steps: int = MOST_STEPS) -> None:
+    def __init__(
+        self,
+        pools: Sequence[PublishedPool],
+        classes: ClusterClasses,
+        most_steps: int = MOST_STEPS,
+        part_of: SearchSteps | None = None,
+    ) -> None:
+        """`part_of`: the steps of all nodes together."""
         self.pools = tuple(pools)
         self.classes = classes
         self.ledger = ledger_of(pools)
         self._most_steps = most_steps
-        self._what_if = SearchSteps(WHAT_IF_SEARCHES * most_steps)
+        self._part_of = part_of
+        self._what_if = SearchSteps(WHAT_IF_SEARCHES * most_steps, part_of)
         self._unused: PoolLedger | None = None
 
     def ask(self, claims: Claims) -> PoolSolution | None:
         """The best way now, None if there is none. Raises MatchingError and SearchGaveUp."""
-        return self._search(self.ledger, claims, SearchSteps(self._most_steps))
+        return self._search(self.ledger, claims, SearchSteps(self._most_steps, self._part_of))
 
     def possible(self, claims: Claims, *, unused: bool = False) -> bool | None:
         """Whether there is a way, now or with nothing in use.
@@ -86,7 +94,7 @@ class PoolJudge:
         if unused and self._unused is None:
             self._unused = ledger_of([_unused(each) for each in self.pools])
         ledger = self._unused if unused and self._unused is not None else self.ledger
-        steps = SearchSteps(min(WHAT_IF_STEPS, self._most_steps), part_of=self._what_if)
+        steps = SearchSteps(min(WHAT_IF_STEPS, self._most_steps), self._what_if)
         try:
             steps.spend(len(places_of(claims)))
             return self._search(ledger, claims, steps) is not None

@@ -42,7 +42,9 @@ from scheduling.pools.ways import (
 )
 
 MOST_STEPS: Final = 200_000
-"""Devices that one search tries before it gives up."""
+"""Ways that one search tries before it gives up."""
+MOST_STEPS_IN_ALL: Final = 5_000_000
+"""The same for the searches on all nodes together."""
 
 
 Eligibility = Callable[[PooledDevice, PoolDeviceClass, DeviceClaimDetail], bool]

@@ -19,6 +19,8 @@ from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.questions import Claims, PoolJudge, places_of
 from scheduling.pools.reading import title_of
 from scheduling.pools.remedies import PoolRemedy, remedies
+from scheduling.pools.search import MOST_STEPS_IN_ALL
+from scheduling.pools.ways import SearchSteps
 
 MOST_GROUPS = 12
 """Groups for which it is found out what would help; a person reads no more."""
@@ -70,6 +72,7 @@ def survey_pools(
     chosen = list(dict.fromkeys(nodes)) or list(by_node)
     situations = _Situations(claims, classes)
     judges: dict[str, PoolJudge] = {}
+    steps = SearchSteps(MOST_STEPS_IN_ALL)
     known: dict[Hashable, PoolFinding] = {}
     found: list[PoolFinding] = []
     for number, name in enumerate(chosen):
@@ -78,7 +81,7 @@ def survey_pools(
         situation = situations.of(at_node)
         finding = known.get(situation)
         if finding is None:
-            judges[name] = PoolJudge(at_node, classes)
+            judges[name] = PoolJudge(at_node, classes, part_of=steps)
             finding = known[situation] = diagnose(claims, name, judges[name])
         found.append(replace(finding, node=name))
     return PoolExplanation(titles, tuple(_grouped(claims, found, judges)))

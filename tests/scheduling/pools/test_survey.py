@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -119,3 +120,15 @@ def test_attributes_that_a_constraint_can_read() -> None:
     assert attributes_read("device.a == 'x' && (has(device.b) || device['c'] > 1)") == frozenset("abc")
     assert attributes_read("device.exists(key, key == 'a')") is None
     assert attributes_read("device.a =") is None
+
+
+def test_searches_on_all_nodes_are_limited_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node has other devices, so that each is searched; the steps are enough for the first one."""
+    monkeypatch.setattr("scheduling.pools.survey.MOST_STEPS_IN_ALL", 20)
+    pools = [pool(f"p{n}", *(device(f"d{k}") for k in range(5 + n)), node=f"node-{n}") for n in range(3)]
+    published = documented_pools(pools, CLASSES)
+    answer = survey_pools(
+        [claim({"requests": {"count": 5}})], published, ClusterClasses((), published, written=CLASSES)
+    )
+    assert [each.finding.outcome for each in answer.groups] == [PoolOutcome.FITS, PoolOutcome.UNKNOWN]
+    assert "no answer after trying 20 ways" in str(answer.groups[1].finding.obstacles[0])
