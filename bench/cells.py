@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from bench.figures import percentile, significant
 from scheduling.cells.configuration import CellsConfiguration, read_configuration
-from scheduling.cells.decision import Phase, Placed
+from scheduling.cells.decision import Phase, PodPlaced
 from scheduling.cells.pod import (
     AffinityGroupSpec,
     BindInfo,
@@ -110,7 +110,7 @@ def fill(scheduler: CellScheduler, times: list[float]) -> None:
             pod = CellPod(name, "team", name, spec)
             seconds, decision = timed(partial(scheduler.schedule, pod, nodes, Phase.FILTERING))
             times.append(seconds)
-            if not isinstance(decision, Placed):
+            if not isinstance(decision, PodPlaced):
                 break
             scheduler.add_allocated(pod, decision.bind_info)
             gang.append((pod, decision.bind_info))
@@ -150,7 +150,7 @@ def placed(scheduler: CellScheduler) -> list[tuple[CellPod, dict[str, str]]]:
         )
         pod = CellPod(spec.group.name, "team", spec.group.name, spec)
         decision = scheduler.schedule(pod, nodes, Phase.FILTERING)
-        if isinstance(decision, Placed):
+        if isinstance(decision, PodPlaced):
             scheduler.add_allocated(pod, decision.bind_info)
             records.append((pod, decision.bind_info.annotations()))
     return records

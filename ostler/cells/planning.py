@@ -13,7 +13,7 @@ from ostler.cells.drift import configured_nodes
 from ostler.cells.placed import nodes_of, placed_cells, smallest_cells
 from ostler.cells.source import ScheduledPod
 from scheduling.cells.configuration import CellsConfiguration
-from scheduling.cells.decision import CellsUserError, Decision, Phase, Placed, Preempting, Waiting
+from scheduling.cells.decision import CellsUserError, Decision, Phase, PodPlaced, PodPreempting, PodWaiting
 from scheduling.cells.pod import BindInfo, CellPod
 from scheduling.cells.scheduler import CellScheduler
 
@@ -119,16 +119,16 @@ class CellPlanner:
         return found
 
     def _answer(self, pod: CellPod, decision: Decision) -> GangPlan:
-        if isinstance(decision, Placed):
+        if isinstance(decision, PodPlaced):
             self._scheduler.add_allocated(pod, decision.bind_info)
             return GangPlan(pod, tuple(self._pods(decision.bind_info)))
-        if isinstance(decision, Preempting):
+        if isinstance(decision, PodPreempting):
             victims = [
                 (node, tuple(sorted(self._keys.get(uid, uid) for uid in uids)))
                 for node, uids in sorted(decision.victims.items())
             ]
             return GangPlan(pod, victims=tuple(victims))
-        assert isinstance(decision, Waiting)
+        assert isinstance(decision, PodWaiting)
         return GangPlan(pod, reason=decision.reason)
 
     def _pods(self, info: BindInfo) -> Iterable[PlannedPod]:

@@ -19,7 +19,7 @@ from ostler.cells.drift import configured_nodes
 from ostler.cells.placed import UsedCell, nodes_of, placed_cells, smallest_cells
 from ostler.cells.trace import TraceJob
 from scheduling.cells.configuration import CellsConfiguration
-from scheduling.cells.decision import CellsUserError, Phase, Placed, Preempting
+from scheduling.cells.decision import CellsUserError, Phase, PodPlaced, PodPreempting
 from scheduling.cells.pod import AffinityGroupSpec, CellPod, GroupMember, PodSchedulingSpec
 from scheduling.cells.scheduler import CellScheduler
 
@@ -83,10 +83,10 @@ class CellsPolicy:
         victims: list[str] = []
         for _ in range(_ROUNDS):
             decision = self._scheduler.schedule(pods[0], self._nodes, Phase.PREEMPTING)
-            if isinstance(decision, Placed):
+            if isinstance(decision, PodPlaced):
                 self._jobs[job.name] = job
                 return JobStart(self._placed(pods), tuple(victims))
-            if not isinstance(decision, Preempting):
+            if not isinstance(decision, PodPreempting):
                 break
             names = {uid.rpartition("#")[0] for uids in decision.victims.values() for uid in uids}
             for name in sorted(names & self._jobs.keys()):
@@ -99,7 +99,7 @@ class CellsPolicy:
         found = []
         for pod in pods:
             decision = self._scheduler.schedule(pod, self._nodes, Phase.FILTERING)
-            assert isinstance(decision, Placed), "the gang has its place"
+            assert isinstance(decision, PodPlaced), "the gang has its place"
             self._scheduler.add_allocated(pod, decision.bind_info)
             found.append((decision.bind_info.node, frozenset(decision.bind_info.leaf_cell_isolation)))
         return tuple(found)

@@ -41,7 +41,7 @@ from ostler.extender.wire import (
 )
 from scheduling.cells import pod as contract
 from scheduling.cells.configuration import CellsConfiguration
-from scheduling.cells.decision import CellsUserError, Phase, Placed, Preempting, Waiting
+from scheduling.cells.decision import CellsUserError, Phase, PodPlaced, PodPreempting, PodWaiting
 from scheduling.cells.pod import BindInfo, CellPod, PodSchedulingSpec
 
 log = logging.getLogger("ostler.extender")
@@ -61,7 +61,7 @@ class Cells(CellsView, Protocol):
     def delete_node(self, name: str) -> None:
         """A node is gone."""
 
-    def schedule(self, pod: CellPod, nodes: Collection[str], phase: Phase) -> Placed | Preempting | Waiting:
+    def schedule(self, pod: CellPod, nodes: Collection[str], phase: Phase) -> PodPlaced | PodPreempting | PodWaiting:
         """Decide on a pod."""
 
     def add_allocated(self, pod: CellPod, bind_info: BindInfo) -> None:
@@ -268,7 +268,7 @@ class CellTracker:
                 raise _failed(arguments.pod, "preempt", f"the pod is already binding to node {tracked.bind_info.node}")
             with _as_answer(arguments.pod, "preempt"):
                 decision = self._cells.schedule(tracked.cell_pod(), tuple(arguments.nodes), Phase.PREEMPTING)
-            if not isinstance(decision, Preempting):
+            if not isinstance(decision, PodPreempting):
                 # Nothing is in the way any more, or nothing helps: either way the next filter call decides.
                 tracked.state = PodState.WAITING
                 return preempt_answer(arguments)
@@ -387,7 +387,7 @@ class CellTracker:
         offered = frozenset(arguments.nodes)
         pod = tracked.cell_pod()
         decision = self._cells.schedule(pod, arguments.nodes, Phase.FILTERING)
-        if isinstance(decision, Placed):
+        if isinstance(decision, PodPlaced):
             node = decision.bind_info.node
             if node not in offered and tracked.facts.needs_preparation:
                 tracked.state = PodState.WAITING
@@ -400,7 +400,7 @@ class CellTracker:
             answer = self._repeated(tracked, arguments)
             assert answer is not None
             return FilterOutcome(answer)
-        if isinstance(decision, Preempting):
+        if isinstance(decision, PodPreempting):
             reason = "has pods that this pod can preempt"
             failed = {node: reason for node in decision.victims if node in offered}
             elsewhere = (

@@ -31,7 +31,7 @@ class CellsUserError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PodPlaced:
     """The pod fits now. In the filtering phase the caller binds it and reports it with `add_allocated`.
 
     `affinity` is the type of the lowest cell that holds all of the pod's devices.
@@ -42,18 +42,18 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Preempting:
+class PodPreempting:
     """The pod fits once these pods are gone: all pods of the groups that use its cells, by node."""
 
     victims: Mapping[str, tuple[str, ...]]  # node -> UIDs, sorted
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PodWaiting:
     """The pod does not fit now. `reasons_by_node` names the nodes that were considered and cannot be used."""
 
     reason: str
     reasons_by_node: Mapping[str, str] = field(default_factory=dict)
 
 
-Decision: TypeAlias = Placed | Preempting | Waiting
+Decision: TypeAlias = PodPlaced | PodPreempting | PodWaiting

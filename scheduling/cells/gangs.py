@@ -21,7 +21,7 @@ from scheduling.cells.tree import LOWEST_GUARANTEED, PhysicalCell
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPlace:
     """A placement of a whole gang. `virtual` is None if it is opportunistic."""
 
     physical: PhysicalPlacement
@@ -34,7 +34,7 @@ class Found:
                 yield from (leaf for leaf in leaves if leaf is not None)
 
 
-def place_gang(state: ClusterState, spec: PodSchedulingSpec, suggested: AbstractSet[str]) -> Found | Unplaced:
+def place_gang(state: ClusterState, spec: PodSchedulingSpec, suggested: AbstractSet[str]) -> FoundPlace | Unplaced:
     """Place a new group in the first chain that has room for it. Raises `CellsUserError`."""
     cluster = state.clusters.get(spec.virtual_cluster)
     if cluster is None:
@@ -55,13 +55,13 @@ def place_gang(state: ClusterState, spec: PodSchedulingSpec, suggested: Abstract
                 f"an opportunistic pod cannot use the pinned cell {spec.pinned_cell_id!r}; omit pinnedCellId"
             )
         return _place_guaranteed(state, spec, gang, tree)
-    result: Found | Unplaced = Unplaced(f"virtual cluster {cluster.name!r} owns no cells")
+    result: FoundPlace | Unplaced = Unplaced(f"virtual cluster {cluster.name!r} owns no cells")
     for chain in _candidates(state, spec):
         if is_guaranteed:
             result = _place_guaranteed(state, spec, gang, cluster.trees[chain.name])
         else:
             result = _place_opportunistic(gang, chain)
-        if isinstance(result, Found):
+        if isinstance(result, FoundPlace):
             break
     return result
 
@@ -90,7 +90,9 @@ def _candidates(state: ClusterState, spec: PodSchedulingSpec) -> list[Chain]:
     return owned
 
 
-def _place_guaranteed(state: ClusterState, spec: PodSchedulingSpec, gang: Gang, tree: VirtualTree) -> Found | Unplaced:
+def _place_guaranteed(
+    state: ClusterState, spec: PodSchedulingSpec, gang: Gang, tree: VirtualTree
+) -> FoundPlace | Unplaced:
     """Place a gang in its virtual cluster, and map that to physical cells."""
     placed = tree.view.place(gang)
     if isinstance(placed, Unplaced):
@@ -109,14 +111,14 @@ def _place_guaranteed(state: ClusterState, spec: PodSchedulingSpec, gang: Gang, 
     for pod in placed:
         physical.setdefault(len(pod), []).append([mapper.found[leaf] for leaf in pod])
         virtual.setdefault(len(pod), []).append(list(pod))
-    return Found(physical, virtual)
+    return FoundPlace(physical, virtual)
 
 
-def _place_opportunistic(gang: Gang, chain: Chain) -> Found | Unplaced:
+def _place_opportunistic(gang: Gang, chain: Chain) -> FoundPlace | Unplaced:
     placed = chain.opportunistic.place(gang)
     if isinstance(placed, Unplaced):
         return Unplaced(f"{placed.reason} in the physical cluster", placed.node)
     physical: PhysicalPlacement = {}
     for pod in placed:
         physical.setdefault(len(pod), []).append(list(pod))
-    return Found(physical, None)
+    return FoundPlace(physical, None)

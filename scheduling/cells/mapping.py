@@ -14,18 +14,18 @@ from scheduling.cells.tree import OPPORTUNISTIC, PhysicalCell, VirtualCell, swap
 
 
 @dataclass(slots=True)
-class Wanted:
+class WantedCell:
     """A virtual cell that needs a physical one, with its parts that need one too."""
 
     cell: VirtualCell
-    parts: list[Wanted] = field(default_factory=list)
+    parts: list[WantedCell] = field(default_factory=list)
 
 
-def wanted_cells(leaves: Iterable[VirtualCell]) -> tuple[list[Wanted], list[list[Wanted]]]:
+def wanted_cells(leaves: Iterable[VirtualCell]) -> tuple[list[WantedCell], list[list[WantedCell]]]:
     """The unbound cells above the leaves: preassigned ones, and those within bound parents, by parent."""
-    roots: list[Wanted] = []
-    within: dict[VirtualCell, list[Wanted]] = {}
-    known: dict[VirtualCell, Wanted] = {}
+    roots: list[WantedCell] = []
+    within: dict[VirtualCell, list[WantedCell]] = {}
+    known: dict[VirtualCell, WantedCell] = {}
     for leaf in leaves:
         path: list[VirtualCell] = []
         cell: VirtualCell | None = leaf
@@ -33,7 +33,7 @@ def wanted_cells(leaves: Iterable[VirtualCell]) -> tuple[list[Wanted], list[list
             path.append(cell)
             cell = cell.parent
         for each in reversed(path):
-            known[each] = wanted = Wanted(each)
+            known[each] = wanted = WantedCell(each)
             if each.parent is None:
                 roots.append(wanted)
             elif each.parent.physical is not None:
@@ -72,7 +72,7 @@ class Mapper:
                 return False
         return True
 
-    def _map_root(self, root: Wanted) -> bool:
+    def _map_root(self, root: WantedCell) -> bool:
         """A free cell for a preassigned one: of the lowest level that has any, else from any that may be split."""
         level = root.cell.level
         while level <= self._chain.top and not self._free[level]:
@@ -92,7 +92,7 @@ class Mapper:
             for each in range(root.cell.level + 1, self._chain.top + 1)
         )
 
-    def _split_and_map(self, root: Wanted, level: int) -> bool:
+    def _split_and_map(self, root: WantedCell, level: int) -> bool:
         free = self._free
         if level == root.cell.level:
             picked = self._map_cells([root], free[level])
@@ -123,7 +123,7 @@ class Mapper:
         usable.sort(key=lambda each: each.used.get(OPPORTUNISTIC, 0))
         return usable
 
-    def _map_cells(self, wanted: Sequence[Wanted], candidates: Iterable[PhysicalCell]) -> list[PhysicalCell] | None:
+    def _map_cells(self, wanted: Sequence[WantedCell], candidates: Iterable[PhysicalCell]) -> list[PhysicalCell] | None:
         """A different candidate for each wanted cell, with their parts mapped below; None if there are none."""
         usable = self._usable(candidates, len(wanted))
         if not usable:
@@ -145,7 +145,7 @@ class Mapper:
                 return [usable[position] for position in picked]
             start = 0
 
-    def _map_into(self, wanted: Wanted, candidate: PhysicalCell) -> bool:
+    def _map_into(self, wanted: WantedCell, candidate: PhysicalCell) -> bool:
         if candidate.children and self._map_cells(wanted.parts, candidate.children) is None:
             return False
         self.found[wanted.cell] = candidate

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from scheduling.cells.decision import Placed
+from scheduling.cells.decision import PodPlaced
 from scheduling.cells.groups import AffinityGroup, PhysicalPlacement, VirtualPlacement
 from scheduling.cells.placing import lowest_common
 from scheduling.cells.pod import BindInfo, GroupMemberPlacement, PodPlacement
 
 
-def record_place(physical: PhysicalPlacement, virtual: VirtualPlacement | None, size: int, position: int) -> Placed:
+def record_place(physical: PhysicalPlacement, virtual: VirtualPlacement | None, size: int, position: int) -> PodPlaced:
     """The record of the pod at one place of a placed group. All of the pod's devices are known."""
     members = tuple(
         GroupMemberPlacement(
@@ -31,7 +31,7 @@ def record_place(physical: PhysicalPlacement, virtual: VirtualPlacement | None, 
         cell_chain=own[0].chain,
         members=members,
     )
-    return Placed(info, "" if common is None else common.kind)
+    return PodPlaced(info, "" if common is None else common.kind)
 
 
 def _preassigned(virtual: VirtualPlacement | None, size: int, index: int) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ def _preassigned(virtual: VirtualPlacement | None, size: int, index: int) -> tup
     return tuple("" if each is None else each.root.kind for each in virtual[size][index])
 
 
-def recorded_place(group: AffinityGroup, size: int, position: int) -> Placed | None:
+def recorded_place(group: AffinityGroup, size: int, position: int) -> PodPlaced | None:
     """A place of a group by the record of one of its pods, also if the configuration no longer has it."""
     for each in group.allocated():
         info = each.bind_info
@@ -48,5 +48,5 @@ def recorded_place(group: AffinityGroup, size: int, position: int) -> Placed | N
             placements = member.pod_placements
             if placements and len(placements[0].indices) == size and position < len(placements):
                 own = placements[position]
-                return Placed(BindInfo(own.node, own.indices, info.cell_chain, info.members))
+                return PodPlaced(BindInfo(own.node, own.indices, info.cell_chain, info.members))
     return None

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 
 from scheduling.cells.building import build
 from scheduling.cells.configuration import CellsConfiguration
-from scheduling.cells.decision import CellsUserError, Decision, Phase, Preempting, Waiting
+from scheduling.cells.decision import CellsUserError, Decision, Phase, PodPreempting, PodWaiting
 from scheduling.cells.gangs import names_of, place_gang
 from scheduling.cells.groups import AffinityGroup, AllocatedPod, GroupState, new_group
 from scheduling.cells.health import set_bad_node, set_healthy_node
@@ -74,7 +74,7 @@ class CellScheduler:
             return self._join(pod, group)
         found = place_gang(state, pod.spec, suggested)
         if isinstance(found, Unplaced):
-            return Waiting(found.reason, {found.node: found.reason} if found.node else {})
+            return PodWaiting(found.reason, {found.node: found.reason} if found.node else {})
         leaves = list(found.leaves())
         victims = victims_of(leaves)
         if phase is Phase.PREEMPTING:
@@ -85,7 +85,7 @@ class CellScheduler:
                 created.preempting[pod.uid] = pod
                 reserve(state, created)
         if victims:
-            return Preempting(victims)
+            return PodPreempting(victims)
         return record_place(found.physical, found.virtual, pod.spec.leaf_cell_number, 0)
 
     def add_allocated(self, pod: CellPod, bind_info: BindInfo) -> None:
@@ -191,7 +191,7 @@ class CellScheduler:
         group.preempting[pod.uid] = pod
         victims = victims_of(leaves)
         if victims:
-            return Preempting(victims)
+            return PodPreempting(victims)
         return record_place(group.physical, group.virtual, pod.spec.leaf_cell_number, 0)
 
     def _delete(self, group: AffinityGroup) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduling.cells.configuration import CellsConfigurationError, read_configuration
-from scheduling.cells.decision import CellsUserError, Phase, Placed, Preempting
+from scheduling.cells.decision import CellsUserError, Phase, PodPlaced, PodPreempting
 from scheduling.cells.pod import (
     ANNOTATION_BIND_INFO,
     ANNOTATION_SPEC,
@@ -91,10 +91,10 @@ class Replay:
             return {"kind": "skip"}
         pod = self.pod(name)
         decision = self.scheduler.schedule(pod, self._nodes(event), phase)
-        if isinstance(decision, Preempting):
+        if isinstance(decision, PodPreempting):
             victims = {node: list(pods) for node, pods in decision.victims.items()}
             return {"kind": "preempt", "victimsByNode": victims, "victims": sum(map(len, victims.values()))}
-        if not isinstance(decision, Placed):
+        if not isinstance(decision, PodPlaced):
             return {"kind": "wait", "reason": decision.reason}
         info = decision.bind_info
         shown = {"kind": "free", "affinity": decision.affinity, "bindInfo": bind_info_json(info)}

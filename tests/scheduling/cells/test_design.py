@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from scheduling.cells.configuration import CellsConfigurationError, read_configuration
-from scheduling.cells.decision import CellsUserError, Decision, Phase, Placed, Preempting, Waiting
+from scheduling.cells.decision import CellsUserError, Decision, Phase, PodPlaced, PodPreempting, PodWaiting
 from scheduling.cells.pod import AffinityGroupSpec, CellPod, GroupMember, PodSchedulingSpec
 from scheduling.cells.scheduler import CellScheduler
 from scheduling.cells.status import CellStatus
@@ -42,7 +42,7 @@ class Cluster:
     def schedule(self, pod: CellPod, nodes: Sequence[str] | None = None, phase: Phase = Phase.PREEMPTING) -> Decision:
         """Schedule a pod and take the place that it gets."""
         decision = self.scheduler.schedule(pod, self.nodes if nodes is None else nodes, phase)
-        if isinstance(decision, Placed):
+        if isinstance(decision, PodPlaced):
             self.scheduler.add_allocated(pod, decision.bind_info)
         return decision
 
@@ -90,7 +90,7 @@ def pod(
 
 def place(decision: Decision) -> tuple[str, tuple[int, ...]]:
     """Node and devices of a placement."""
-    assert isinstance(decision, Placed), decision
+    assert isinstance(decision, PodPlaced), decision
     return decision.bind_info.node, decision.bind_info.leaf_cell_isolation
 
 
@@ -108,16 +108,16 @@ def test_preemption_ends_when_its_nodes_are_no_longer_suggested() -> None:
     cluster = Cluster()
     without = [each for each in cluster.nodes if each != "0.0.3.1"]
     gang = pod("27", "VC1", 1, 16, "g18", pods=2, pin=PIN, lazy=False)
-    assert isinstance(cluster.schedule(gang, without), Waiting)
-    assert isinstance(cluster.schedule(gang), Placed)
+    assert isinstance(cluster.schedule(gang, without), PodWaiting)
+    assert isinstance(cluster.schedule(gang), PodPlaced)
     stronger = pod("33", "VC1", 3, 16, "g24", pods=2, pin=PIN)
-    assert isinstance(cluster.schedule(stronger, phase=Phase.FILTERING), Preempting)
+    assert isinstance(cluster.schedule(stronger, phase=Phase.FILTERING), PodPreempting)
     assert cluster.groups() == {"g18": "Allocated"}
-    assert isinstance(cluster.schedule(stronger, without), Waiting)
+    assert isinstance(cluster.schedule(stronger, without), PodWaiting)
     assert cluster.groups() == {"g18": "Allocated"}
-    assert isinstance(cluster.schedule(stronger), Preempting)
+    assert isinstance(cluster.schedule(stronger), PodPreempting)
     assert cluster.groups() == {"g18": "BeingPreempted", "g24": "Preempting"}
-    assert isinstance(cluster.schedule(stronger, without), Waiting)
+    assert isinstance(cluster.schedule(stronger, without), PodWaiting)
     assert cluster.groups() == {"g18": "Allocated"}
 
 
@@ -131,7 +131,7 @@ def test_lazy_preemption_is_reverted_if_the_gang_finds_no_place() -> None:
     assert place(cluster.schedule(pod("40", "VC1", 1, 16, "g28"), ["0.0.4.3"])) == ("0.0.4.3", ALL)
     before = [each.as_json() for each in cluster.scheduler.groups()]
     assert isinstance(
-        cluster.schedule(pod("41", "VC1", 2, 16, "g29", pods=4), ["0.0.3.2", "0.0.3.3", "0.0.4.3"]), Waiting
+        cluster.schedule(pod("41", "VC1", 2, 16, "g29", pods=4), ["0.0.3.2", "0.0.3.3", "0.0.4.3"]), PodWaiting
     )
     assert [each.as_json() for each in cluster.scheduler.groups()] == before
 
@@ -148,7 +148,7 @@ def test_higher_cell_is_split_when_others_keep_their_guarantees() -> None:
     cluster.scheduler.set_node("0.0.3.3", healthy=False)
     assert place(cluster.schedule(pod("45", "VC1", 0, 16, "g33"), suggested))[0] == "0.0.4.2"
     cluster.scheduler.set_node("0.0.4.3", healthy=False)
-    assert isinstance(cluster.schedule(pod("46", "VC1", 0, 16, "g34"), [*suggested, "0.0.4.0", "0.0.4.1"]), Waiting)
+    assert isinstance(cluster.schedule(pod("46", "VC1", 0, 16, "g34"), [*suggested, "0.0.4.0", "0.0.4.1"]), PodWaiting)
 
 
 def test_cells_are_doomed_when_too_few_healthy_ones_are_left() -> None:
@@ -223,7 +223,7 @@ def test_all_pods_of_a_group_go_to_their_recorded_places_after_a_restart() -> No
     cluster = Cluster()
     gang = [pod(name, "VC1", 1, 16, "g", pods=2, pin=PIN) for name in ("a", "b")]
     decisions = [cluster.schedule(each) for each in gang]
-    assert isinstance(decisions[1], Placed)
+    assert isinstance(decisions[1], PodPlaced)
     again = Cluster()
     again.scheduler.add_allocated(gang[1], decisions[1].bind_info)
     assert place(again.schedule(pod("c", "VC1", 1, 16, "g", pods=2, pin=PIN))) == place(decisions[0])

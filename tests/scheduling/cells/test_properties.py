@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from scheduling.cells.configuration import CellsConfiguration, read_configuration
-from scheduling.cells.decision import CellsUserError, Decision, Phase, Placed, Preempting, Waiting
+from scheduling.cells.decision import CellsUserError, Decision, Phase, PodPlaced, PodPreempting, PodWaiting
 from scheduling.cells.pod import AffinityGroupSpec, BindInfo, CellPod, GroupMember, PodSchedulingSpec
 from scheduling.cells.scheduler import CellScheduler
 from scheduling.cells.tree import FREE_PRIORITY, VirtualCell
@@ -119,9 +119,9 @@ class World:
             decision = self.scheduler.schedule(pod, nodes, phase)
         except CellsUserError:
             return
-        assert may_wait or not isinstance(decision, Waiting), (pod, decision)
+        assert may_wait or not isinstance(decision, PodWaiting), (pod, decision)
         self.check(pod, decision)
-        if isinstance(decision, Placed) and phase is Phase.FILTERING:
+        if isinstance(decision, PodPlaced) and phase is Phase.FILTERING:
             self.scheduler.add_allocated(pod, decision.bind_info)
             self.bound[pod.uid] = (pod, decision.bind_info)
             del self.waiting[pod.uid]
@@ -149,11 +149,11 @@ class World:
     def check(self, pod: CellPod, decision: Decision) -> None:
         """No victim is as strong as the pod; a place that is given is free."""
         groups = self.scheduler.state.groups
-        if isinstance(decision, Preempting):
+        if isinstance(decision, PodPreempting):
             for uid in (each for victims in decision.victims.values() for each in victims):
                 victim = groups[self.bound[uid][0].spec.group.name]
                 assert victim.priority < pod.spec.priority or victim.virtual is None, (pod, uid)
-        if isinstance(decision, Placed):
+        if isinstance(decision, PodPlaced):
             place = (decision.bind_info.node, set(decision.bind_info.leaf_cell_isolation))
             for other, info in self.bound.values():
                 same = info.node == place[0] and place[1] & set(info.leaf_cell_isolation)
