@@ -32,5 +32,5 @@ def test_the_table_of_events_is_the_codes() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "warn"
         if len(node.args) > 1 and isinstance(node.args[1], ast.Constant)
     }
-    section = PAGE.partition("## What pods are told")[2].partition("\n## ")[0]
-    assert posted == set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
+    table = PAGE.partition("| Event | Meaning |")[2].partition("\n\n")[0]
+    assert posted == set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
