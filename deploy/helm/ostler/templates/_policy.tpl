@@ -94,7 +94,7 @@ dyn(object.{{ $part }}).all(key, key in {{ toJson $free }} || dyn(object.{{ $par
         dyn(oldObject.{{ $part }}).all(key, key in {{ toJson $free }} || key in dyn(object.{{ $part }})) &&
         {{ end -}}
 object.metadata.?annotations.orValue({}).all(key, key in {{ toJson $written }} ||
-        object.metadata.annotations[key] == oldObject.metadata.annotations[?key].orValue('')) &&
+        (key in oldObject.metadata.annotations && object.metadata.annotations[key] == oldObject.metadata.annotations[key])) &&
         oldObject.metadata.annotations.all(key, key in object.metadata.?annotations.orValue({}))
 {{- end -}}
 
