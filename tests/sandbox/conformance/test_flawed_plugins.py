@@ -23,7 +23,7 @@ from tests.sandbox.conformance.flawed_plugin import (
 )
 from tests.sandbox.conformance.judging import Seen, judged_once
 
-PACE = ConformancePace(patience=60, call=60, quiet=0.05, grace=1.0, away=0.2, calls=40)
+PACE = ConformancePace(patience=240, call=240, quiet=0.05, grace=1.0, away=0.2, calls=40)
 """Of plugins that are never waited for in vain, however slow the machine is."""
 IMPATIENT = replace(PACE, patience=8, call=4)
 SILENT = (
