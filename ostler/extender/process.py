@@ -30,7 +30,7 @@ from ostler.extender.api import ExtenderApi
 from ostler.extender.binding import Binder, PastScheduler
 from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
 from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
-from ostler.extender.published import PublishedDevices, SliceWatch
+from ostler.extender.published import PublishedDevices, PublishedDevicesWatch
 from ostler.extender.server import ExtenderServer, is_local
 from ostler.extender.tls import TlsContexts, TlsFiles
 from ostler.extender.tracking import CellTracker, MakeCells
@@ -99,7 +99,7 @@ class ExtenderProcess:
             LeaseHolder(self._client, options.lease, options.identity, timing=options.timing) if options.lease else None
         )
         self.devices = PublishedDevices()
-        self._slices = SliceWatch(self._client, self.devices, random.random)
+        self._slices = PublishedDevicesWatch(self._client, self.devices, random.random)
         self._binder = Binder(self._client, self.devices, self._may_act)
         self._past = PastScheduler(self._binder, self, self._metrics)
         self._tracker = CellTracker(self._configuration, make, self._past, self, self._metrics)

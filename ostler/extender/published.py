@@ -76,7 +76,7 @@ class PublishedDevices:
             found.discard(name)
 
 
-class SliceWatch:
+class PublishedDevicesWatch:
     """Follows the slices from ``start`` to ``stop``; ``random`` gives numbers in [0, 1)."""
 
     def __init__(self, client: Client, devices: PublishedDevices, random: Callable[[], float]) -> None:
