@@ -9,10 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Final
-
-NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 class CellsConfigurationError(ValueError):

@@ -1,33 +1,30 @@
 """Marks cells bad and healthy.
 
-A node that is not ready, cordoned, deleted or not seen yet makes its devices bad; any bad part makes a cell bad.
-Groups that run on bad cells stay. A bad part of a cell that a virtual cluster holds is bound at once, so that the
-cluster's scheduler sees it.
+A node that is not ready, cordoned, deleted or not seen yet makes its devices bad; any bad part makes a cell bad. A
+node with some bad devices is bad as a whole cell, but its healthy devices are used. Groups that run on bad cells
+stay. A bad part of a cell that a virtual cluster holds is bound at once, so that the cluster's scheduler sees it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from scheduling.cells.preassigned import bind_bad_part, bind_doomed, end_doomed, is_doomed, is_free, release_doomed
 from scheduling.cells.state import ClusterState
-from scheduling.cells.tree import LOWEST_GUARANTEED, PhysicalCell, unbind_one
+from scheduling.cells.tree import LOWEST_GUARANTEED, PhysicalCell, count_bad, unbind_one
 
 
-def set_bad_node(state: ClusterState, node: str) -> None:
-    """Mark all devices of a node bad."""
-    if node in state.bad_nodes:
-        return
-    state.bad_nodes.add(node)
+def set_node_health(state: ClusterState, node: str, *, healthy: bool, bad_devices: Collection[int] = ()) -> None:
+    """Mark the devices of a node: all bad, or all healthy but some."""
     for leaf in state.leaves_by_node.get(node, ()):
-        _set_bad(state, leaf)
-
-
-def set_healthy_node(state: ClusterState, node: str) -> None:
-    """Mark all devices of a node healthy."""
-    if node not in state.bad_nodes:
-        return
-    state.bad_nodes.remove(node)
-    for leaf in state.leaves_by_node.get(node, ()):
-        _set_healthy(state, leaf)
+        is_healthy = healthy and leaf.index not in bad_devices
+        if is_healthy == leaf.healthy:
+            continue
+        count_bad(leaf, -1 if is_healthy else 1)
+        if is_healthy:
+            _set_healthy(state, leaf)
+        else:
+            _set_bad(state, leaf)
 
 
 def _set_bad(state: ClusterState, cell: PhysicalCell) -> None:

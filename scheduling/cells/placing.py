@@ -64,7 +64,9 @@ class _Node(Generic[C]):
             self.healthy = self.suggested = True
             self.name = cell.address
         else:
-            self.healthy = physical.healthy
+            self.healthy = physical.healthy or physical.bad_leaves < physical.leaf_count
+            if physical.bad_leaves and self.healthy:
+                self.free = len(_available_leaves(cell, priority))
             self.name = physical.nodes[0]
             self.suggested = gang.suggested is None or self.name in gang.suggested
         self.key = (not self.healthy, not self.suggested, -same, higher)
@@ -151,7 +153,7 @@ def _is_below(cell: C, shown: set[C]) -> bool:
 
 
 def _available_leaves(cell: C, priority: int) -> list[C]:
-    """The leaves that a gang of this priority may have: the free ones first, then those of weaker users."""
+    """The healthy leaves that a priority may have: the free ones first, then those of weaker users."""
     free: list[C] = []
     preemptible: list[C] = []
     _collect(cell, priority, free, preemptible)
@@ -160,6 +162,8 @@ def _available_leaves(cell: C, priority: int) -> list[C]:
 
 def _collect(cell: C, priority: int, free: list[C], preemptible: list[C]) -> None:
     if not cell.children:
+        if not cell.healthy:
+            return
         if cell.priority == FREE_PRIORITY:
             free.append(cell)
         elif cell.priority < priority:

@@ -15,7 +15,7 @@ from scheduling.cells.configuration import CellsConfiguration
 from scheduling.cells.decision import CellsUserError, Decision, Phase, PodPreempting, PodWaiting
 from scheduling.cells.gangs import names_of, place_gang
 from scheduling.cells.groups import AffinityGroup, AllocatedPod, GroupState, new_group
-from scheduling.cells.health import set_bad_node, set_healthy_node
+from scheduling.cells.health import set_node_health
 from scheduling.cells.leaves import release_leaf
 from scheduling.cells.placing import Unplaced
 from scheduling.cells.pod import BindInfo, CellPod
@@ -44,18 +44,15 @@ class CellScheduler:
         for chain in self.state.chains.values():
             for cell in chain.full[chain.top]:
                 for node in cell.nodes:
-                    set_bad_node(self.state, node)
+                    set_node_health(self.state, node, healthy=False)
 
-    def set_node(self, name: str, *, healthy: bool) -> None:
-        """A node exists, and is healthy or not."""
-        if healthy:
-            set_healthy_node(self.state, name)
-        else:
-            set_bad_node(self.state, name)
+    def set_node(self, name: str, *, healthy: bool, bad_devices: Collection[int] = ()) -> None:
+        """A node exists, and is healthy but for some devices, or bad. Devices are told by index."""
+        set_node_health(self.state, name, healthy=healthy, bad_devices=bad_devices)
 
     def delete_node(self, name: str) -> None:
         """A node is gone; its cells are bad."""
-        set_bad_node(self.state, name)
+        set_node_health(self.state, name, healthy=False)
 
     def schedule(self, pod: CellPod, nodes: Collection[str], phase: Phase) -> Decision:
         """Decide where a pod goes. `nodes` are the suggested ones. Raises `CellsUserError`."""

@@ -83,6 +83,5 @@ class ClusterState:
     leaf_by_place: dict[tuple[str, str, int], PhysicalCell]  # chain, node, device index
     chains_by_leaf_type: dict[str, list[Chain]]  # ascending
     groups: dict[str, AffinityGroup] = field(default_factory=dict)
-    bad_nodes: set[str] = field(default_factory=set)
     unjudged: dict[tuple[str, int], bool] | None = None  # chain and level whose doomed cells are judged later
     opportunistic_leaves: dict[str, dict[PhysicalCell, None]] = field(default_factory=lambda: defaultdict(dict))

@@ -51,6 +51,7 @@ class PhysicalCell(_Tree):
     """Devices that belong together. `virtual` is the cell of a virtual cluster that is bound to it."""
 
     __slots__ = (
+        "bad_leaves",
         "children",
         "healthy",
         "index",
@@ -71,7 +72,8 @@ class PhysicalCell(_Tree):
         self.nodes: tuple[str, ...] = ()
         self.index = -1  # a leaf's device index
         self.pinned_id = ""
-        self.healthy = True
+        self.healthy = True  # False if any part is bad
+        self.bad_leaves = 0
         self.virtual: VirtualCell | None = None
         self.split = False  # a part of it is allocated, or its children are free on their own
         self.state = CellState.FREE  # of leaves
@@ -194,6 +196,14 @@ def count_use(cell: Cell, priority: int, change: int) -> None:
         else:
             used.pop(priority, None)
         current.changes += 1
+        current = current.parent
+
+
+def count_bad(leaf: PhysicalCell, change: int) -> None:
+    """Count a leaf that becomes bad, or healthy again, up to the top."""
+    current: PhysicalCell | None = leaf
+    while current is not None:
+        current.bad_leaves += change
         current = current.parent
 
 

@@ -61,6 +61,7 @@ class World:
         self.scheduler = CellScheduler(self.configuration)
         self.nodes = sorted(self.scheduler.state.leaves_by_node)
         self.down: set[str] = set()
+        self.broken: dict[str, set[int]] = {}
         self.bound: dict[str, tuple[CellPod, BindInfo]] = {}
         self.waiting: dict[str, CellPod] = {}
         self.number = 0
@@ -120,7 +121,7 @@ class World:
         except CellsUserError:
             return
         assert may_wait or not isinstance(decision, PodWaiting), (pod, decision)
-        self.check(pod, decision)
+        self.check(pod, decision, is_new=is_new)
         if isinstance(decision, PodPlaced) and phase is Phase.FILTERING:
             self.scheduler.add_allocated(pod, decision.bind_info)
             self.bound[pod.uid] = (pod, decision.bind_info)
@@ -129,7 +130,13 @@ class World:
     def has_room(self, pod: CellPod, nodes: list[str]) -> bool:
         """True if the pod's own cluster has a free cell of its size, and nothing else stands in the way."""
         spec = pod.spec
-        if self.down or spec.priority < 0 or len(spec.group.members) > 1 or spec.group.members[0].pod_number > 1:
+        if (
+            self.down
+            or any(self.broken.values())
+            or spec.priority < 0
+            or len(spec.group.members) > 1
+            or spec.group.members[0].pod_number > 1
+        ):
             return False
         if not spec.ignore_suggested_nodes and len(nodes) < len(self.nodes):
             return False
@@ -146,8 +153,8 @@ class World:
             return True
         return any(self._has_free_part(each, size) for each in cell.children)
 
-    def check(self, pod: CellPod, decision: Decision) -> None:
-        """No victim is as strong as the pod; a place that is given is free."""
+    def check(self, pod: CellPod, decision: Decision, *, is_new: bool) -> None:
+        """No victim is as strong as the pod; a place that is given is free, and healthy if the group is new."""
         groups = self.scheduler.state.groups
         if isinstance(decision, PodPreempting):
             for uid in (each for victims in decision.victims.values() for each in victims):
@@ -155,6 +162,8 @@ class World:
                 assert victim.priority < pod.spec.priority or victim.virtual is None, (pod, uid)
         if isinstance(decision, PodPlaced):
             place = (decision.bind_info.node, set(decision.bind_info.leaf_cell_isolation))
+            bad = place[0] in self.down or bool(place[1] & self.broken.get(place[0], set()))
+            assert not (is_new and bad), (pod, decision)
             for other, info in self.bound.values():
                 same = info.node == place[0] and place[1] & set(info.leaf_cell_isolation)
                 assert not same, (pod, other)
@@ -168,10 +177,17 @@ class World:
             self.scheduler.delete_unallocated(self.waiting.pop(self.random.choice(sorted(self.waiting))))
 
     def flip(self) -> None:
-        """A node fails or comes back."""
+        """A node or one of its devices fails or comes back."""
         node = self.random.choice(self.nodes)
-        self.down ^= {node}
-        self.scheduler.set_node(node, healthy=node not in self.down)
+        if self.random.random() < 0.5:
+            self.down ^= {node}
+        else:
+            self.broken[node] = self.broken.get(node, set()) ^ {self.random.randrange(4)}
+        self.tell(node)
+
+    def tell(self, node: str) -> None:
+        """Tell the scheduler the health of a node."""
+        self.scheduler.set_node(node, healthy=node not in self.down, bad_devices=self.broken.get(node, ()))
 
     def restart(self) -> None:
         """Everything is restored from the records, in any order, and nothing is lost."""
@@ -185,7 +201,7 @@ class World:
             for name in records if is_pods else ():
                 self.scheduler.add_allocated(*self.bound[name])
             for node in () if is_pods else self.nodes:
-                self.scheduler.set_node(node, healthy=node not in self.down)
+                self.tell(node)
         assert {each.name: each.physical for each in self.scheduler.groups()} == before
 
     def ask_wrongly(self) -> None:

@@ -1,0 +1,76 @@
+"""One bad device does not take its whole node out of use."""
+
+from __future__ import annotations
+
+from scheduling.cells.configuration import read_configuration
+from scheduling.cells.decision import Decision, Phase, PodPlaced, PodWaiting
+from scheduling.cells.pod import AffinityGroupSpec, CellPod, GroupMember, PodSchedulingSpec
+from scheduling.cells.scheduler import CellScheduler
+
+TEXT = """
+physicalCluster:
+  cellTypes:
+    PAIR: {childCellType: GPU, childCellNumber: 2}
+    NODE: {childCellType: PAIR, childCellNumber: 2, isNodeLevel: true}
+  physicalCells: [{cellType: NODE, cellAddress: n0}, {cellType: NODE, cellAddress: n1}]
+virtualClusters:
+  a: {virtualCells: [{cellType: NODE, cellNumber: 2}]}
+"""
+
+
+def started() -> CellScheduler:
+    """Node n0 has a bad device; n1 is healthy."""
+    scheduler = CellScheduler(read_configuration(TEXT))
+    scheduler.set_node("n0", healthy=True, bad_devices=(1,))
+    scheduler.set_node("n1", healthy=True)
+    return scheduler
+
+
+def decide(scheduler: CellScheduler, name: str, size: int, priority: int = 0) -> Decision:
+    """Schedule a pod, and give it its place."""
+    group = AffinityGroupSpec(name, (GroupMember(1, size),))
+    spec = PodSchedulingSpec(
+        virtual_cluster="a",
+        priority=priority,
+        pinned_cell_id="",
+        leaf_cell_type="GPU",
+        leaf_cell_number=size,
+        lazy_preemption=False,
+        ignore_suggested_nodes=True,
+        group=group,
+    )
+    pod = CellPod(name, "team", name, spec)
+    decision = scheduler.schedule(pod, ["n0", "n1"], Phase.FILTERING)
+    if isinstance(decision, PodPlaced):
+        scheduler.add_allocated(pod, decision.bind_info)
+    return decision
+
+
+def place(decision: Decision) -> tuple[str, tuple[int, ...]]:
+    """Node and devices."""
+    assert isinstance(decision, PodPlaced), decision
+    return decision.bind_info.node, decision.bind_info.leaf_cell_isolation
+
+
+def test_whole_node_goes_to_the_healthy_one_and_smaller_pods_use_the_rest() -> None:
+    scheduler = started()
+    assert place(decide(scheduler, "whole", 4)) == ("n1", (0, 1, 2, 3))
+    assert place(decide(scheduler, "pair", 2)) == ("n0", (2, 3))
+    assert place(decide(scheduler, "one", 1)) == ("n0", (0,))
+    assert isinstance(decide(scheduler, "another", 1), PodWaiting)
+    scheduler.set_node("n0", healthy=True)
+    assert place(decide(scheduler, "another", 1)) == ("n0", (1,))
+
+
+def test_opportunistic_pods_use_the_healthy_devices() -> None:
+    scheduler = started()
+    assert place(decide(scheduler, "whole", 4, -1)) == ("n1", (0, 1, 2, 3))
+    assert place(decide(scheduler, "rest", 3, -1)) == ("n0", (0, 2, 3))
+    assert isinstance(decide(scheduler, "another", 1, -1), PodWaiting)
+
+
+def test_status_shows_the_bad_device_and_every_cell_above_it() -> None:
+    node = started().physical_cluster()[0]
+    assert not node.healthy
+    assert [pair.healthy for pair in node.children] == [False, True]
+    assert [leaf.healthy for leaf in node.children[0].children] == [True, False]
