@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from node.topology.model import Place
-from node.values import Value, value
+from node.values import Value, quick, value
 from plugin.preferred import Preference
 
 PAUSE = 1.0
@@ -30,6 +30,7 @@ and for other plugins that it asks in between; pods that are started one by one 
 """
 
 
+@quick
 @value
 class _Grant(Value):
     gpus: Mapping[str, Place]

@@ -109,7 +109,7 @@ class PluginGrants:
 
     def is_refused(self, devices: Sequence[OfferedDevice]) -> bool:
         """Whether a claim has one of these devices, so that ``allocate`` refuses them without waiting for anything."""
-        places = [place for each in devices for place in (each.device.name, *self.within(each.device))]
+        places = (place for each in devices for place in (each.device.name, *self.within(each.device)))
         if not self._ledger.has_claims(places):
             return False
         obstacles = (self._ledger.obstacle(self._wanted(offered)) for offered in devices)

@@ -75,6 +75,8 @@ class Ledger:
         self._by_owner: dict[str, tuple[Hold, ...]] = {}
         self._by_place: dict[str, dict[str, None]] = {}
         """Owners by every device that they hold or hold a part of: where a conflict can be."""
+        self._claiming: set[str] = set()
+        """Owners that have a hold through the DRA door."""
         self._shares: dict[str, _Shares] = {}
         """By device, the owners of one counted share each."""
 
@@ -135,6 +137,7 @@ class Ledger:
 
     def _forget(self, owner: str) -> tuple[Hold, ...]:
         released = self._by_owner.pop(owner, ())
+        self._claiming.discard(owner)
         self.version += bool(released)
         if len(released) == 1 and is_counted(released[0]):
             self._shares[released[0].device].remove(owner)
@@ -230,12 +233,9 @@ class Ledger:
 
     def has_claims(self, places: Iterable[str]) -> bool:
         """Whether an owner that holds one of these devices, or a part of one, has any hold through the DRA door."""
-        for place in places:
-            for owner in self._by_place.get(place, ()):
-                for hold in self._by_owner[owner]:
-                    if hold.door is Door.DRA:
-                        return True
-        return False
+        if not self._claiming:
+            return False
+        return any(not self._claiming.isdisjoint(self._by_place.get(place, ())) for place in places)
 
     def of(self, owner: str) -> tuple[Hold, ...]:
         """All holds of an owner."""
@@ -270,6 +270,8 @@ class Ledger:
         before = self._forget(owner)
         if holds:
             self._by_owner[owner] = holds
+            if any(hold.door is Door.DRA for hold in holds):
+                self._claiming.add(owner)
             self.version += 1
             if len(holds) == 1 and is_counted(holds[0]):
                 self._shares.setdefault(holds[0].device, _Shares()).add(owner, holds[0])

@@ -159,3 +159,16 @@ def test_releasing_brings_back_what_was_before(
     ledger.release("uid-1")
     for device in _WHOLES:
         assert ledger.obstacle(hold(device, "uid-3")) is None
+
+
+def test_an_owner_counts_as_a_claim_only_while_it_holds_something_through_the_dra_door() -> None:
+    ledger = Ledger()
+    ledger.take("uid-1", [hold("gpu-0")])
+    assert ledger.has_claims(["gpu-1", "gpu-0"])
+    assert not ledger.has_claims(["gpu-1"])
+    ledger.take("uid-1", [hold("gpu-0", door=Door.PLUGIN)])
+    assert not ledger.has_claims(["gpu-0"])
+    ledger.take("uid-1", [hold("gpu-0")])
+    ledger.release("uid-1")
+    ledger.take("uid-2", [hold("gpu-0", "uid-2", door=Door.PLUGIN)])
+    assert not ledger.has_claims(["gpu-0"])
