@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,15 @@ def test_every_scenario_goes_as_hived_recorded_it(theme: str, part: int) -> None
     judged = cases_in(VECTORS / f"{theme}.jsonl")[part::PARTS]
     differing = [f"{case['name']}: {found}" for case in judged if (found := difference(case))]
     assert not differing, "\n".join([f"{len(differing)} of {len(judged)} differ", *differing])
+
+
+def test_a_changed_recording_differs() -> None:
+    case = copy.deepcopy(next(each for each in cases_in(VECTORS / "hand.jsonl") if each["name"] == "buddy-gang-rack"))
+    assert not difference(case)
+    number = next(i for i, step in enumerate(case["expect"]) if step["d"]["kind"] == "bind")
+    group = next(iter(case["expect"][number]["s"]["groups"].values()))
+    group["priority"] += 1
+    assert f"step {number}" in difference(case)
+    group["priority"] -= 1
+    case["expect"][number]["d"]["bindInfo"]["node"] = "elsewhere"
+    assert "bindInfo: ours" in difference(case)
