@@ -33,6 +33,7 @@ DEVICES = "ostler.dev/pod-devices"
 _WAITING = 1000
 """Pods that wait to be bound; more are dropped, because the scheduler asks for them again."""
 _THREADS = 4
+_SETTLED = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
 class BindClient(Protocol):
@@ -165,6 +166,9 @@ class PastScheduler:
                 return "refused"
             self._binder.bind(binding)
         except (KubeError, ExtenderError) as error:
+            if isinstance(error, ExtenderError) and error.code in _SETTLED:
+                # The pod is bound or gone, and the watch tells it soon.
+                return "failed"
             text = f"The scheduler does not bind this pod to node {node}; binding it past the scheduler failed: {error}"
             self._reporter.warn(facts.identity, "ForceBindFailed", text)
             return "failed"

@@ -175,6 +175,20 @@ def test_a_pod_that_the_scheduler_does_not_bind_is_bound_past_it_at_the_threshol
     assert "already bound" in running.filter(late, "n0")["Error"]
 
 
+def test_a_binding_past_the_scheduler_that_fails_is_told_on_the_pod(running: RunningExtender) -> None:
+    running.api.refusals["pods/late/binding"] = (403, "no right to bind")
+    late = pod("late")
+    running.add(late)
+    for _ in range(4):
+        running.filter(late, "n0", "n1")
+    until(lambda: events(running.api, "ForceBindFailed"), "an event says so")
+    (event,) = events(running.api, "ForceBindFailed")
+    assert event["message"].startswith(
+        "The scheduler does not bind this pod to node n0; binding it past the scheduler failed: "
+    )
+    assert "no right to bind" in event["message"]
+
+
 def test_a_placement_that_is_not_offered_any_more_is_bound_past_the_scheduler(running: RunningExtender) -> None:
     moved = pod("p")
     running.add(moved)
