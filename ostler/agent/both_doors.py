@@ -18,9 +18,10 @@ from node.offer import Offer, OfferedDevice
 from node.partitions import PartitionsRemoved
 from node.rules import rule_for
 from node.values import Value, value
-from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders, open_books
+from ostler.agent.doors import claims_left, claims_to_serve, kubelet_folders, open_books
 from ostler.agent.edges import STUCK, Edges
 from ostler.agent.eventlog import EventLog
+from ostler.agent.handover import Streams
 from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst, load
 from ostler.agent.process_mps import ProcessMps
@@ -103,7 +104,7 @@ class BothDoors:
         self._maker: PartitionMaker | None = None
         self._layouts: MigLayouts | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._mps = ProcessMps(sources, services, self.publisher)
+        self._mps = ProcessMps(sources, self.publisher, clocks=services.edges, events=services.events, bus=services.bus)
 
     async def serve(self, group: asyncio.TaskGroup, *, relieves: bool) -> None:
         """Show submitted snapshots from now on, by tasks of ``group``; returns when devices are shown.

@@ -1,10 +1,10 @@
-"""The two doors as the process sees them: what they need, what every door can do at the end, and their ledger."""
+"""The two doors as the process sees them: what they need, and their ledger."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from node.opening import KUBELET_STATE, read_regular
 from node.rules import Door
@@ -27,16 +27,6 @@ _LEFT = ("dra-door.json", "claim-sharing.json", "mps-claims.json")
 
 _MPS_LEFT = "mps.json"
 """The file name of node.mps.modes; not imported, because most nodes have no MPS."""
-
-
-class Streams(Protocol):
-    """A door, whose streams stay open for the kubelet when a process hands over."""
-
-    def hand_over(self) -> None:
-        """Keep the streams when everything else ends."""
-
-    async def leave(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` for the kubelet to end them; returns whether it did. None is left afterwards."""
 
 
 def claims_to_serve(settings: Settings) -> bool:

@@ -22,9 +22,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from node.lock import FILE_NAME, POLL, FolderLock, InstanceLock, LockError
-from ostler.agent.doors import Streams
 
 log = logging.getLogger("ostler.agent")
 
@@ -34,6 +34,16 @@ LINGER = 3.0
 
 GUARDED = 5.0
 """Seconds between checks that the kubelet's folder is still the one that is locked; each wakes an idle agent."""
+
+
+class Streams(Protocol):
+    """A door, whose streams stay open for the kubelet when a process hands over."""
+
+    def hand_over(self) -> None:
+        """Keep the streams when everything else ends."""
+
+    async def leave(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for the kubelet to end them; returns whether it did. None is left afterwards."""
 
 
 class KubeletTaken(Exception):

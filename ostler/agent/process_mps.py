@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
+from node.clocks import Clocks
+from node.events import EventBus, EventSink
 from node.inventory.source import Source
 from node.offer import OfferedDevice
 from ostler.agent.doors import needs_mps
@@ -20,17 +22,20 @@ from ostler.config.settings import Settings
 if TYPE_CHECKING:
     from node.mps.modes import ExclusiveModes
     from node.mps.reports import MpsMetrics
-    from ostler.agent.both_doors import AgentServices
     from ostler.agent.mps import MpsService
 
 
 class ProcessMps:
     """The MPS daemons of this node's shared resources: ``driver.claims.sharing.ShareDaemons``."""
 
-    def __init__(self, sources: Sequence[Source], services: AgentServices, publisher: Publisher) -> None:
+    def __init__(
+        self, sources: Sequence[Source], publisher: Publisher, *, clocks: Clocks, events: EventSink, bus: EventBus
+    ) -> None:
         self._sources = sources
-        self._services = services
         self._publisher = publisher
+        self._clocks = clocks
+        self._events = events
+        self._bus = bus
         self._service: MpsService | None = None
         self._task: asyncio.Task[None] | None = None
         self._metrics: MpsMetrics | None = None
@@ -47,13 +52,12 @@ class ProcessMps:
             return
         from ostler.agent.mps import MpsService
 
-        services = self._services
         self._service = MpsService(
             settings,
             None if nvml_sessions(self._sources) is None else self.modes(),
-            clocks=services.edges,
-            events=services.events,
-            bus=services.bus,
+            clocks=self._clocks,
+            events=self._events,
+            bus=self._bus,
             metrics=self.metrics(),
             on_changed=self._publisher.held,
         )
