@@ -6,6 +6,7 @@ arrive and leave, a sixth of them opportunistic. ``python -m bench.cells`` measu
 
 from __future__ import annotations
 
+import gc
 import random
 import resource
 import time
@@ -40,6 +41,8 @@ def figures() -> dict[str, float]:
     """Each figure in seconds or bytes."""
     read_s, configuration = timed(lambda: read_configuration(text(), "cells.yaml"))
     start_s, scheduler = timed(lambda: started(configuration))
+    gc.collect()
+    gc.freeze()  # as the extender does
     times: list[float] = []
     fill(scheduler, times)
     records = placed(started(configuration))

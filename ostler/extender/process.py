@@ -11,6 +11,7 @@ force.
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import socket
@@ -174,6 +175,9 @@ class ExtenderProcess:
         self._slices.start()
         if not self.watch.start(self._stopped):
             return
+        # The cells live as long as the process: a full collection would walk them all while the scheduler waits.
+        gc.collect()
+        gc.freeze()
         self._is_recovered = True
         seconds = round(time.monotonic() - began, 3)
         log.info("recovered", extra={"seconds": seconds, "pods": dict(self._tracker.counts())})
