@@ -57,6 +57,9 @@ async def test_health_and_reflection_are_on_every_socket(short_dir: Path) -> Non
         for service in ("", "pluginregistration.Registration"):
             answer = await health.Check(health_pb2.HealthCheckRequest(service=service), timeout=60)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        watched = health.Watch(health_pb2.HealthCheckRequest(service="pluginregistration.Registration"), timeout=60)
+        assert (await watched.read()).status == health_pb2.HealthCheckResponse.SERVING
+        watched.cancel()
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await health.Check(health_pb2.HealthCheckRequest(service="other"), timeout=60)
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
