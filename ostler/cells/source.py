@@ -10,7 +10,9 @@ from pathlib import Path
 
 from kube.bodies import JsonObject, object_at, text_at
 from kube.json_stream import Fields
+from node.documents import DocumentLimits, DocumentRefused
 from node.given import read_given
+from node.yaml_text import parse_yaml_all
 from ostler.cells.discovery import DiscoveredCells, discover
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.explain.documents import MAX_BYTES
@@ -28,6 +30,8 @@ from scheduling.cells.pod import (
 from scheduling.explain.cluster import apply
 
 STDIN = "-"
+_LIMITS = DocumentLimits(values=10_000_000)
+"""All pods of a large cluster have some hundred values each."""
 _OVER = ("Succeeded", "Failed")
 
 
@@ -71,14 +75,10 @@ class ScheduledPod:
 
 def read_pods(name: str) -> list[ScheduledPod]:
     """The pods of a file that the cell scheduler places, in its order; what it cannot read ends the command."""
-    import yaml
-
-    text = read_text(name)
     try:
-        documents = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problem = " ".join(str(error).split())
-        raise CommandFailed(f"{name}: is not valid YAML: {problem}", Exit.USAGE) from error
+        documents = parse_yaml_all(read_text(name), _LIMITS)
+    except DocumentRefused as error:
+        raise CommandFailed(f"{name}: {error}; correct the file", Exit.USAGE) from error
     bodies: list[JsonObject] = []
     for document in documents:
         items = document.get("items") if isinstance(document, dict) else document

@@ -8,7 +8,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from node.documents import DocumentLimits, DocumentRefused
+from node.yaml_text import parse_yaml
+
 MOST_JOBS = 20_000
+_LIMITS = DocumentLimits(values=40 * MOST_JOBS)
+"""A job has at most fifteen values: names, what they stand for, and itself."""
 FIELDS = ("name", "at", "duration", "virtualCluster", "priority", "pods", "gpus")
 
 
@@ -58,12 +63,10 @@ def read_trace(text: str, source: str) -> tuple[TraceJob, ...]:
 def _rows(text: str, source: str) -> list[object]:
     if source.endswith(".csv"):
         return list(csv.DictReader(io.StringIO(text)))
-    import yaml
-
     try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise TraceError(f"{source}: is not valid YAML: {' '.join(str(error).split())}") from error
+        found = parse_yaml(text, _LIMITS)
+    except DocumentRefused as error:
+        raise TraceError(f"{source}: {error}; correct the file") from error
     rows = found.get("jobs") if isinstance(found, dict) else found
     if not isinstance(rows, list):
         raise TraceError(f"{source}: must be a list of jobs, or a map with jobs; write - {{{', '.join(FIELDS)}}}")

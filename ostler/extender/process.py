@@ -26,6 +26,7 @@ from kube.access import Access, FixedCredentials, in_cluster, runs_in_cluster
 from kube.client import Client
 from kube.events import EventPoster, Subject
 from kube.kubeconfig import from_kubeconfig
+from node.given import read_given
 from ostler.admin.http import AddressInvalid, HttpPage, HttpServer, Pages, listen
 from ostler.extender.api import ExtenderApi
 from ostler.extender.binding import Binder, PastScheduler
@@ -262,14 +263,10 @@ class ExtenderProcess:
 def read_config(path: Path) -> str:
     """The configuration's text; raises ``ExtenderFailed``."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_CONFIG + 1)
+        data = read_given(path, MOST_CONFIG)
     except OSError as error:
-        raise ExtenderFailed(
-            f"--config: {path} cannot be read ({error.strerror}); give the cells' configuration"
-        ) from error
-    if len(data) > MOST_CONFIG:
-        raise ExtenderFailed(f"--config: {path} has more than {MOST_CONFIG} bytes")
+        why = error.strerror or error
+        raise ExtenderFailed(f"--config: {path} cannot be read ({why}); give the cells' configuration") from error
     try:
         return data.decode()
     except UnicodeDecodeError as error:

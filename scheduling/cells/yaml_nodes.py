@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import yaml
 
 LARGEST_INT32: Final = 2**31 - 1
+DEEPEST: Final = 64
+"""Levels of maps and lists. libyaml's composer follows them on the stack of the process, and users write the pods'
+annotations."""
 _TRUE: Final = frozenset(("y", "yes", "true", "on"))
 
 
@@ -37,12 +40,30 @@ def first_document(text: str) -> yaml.Node | None:
     import yaml
 
     try:
+        _check_depth(text)
         return next(iter(yaml.compose_all(text, _loader())), None)
     except yaml.MarkedYAMLError as error:
         mark: Any = error.problem_mark or error.context_mark
         raise YamlTextError(mark.line + 1 if mark else 0, str(error.problem or error.context)) from error
     except (yaml.YAMLError, RecursionError) as error:
         raise YamlTextError(0, str(error).splitlines()[0]) from error
+
+
+def _check_depth(text: str) -> None:
+    """Raise `YamlTextError` if the first document nests too deeply to be composed."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, _loader()):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEEPEST:
+                mark: Any = event.start_mark
+                raise YamlTextError(int(mark.line) + 1, f"nested deeper than {DEEPEST} levels")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.DocumentEndEvent):
+            return
 
 
 def line_of(node: yaml.Node) -> int:

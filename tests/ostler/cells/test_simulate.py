@@ -167,4 +167,4 @@ def test_the_command_names_the_file_and_a_stranger(ostler: Command, file: str, t
     assert err == f"ostler: {trace}: job a belongs to the virtual cluster Z, which {file} does not have; it has A, B\n"
     (bad := tmp_path / "trace.yaml").write_text("[")
     _, err = ostler(file, str(bad), code=2)
-    assert err.startswith(f"ostler: {bad}: is not valid YAML: ")
+    assert err.startswith(f"ostler: {bad}: not valid YAML: ")

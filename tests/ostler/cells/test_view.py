@@ -120,7 +120,7 @@ def test_cells_above_nodes_are_named(ostler: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "pods.yaml: is not valid YAML: "),
+        ("{", "pods.yaml: not valid YAML: "),
         (
             json.dumps(pod("a", spec={"priority": 2000})),
             "pods.yaml: pod team/a: annotation hivedscheduler.microsoft.com/pod-scheduling-spec: priority is 2000; it",

@@ -106,6 +106,14 @@ def test_mistake_in_a_spec_is_named(change: dict[str, object], message: str) -> 
     assert refused.value.code == 400
 
 
+@pytest.mark.parametrize("text", ["[" * 200_000, "{a: " * 60_000, "- " * 100_000])
+def test_a_text_that_nests_deeply_is_refused_before_it_is_composed(text: str) -> None:
+    with pytest.raises(PodTextError, match="is not valid YAML: line 1: nested deeper than 64 levels"):
+        read_pod_spec({ANNOTATION_SPEC: text}, "team", "a")
+    with pytest.raises(PodTextError, match="is not valid YAML: line 1: nested deeper than 64 levels"):
+        read_bind_info({ANNOTATION_BIND_INFO: text})
+
+
 def test_missing_spec_is_named() -> None:
     with pytest.raises(PodTextError, match="is missing or empty; write what the pod asks for"):
         read_pod_spec({}, "team", "a")
