@@ -41,8 +41,8 @@ NODE ?= h100-sxm-8
 ARGS ?=
 NODES ?= 1
 K8S ?=
-# Waiting for sockets is half of what the tests do: more workers than cores. They are forked after the collection, and a
-# worker that is done takes over half of another one's tests, for those that wait longest stand side by side.
+# Waiting for sockets is half of what the tests do: more workers than cores. A worker that is done takes over half of
+# another one's tests, for those that wait longest stand side by side.
 WORKERS ?= 5
 COUNT ?= 5000
 SEED ?= 1
@@ -104,7 +104,7 @@ sandbox: setup
 test: export PYTHONDONTWRITEBYTECODE :=
 test: TESTS ?= tests
 test: setup tools
-	$(BIN)/python -m pytest -p tests.making.forked_workers --workers $(WORKERS) $(TESTS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
 
 # Built before the tests and not in one: it takes minutes, once.
 tools: setup

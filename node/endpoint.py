@@ -225,6 +225,8 @@ def _health_handlers(services: Sequence[str]) -> dict[str, Handler]:
 
 
 def _reflection_handlers(services: Sequence[str]) -> dict[str, Handler]:
+    # Reflection describes what has been loaded, and the health service has been if somebody asked for it.
+    from grpc_health.v1 import health_pb2  # noqa: F401 - registers the descriptor of the health service
     from grpc_reflection.v1alpha import reflection, reflection_pb2
 
     handler = grpc.stream_stream_rpc_method_handler(
