@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum
 from http import HTTPStatus
@@ -203,8 +204,10 @@ class CellTracker:
         with self._lock:
             for uid in set(self._pods) - {each.uid for each in found}:
                 self._forget(uid)
-            for facts in found:
-                self._set_pod(facts)
+            is_recovery = not self._pods
+            with _nodes_as_healthy(self._cells, self._nodes) if is_recovery else nullcontext():
+                for facts in found:
+                    self._set_pod(facts)
 
     def reconfigure(self, configuration: CellsConfiguration) -> None:
         """Lay another configuration over the running pods: every pod that has cells keeps its devices.
@@ -213,15 +216,14 @@ class CellTracker:
         """
         with self._lock:
             cells = self._make(configuration)
-            for name, is_healthy in self._nodes.items():
-                cells.set_node(name, healthy=is_healthy)
             lost = []
-            for tracked in self._pods.values():
-                if tracked.bind_info is not None:
-                    try:
-                        cells.add_allocated(tracked.cell_pod(), tracked.bind_info)
-                    except (CellsUserError, ExtenderError) as error:
-                        lost.append((tracked, str(error)))
+            with _nodes_as_healthy(cells, self._nodes):
+                for tracked in self._pods.values():
+                    if tracked.bind_info is not None:
+                        try:
+                            cells.add_allocated(tracked.cell_pod(), tracked.bind_info)
+                        except (CellsUserError, ExtenderError) as error:
+                            lost.append((tracked, str(error)))
             self._cells, self._configuration = cells, configuration
             self._node_sizes = node_sizes(cells)
             for tracked, problem in lost:
@@ -461,6 +463,26 @@ class CellTracker:
     def _is_on(self, uid: str, node: str) -> bool:
         tracked = self._pods.get(uid)
         return tracked is not None and tracked.facts.node == node
+
+
+@contextmanager
+def _nodes_as_healthy(cells: Cells, nodes: Mapping[str, bool]) -> Iterator[None]:
+    """All nodes of the configuration count as healthy while running pods get their cells back, and then as they are.
+
+    Cells of a virtual cluster are bound to bad nodes when it has too few others. A pod that is restored later could be
+    taken for one without a cell of its own, and another virtual cluster could preempt it.
+    """
+    names = {*node_sizes(cells), *nodes}
+    for name in sorted(names):
+        cells.set_node(name, healthy=True)
+    try:
+        yield
+    finally:
+        for name in sorted(names):
+            if name not in nodes:
+                cells.delete_node(name)
+            elif not nodes[name]:
+                cells.set_node(name, healthy=False)
 
 
 class _as_answer:  # noqa: N801 - reads as a statement

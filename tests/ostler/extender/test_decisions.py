@@ -323,6 +323,37 @@ def test_running_pods_keep_their_devices_over_a_restart(api: ClusterApi, tmp_pat
         assert len(taken) == len(set(taken)) == 10
 
 
+@pytest.mark.parametrize("state", ["not ready", "gone"])
+def test_a_running_pod_keeps_its_virtual_cell_over_a_restart_while_other_nodes_are_bad(
+    state: str, tmp_path: Path
+) -> None:
+    # Every cell is owned, so that cells are bound to a bad node as soon as there is one.
+    types: Object = {
+        "G-2": {"childCellType": "G", "childCellNumber": 2},
+        "G-NODE": {"childCellType": "G-2", "childCellNumber": 2, "isNodeLevel": True},
+    }
+    physical = [{"cellType": "G-NODE", "cellAddress": f"n{number}"} for number in range(2)]
+    owners = {
+        "A": {"virtualCells": [{"cellType": "G-NODE", "cellNumber": 1}]},
+        "B": {"virtualCells": [{"cellType": "G-NODE.G-2", "cellNumber": 2}]},
+    }
+    configuration = {"physicalCluster": {"cellTypes": types, "physicalCells": physical}, "virtualClusters": owners}
+    with ClusterApi([node("n0"), node("n1")]) as api:
+        with extender(tmp_path, api, configuration) as first:
+            first.place(pod("web", 1, vc="B"), "n0", "n1")
+            before = first.groups()["default/web"]
+        (other,) = {"n0", "n1"} - set(before["physicalPlacement"])
+        if state == "gone":
+            api.delete("Node", other)
+        else:
+            api.put(node(other, is_ready=False))
+        with extender(tmp_path, api, configuration) as second:
+            after = second.groups()["default/web"]
+    assert before["virtualPlacement"]
+    assert (after["state"], after.get("lazyPreemptionStatus")) == ("Allocated", None)
+    assert sum(map(len, after["virtualPlacement"].values())) == 1
+
+
 def indices(body: Object) -> list[int]:
     text = body["metadata"]["annotations"][f"{GROUP}/pod-leaf-cell-isolation"]
     return [int(each) for each in text.split(",")]
