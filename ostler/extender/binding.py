@@ -23,7 +23,7 @@ from kube.errors import KubeError, NotFound, RequestError
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.pods import PodFacts
 from ostler.extender.published import PublishedDevices
-from ostler.extender.tracking import PodBinding, PodReporter
+from ostler.extender.states import PodBinding, PodReporter
 from ostler.extender.wire import ExtenderError
 
 log = logging.getLogger("ostler.extender")

@@ -34,8 +34,9 @@ from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
 from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
 from ostler.extender.published import PublishedDevices, PublishedDevicesWatch
 from ostler.extender.server import ExtenderServer, is_local
+from ostler.extender.states import MakeCells
 from ostler.extender.tls import TlsContexts, TlsFiles
-from ostler.extender.tracking import CellTracker, MakeCells
+from ostler.extender.tracking import CellTracker
 from ostler.extender.watching import ClusterWatch
 from ostler.extender.wire import PodIdentity
 from scheduling.cells.configuration import CellsConfigurationError, ExtenderSettings, read_configuration

@@ -1,0 +1,111 @@
+"""The states of a pod, and the parts that decide on it: the scheduler of cells, the binder and the reporter.
+
+`ostler.extender.tracking` has the picture of the states and moves pods from one to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol
+
+from kube.bodies import JsonObject
+from ostler.extender.inspecting import CellsView
+from ostler.extender.pods import PodFacts
+from ostler.extender.wire import ExtenderError, PodIdentity
+from scheduling.cells.configuration import CellsConfiguration
+from scheduling.cells.decision import Phase, PodPlaced, PodPreempting, PodWaiting
+from scheduling.cells.pod import BindInfo, CellPod, PodSchedulingSpec
+
+
+class Cells(CellsView, Protocol):
+    """The scheduler of cells; a refused step changes nothing."""
+
+    def set_node(self, name: str, *, healthy: bool) -> None:
+        """A node is there."""
+
+    def delete_node(self, name: str) -> None:
+        """A node is gone."""
+
+    def schedule(self, pod: CellPod, nodes: Collection[str], phase: Phase) -> PodPlaced | PodPreempting | PodWaiting:
+        """Decide on a pod."""
+
+    def add_allocated(self, pod: CellPod, bind_info: BindInfo) -> None:
+        """The pod has these cells."""
+
+    def delete_allocated(self, pod: CellPod) -> None:
+        """The pod that had cells is gone."""
+
+    def delete_unallocated(self, pod: CellPod) -> None:
+        """The pod that had none is gone."""
+
+
+MakeCells = Callable[[CellsConfiguration], Cells]
+"""The class of the scheduler of cells; a new one starts with no node and no pod."""
+
+
+class PodState(Enum):
+    """See `ostler.extender.tracking`."""
+
+    WAITING = "Waiting"
+    PREEMPTING = "Preempting"
+    BINDING = "Binding"
+    BOUND = "Bound"
+
+
+@dataclass(slots=True)
+class TrackedPod:
+    """``spec``: None with a ``fault`` if its annotation is not usable. ``bind_info``: where it has cells, else None.
+
+    ``attempts``: filter calls since it is Binding. ``is_forced``: it was handed to the binder, or refused.
+    """
+
+    facts: PodFacts
+    spec: PodSchedulingSpec | None
+    fault: str = ""
+    state: PodState = PodState.WAITING
+    bind_info: BindInfo | None = None
+    attempts: int = 0
+    is_forced: bool = False
+
+    def cell_pod(self) -> CellPod:
+        """The pod for the scheduler of cells; raises ``ExtenderError`` if its annotation is not usable."""
+        if self.spec is None:
+            raise ExtenderError(self.fault)
+        spec = self.spec
+        if self.facts.needs_preparation and spec.ignore_suggested_nodes:
+            spec = replace(spec, ignore_suggested_nodes=False)
+        pod = self.facts.identity
+        return CellPod(pod.uid, pod.namespace, pod.name, spec)
+
+
+@dataclass(frozen=True, slots=True)
+class PodBinding:
+    """A pod that is placed, and where. ``node_size``: devices that its node has by the configuration."""
+
+    facts: PodFacts
+    bind_info: BindInfo
+    node_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOutcome:
+    """``is_waiting``: the pod must wait for others."""
+
+    answer: JsonObject
+    is_waiting: bool = False
+
+
+class PodReporter(Protocol):
+    """Takes what people must know of a pod; never blocks."""
+
+    def warn(self, pod: PodIdentity, reason: str, message: str) -> None:
+        """Something is wrong with the pod."""
+
+
+class ForceBinder(Protocol):
+    """Binds pods past the scheduler, later and in threads of its own."""
+
+    def bind_later(self, binding: PodBinding) -> None:
+        """Take a pod; never blocks."""
