@@ -155,7 +155,9 @@ class ExtenderStage:
 
     def _grant(self) -> None:
         """The rights of the chart's account, and no others, for the test's user."""
-        self.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        # Tests of the chart on the same cluster leave it.
+        if self.api.find(f"/api/v1/namespaces/{NAMESPACE}") is None:
+            self.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         values: dict[str, Any] = {"extender": {"enabled": True, "config": cells(), "tlsSecret": "tls"}}
         group = "/apis/rbac.authorization.k8s.io/v1"
         subject = {"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}
