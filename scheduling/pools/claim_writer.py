@@ -26,6 +26,7 @@ from scheduling.pools.publication import published_pools
 from scheduling.pools.published import PublishedPool, ledger_of
 from scheduling.pools.published_classes import ClusterClasses
 from scheduling.pools.resource_claims import (
+    ADMIN_ONCE,
     ADMIN_WITH_COUNTERS,
     MOST_DEVICES,
     NamedRequest,
@@ -136,7 +137,10 @@ class ClaimWriter:
 
     def general(self, claim: DeviceClaim) -> list[NamedRequest]:
         """One request for each need. Raises LeftOut and MatchingError."""
-        return named_requests(claim, self._options, self._narrowed)
+        found = named_requests(claim, self._options, self._narrowed)
+        if len(found) > 1 and any(option.admin for request in found for option in request.options):
+            self._losses.add("spec.claims", ADMIN_ONCE)
+        return found
 
     def _options(self, detail: DeviceClaimDetail, at: str) -> list[RequestOption]:
         members = self._sayable(detail, at)

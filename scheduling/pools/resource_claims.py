@@ -29,6 +29,7 @@ from scheduling.pools.resource_slices import V1, Object, PublishedNames, constra
 from scheduling.pools.search import occupying
 
 ADMIN_WITH_COUNTERS: Final = "v1 gives it only to devices whose shared counters are left"
+ADMIN_ONCE: Final = "v1 gives a device to one request of a claim only, also with admin access"
 NO_PART: Final = "v1 has no part of 0"
 MOST_OPTIONS: Final = 8
 """Entries of firstAvailable."""

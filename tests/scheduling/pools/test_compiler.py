@@ -218,6 +218,15 @@ def test_what_is_lost_is_named(need: Json, devices: list[Json], message: str) ->
     assert [str(each) for each in found.lost] == [f"DeviceClaim claim: {message}"]
 
 
+def test_admin_access_beside_another_need_is_named() -> None:
+    watched = {**A_GPU, "adminAccess": True}
+    found = compiled(claim(watched, watched), node(device("a")))
+    assert found.node is None
+    assert [str(each) for each in found.lost] == [
+        "DeviceClaim claim: spec.claims: v1 gives a device to one request of a claim only, also with admin access"
+    ]
+
+
 def test_admin_access_beside_counters_is_named() -> None:
     use = [{"counterSet": "set", "counters": {"slots": {"value": "1"}}}]
     counters = [{"name": "set", "counters": {"slots": {"value": "1"}}}]
