@@ -36,6 +36,8 @@ ANNOTATION_BIND_INFO: Final = f"{GROUP}/pod-bind-info"
 
 OPPORTUNISTIC: Final = -1
 HIGHEST_PRIORITY: Final = 1000
+MOST_PODS: Final = 100_000
+"""Pods of a group: each is placed on its own, and users write the number."""
 
 _OLD_NAMES: Final = {
     "gpuType": "leafCellType",
@@ -216,6 +218,9 @@ def _check_spec(spec: PodSchedulingSpec) -> None:
             problem = f"affinityGroup.members has leafCellNumber {member.leaf_cell_number}; it must be at least 1"
         if problem:
             break
+    pods = sum(each.pod_number for each in group.members)
+    if not problem and pods > MOST_PODS:
+        problem = f"affinityGroup.members ask for {pods} pods; a group has at most {MOST_PODS}"
     if not problem and all(each.leaf_cell_number != spec.leaf_cell_number for each in group.members):
         problem = f"affinityGroup.members has no member with this pod's leafCellNumber {spec.leaf_cell_number}; add it"
     if problem:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 Body = dict[str, Any]
+Command = Callable[..., tuple[str, str]]
+"""Runs a command with words and an expected exit code; what it printed on both streams."""
 
 SPEC = "hivedscheduler.microsoft.com/pod-scheduling-spec"
 BIND = "hivedscheduler.microsoft.com/pod-bind-info"

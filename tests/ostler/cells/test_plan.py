@@ -8,26 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ostler.cli.main import main
-from tests.making.cells import CONFIGURATION, gpu, node_named, pod, slice_of, written
-
-Command = Callable[..., tuple[str, str]]
+from tests.making.cells import Command, gpu, node_named, pod, slice_of, written
 
 
 @pytest.fixture
-def ostler(capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*words: str, code: int = 0) -> tuple[str, str]:
-        assert main(["cells", "plan", *words]) == code
-        printed = capsys.readouterr()
-        return printed.out, printed.err
-
-    return run
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> str:
-    (path := tmp_path / "cells.yaml").write_text(CONFIGURATION)
-    return str(path)
+def ostler(cells_command: Callable[[str], Command]) -> Command:
+    return cells_command("plan")
 
 
 def test_a_gang_within_its_virtual_cluster_fits(ostler: Command, file: str) -> None:

@@ -13,28 +13,15 @@ import pytest
 
 from ostler.cells.simulation import figures, quotas, simulate
 from ostler.cells.trace import MOST_JOBS, TraceError, TraceJob, read_trace
-from ostler.cli.main import main
 from scheduling.cells.configuration import read_configuration
-from tests.making.cells import CONFIGURATION
+from tests.making.cells import CONFIGURATION, Command
 
-Command = Callable[..., tuple[str, str]]
 CLUSTER = read_configuration(CONFIGURATION)
 
 
 @pytest.fixture
-def ostler(capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*words: str, code: int = 0) -> tuple[str, str]:
-        assert main(["cells", "simulate", *words]) == code
-        printed = capsys.readouterr()
-        return printed.out, printed.err
-
-    return run
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> str:
-    (path := tmp_path / "cells.yaml").write_text(CONFIGURATION)
-    return str(path)
+def ostler(cells_command: Callable[[str], Command]) -> Command:
+    return cells_command("simulate")
 
 
 def job(name: str, at: float, seconds: float, cluster: str = "A", priority: int = 0, *, gpus: int = 1) -> TraceJob:

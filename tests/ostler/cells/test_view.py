@@ -10,26 +10,12 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from ostler.cli.main import main
-from tests.making.cells import CONFIGURATION, gpu, pod, slice_of, tainted, written
-
-Command = Callable[..., tuple[str, str]]
+from tests.making.cells import CONFIGURATION, Command, gpu, pod, slice_of, tainted, written
 
 
 @pytest.fixture
-def ostler(capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*words: str, code: int = 0) -> tuple[str, str]:
-        assert main(["cells", "view", *words]) == code
-        printed = capsys.readouterr()
-        return printed.out, printed.err
-
-    return run
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> str:
-    (path := tmp_path / "cells.yaml").write_text(CONFIGURATION)
-    return str(path)
+def ostler(cells_command: Callable[[str], Command]) -> Command:
+    return cells_command("view")
 
 
 @pytest.fixture

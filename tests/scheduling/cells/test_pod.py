@@ -94,6 +94,10 @@ GOOD = {"virtualCluster": "A", "leafCellNumber": 1}
             "affinityGroup.members has leafCellNumber 0; it must be at least 1",
         ),
         (
+            {"affinityGroup": {"name": "g", "members": [{"podNumber": 2_000_000_000, "leafCellNumber": 1}]}},
+            "affinityGroup.members ask for 2000000000 pods; a group has at most 100000",
+        ),
+        (
             {"affinityGroup": {"name": "g", "members": [{"podNumber": 1, "leafCellNumber": 2}]}},
             "affinityGroup.members has no member with this pod's leafCellNumber 1; add it",
         ),
