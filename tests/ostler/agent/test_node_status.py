@@ -269,8 +269,9 @@ async def test_another_machines_node_is_not_written(cluster: Cluster) -> None:
     cluster.server.store.patch("nodes", NODE, {"status": {"nodeInfo": {"machineID": "ffff"}}}, part="status")
     async with running(cluster, events) as part:
         part.show([shows(1)])
-        await eventually(lambda: any("is not this machine" in each for each in part.reasons()))
+        await eventually(lambda: events.recent, "the event, which follows the reason")
         (event,) = events.recent
+        assert any("is not this machine" in each for each in part.reasons())
         assert event.reason == NOT_WRITTEN
         assert event.message.endswith("; the kubelet reports it later")
     assert cluster.server.requests.writes("nodes") == []
