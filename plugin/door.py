@@ -34,7 +34,7 @@ from plugin.registration import PluginRegistrationState, PluginRegistrationStatu
 from plugin.servicer import DevicePluginServicer, Render
 
 if TYPE_CHECKING:
-    from node.ledger.events import AllocatableRead
+    from node.ledger.reader import Reading
     from plugin.records import RecordBook
 
 log = logging.getLogger("ostler.plugin")
@@ -124,9 +124,9 @@ class PluginDoor:
                 self._update(name, self._resources[name], ())
         self.bus.publish(StreamsChanged())
 
-    def heard(self, read: AllocatableRead) -> None:
-        """The ledger has read which devices the kubelet counts as healthy; see ``KubeletView.heard``."""
-        self._view.heard(read.asked_at, read.devices)
+    def heard(self, reading: Reading) -> None:
+        """Take in which devices the kubelet counts as healthy; see ``KubeletView.heard``."""
+        self._view.heard(reading.began, reading.allocatable)
 
     async def run(self) -> None:
         """Serve until cancelled; sockets are gone afterwards, unless handed over. A failing part ends all of it."""

@@ -175,11 +175,13 @@ class KubeletView:
             self._woken.set()
         self._wanted = min(self._wanted, due)
 
-    def heard(self, asked_at: float, healthy: Iterable[tuple[str, str]]) -> None:
+    def heard(self, asked_at: float, healthy: Iterable[tuple[str, str]] | None) -> None:
         """Take an answer that another part got at this time (of ``clock``): resource and id of every healthy device.
 
-        It replaces the next regular question if that is due soon enough.
+        It replaces the next regular question if that is due soon enough. ``healthy``: None if the kubelet refused.
         """
+        if healthy is None:
+            return
         if self._wanted == math.inf and asked_at + self._pace.every / 2 >= self._regular:
             self._regular = asked_at + self._pace.every
             self._take(asked_at, by_resource(healthy))

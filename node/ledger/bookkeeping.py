@@ -17,14 +17,13 @@ from node.events import EventBus, EventSink, EventType
 from node.inventory.model import Snapshot
 from node.ledger.allocations import KubeletAllocations
 from node.ledger.containers import NodeContainers, PodContainers
-from node.ledger.events import AllocatableRead, HoldsChanged, HoldsObserver
+from node.ledger.events import HoldsChanged, HoldsObserver
 from node.ledger.grants import PluginGrants
 from node.ledger.holds import HeldError, Hold, HoldState
 from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import Ledger
 from node.ledger.loop import HoldsLoop, ReadingPace
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
-from node.ledger.pods import PodsKnown
 from node.ledger.process_check import PendingRelease, ProcessCheck
 from node.ledger.processes import UNSEEN, ComputeProcesses, sees_processes
 from node.ledger.reader import KubeletLook, KubeletSource, Reading
@@ -144,10 +143,10 @@ class Bookkeeping:
         self.releases = Releases(
             self.tenants,
             containers or NodeContainers(options.cgroups, options.proc, clock=clocks.monotonic),
+            self.grants,
             options.state_dir,
             bus=self.bus,
             clocks=clocks,
-            within=self.grants.within,
         )
         self._reader = reader or KubeletLook(options.kubelet, options.device_plugins, clocks)
         self._loop = HoldsLoop(
@@ -212,7 +211,7 @@ class Bookkeeping:
         await self._until_unheld(resource, devices, began)
         began = self._monotonic()
         try:
-            await self.releases.ended(resource, devices, lambda: self.grants.crowded_by_ended(devices))
+            await self.releases.ended(resource, devices)
         except HeldError as error:
             self.observer.waited(given=False)
             self._lost(resource, error)
@@ -296,10 +295,6 @@ class Bookkeeping:
         if self._running:
             self._loop.wake()
 
-    def know(self, pods: PodsKnown) -> None:
-        """Use this source of knowledge about pods."""
-        self.keeper.know(pods)
-
     def shared(self) -> None:
         """Read the kubelet more often from now on: the DRA door, or MPS, needs to know what this node's pods have."""
         self._loop.follow(ReadingPace())
@@ -331,19 +326,17 @@ class Bookkeeping:
 
     def shown(self, offer: Offer) -> None:
         """Note that the plugin door has just listed this offer."""
-        withdrawn = self._shown.show(offer, self._kept(), self._monotonic())
+        # Until all holds are known, the plugin door also lists devices for claims.
+        kept = frozenset[str]() if self._seen.known else self._at_scheduler
+        withdrawn = self._shown.show(offer, kept, self._monotonic())
         if self._sees_reading:
             self._listed.set()
         if self._running and withdrawn:
             # A device that moves to the other door waits until the kubelet no longer counts it.
             self._loop.soon()
 
-    def release(self, device: str) -> bool:
-        """Take a person's word that a device is free; False if it is not pending release."""
-        return self.keeper.release(device)
-
     def pending(self) -> Mapping[str, int]:
-        """The number of devices that are pending release, by what they wait for."""
+        """Devices that are pending release, by cause: containers of a deleted pod, leftover processes, or a check."""
         by_pod = {hold.device for hold in self.tenants.wanted(self._monotonic()).values()}
         unchecked = [device for device in self.pending_release.wanted() if device not in by_pod]
         used = sum(bool(self.pending_release.left(device)) for device in unchecked)
@@ -366,10 +359,6 @@ class Bookkeeping:
             self._running, self._over = False, True
             self._listed.set()
 
-    def _kept(self) -> frozenset[str]:
-        """Devices for claims that the plugin door lists only while not all holds are known."""
-        return frozenset() if self._seen.known else self._at_scheduler
-
     def _standing(self) -> OfferContext:
         shown = self._shown
         shown.repeat(self._monotonic())
@@ -385,8 +374,6 @@ class Bookkeeping:
     def _read(self, reading: Reading) -> None:
         self.keeper.read(reading)
         self._confirmable.set()
-        if reading.allocatable is not None:
-            self.bus.publish(AllocatableRead(reading.began, reading.allocatable))
         self._has_read = True
         if self._standing() != self._seen:
             self.bus.publish(HoldsChanged())

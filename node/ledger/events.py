@@ -40,14 +40,6 @@ class ReleasesAdvanced(Value):
     """A check for processes or containers has changed what devices wait for."""
 
 
-@value
-class AllocatableRead(Value):
-    """The kubelet, asked at a time (monotonic), counted these devices (resource and id) as healthy."""
-
-    asked_at: float
-    devices: frozenset[tuple[str, str]]
-
-
 class ReadingOutcome(StrEnum):
     """How a reading went."""
 

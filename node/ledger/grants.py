@@ -17,7 +17,7 @@ from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import HoldsChanged
 from node.ledger.holds import HeldError, Hold, HoldState, conflict, plugin_owner, slices_of, wholes_of
 from node.ledger.ledger import Ledger
-from node.ledger.naming import IdPlace
+from node.ledger.naming import Id, IdPlace
 from node.ledger.pods import NobodyKnown, PodsKnown
 from node.ledger.releases import refusal
 from node.ledger.tenants import Tenants
@@ -74,35 +74,16 @@ class PluginGrants:
         if possible is not None:
             raise possible
         self._refuse_pending(resource, devices, at)
-        holder, door, state = f"a pod that asked for {resource}", Door.PLUGIN, HoldState.ALLOCATED
+        holder = f"a pod that asked for {resource}"
         holds, grants, ended = [], [], set()
         for offered in devices:
-            name, share, within = offered.device.name, offered.share, self.within(offered.device)
-            own, id_ = plugin_owner(name, share), (resource, offered.id)
-            sizes, slices = (offered.amounts, offered.whole), self._slices.get(name)
-            holds.append(
-                Hold(
-                    name,
-                    door,
-                    holder,
-                    at,
-                    own,
-                    share,
-                    False,
-                    within,
-                    state,
-                    resource,
-                    False,
-                    (id_,),
-                    (),
-                    *sizes,
-                    slices,
-                )
-            )
-            grants.append((id_, IdPlace(name, within, share, slices)))
-            if share and _is_pending(self._ledger.of(plugin_owner(name))):
+            id_ = resource, offered.id
+            hold = self._hold(offered, offered.share, holder, at, id_)
+            holds.append(hold)
+            grants.append((id_, IdPlace(hold.device, hold.within, hold.share, hold.slices)))
+            if hold.share and _is_pending(self._ledger.of(plugin_owner(hold.device))):
                 # The device is in use from now on, so that no check can find it free.
-                ended.add(plugin_owner(name))
+                ended.add(plugin_owner(hold.device))
         self._ledger.take_each(holds, ended)
         self._plugin.granted(grants, self._monotonic(), at)
         self._ledger.bus.publish(HoldsChanged())
@@ -112,7 +93,7 @@ class PluginGrants:
         places = (place for each in devices for place in (each.device.name, *self.within(each.device)))
         if not self._ledger.has_claims(places):
             return False
-        obstacles = (self._ledger.obstacle(self._wanted(offered)) for offered in devices)
+        obstacles = (self._ledger.obstacle(self._hold(offered, offered.share)) for offered in devices)
         return any(by is not None and by.door is Door.DRA for by in obstacles)
 
     def crowded_by_ended(self, devices: Sequence[OfferedDevice]) -> frozenset[str]:
@@ -122,16 +103,26 @@ class PluginGrants:
         """
         found: set[str] = set()
         for offered in devices if self._tenants.waited_for else ():
-            error = self._ledger.conflict(self._wanted(offered)) if offered.share else None
+            error = self._ledger.conflict(self._hold(offered, offered.share)) if offered.share else None
             if error is not None and error.shares and error.by.state is HoldState.PENDING_RELEASE:
                 found |= self._tenants.waiting(offered.device.name)
         return frozenset(found)
 
-    def _wanted(self, offered: OfferedDevice) -> Hold:
-        """The hold of a new pod, with the fields that decide conflicts."""
-        name, share, within = offered.device.name, offered.share, self.within(offered.device)
-        state, own, sizes = HoldState.ALLOCATED, plugin_owner(name, share), (offered.amounts, offered.whole)
-        return Hold(name, Door.PLUGIN, "", 0.0, own, share, False, within, state, "", False, (), (), *sizes)
+    def _hold(
+        self,
+        offered: OfferedDevice,
+        share: str,
+        holder: str = "",
+        at: float = 0.0,
+        id_: Id | None = None,
+    ) -> Hold:
+        """The hold of a new pod. Its arguments go by position: a pod may ask for a thousand shares."""
+        resource, ids = ("", ()) if id_ is None else (id_[0], (id_,))
+        name, within, state = offered.device.name, self.within(offered.device), HoldState.ALLOCATED
+        own, sizes, slices = plugin_owner(name, share), (offered.amounts, offered.whole), self._slices.get(name)
+        return Hold(
+            name, Door.PLUGIN, holder, at, own, share, False, within, state, resource, False, ids, (), *sizes, slices
+        )
 
     def within(self, device: Device) -> tuple[str, ...]:
         """``wholes_of``, from what ``place`` has computed for all devices."""
@@ -175,7 +166,7 @@ class PluginGrants:
         The kubelet counts its replicas and knows nothing of claims. What pods have is in its checkpoint, which was read
         just before; without it every replica may be a pod's.
         """
-        name, sizes = offered.device.name, (offered.amounts, offered.whole)
+        name = offered.device.name
         around = [hold for hold in self._ledger.all if hold.device == name and not hold.admin]
         if not any(hold.door is Door.DRA for hold in around):
             return
@@ -185,14 +176,9 @@ class PluginGrants:
             shared = rule.shared(offered.device) if rule is not None else None
             shares = frozenset(map(str, range(shared.replicas))) if shared is not None else frozenset()
         held = {hold.share for hold in around} | {offered.share}
-
-        def replica(share: str, holder: str) -> Hold:
-            own, state = plugin_owner(name, share), HoldState.ALLOCATED
-            return Hold(name, Door.PLUGIN, holder, at, own, share, False, (), state, resource, False, (), (), *sizes)
-
         others = [hold for hold in around if hold.owner != plugin_owner(name, offered.share)]
-        others += [replica(share, POSSIBLY) for share in sorted(shares.union(asked) - held)]
-        error = conflict(replica(offered.share, f"a pod that asked for {resource}"), others)
+        others += [self._hold(offered, share, POSSIBLY, at) for share in sorted(shares.union(asked) - held)]
+        error = conflict(self._hold(offered, offered.share, f"a pod that asked for {resource}", at), others)
         if error is not None:
             raise error
 

@@ -124,7 +124,7 @@ class HoldKeeper:
     def _note_tenants(self) -> None:
         tenancies = tuple(self.plugin.tenancies())
         self.tenants.note(tenancies)
-        self.tenants.named_by_nobody({each.uid for each in tenancies})
+        self.tenants.forget_proofs({each.uid for each in tenancies})
 
     def reserve(self, claims: Mapping[str, tuple[Hold, ...]]) -> None:
         """Take in the claims, by UID, that pods of this node name, with the devices allocated to them."""

@@ -11,22 +11,25 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from node.clocks import Clocks
 from node.events import EventBus
 from node.files import FileError, JsonValue, read_record, write_record
 from node.inventory.live.passing import in_passing
-from node.inventory.model import Device
 from node.ledger.containers import PodContainers
 from node.ledger.events import ReleasesAdvanced, ReleasesPending
-from node.ledger.holds import HeldError, Hold, wholes_of
+from node.ledger.holds import HeldError, Hold
 from node.ledger.tenants import WAIT, Tenancy, Tenants
 from node.offer import OfferedDevice
 from node.rules import Door
 from node.sharing import Amounts
 from node.values import Value, replace, value
+
+if TYPE_CHECKING:
+    from node.ledger.grants import PluginGrants
 
 log = logging.getLogger("ostler.holds")
 
@@ -52,20 +55,19 @@ class Releases:
         self,
         tenants: Tenants,
         containers: PodContainers,
+        grants: PluginGrants,
         state_dir: Path,
         *,
         bus: EventBus,
         clocks: Clocks,
-        within: Callable[[Device], tuple[str, ...]] = wholes_of,
     ) -> None:
-        """``within``: what ``wholes_of`` says, from memory if it is known there."""
         self._tenants = tenants
         self._containers = containers
+        self._grants = grants
         self._path = state_dir / FILE_NAME
         self._bus = bus
         self._clock = clocks.clock
         self._monotonic = clocks.monotonic
-        self._within = within
         self._looking = asyncio.Lock()
         self._last = _Look(-math.inf, frozenset(), frozenset())
         self._written = tenants.version
@@ -96,25 +98,20 @@ class Releases:
                 # The next reading tries again, and a check that matters says why it fails.
                 await in_passing(self._containers.confirm, before & living)
 
-    async def ended(
-        self,
-        resource: str,
-        devices: Collection[OfferedDevice],
-        crowding: Callable[[], frozenset[str]] = frozenset,
-    ) -> None:
+    async def ended(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Return when no pod that had one of these devices has a container left; raises ``HeldError`` after ``WAIT``.
 
-        ``crowding``: pods that had other shares of a device, which leave too little as long as they have containers.
-        If they still have some after ``WAIT``, it is the ledger that refuses.
+        Also waits for pods that had other shares of a device, which leave too little while they have containers. If
+        they still have some after ``WAIT``, the ledger refuses the Allocate.
 
-        Once ``run`` has ended nothing waits: a successor relies on it that this process gives nothing out later.
-
-        Waits also for pods that still have the device according to the sources, which are late: the kubelet gives it
+        Also waits for pods that still have the device according to the sources, which are late: the kubelet gives it
         out only after it has forgotten them, and starts no container of a pod that it has forgotten.
+
+        Once ``run`` has ended nothing waits: a successor relies on this process giving nothing out later.
         """
         proved: set[str] = set()
         longest = self._monotonic() + WAIT
-        while uids := (self._suspects(devices) | crowding()) - proved:
+        while uids := self._in_the_way(devices) - proved:
             now = self._monotonic()
             until = min(self._tenants.wait_until(uids, now, self._clock()), longest)
             async with self._looking:
@@ -122,7 +119,7 @@ class Releases:
                 if self._last.began < now or not uids <= self._last.uids:
                     await self._look(uids)
                 # A person may have released some meanwhile.
-                left = uids & self._last.left & (self._suspects(devices) | crowding())
+                left = uids & self._last.left & self._in_the_way(devices)
             proved |= uids - left
             if left:
                 if self._over or self._monotonic() >= until:
@@ -179,16 +176,19 @@ class Releases:
             log.warning("cannot tell whether containers of deleted pods still run", extra={"reason": problem})
         self._problem = problem
 
-    def _suspects(self, devices: Collection[OfferedDevice]) -> frozenset[str]:
-        return frozenset(
-            uid
-            for each in devices
-            for uid in self._tenants.suspects(each.device.name, self._within(each.device), each.share)
+    def _in_the_way(self, devices: Sequence[OfferedDevice]) -> frozenset[str]:
+        found = self._grants.crowded_by_ended(devices)
+        return found.union(
+            *(
+                self._tenants.suspects(each.device.name, self._grants.within(each.device), each.share)
+                for each in devices
+            )
         )
 
-    def _refusal(self, resource: str, devices: Collection[OfferedDevice], left: frozenset[str]) -> HeldError | None:
+    def _refusal(self, resource: str, devices: Sequence[OfferedDevice], left: frozenset[str]) -> HeldError | None:
         found = [
-            self._tenants.kept_by(left, each.device.name, self._within(each.device), each.share) for each in devices
+            self._tenants.kept_by(left, each.device.name, self._grants.within(each.device), each.share)
+            for each in devices
         ]
         by = next((each for each in found if each is not None), None)
         return None if by is None else refusal(resource, by, self._clock())

@@ -195,13 +195,13 @@ class Tenants:
             self._waits.pop(uid, None)
         return bool(known)
 
-    def named_by_nobody(self, still: Collection[str]) -> None:
+    def forget_proofs(self, named: Collection[str]) -> None:
         """Keep proofs only for the pods that the sources still name."""
-        self._proved.intersection_update(still)
+        self._proved.intersection_update(named)
 
     def release(self, device: str) -> bool:
         """Take a person's word that the device is free; False if it waits for no pod."""
-        waiting = [each for each in self._by_device.get(device, {}).values() if each.uid in self._waits]
+        waiting = self._waiting(device)
         for each in waiting:
             self._remove(each)
             self._proved.add(each.uid)
@@ -209,12 +209,14 @@ class Tenants:
 
     def waiting(self, device: str) -> frozenset[str]:
         """UIDs of the pods that the device, or a share of it, waits for."""
-        return frozenset(each.uid for each in self._by_device.get(device, {}).values() if each.uid in self._waits)
+        return frozenset(each.uid for each in self._waiting(device))
 
     def named(self, device: str) -> str:
         """The pods that the device waits for, for people; empty for none."""
-        waiting = [each for each in self._by_device.get(device, {}).values() if each.uid in self._waits]
-        return _listed(waiting)
+        return _listed(self._waiting(device))
+
+    def _waiting(self, device: str) -> list[Tenancy]:
+        return [each for each in self._by_device.get(device, {}).values() if each.uid in self._waits]
 
     def wanted(self, now: float) -> Mapping[str, Hold]:
         """The holds of devices and shares that are pending release and that no source shows with anybody.
@@ -222,11 +224,10 @@ class Tenants:
         By device, or ``<device>::<share>``.
         """
         found = {}
-        for device, tenancies in self._by_device.items():
+        for device in self._by_device:
             shares: dict[str, list[Tenancy]] = {}
-            for each in tenancies.values():
-                if each.uid in self._waits:
-                    shares.setdefault(each.share, []).append(each)
+            for each in self._waiting(device):
+                shares.setdefault(each.share, []).append(each)
             for share, waiting in shares.items():
                 if not self._held.isdisjoint(((device, ""), (device, share))):
                     continue

@@ -108,7 +108,7 @@ class HoldsView:
         """
         found = self._publisher.shown[0].find(device)
         left, pods = self._books.pending_release.left(found.name), self._books.tenants.named(found.name)
-        if not self._books.release(found.name):
+        if not self._books.keeper.release(found.name):
             raise NotReleasable(found.name, self._books.ledger.by_device().get(found.name))
         processes = ", ".join(str(process) for process in left) or "none was found yet"
         containers = f"; containers still run of {pods}" if pods else ""

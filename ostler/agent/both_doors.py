@@ -226,7 +226,8 @@ class BothDoors:
     def _opened_books(self) -> Bookkeeping:
         """The ledger; made when it is first needed, which is after the registration with the kubelet."""
         if self._books is None:
-            from node.ledger.events import AllocatableRead, HoldsChanged, OfferChanged
+            from node.ledger.events import HoldsChanged, OfferChanged
+            from node.ledger.reader import Reading
 
             services = self._services
             processes = compute_processes(self._sources, self._settings.roots.proc)
@@ -234,7 +235,7 @@ class BothDoors:
             self.publisher.follow_ledger(self._books)
             self._books.bus.subscribe(HoldsChanged, self.publisher.held)
             self._books.bus.subscribe(OfferChanged, self.publisher.held)
-            self._books.bus.subscribe(AllocatableRead, self._plugin.heard)
+            self._books.bus.subscribe(Reading, self._plugin.heard)
             self._books.begin(relieves=self._relieves)
             # Before the Allocate that may have asked for it: overlapping devices must be known.
             self._books.place(self.publisher.shown[0], self._settings.rules)

@@ -81,7 +81,7 @@ class DraService:
         self._view = DoorView()
         self.offer = Offer()
         """The door's offer for the snapshot that is shown."""
-        books.know(parts.node_claims)
+        books.keeper.know(parts.node_claims)
         books.bus.subscribe(PodsChanged, self._pods_changed)
         books.bus.subscribe(ReservationsChanged, self._pods_changed)
 

@@ -27,8 +27,6 @@ DELAYS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 """From an idle machine to a loop that a probe calls dead."""
 READINGS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """From an answer from memory to a kubelet that does not answer."""
-PENDING = ("containers", "processes", "looking")
-"""What a device that is pending release waits for: containers of a deleted pod, leftover processes, or a check."""
 _RESULTS = {"OK": "granted", "INVALID_ARGUMENT": "refused"}
 """Result of an Allocate call by its status code; every other code is a fault of ours."""
 _WELL, _ILL = HealthState.HEALTHY.value, HealthState.UNHEALTHY.value

@@ -20,7 +20,6 @@ from node.metrics import Counter, Gauge, Known, Metric, Sample, metrics_of
 from node.offer import Offer
 from node.rules import Door
 from ostler import __version__
-from ostler.metrics.counters import PENDING
 from plugin.door import ResourceStatus
 from plugin.kubelet import RegistrationPath
 from plugin.registration import PluginRegistrationState
@@ -46,7 +45,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class HoldsFigures:
-    """The holds of devices. ``pending``: devices pending release by cause (``PENDING``)."""
+    """The holds of devices. ``pending``: devices pending release by cause, see ``Bookkeeping.pending``."""
 
     report: agent_pb2.ListHoldsResponse
     pending: Mapping[str, int]
@@ -280,7 +279,7 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
         "Devices that no pod or claim holds and that are not free yet, by what they wait for: "
         "containers of a deleted pod, processes that still use them, or the first check for those.",
         ("cause",),
-        [((cause,), figures.pending.get(cause, 0)) for cause in PENDING],
+        [((cause,), count) for cause, count in figures.pending.items()],
     )
     yield _one(
         "ostler_containers_seen",

@@ -153,6 +153,8 @@ async def test_what_somebody_else_has_asked_stands_in_for_the_next_question(shor
             view.heard(now + half - 1, [("a.b/c", "d0")])
             assert view.answer is before, "too early: the next question is far"
             now += half
+            view.heard(now, None)
+            assert view.answer is before, "the kubelet refused that question"
             view.heard(now, [("a.b/c", "d0"), ("a.b/c", "d1")])
             assert view.answer is not None
             assert (view.answer.number, view.answer.asked_at, len(told)) == (number, now, number)

@@ -87,7 +87,7 @@ def test_what_was_proved_stays_proved_while_an_old_file_still_names_the_pod() ->
     tenants = after(by_plugin("gpu-0", "uid-a"))
     tenants.gone({"uid-a"})
     tenants.note([Tenancy("gpu-0", "uid-a")])
-    tenants.named_by_nobody({"uid-a"})
+    tenants.forget_proofs({"uid-a"})
     tenants.update((), 101.0, 0.0, sure=True)
     assert not tenants.suspects("gpu-0", ())
 

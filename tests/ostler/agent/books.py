@@ -8,7 +8,7 @@ from pathlib import Path
 
 from node.health.state import Health
 from node.inventory.model import Device, DeviceKind, Snapshot
-from node.ledger.events import AllocatableRead, HoldsChanged
+from node.ledger.events import HoldsChanged
 from node.ledger.holds import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.ledger.processes import Process
@@ -128,7 +128,7 @@ class Desk:
         self.containers = Containers()
         self.kubelet, self.processes, self.events = Kubelet(), Processes(), RecordedEvents()
         self.changes: list[float] = []
-        self.heard: list[tuple[float, frozenset[tuple[str, str]]]] = []
+        self.heard: list[tuple[float, frozenset[tuple[str, str]] | None]] = []
         edges = Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0)
         self.metrics = HoldsMetrics(edges.clock)
         self.books = open_books(
@@ -141,7 +141,7 @@ class Desk:
             containers=self.containers,
         )
         self.books.bus.subscribe(HoldsChanged, lambda _: self.changes.append(round(now(), 3)))
-        self.books.bus.subscribe(AllocatableRead, lambda read: self.heard.append((read.asked_at, read.devices)))
+        self.books.bus.subscribe(Reading, lambda read: self.heard.append((read.began, read.allocatable)))
         self.books.pending_release.off = ""
         self.books.begin(relieves=relieves)
         self.books.place(Snapshot(1, devices), (rule,))
@@ -209,6 +209,6 @@ async def deleted_by_force(desk: Desk, uid: str = "a", number: int = 0) -> None:
     desk.books.kubelet_changed()
     await asyncio.sleep(2)
     desk.kubelet.written = desk.kubelet.listed = ()
-    desk.books.know(Pods(uid))
+    desk.books.keeper.know(Pods(uid))
     desk.books.pods_changed()
     await asyncio.sleep(0.5)

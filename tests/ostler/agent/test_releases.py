@@ -57,7 +57,7 @@ async def share_while_pods_of_an_earlier_rule_end(desk: Desk) -> asyncio.Task[No
     desk.books.kubelet_changed()
     await asyncio.sleep(2)
     desk.kubelet.written = desk.kubelet.listed = ()
-    desk.books.know(Pods("a", "b"))
+    desk.books.keeper.know(Pods("a", "b"))
     desk.books.pods_changed()
     await asyncio.sleep(0.5)
     shared = HALVES.shared(gpu(0))
@@ -218,7 +218,7 @@ def test_a_pod_that_the_kubelet_has_not_forgotten_is_not_proved_to_be_gone_by_ha
         await allocate(desk, 0)
         desk.kubelet.written = (had(0, "a"),)
         desk.kubelet.listed = (Holding(GPU, "GPU-0", "main", pod="team/a"),)
-        desk.books.know(Pods("a"))
+        desk.books.keeper.know(Pods("a"))
         desk.books.kubelet_changed()
         desk.books.pods_changed()
         await asyncio.sleep(3)
@@ -292,7 +292,7 @@ def test_an_allocate_whose_device_a_person_releases_during_the_last_look_is_answ
 
         def released_meanwhile(uids: Collection[str]) -> frozenset[str]:
             if loop.time() - began > WAIT + 0.01:
-                desk.books.release("gpu-0")
+                desk.books.keeper.release("gpu-0")
             return look(uids)
 
         with pytest.MonkeyPatch.context() as patch:

@@ -48,9 +48,8 @@ def test_what_is_pending_release_counts_by_its_reason_and_waits_by_what_came_of_
     counts.waited(given=True)
     counts.waited(given=True)
     counts.waited(given=False)
-    found = numbers(
-        counts, agent_pb2.ListHoldsResponse(status=agent_pb2.HoldsStatus(containers="not seen")), containers=2
-    )
+    report = agent_pb2.ListHoldsResponse(status=agent_pb2.HoldsStatus(containers="not seen"))
+    found = numbers(counts, report, containers=2, processes=0, looking=0)
     reasons = ("containers", "processes", "looking")
     assert [found["ostler_pending_release_devices", reason] for reason in reasons] == [2, 0, 0]
     assert [found["ostler_release_waits_total", outcome] for outcome in ("given", "refused")] == [2, 1]
