@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import os
 import re
 import signal
@@ -29,6 +30,18 @@ from tests.waiting import until
 
 LEASE = LeaseName("default", "ostler-extender")
 FAST = LeaseTiming(retry=0.05)
+
+
+@pytest.fixture(autouse=True)
+def restored_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The command sets up the log of its process. Here that is a worker, whose later tests need an open stream."""
+    root = logging.getLogger("ostler")
+    for name in ("logThreads", "logProcesses", "logMultiprocessing", "_srcfile"):
+        monkeypatch.setattr(logging, name, getattr(logging, name))
+    before = root.handlers[:], root.level, root.propagate
+    yield
+    root.handlers[:], level, root.propagate = before
+    root.setLevel(level)
 
 
 @pytest.fixture
