@@ -1,8 +1,9 @@
-"""Serves pages over HTTP, on an address or a Unix socket; they change nothing.
+"""Serves HTTP within bounds, and the agent's read-only pages, on an address or a Unix socket.
 
-A thread of its own serves them, so that a hanging loop is reported as "not alive" and not by silence. Pages read values
-that the loop replaces as a whole, so they need no lock. A server takes a listening socket: where to bind it, and what
-to do if that fails, is up to the caller (see ``ostler.admin.probes``).
+Pages are served by a thread of their own, so that a hanging loop is reported as "not alive" and not by silence. They
+read values that the loop replaces as a whole, so they need no lock. A server takes a listening socket: the caller
+decides where to bind it, and what to do if that fails (see ``ostler.admin.probes``). A client can exhaust neither
+threads nor memory: the number of connections, the size of a request and its time are bounded.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def listen(address: str) -> socket.socket:
-    """A socket that listens at ``host:port``; raises ``OSError``, ``AddressInvalid``."""
+    """Open a socket that listens at ``host:port``; raises ``OSError``, ``AddressInvalid``."""
     host, port = split_address(address)
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -93,19 +94,41 @@ def listen(address: str) -> socket.socket:
 
 
 class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """A thread for each connection to ``listener``, and at most ``MOST_CLIENTS`` connections.
+    """Serves the clients of ``listener``, which it closes at the end, each connection in a thread of its own.
 
-    One more closes the oldest, but none that has proved its worth (``trust``) while there is another.
+    There are at most ``MOST_CLIENTS`` connections. One more closes the oldest, but none that has proved its worth
+    (``trust``) while there is another.
     """
 
     daemon_threads = True
 
-    def __init__(self, listener: socket.socket, handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+    def __init__(self, listener: socket.socket, handler: type[http.server.BaseHTTPRequestHandler], name: str) -> None:
         super().__init__(("", 0), handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
         self._clients: dict[socket.socket, bool] = {}
         self._changing = threading.Lock()
+        self._name = name
+        self._thread = threading.Thread(target=self.serve_forever, name=name, args=(5.0,), daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port of the listener (useful if 0 was requested)."""
+        return int(self.socket.getsockname()[1])
+
+    def start(self) -> None:
+        """Start serving."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving; requests under way are finished in their threads."""
+        stopper = threading.Thread(target=self.shutdown, name=f"{self._name}-stop", daemon=True)
+        stopper.start()
+        # The serving thread sleeps until somebody connects or its poll ends; closing its socket wakes it.
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        stopper.join(1.0)
+        self.server_close()
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a client."""
@@ -150,93 +173,95 @@ class BoundedServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         log.log(logging.DEBUG if expected else logging.ERROR, "request failed", exc_info=not expected)
 
 
-class HttpServer:
-    """Serves ``pages`` on ``listener``, which it closes at the end; calls ``elsewhere`` for every other path."""
+class BoundedReader(io.RawIOBase):
+    """Reads from a client within the size and time that ``allow`` sets for each part of a request.
 
-    def __init__(self, listener: socket.socket, pages: Pages, elsewhere: Elsewhere | None = None) -> None:
-        self._listener = listener
-        self._server = BoundedServer(listener, _handler(pages, elsewhere))
-        self._thread = threading.Thread(target=self._server.serve_forever, name="http", args=(5.0,), daemon=True)
+    After the last allowed byte the stream is at its end; after the allowed time a read raises ``TimeoutError``. Writes
+    keep the connection's own timeout.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._timeout = connection.gettimeout()
+        self._end = 0.0
+        self._left = 0
+
+    def allow(self, size: int, seconds: float) -> None:
+        """Allow the client to send ``size`` bytes within ``seconds`` from now."""
+        self._left, self._end = size, time.monotonic() + seconds
 
     @property
-    def port(self) -> int:
-        """The port of the listener (useful if 0 was requested)."""
-        return int(self._listener.getsockname()[1])
-
-    def start(self) -> None:
-        """Start serving."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop serving; requests under way are finished in their threads."""
-        stopper = threading.Thread(target=self._server.shutdown, name="http-stop", daemon=True)
-        stopper.start()
-        # The serving thread sleeps until somebody connects or its poll ends; closing its socket wakes it.
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        stopper.join(1.0)
-        self._server.server_close()
-
-
-class _Bounded(io.RawIOBase):
-    """Reads up to ``MOST_REQUEST`` bytes from a client, until ``end``; the request ends there."""
-
-    def __init__(self, connection: socket.socket, end: float) -> None:
-        self._connection = connection
-        self._end = end
-        self._left = MOST_REQUEST
+    def is_exhausted(self) -> bool:
+        """Whether the client has sent all that it may, and perhaps more."""
+        return self._left <= 0
 
     def readable(self) -> bool:
+        """Always."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left = self._end - time.monotonic()
-        if self._left <= 0 or left <= 0:
+        """Read what is there, at least one byte, into ``buffer``; returns the number of bytes, 0 at the end."""
+        seconds = self._end - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError
+        if self._left <= 0:
             return 0
-        self._connection.settimeout(left)
+        self._connection.settimeout(seconds)
         with memoryview(buffer) as view:
             count = self._connection.recv_into(view[: self._left])
-        self._connection.settimeout(REQUEST_TIMEOUT)
+        self._connection.settimeout(self._timeout)
         self._left -= count
         return count
 
 
-def _handler(pages: Pages, elsewhere: Elsewhere | None) -> type[http.server.BaseHTTPRequestHandler]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        server_version = "ostler"
-        sys_version = ""
-        timeout = REQUEST_TIMEOUT
+class HttpServer(BoundedServer):
+    """Serves ``pages`` on ``listener``; calls ``elsewhere`` for every other path."""
 
-        def setup(self) -> None:
-            super().setup()
-            self.rfile = io.BufferedReader(_Bounded(self.connection, time.monotonic() + REQUEST_TIMEOUT))
+    def __init__(self, listener: socket.socket, pages: Pages, elsewhere: Elsewhere | None = None) -> None:
+        super().__init__(listener, _PageHandler, "http")
+        self._pages = pages
+        self._elsewhere = elsewhere
 
-        def do_GET(self) -> None:  # the name is http.server's
-            path = self.path.partition("?")[0]
-            make = pages.get(path)
-            try:
-                page = make() if make is not None else elsewhere(path) if elsewhere is not None else None
-            except Exception:
-                # The client learns that it failed, and the log says why: a closed connection would say nothing.
-                log.exception("a page failed", extra={"path": path})
-                page = HttpPage.text(500, "this page failed; the agent's log says why")
-            self._answer(page or HttpPage.text(404, _index(pages)))
-
-        do_HEAD = do_GET  # noqa: N815  # the name is http.server's
-
-        def _answer(self, page: HttpPage) -> None:
-            self.send_response(page.status)
-            self.send_header("Content-Type", page.content_type)
-            self.send_header("Content-Length", str(len(page.body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(page.body)
-
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  # the name is http.server's
-            log.debug("request", extra={"client": str(self.client_address), "line": format % arguments})
-
-    return Handler
+    def page(self, path: str) -> HttpPage:
+        """The page at ``path``; if there is none, a page with status 404 that names the paths."""
+        make = self._pages.get(path)
+        page = make() if make is not None else self._elsewhere(path) if self._elsewhere is not None else None
+        return page or HttpPage.text(404, f"there is {', '.join(sorted(self._pages))}")
 
 
-def _index(pages: Pages) -> str:
-    return f"there is {', '.join(sorted(pages))}"
+class _PageHandler(http.server.BaseHTTPRequestHandler):
+    """Answers one request for a page, and closes the connection."""
+
+    server: HttpServer
+    server_version = "ostler"
+    sys_version = ""
+    timeout = REQUEST_TIMEOUT
+
+    def setup(self) -> None:
+        super().setup()
+        source = BoundedReader(self.connection)
+        source.allow(MOST_REQUEST, REQUEST_TIMEOUT)
+        self.rfile = io.BufferedReader(source)
+
+    def do_GET(self) -> None:  # the name is http.server's
+        path = self.path.partition("?")[0]
+        try:
+            page = self.server.page(path)
+        except Exception:
+            # The client learns that it failed, and the log says why: a closed connection would say nothing.
+            log.exception("a page failed", extra={"path": path})
+            page = HttpPage.text(500, "this page failed; the agent's log says why")
+        self._answer(page)
+
+    do_HEAD = do_GET  # noqa: N815  # the name is http.server's
+
+    def _answer(self, page: HttpPage) -> None:
+        self.send_response(page.status)
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Content-Length", str(len(page.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page.body)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  # the name is http.server's
+        log.debug("request", extra={"client": str(self.client_address), "line": format % arguments})
