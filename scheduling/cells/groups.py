@@ -51,6 +51,7 @@ class AffinityGroup:
     pods: dict[int, list[AllocatedPod | None]]
     preempting: dict[str, CellPod] = field(default_factory=dict)
     lazily_preempted_by: str = ""
+    holder: str = ""  # whose hold keeps the cells while the group has no pods; see `holds`
 
     def leaves(self) -> Iterator[tuple[PhysicalCell, VirtualCell | None]]:
         """The group's leaves in order, each with its virtual cell."""
@@ -67,6 +68,11 @@ class AffinityGroup:
             for each in pods:
                 if each is not None:
                     yield each
+
+    @property
+    def is_idle_hold(self) -> bool:
+        """Whether a hold alone keeps its cells."""
+        return bool(self.holder) and self.state is not GroupState.PREEMPTING and not any(self.allocated())
 
     def free_slot(self, size: int) -> int | None:
         """The first place for a pod of this size, or None."""

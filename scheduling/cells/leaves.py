@@ -1,4 +1,4 @@
-"""Gives single devices to groups and takes them back, with everything that follows above them.
+"""Gives devices to groups and takes them back, with everything that follows above them.
 
 The first device of a preassigned cell binds the cell and takes it from the free list; the last one that is released
 gives it back.
@@ -13,6 +13,7 @@ from scheduling.cells.tree import (
     FREE_PRIORITY,
     LOWEST_GUARANTEED,
     OPPORTUNISTIC,
+    CellState,
     PhysicalCell,
     VirtualCell,
     bind,
@@ -60,3 +61,15 @@ def release_leaf(state: ClusterState, leaf: PhysicalCell, virtual: VirtualCell |
         and not (root.virtual is not None and is_doomed(state, root))
     ):
         give_preassigned(state, root, virtual.cluster)
+
+
+def delete_group(state: ClusterState, group: AffinityGroup) -> None:
+    """Release the cells of a group that nobody needs any more."""
+    for leaf, virtual in group.leaves():
+        leaf.used_by = None
+        if leaf.state is CellState.USED:
+            release_leaf(state, leaf, virtual, group)
+            leaf.state = CellState.FREE
+        else:
+            leaf.state = CellState.RESERVED
+    del state.groups[group.name]

@@ -29,6 +29,11 @@ def victims_of(leaves: Iterable[PhysicalCell]) -> dict[str, tuple[str, ...]]:
     return {node: tuple(sorted(uids)) for node, uids in sorted(found.items())}
 
 
+def idle_holds_of(leaves: Iterable[PhysicalCell]) -> list[AffinityGroup]:
+    """The groups without pods whose holds alone keep any of these leaves."""
+    return [each for each in {leaf.used_by: None for leaf in leaves} if each is not None and each.is_idle_hold]
+
+
 def reservers_of(leaves: Iterable[PhysicalCell]) -> list[AffinityGroup]:
     """The groups that have reserved any of these leaves."""
     return list({leaf.reserved_by: None for leaf in leaves if leaf.reserved_by is not None})
@@ -76,6 +81,8 @@ def reserve(state: ClusterState, group: AffinityGroup) -> None:
         if user is not None:
             release_leaf(state, leaf, virtual_of(user, leaf), user)
             user.state = GroupState.BEING_PREEMPTED
+            # Its last pod ends it.
+            user.holder = ""
         allocate_leaf(state, leaf, virtual, group)
         leaf.reserved_by = group
         leaf.state = CellState.RESERVED if user is None else CellState.RESERVING

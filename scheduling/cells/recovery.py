@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from scheduling.cells.decision import CellsUserError
 from scheduling.cells.groups import AffinityGroup, GroupState, new_group
-from scheduling.cells.leaves import allocate_leaf
+from scheduling.cells.leaves import allocate_leaf, delete_group
 from scheduling.cells.pod import BindInfo, CellPod, PodPlacement, PodSchedulingSpec
 from scheduling.cells.preassigned import end_doomed, is_doomed, is_free, judged_once
-from scheduling.cells.preemption import cancel_reservation, preempt_lazily, reservers_of
+from scheduling.cells.preemption import cancel_reservation, idle_holds_of, preempt_lazily, reservers_of
 from scheduling.cells.state import ClusterState, VirtualTree
 from scheduling.cells.tree import LOWEST_GUARANTEED, CellState, PhysicalCell, VirtualCell, leaves_below, parts_below
 
@@ -27,14 +27,18 @@ class _RecordedLeaf:
     preassigned_type: str
 
 
-def restore_group(state: ClusterState, pod: CellPod, info: BindInfo) -> AffinityGroup:
-    """Allocate the group of a bound pod as its record says. Raises `CellsUserError` before anything changes."""
+def restore_group(state: ClusterState, pod: CellPod, info: BindInfo, *, ends_holds: bool = True) -> AffinityGroup:
+    """Allocate the group of a bound pod as its record says. Raises `CellsUserError` before anything changes.
+
+    ``ends_holds``: the group takes cells from holds without pods.
+    """
     spec = pod.spec
-    recorded = _recorded_leaves(state, pod, info)
-    for other in reservers_of(
-        each.leaf for pods in recorded.values() for leaves in pods for each in leaves if each.leaf
-    ):
+    recorded = _recorded_leaves(state, pod, info, ends_holds=ends_holds)
+    leaves_of_record = [each.leaf for pods in recorded.values() for leaves in pods for each in leaves if each.leaf]
+    for other in reservers_of(leaves_of_record):
         cancel_reservation(state, other)
+    for held in idle_holds_of(leaves_of_record):
+        delete_group(state, held)
     group = new_group(spec, GroupState.ALLOCATED, {}, None)
     group.physical = {
         size: [[each.leaf for each in placement] for placement in placements] for size, placements in recorded.items()
@@ -67,7 +71,9 @@ def restore_group(state: ClusterState, pod: CellPod, info: BindInfo) -> Affinity
     return group
 
 
-def _recorded_leaves(state: ClusterState, pod: CellPod, info: BindInfo) -> dict[int, list[list[_RecordedLeaf]]]:
+def _recorded_leaves(
+    state: ClusterState, pod: CellPod, info: BindInfo, *, ends_holds: bool
+) -> dict[int, list[list[_RecordedLeaf]]]:
     """The devices of the whole group by its record, padded to the group's size; conflicts are refused."""
     recorded: dict[int, list[list[_RecordedLeaf]]] = {}
     seen: set[PhysicalCell] = set()
@@ -81,7 +87,7 @@ def _recorded_leaves(state: ClusterState, pod: CellPod, info: BindInfo) -> dict[
             for each in leaves:
                 if each.leaf is None:
                     continue
-                other = _owner(each.leaf, pod.spec.priority)
+                other = _owner(each.leaf, pod.spec.priority, ends_holds=ends_holds)
                 if other is not None or each.leaf in seen:
                     owner = "the record itself, twice" if other is None else f"the group {other.name!r}"
                     raise CellsUserError(
@@ -98,9 +104,9 @@ def _recorded_leaves(state: ClusterState, pod: CellPod, info: BindInfo) -> dict[
     return {size: recorded[size] for size in sorted(recorded)}
 
 
-def _owner(leaf: PhysicalCell, priority: int) -> AffinityGroup | None:
+def _owner(leaf: PhysicalCell, priority: int, *, ends_holds: bool) -> AffinityGroup | None:
     """The group that a new one of this priority cannot take a leaf from."""
-    if leaf.used_by is not None:
+    if leaf.used_by is not None and not (ends_holds and leaf.used_by.is_idle_hold):
         return leaf.used_by
     reserver = leaf.reserved_by
     return None if reserver is None or reserver.priority < priority else reserver

@@ -16,11 +16,19 @@ from scheduling.cells.decision import CellsUserError, Decision, Phase, PodPreemp
 from scheduling.cells.gangs import names_of, place_gang
 from scheduling.cells.groups import AffinityGroup, AllocatedPod, GroupState, new_group
 from scheduling.cells.health import set_node_health
-from scheduling.cells.leaves import release_leaf
+from scheduling.cells.holds import end_hold, hold_group, hold_problem, restore_hold
+from scheduling.cells.leaves import delete_group
 from scheduling.cells.placing import Unplaced
 from scheduling.cells.pod import BindInfo, CellPod
 from scheduling.cells.preassigned import judged_once
-from scheduling.cells.preemption import cancel_reservation, reserve, reservers_of, use_reservation, victims_of
+from scheduling.cells.preemption import (
+    cancel_reservation,
+    idle_holds_of,
+    reserve,
+    reservers_of,
+    use_reservation,
+    victims_of,
+)
 from scheduling.cells.records import record_place, recorded_place
 from scheduling.cells.recovery import recorded_position, restore_group
 from scheduling.cells.state import ClusterState
@@ -78,6 +86,8 @@ class CellScheduler:
             for other in reservers_of(leaves):
                 cancel_reservation(state, other)
             if victims:
+                for held in idle_holds_of(leaves):
+                    delete_group(state, held)
                 created = new_group(pod.spec, GroupState.PREEMPTING, found.physical, found.virtual)
                 created.preempting[pod.uid] = pod
                 reserve(state, created)
@@ -108,7 +118,7 @@ class CellScheduler:
         group.preempting.pop(pod.uid, None)
 
     def delete_allocated(self, pod: CellPod) -> None:
-        """An allocated pod is gone. Its group is deleted with its last pod."""
+        """An allocated pod is gone. Its group is deleted with its last pod, unless a hold keeps it."""
         group = self.state.groups.get(pod.spec.group.name)
         if group is None:
             return
@@ -116,8 +126,8 @@ class CellScheduler:
             for position, each in enumerate(places):
                 if each is not None and each.pod.uid == pod.uid:
                     places[position] = None
-        if group.state is not GroupState.PREEMPTING and not any(group.allocated()):
-            self._delete(group)
+        if group.state is not GroupState.PREEMPTING and not group.holder and not any(group.allocated()):
+            delete_group(self.state, group)
 
     def delete_unallocated(self, pod: CellPod) -> None:
         """A pod that waits is gone. A preemption is cancelled with its last pod."""
@@ -127,6 +137,22 @@ class CellScheduler:
         group.preempting.pop(pod.uid, None)
         if not group.preempting:
             cancel_reservation(self.state, group)
+
+    def hold(self, pod: CellPod, nodes: Collection[str]) -> Decision:
+        """Give a group its cells before it has pods; `pod` stands for the holder. Raises `CellsUserError`."""
+        return hold_group(self.state, pod, lambda phase: self.schedule(pod, nodes, phase))
+
+    def restore_hold(self, pod: CellPod, bind_info: BindInfo | None, nodes: Collection[str]) -> None:
+        """`hold` gave a group these cells before a restart; None: it had to preempt. Raises `CellsUserError`."""
+        restore_hold(self.state, pod, bind_info, lambda phase: self.schedule(pod, nodes, phase))
+
+    def end_hold(self, pod: CellPod) -> None:
+        """The holder does not need its hold any more; pods that the group has keep their cells."""
+        end_hold(self.state, pod)
+
+    def hold_problem(self, pod: CellPod) -> str:
+        """Why a hold is worth nothing any more, empty if it holds."""
+        return hold_problem(self.state, pod)
 
     def groups(self) -> tuple[GroupStatus, ...]:
         """All groups, by name."""
@@ -190,14 +216,3 @@ class CellScheduler:
         if victims:
             return PodPreempting(victims)
         return record_place(group.physical, group.virtual, pod.spec.leaf_cell_number, 0)
-
-    def _delete(self, group: AffinityGroup) -> None:
-        """Release the cells of a group that has no pods left."""
-        for leaf, virtual in group.leaves():
-            leaf.used_by = None
-            if leaf.state is CellState.USED:
-                release_leaf(self.state, leaf, virtual, group)
-                leaf.state = CellState.FREE
-            else:
-                leaf.state = CellState.RESERVED
-        del self.state.groups[group.name]

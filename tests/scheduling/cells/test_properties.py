@@ -64,6 +64,7 @@ class World:
         self.broken: dict[str, set[int]] = {}
         self.bound: dict[str, tuple[CellPod, BindInfo]] = {}
         self.waiting: dict[str, CellPod] = {}
+        self.holds: dict[str, tuple[CellPod, BindInfo | None]] = {}
         self.number = 0
         for node in self.nodes:
             self.scheduler.set_node(node, healthy=True)
@@ -71,11 +72,23 @@ class World:
     def step(self) -> None:
         """One random event, and the rules that hold after it."""
         event = self.random.choices(
-            (self.arrive, self.retry, self.leave, self.flip, self.restart, self.ask_wrongly), (40, 20, 25, 5, 1, 9)
+            (self.arrive, self.retry, self.leave, self.end_hold, self.flip, self.restart, self.ask_wrongly),
+            (40, 20, 25, 8, 5, 1, 9),
         )[0]
         event()
+        for uid in [each for each, (pod, _) in self.holds.items() if self.scheduler.hold_problem(pod)]:
+            self.scheduler.end_hold(self.holds.pop(uid)[0])
         found = broken(self.scheduler.state)
         assert not found, (event.__name__, self.number, found)
+        assert not self.leaked(), (event.__name__, self.number, self.leaked())
+
+    def leaked(self) -> list[str]:
+        """Groups that neither a pod nor a hold needs."""
+        return [
+            name
+            for name, group in self.scheduler.state.groups.items()
+            if not any(group.allocated()) and not group.preempting and group.holder not in self.holds
+        ]
 
     def arrive(self) -> None:
         """A new group, whose pods are scheduled one after the other."""
@@ -103,7 +116,31 @@ class World:
                 name = f"g{self.number}-{member.leaf_cell_number}-{index}"
                 own = replace(spec, leaf_cell_number=member.leaf_cell_number)
                 self.waiting[name] = CellPod(name, "default", name, own)
+        if pick((True, False, False)):
+            self.hold(CellPod(f"hold-{self.number}", "default", f"hold-{self.number}", spec))
         self.retry()
+
+    def hold(self, pod: CellPod) -> None:
+        """A group's cells are held before any of its pods is scheduled."""
+        may_wait = not self.has_room(pod, self.nodes)
+        free = {name: group for name, group in self.scheduler.state.groups.items() if group.is_idle_hold}
+        try:
+            decision = self.scheduler.hold(pod, self.nodes)
+        except CellsUserError:
+            return
+        assert may_wait or not isinstance(decision, PodWaiting), (pod, decision)
+        self.check(pod, decision, is_new=True)
+        for name in free.keys() - self.scheduler.state.groups.keys():
+            assert free[name].priority < pod.spec.priority or free[name].virtual is None, (pod, name)
+        if not isinstance(decision, PodWaiting):
+            assert not self.scheduler.hold_problem(pod)
+            self.holds[pod.uid] = (pod, decision.bind_info if isinstance(decision, PodPlaced) else None)
+
+    def end_hold(self) -> None:
+        """A holder ends its hold."""
+        if self.holds:
+            pod, _ = self.holds.pop(self.random.choice(sorted(self.holds)))
+            self.scheduler.end_hold(pod)
 
     def retry(self) -> None:
         """Some waiting pods are scheduled, in either phase."""
@@ -123,7 +160,10 @@ class World:
         assert may_wait or not isinstance(decision, PodWaiting), (pod, decision)
         self.check(pod, decision, is_new=is_new)
         if isinstance(decision, PodPlaced) and phase is Phase.FILTERING:
+            free = {name: group for name, group in self.scheduler.state.groups.items() if group.is_idle_hold}
             self.scheduler.add_allocated(pod, decision.bind_info)
+            for name in free.keys() - self.scheduler.state.groups.keys():
+                assert free[name].priority < pod.spec.priority or free[name].virtual is None, (pod, name)
             self.bound[pod.uid] = (pod, decision.bind_info)
             del self.waiting[pod.uid]
 
@@ -194,6 +234,8 @@ class World:
         before = {
             name: group.physical for name, group in ((g.name, g) for g in self.scheduler.groups()) if group.allocated
         }
+        held = {pod.spec.group.name: pod for pod, info in self.holds.values() if info is not None}
+        before |= {each.name: each.physical for each in self.scheduler.groups() if each.name in held}
         self.scheduler = CellScheduler(self.configuration)
         pods_first = self.random.random() < 0.3
         records = self.random.sample(sorted(self.bound), len(self.bound))
@@ -202,6 +244,11 @@ class World:
                 self.scheduler.add_allocated(*self.bound[name])
             for node in () if is_pods else self.nodes:
                 self.tell(node)
+        for uid, (pod, info) in list(self.holds.items()):
+            if info is None and pod.spec.group.name not in before:
+                del self.holds[uid]
+            else:
+                self.scheduler.restore_hold(pod, info, self.nodes)
         assert {each.name: each.physical for each in self.scheduler.groups()} == before
 
     def ask_wrongly(self) -> None:
