@@ -24,9 +24,8 @@ from node.offer import OfferedDevice
 from node.topology.model import Cell, CellLevel
 from node.values import Value, value
 from plugin.preferred import PlacementMap
+from plugin.record_annotations import MOST_DEVICES
 
-MOST_DEVICES = 64
-"""Devices of one record, and containers of one pod with a request; a pod with more has no record."""
 MOST_PODS = 1024
 """Pods of one namespace whose records are kept; a node runs a few hundred pods at most."""
 

@@ -32,7 +32,8 @@ from node.events import EventBus, EventSink, EventType
 from node.ledger.reader import Reading
 from node.metrics import Counter
 from node.values import Value, value
-from plugin.records import MOST_DEVICES, ContainerSizes, PodRecord, RecordBook, RecordOutcome, RecordSettled
+from plugin.record_annotations import ALLOCATED, DEVICE_NUMBERS, DEVICES, MOST_DEVICES, ids_in, numbers_in
+from plugin.records import ContainerSizes, PodRecord, RecordBook, RecordOutcome, RecordSettled
 
 if TYPE_CHECKING:
     from driver.resource_api.async_client import AsyncResourceApi
@@ -42,23 +43,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ostler.records")
 
-DEVICE_NUMBERS = "hivedscheduler.microsoft.com/pod-leaf-cell-isolation"
-"""Annotation: the driver's numbers of the recorded devices, such as ``0,1,4``."""
-DEVICES = "ostler.dev/pod-devices"
-"""Annotation: the ids of the recorded devices as the kubelet knows them, which count before the numbers."""
-ALLOCATED = "ostler.dev/pod-allocated-devices"
-"""Annotation, written by the agent: the ids of the devices that the kubelet gave the pod."""
-LONGEST = 4096
-"""Characters of an annotation that is read."""
 NOT_FOLLOWED = "RecordNotFollowed"
 SWAPPED = "RecordsSwapped"
 NOT_NOTED = "AllocatedDevicesNotNoted"
 """Reasons of events."""
+NOT_FOLLOWING = "the plugin door does not know which devices schedulers recorded for pods"
+NOT_WRITING = "cannot note the devices of pods on them"
+"""Beginnings of lines of the agent's status."""
 QUIET, TOLD = 60.0, 20
 """Seconds in which at most so many events about records are emitted; the metric counts them all."""
 
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,3}")
-_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:/]{0,252}")
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,20}Z")
 _OVER = ("Succeeded", "Failed")
@@ -78,24 +72,6 @@ FIELDS: Fields = {
     "status": {"phase": True, "conditions": {"type": True, "status": True, "lastTransitionTime": True}},
 }
 """The fields that are read of a pod's object."""
-
-
-def numbers_in(text: str) -> tuple[int, ...]:
-    """The numbers of an annotation; empty unless all of it is well-formed and none occurs twice."""
-    return tuple(map(int, _items(text, _NUMBER)))
-
-
-def ids_in(text: str) -> tuple[str, ...]:
-    """The ids of an annotation; empty unless all of it is well-formed and none occurs twice."""
-    return _items(text, _ID)
-
-
-def _items(text: str, form: re.Pattern[str]) -> tuple[str, ...]:
-    if not text or len(text) > LONGEST:
-        return ()
-    items = tuple(text.split(","))
-    well = len(items) <= MOST_DEVICES and len(set(items)) == len(items) and all(map(form.fullmatch, items))
-    return items if well else ()
 
 
 def record_of(body: JsonObject) -> PodRecord | None:
@@ -213,7 +189,7 @@ class PodRecords:
     def reasons(self) -> tuple[str, ...]:
         """Lines of the agent's status, none if all is well."""
         failing = self._following.failing
-        unknown = (f"the plugin door does not know which devices schedulers recorded for pods: {failing}",)
+        unknown = (f"{NOT_FOLLOWING}: {failing}",)
         return (*(unknown if failing else ()), *((self._fault,) if self._fault else ()))
 
     async def run(self) -> None:
@@ -346,7 +322,7 @@ class PodRecords:
 
     def _fails(self, pod: PodRecord, error: Exception) -> None:
         fix = _RIGHTS if isinstance(error, Forbidden) else "the agent tries again"
-        fault = f"cannot note the devices of pods on them: {error}; {fix}"
+        fault = f"{NOT_WRITING}: {error}; {fix}"
         if fault == self._fault:
             return
         self._fault = fault

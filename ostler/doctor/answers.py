@@ -15,14 +15,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import grpc
 
-from kube.bodies import JsonObject
+from kube.bodies import JsonObject, object_at, text_at
 from node.clocks import chance
 from node.kubelet.podresources import OPTIONS, TIMEOUT, ids_by_resource
 from node.rules import Door, Doors
@@ -34,6 +34,9 @@ from ostler.config.settings import Settings
 from ostler.doctor.reading import hidden
 from protos.agent.v1alpha1 import agent_pb2
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
+
+if TYPE_CHECKING:
+    from kube.client import Client
 
 NO_AGENT = "no agent answers"
 """The finding of every check that needs an agent."""
@@ -198,29 +201,21 @@ class NodeAnswer:
 
 def ask_node(settings: Settings, surroundings: ApiEnvironment) -> NodeAnswer:
     """Read this machine's Node, with one attempt and short limits."""
-    if not (events_wanted(settings, surroundings) or settings.kubernetes.patch_allocatable or _serves_claims(settings)):
+    chosen = settings.kubernetes
+    is_used = events_wanted(settings, surroundings) or chosen.patch_allocatable or chosen.recorded_devices
+    if not (is_used or _serves_claims(settings)):
         return NodeAnswer(off=True)
     if not settings.node_name:
         return NodeAnswer(fault="the node's name is not known", fix="give it with --node-name (in a pod spec.nodeName)")
-    # Imported here: the client library is slow to load, and only this check needs it.
-    from kube.access import in_cluster
+    # Imported here: the client library is slow to load, and only these checks need it.
     from kube.bodies import path_of
-    from kube.client import Client, RequestLimits
     from kube.errors import ConfigurationError, NodeNotOurs, RequestError
-    from kube.kubeconfig import from_kubeconfig
     from kube.node_identity import check_node, read_machine
 
-    kubeconfig, name = settings.kubernetes.kubeconfig, settings.node_name
+    name = settings.node_name
     try:
-        if kubeconfig is not None:
-            access = from_kubeconfig(kubeconfig)
-        else:
-            access = in_cluster(surroundings.environment, surroundings.account)
-        client = Client(access, random=chance, user_agent="ostler-doctor", limits=RequestLimits(3.0, 6.0, 1))
-        try:
-            node = client.get(path_of("api", "v1", "nodes", name))
-        finally:
-            client.close()
+        with _api_client(settings, surroundings) as client:
+            node, server = client.get(path_of("api", "v1", "nodes", name)), client.server
     except ConfigurationError as error:
         where = f"{error.path}: {error.field}" if error.field else error.path
         return NodeAnswer(fault=f"{where}: {error.problem}", fix=error.fix)
@@ -231,7 +226,56 @@ def ask_node(settings: Settings, surroundings: ApiEnvironment) -> NodeAnswer:
         check_node(node, name, read_machine(surroundings.etc, settings.roots.sys))
     except NodeNotOurs as error:
         identity = f"Node {name} is not this machine: its {error.field} is {error.theirs}, here it is {error.ours}"
-    return NodeAnswer(node, access.server, identity=identity)
+    return NodeAnswer(node, server, identity=identity)
+
+
+@dataclass(frozen=True, slots=True)
+class RightAnswer:
+    """Whether the account may do what was asked, and the API server's ``reason``; ``fault``: why there is no answer."""
+
+    is_granted: bool = False
+    reason: str = ""
+    fault: str = ""
+
+
+def ask_right(
+    settings: Settings, surroundings: ApiEnvironment, verb: str, resource: str, subresource: str
+) -> RightAnswer:
+    """Ask whether the agent's account may do this to core objects of all namespaces; the server stores nothing."""
+    from kube.errors import KubeError
+
+    attributes: JsonObject = {"verb": verb, "group": "", "resource": resource, "subresource": subresource}
+    body: JsonObject = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    try:
+        with _api_client(settings, surroundings) as client:
+            answer = client.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+    except KubeError as error:
+        return RightAnswer(fault=str(error))
+    status = object_at(answer, "status")
+    return RightAnswer(status.get("allowed") is True, text_at(status, "reason"))
+
+
+@contextlib.contextmanager
+def _api_client(settings: Settings, surroundings: ApiEnvironment) -> Iterator[Client]:
+    """A client with the agent's account, one attempt and short limits. Raises ``ConfigurationError``."""
+    from kube.access import in_cluster
+    from kube.client import Client, RequestLimits
+    from kube.kubeconfig import from_kubeconfig
+
+    kubeconfig = settings.kubernetes.kubeconfig
+    if kubeconfig is not None:
+        access = from_kubeconfig(kubeconfig)
+    else:
+        access = in_cluster(surroundings.environment, surroundings.account)
+    client = Client(access, random=chance, user_agent="ostler-doctor", limits=RequestLimits(3.0, 6.0, 1))
+    try:
+        yield client
+    finally:
+        client.close()
 
 
 def _serves_claims(settings: Settings) -> bool:

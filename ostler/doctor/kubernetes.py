@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kube.bodies import JsonObject, count_of, object_at, text_at
-from ostler.doctor.answers import NO_AGENT, NodeAnswer
+from ostler.doctor.answers import NO_AGENT, NodeAnswer, RightAnswer
 from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, joined, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
 
 _OFF = "the API server is not used (kubernetes.events, node name)"
+_PATCHES_PODS = (
+    "let the agent patch pods/status (the chart's recordedDevices.enabled does), or set kubernetes.recordedDevices to"
+    " off"
+)
+_REACH = "see the check kubernetes-api"
 _OLDEST = (1, 26)
 """The version in which the device plugin API became stable; ostler is tested since 1.34."""
 
@@ -64,6 +69,23 @@ def judge_right(reasons: Iterable[str]) -> CheckFinding | None:
     return next((warning(reason, fix) for reason in reasons if reason.startswith(LEFT)), None)
 
 
+def judge_records(reasons: Iterable[str], answer: RightAnswer) -> CheckFinding:
+    """Whether the agent follows and notes recorded devices, by its status, and by its right if no pod has any yet."""
+    from ostler.agent.pod_records import NOT_FOLLOWING, NOT_WRITING
+
+    for reason in reasons:
+        if reason.startswith(NOT_FOLLOWING):
+            return warning(reason, "let the agent list and watch the pods of its node")
+        if reason.startswith(NOT_WRITING):
+            return warning(reason, _PATCHES_PODS)
+    if answer.fault:
+        return warning(f"the API server does not say whether the agent may patch pods/status: {answer.fault}", _REACH)
+    if not answer.is_granted:
+        why = f": {answer.reason}" if answer.reason else ""
+        return warning(f"the agent may not patch pods/status, so it cannot note pods' devices{why}", _PATCHES_PODS)
+    return ok("the agent may patch pods/status")
+
+
 def _number(version: str) -> tuple[int, int] | None:
     parts = version.removeprefix("v").split(".")
     try:
@@ -91,6 +113,13 @@ def _allocatable(view: NodeView) -> CheckFinding:
     return judge_allocatable(allocatable, {name: len(ids) for name, ids in agent.healthy_ids().items()})
 
 
+def _records(view: NodeView) -> CheckFinding:
+    if not view.settings.kubernetes.recorded_devices:
+        return skipped("kubernetes.recordedDevices is off")
+    status = view.agent().status
+    return judge_records(status.reasons if status is not None else (), view.right("patch", "pods", "status"))
+
+
 SUBJECT = CheckSubject(
     "kubernetes",
     (
@@ -111,6 +140,12 @@ SUBJECT = CheckSubject(
             "The Node's allocatable has as many devices as the agent shows as healthy",
             "Wait a few seconds; then see the checks of registration",
             _allocatable,
+        ),
+        Check(
+            "kubernetes-records",
+            "With `kubernetes.recordedDevices` the agent may note on pods which devices they got",
+            "Let the agent patch `pods/status`, as the chart's `recordedDevices.enabled` does",
+            _records,
         ),
     ),
 )

@@ -23,10 +23,12 @@ from ostler.doctor.answers import (
     KubeletAnswers,
     NodeAnswer,
     NvmlAnswer,
+    RightAnswer,
     ask_agent,
     ask_kubelet,
     ask_node,
     ask_nvml,
+    ask_right,
 )
 from ostler.doctor.reading import RunningProcess, processes
 
@@ -153,6 +155,12 @@ class NodeView:
         from node.inventory.identity import Identities
 
         return devices_of(self.facts(), Identities())
+
+    def right(self, verb: str, resource: str, subresource: str = "") -> RightAnswer:
+        """Whether the agent's account may do this to objects of core/v1."""
+        return ask_right(
+            self.settings, ApiEnvironment(self.environment, etc=self.host / "etc"), verb, resource, subresource
+        )
 
     def _ask_node(self) -> NodeAnswer:
         return ask_node(self.settings, ApiEnvironment(self.environment, etc=self.host / "etc"))

@@ -25,11 +25,10 @@ from ostler.extender.pods import PodFacts
 from ostler.extender.published import PublishedDevices
 from ostler.extender.states import PodBinding, PodReporter
 from ostler.extender.wire import ExtenderError
+from plugin.record_annotations import DEVICES
 
 log = logging.getLogger("ostler.extender")
 
-DEVICES = "ostler.dev/pod-devices"
-"""The annotation with the UUIDs, which the agent of the node counts before the numbers."""
 _WAITING = 1000
 """Pods that wait to be bound; more are dropped, because the scheduler asks for them again."""
 _THREADS = 4

@@ -18,23 +18,18 @@ from node.ledger.reader import Holding, Reading
 from ostler.agent.agent import Agent
 from ostler.agent.edges import Edges, Notifier
 from ostler.agent.pod_records import (
-    ALLOCATED,
-    DEVICE_NUMBERS,
-    DEVICES,
-    LONGEST,
     NOT_FOLLOWED,
     NOT_NOTED,
     SWAPPED,
     TOLD,
     PodRecords,
-    ids_in,
-    numbers_in,
     record_of,
     stripped,
 )
 from ostler.config.load import load
 from ostler.metrics.counters import HoldsMetrics
-from plugin.records import MOST_DEVICES, ContainerSizes, RecordBook
+from plugin.record_annotations import ALLOCATED, DEVICE_NUMBERS, DEVICES, LONGEST, MOST_DEVICES, ids_in, numbers_in
+from plugin.records import ContainerSizes, RecordBook
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.apiserver.server import ApiServer
 from sandbox.kubelet.kubelet import Kubelet

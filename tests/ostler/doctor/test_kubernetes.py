@@ -10,10 +10,11 @@ import pytest
 from node.rules import Doors, Rule
 from node.values import replace
 from ostler.agent.node_status import LEFT
+from ostler.agent.pod_records import NOT_FOLLOWING, NOT_WRITING
 from ostler.config.settings import EventsChoice, KubernetesSettings
-from ostler.doctor.answers import NodeAnswer
+from ostler.doctor.answers import NodeAnswer, RightAnswer
 from ostler.doctor.check import CheckVerdict
-from ostler.doctor.kubernetes import judge_allocatable, judge_node, judge_right
+from ostler.doctor.kubernetes import judge_allocatable, judge_node, judge_records, judge_right
 from ostler.doctor.node import NodeView
 from tests.kube.server import Answer, ApiServer, refused
 from tests.ostler.doctor.nodes import DEFAULTS, examined, says, view, write
@@ -68,6 +69,7 @@ def test_claims_and_the_allocatable_need_the_api_server_though_no_events_are_pos
             replace(settings, kubernetes=replace(settings.kubernetes, door_by_node=True)),
             replace(settings, rules=(Rule("nvidia.com/gpu", door=Doors.BOTH),)),
             replace(settings, kubernetes=replace(settings.kubernetes, patch_allocatable=True)),
+            replace(settings, kubernetes=replace(settings.kubernetes, recorded_devices=True)),
         ):
             node = view(tmp_path, replace(DEFAULTS, settings=claims))
             says(examined(node, "kubernetes-api"), CheckVerdict.OK, f"{server.url} shows Node node-1")
@@ -116,6 +118,37 @@ def test_an_agent_that_may_not_write_the_allocatable_is_told() -> None:
     assert found is not None
     says(found, CheckVerdict.WARNING, reason, "let the agent patch nodes/status of its Node")
     assert judge_right(["events are not posted"]) is None
+
+
+def recording(node: NodeView) -> NodeView:
+    settings = replace(node.settings, kubernetes=replace(node.settings.kubernetes, recorded_devices=True))
+    return NodeView(replace(DEFAULTS, settings=settings), host=node.host, environment={})
+
+
+def test_the_right_to_note_devices_on_pods_is_asked_for(tmp_path: Path) -> None:
+    with ApiServer() as server:
+        node = asked(tmp_path, server)
+        says(examined(node, "kubernetes-records"), CheckVerdict.SKIPPED, "kubernetes.recordedDevices is off")
+        assert not server.asked
+        server.respond = lambda _: Answer.of({"status": {"allowed": True}}, 201)
+        says(examined(recording(node), "kubernetes-records"), CheckVerdict.OK, "the agent may patch pods/status")
+        (review,) = server.requests("POST")
+        assert review.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        attributes = {"verb": "patch", "group": "", "resource": "pods", "subresource": "status"}
+        assert review.body["spec"] == {"resourceAttributes": attributes}
+        server.respond = lambda _: Answer.of({"status": {"allowed": False, "reason": "no RBAC rule"}}, 201)
+        expected = "the agent may not patch pods/status, so it cannot note pods' devices: no RBAC rule"
+        says(examined(recording(node), "kubernetes-records"), CheckVerdict.WARNING, expected, "recordedDevices.enabled")
+        server.respond = lambda _: refused(500, "No", "not today")
+        expected = "the API server does not say whether the agent may patch pods/status: "
+        says(examined(recording(node), "kubernetes-records"), CheckVerdict.WARNING, expected, "kubernetes-api")
+
+
+def test_an_agent_that_fails_to_follow_or_note_recorded_devices_says_so_itself() -> None:
+    for beginning, fix in ((NOT_FOLLOWING, "list and watch the pods"), (NOT_WRITING, "patch pods/status")):
+        reason = f"{beginning}: 403 Forbidden"
+        found = judge_records(["events are not posted", reason], RightAnswer(is_granted=True))
+        says(found, CheckVerdict.WARNING, reason, fix)
 
 
 def test_numbers_of_node_and_agent_are_compared() -> None:
