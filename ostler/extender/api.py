@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from kube.bodies import Json, JsonObject, one_line
 from ostler.extender.binding import Binder
+from ostler.extender.deciding import Decider
 from ostler.extender.inspecting import group, groups, physical_cluster, virtual_cluster, virtual_clusters
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.server import HttpAnswer
@@ -53,6 +54,7 @@ class ExtenderApi:
     def __init__(
         self,
         tracker: CellTracker,
+        decider: Decider,
         binder: Binder,
         active: ActiveReplica,
         metrics: ExtenderMetrics,
@@ -61,6 +63,7 @@ class ExtenderApi:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tracker = tracker
+        self._decider = decider
         self._binder = binder
         self._active = active
         self._metrics = metrics
@@ -97,21 +100,21 @@ class ExtenderApi:
         return HttpAnswer(HTTPStatus.OK, getattr(self, f"_{routine}")(decoded(body)))
 
     def _filter(self, body: JsonObject) -> Json:
-        outcome = self._tracker.filter(read_filter(body))
+        outcome = self._decider.filter(read_filter(body))
         if outcome.is_waiting:
             self._pause()
         return outcome.answer
 
     def _prioritize(self, body: JsonObject) -> Json:
         arguments = read_filter(body)
-        return prioritize_answer(arguments, self._tracker.prioritize(arguments.pod))
+        return prioritize_answer(arguments, self._decider.prioritize(arguments.pod))
 
     def _bind(self, body: JsonObject) -> Json:
-        self._binder.bind(self._tracker.binding(read_bind(body)))
+        self._binder.bind(self._decider.binding(read_bind(body)))
         return bind_answer()
 
     def _preempt(self, body: JsonObject) -> Json:
-        return self._tracker.preempt(read_preempt(body))
+        return self._decider.preempt(read_preempt(body))
 
     def _inspected(self, path: str) -> Json:
         try:

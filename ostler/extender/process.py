@@ -30,6 +30,7 @@ from node.given import read_given
 from ostler.admin.http import AddressInvalid, HttpPage, HttpServer, Pages, listen
 from ostler.extender.api import ExtenderApi
 from ostler.extender.binding import Binder, PastScheduler
+from ostler.extender.deciding import Decider
 from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
 from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
 from ostler.extender.published import PublishedDevices, PublishedDevicesWatch
@@ -105,9 +106,10 @@ class ExtenderProcess:
         self._slices = PublishedDevicesWatch(self._client, self.devices, random.random)
         self._binder = Binder(self._client, self.devices, self._may_act)
         self._past = PastScheduler(self._binder, self, self._metrics)
-        self._tracker = CellTracker(self._configuration, make, self._past, self, self._metrics)
+        self._tracker = CellTracker(self._configuration, make, self, self._metrics)
         self.watch = ClusterWatch(self._client, self._tracker, random.random)
-        self._api = ExtenderApi(self._tracker, self._binder, self, self._metrics, pause=self._pause)
+        decider = Decider(self._tracker, self._past, self._metrics)
+        self._api = ExtenderApi(self._tracker, decider, self._binder, self, self._metrics, pause=self._pause)
         self._stopped, self._reload = threading.Event(), threading.Event()
         self._is_recovered = False
         self.server: ExtenderServer | None = None
@@ -147,7 +149,7 @@ class ExtenderProcess:
         return ""
 
     def warn(self, pod: PodIdentity, reason: str, message: str) -> None:
-        """See ``ostler.extender.tracking.PodReporter``."""
+        """See ``ostler.extender.states.PodReporter``."""
         subject = Subject("Pod", pod.name, pod.uid, namespace=pod.namespace, is_namespaced=True)
         self._poster.offer("Warning", reason, message, time.time(), subject)
 

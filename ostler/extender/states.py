@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Protocol
 
 from kube.bodies import JsonObject
-from ostler.extender.inspecting import CellsView
+from ostler.extender.inspecting import CellsView, node_sizes
 from ostler.extender.pods import PodFacts
 from ostler.extender.wire import ExtenderError, PodIdentity
 from scheduling.cells.configuration import CellsConfiguration
@@ -87,6 +87,31 @@ class PodBinding:
     facts: PodFacts
     bind_info: BindInfo
     node_size: int
+
+
+class CellBooks:
+    """What is known; the tracker's lock guards it. ``nodes``: whether each is healthy. ``pods`` by UID."""
+
+    def __init__(self, configuration: CellsConfiguration, cells: Cells) -> None:
+        self.nodes: dict[str, bool] = {}
+        self.pods: dict[str, TrackedPod] = {}
+        self.use(configuration, cells)
+
+    def use(self, configuration: CellsConfiguration, cells: Cells) -> None:
+        """Put other cells in the place of these."""
+        self.configuration = configuration
+        self.cells = cells
+        self._node_sizes = node_sizes(cells)
+
+    def binding_of(self, tracked: TrackedPod) -> PodBinding:
+        """What to bind, of a pod that has cells."""
+        assert tracked.bind_info is not None
+        return PodBinding(tracked.facts, tracked.bind_info, self._node_sizes.get(tracked.bind_info.node, 0))
+
+    def is_on(self, uid: str, node: str) -> bool:
+        """Whether a pod is bound to that node."""
+        tracked = self.pods.get(uid)
+        return tracked is not None and tracked.facts.node == node
 
 
 @dataclass(frozen=True, slots=True)
