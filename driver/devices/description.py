@@ -145,10 +145,11 @@ def _consumable(capacity: JsonObject, offered: DraDevice) -> JsonObject:
         if isinstance(entry, dict)
     }
     for name, each in consumable(offered.device, offered.rule.sharing, offered.held).items():
-        # A range must have room for two steps. If less is left, the device has a taint, so this misleads nobody.
-        amounts = (max(each.left, 2 * each.step), each.default, each.step)
-        left, default, step = (quantity(Fact(name, one, amount=True, bytes=name == MEMORY)) for one in amounts)
-        policy: JsonObject = {"default": default, "validRange": {"min": step, "step": step}}
+        # A range must have room for a step above its least. If less is left, the device has a taint, so this misleads
+        # nobody.
+        amounts = (max(each.left, each.least + each.step), each.default, each.step, each.least)
+        left, default, step, least = (quantity(Fact(name, one, amount=True, bytes=name == MEMORY)) for one in amounts)
+        policy: JsonObject = {"default": default, "validRange": {"min": least, "step": step}}
         found[name] = {"value": left, "requestPolicy": policy}
     return dict(sorted(found.items()))
 

@@ -3,7 +3,8 @@
 Pure. A shared device allows multiple allocations, and claims consume its capacities ``memory`` (bytes) and ``compute``
 (percent) (KEP-5075). A claim takes the default, which is one replica's part, or the amounts in its
 ``capacity.requests``, in steps of a MiB and of one percent. The scheduler adds up what claims consume and knows nothing
-about the plugin door, so the slice shows only what that door has left of the device.
+about the plugin door, so the slice shows only what that door has left of the device. Nor does it know that MPS takes a
+limited number of clients, so the least percentage under MPS is one that no more claims than clients can have.
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from node.inventory.model import Device
-from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing, too_little_left, whole_amounts
+from node.sharing import (
+    COMPUTE,
+    MEMORY,
+    MILLION,
+    Amounts,
+    Sharing,
+    SharingStrategy,
+    most_clients,
+    too_little_left,
+    whole_amounts,
+)
 from node.values import Value, value
 
 _UNITS = {MEMORY: 1 << 20, COMPUTE: MILLION // 100}
@@ -24,11 +35,14 @@ _MOST = 2**63 - 1
 
 @value
 class Consumable(Value):
-    """A capacity that shares consume, in the units of a slice: the amount for claims, the default, and the step."""
+    """A capacity that shares consume, in the units of a slice: the amount for claims, the default, the step, and the
+    least that a claim takes.
+    """
 
     left: int
     default: int
     step: int
+    least: int
 
 
 def is_shared(device: Device, sharing: Sharing | None) -> bool:
@@ -46,8 +60,17 @@ def consumable(device: Device, sharing: Sharing, held: Amounts) -> Mapping[str, 
     for name, amount in whole_amounts(device):
         unit, shown = _UNITS[name], _SHOWN[name]
         left = max(0, amount - taken.get(name, 0)) // unit
-        found[name] = Consumable(left * shown, max(1, part[name] // unit) * shown, shown)
+        default = max(1, part[name] // unit)
+        least = min(default, _least_compute(device, sharing)) if name == COMPUTE else 1
+        found[name] = Consumable(left * shown, default * shown, shown, least * shown)
     return found
+
+
+def _least_compute(device: Device, sharing: Sharing) -> int:
+    """The least percentage that a claim takes: under MPS, the device has no more such parts than clients."""
+    if sharing.strategy is not SharingStrategy.MPS:
+        return 1
+    return 100 // (most_clients(device) + 1) + 1
 
 
 def with_defaults(amounts: Amounts, device: Device, sharing: Sharing) -> Amounts:

@@ -86,8 +86,8 @@ def check_divisible(rule: Rule, place: Origin, what: str, problems: list[ConfigE
         return True
     if vendors == (AMD.name,):
         fix = (
-            "remove it and change the mode yourself while nothing uses the GPU (amd-smi set --compute-partition CPX); "
-            "ostler offers each partition by its profile, such as cpx_nps4"
+            "remove it and change the mode yourself while nothing uses the GPU (amd-smi set --gpu 0 "
+            "--compute-partition CPX); ostler offers each partition by its profile, such as cpx_nps4"
         )
         problems.append(place.error(f"{what}, but ostler does not change the partition mode of AMD's GPUs", fix))
     else:

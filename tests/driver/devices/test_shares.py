@@ -12,12 +12,22 @@ from driver.devices.description import LIMIT, slice_device
 from driver.devices.shares import consumable, consumed, with_defaults
 from driver.devices.view import DraDevice
 from driver.names import Peer
-from node.inventory.model import Capacity, Device, DeviceKind
+from node.inventory.model import Attribute, Capacity, Device, DeviceKind, Version
 from node.ledger.holds import Hold
 from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause
 from node.rules import Door, Doors, Rule, Selector
-from node.sharing import COMPUTE, MEMORY, MILLION, Amounts, Sharing, SharingStrategy, fit_within, whole_amounts
+from node.sharing import (
+    COMPUTE,
+    MEMORY,
+    MILLION,
+    Amounts,
+    Sharing,
+    SharingStrategy,
+    fit_within,
+    most_clients,
+    whole_amounts,
+)
 from node.values import replace
 from scheduling.api.validation.objects import validate_slice
 from tests.driver.devices import scheduling
@@ -168,6 +178,21 @@ def test_a_memory_limit_of_mps_is_what_a_claim_gets_unasked() -> None:
     assert capacity["memory"]["requestPolicy"]["default"] == "8Gi"
 
 
+@pytest.mark.parametrize(("capability", "clients"), [("8.0.0", 33), ("7.0.0", 16)])
+def test_no_more_claims_share_by_mps_than_the_gpu_has_clients(capability: str, clients: int) -> None:
+    device = replace(a100(), attributes=(Attribute("cudaComputeCapability", Version(capability)),))
+    assert clients <= most_clients(device)
+    scheduler = scheduling.Scheduler(scheduling.slices(shared(Sharing(SharingStrategy.MPS, replicas=4), device)))
+    smallest = wanting(memory="1Mi", compute="1")
+    assert [scheduler.allocate(smallest) is not None for _ in range(60)] == [True] * clients + [False] * (60 - clients)
+
+
+@pytest.mark.parametrize("replicas", [2, 15, 34, 48])
+def test_as_many_claims_as_a_rule_has_replicas_share_by_mps(replicas: int) -> None:
+    scheduler = scheduling.Scheduler(scheduling.slices(shared(Sharing(SharingStrategy.MPS, replicas=replicas))))
+    assert [scheduler.allocate(wanting()) is not None for _ in range(replicas + 1)] == [True] * replicas + [False]
+
+
 def test_consumed_capacity_is_counted_as_the_ledger_counts() -> None:
     assert consumed({"memory": "20Gi", "compute": "25", "copyEngines": "0"}, "ostler.dev") == (
         (COMPUTE, MILLION // 4),
@@ -192,7 +217,7 @@ def test_an_amount_that_is_none_is_named(amount: str, text: str) -> None:
         consumed({"memory": amount}, "ostler.dev")
 
 
-sharings = st.builds(Sharing, replicas=st.integers(2, 200))
+sharings = st.builds(Sharing, strategy=st.sampled_from(SharingStrategy), replicas=st.integers(2, 200))
 
 
 @given(sharings, st.integers(1 << 20, 200 * GIB), st.data())
