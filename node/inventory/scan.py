@@ -19,7 +19,7 @@ from operator import attrgetter
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import NodeFacts, NvmlFacts, merge
 from node.inventory.identity import Identities, IdentityStore
-from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStatus
+from node.inventory.model import NIC_KINDS, Device, DeviceKind, Host, Snapshot, SourceState, SourceStatus
 from node.inventory.nics.devices import nic_devices
 from node.inventory.nics.use import LingeringUses
 from node.inventory.nvidia.health import QUIESCED
@@ -34,6 +34,8 @@ from node.values import Value, replace, value
 log = logging.getLogger("ostler.inventory")
 
 _ASSEMBLY = "assembly"
+_PLACED = (DeviceKind.GPU, *NIC_KINDS)
+"""The kinds of devices that topology knows; MIG devices come and go without a change of it."""
 
 
 @value
@@ -85,6 +87,8 @@ class Scanner:
         self._settled: tuple[_Settled, ScanResult] | None = None
         self._nics: tuple[Device, ...] | None = None
         """The NICs by the facts of the last scan of everything."""
+        self._topology: tuple[tuple[Device, ...], tuple[PlaceOverride, ...], Topology] | None = None
+        """The last topology, after what it was made from."""
         self.reading = ""
         self.held = ""
 
@@ -187,13 +191,23 @@ class Scanner:
             devices=carried,
             sources=statuses_of(facts, identities),
             host=host_of(facts),
-            topology=topology_of(places_of(carried), self._overrides, previous.topology),
+            topology=self._topology_of(carried, previous.topology),
             former=learned.former,
         )
         # What is kept for a while ends by the clock, and the next full scan reads NICs.
         if devices == told and known_nics is None:
             self._settled = asked, reading
         return reading
+
+    def _topology_of(self, devices: tuple[Device, ...], previous: Topology) -> Topology:
+        """The topology of these devices, the last one if those that it knows are the same."""
+        placed = tuple(device for device in devices if device.kind in _PLACED)
+        last = self._topology
+        if last is not None and last[:2] == (placed, self._overrides):
+            return last[2]
+        topology = topology_of(places_of(placed), self._overrides, previous)
+        self._topology = placed, self._overrides, topology
+        return topology
 
 
 def _left_alone(facts: NodeFacts, reason: str) -> NodeFacts:

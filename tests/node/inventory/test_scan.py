@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import IdentityStore
-from node.inventory.model import Snapshot, is_gone
+from node.inventory.model import Device, Snapshot, is_gone
 from node.inventory.net_facts import HostLink, HostRoute, NetworkFacts
+from node.inventory.places import places_of
 from node.inventory.scan import Scanner, ScanResult
-from node.topology.model import PlaceOverride
+from node.topology.model import Place, PlaceOverride
 from tests.making.nic_facts import interface, nic, nics
 from tests.making.nvidia_facts import a100, gpu, mig, node, sysfs
 
@@ -85,6 +88,27 @@ def test_overrides_count_from_the_next_scan_on_although_nothing_else_changed() -
         each.scan(node(gpu(0)), now)
     each.scanner.override((PlaceOverride("0000:1b:00.0", ("switch-7",)),))
     assert each.scan(node(gpu(0)), 1180.0).topology.overridden == ("0000:1b:00.0",)
+
+
+def test_the_topology_is_made_again_when_what_it_knows_changes_and_not_for_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def counted(devices: Iterable[Device]) -> tuple[Place, ...]:
+        places = places_of(devices)
+        made.append(len(places))
+        return places
+
+    monkeypatch.setattr("node.inventory.scan.places_of", counted)
+    each = Node()
+    undivided = each.scan(node(a100(0), a100(1)), 1000.0).topology
+    assert each.scan(node(a100(0), a100(1, mig(0, 0))), 1010.0).topology is undivided
+    assert made == [2]
+    alone = each.scan(node(a100(0), on_bus=1), 1020.0).topology
+    assert [place.label for place in alone.places] == ["GPU0"]
+    assert each.scan(node(a100(0), a100(1)), 1030.0).topology == undivided
+    assert made == [2, 1, 2]
 
 
 def test_a_device_that_is_gone_ends_after_its_hour_although_nothing_else_changes() -> None:
