@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from scheduling.allocator.reading import Part, quantity
+from scheduling.api.int64 import INT64_MAX
 from scheduling.api.quantities import Quantity, from_int, from_milli
-
-_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def _up_to_step(name: str, requested: Quantity, limits: CapacityRange, minimum: 
         if rounded % 1000 == 0:
             return from_int(rounded // 1000, limits.step.format)
         return from_milli(rounded, limits.step.format)
-    if requested.nanos > _INT64_MAX * 10**9:
+    if requested.nanos > INT64_MAX * 10**9:
         raise CapacityFault(name, f"the request {requested} is above 2^63-1")
     rounded = _stepped(name, requested.value(), minimum.value(), limits.step.value())
     return from_int(rounded, limits.step.format)
@@ -135,7 +134,7 @@ def _stepped(name: str, requested: int, minimum: int, step: int) -> int:
     if step == 0:
         raise CapacityFault(name, "the step of its request policy is 0")
     steps = -(-(requested - minimum) // step) if step > 0 else (requested - minimum) // step
-    if steps > (_INT64_MAX - minimum) // step:
+    if steps > (INT64_MAX - minimum) // step:
         raise CapacityFault(name, "rounded up to the next step it is above 2^63-1")
     return minimum + steps * step
 

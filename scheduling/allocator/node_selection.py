@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from scheduling.allocator.reading import Object
 from scheduling.api.excerpts import shown
+from scheduling.api.int64 import is_int64
 from scheduling.api.labels import label_key_faults, label_value_faults
 
 _GO_INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -118,7 +119,7 @@ def _integer(text: str | None) -> int | None:
     if text is None or not _GO_INTEGER.fullmatch(text) or len(text) > 70:
         return None
     number = int(text)
-    return number if -(2**63) <= number < 2**63 else None
+    return number if is_int64(number) else None
 
 
 def _above(text: str | None, bound: int) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from scheduling.api import quantities
 from scheduling.api.excerpts import shown
+from scheduling.api.int64 import is_int64
 from scheduling.api.quantities import Quantity, QuantityError
 
 _T = TypeVar("_T")
@@ -152,7 +153,7 @@ class Part:
         value = self._value(field, int, 0, "a whole number")
         if isinstance(value, bool):
             raise self.wrong(field, value, "a whole number")
-        if not -(2**63) <= value < 2**63:
+        if not is_int64(value):
             raise self.wrong(field, value, "a whole number of 64 bits")
         return value
 

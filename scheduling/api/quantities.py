@@ -18,9 +18,18 @@ from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, total_ordering
 
+from scheduling.api.int64 import (
+    INT64_DIGITS,
+    INT64_MAX,
+    INT64_MIN,
+    divided_away,
+    is_int64,
+    power_of_ten,
+    shifted,
+    wrapped,
+)
+
 _NANO = -9
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_INT64_SAFE_DIGITS = 18  # as many decimal digits always fit in 64 bits
 _WRAPPING = frozenset((1, 2, 3, 6, 9))  # powers of ten that overflow to the lowest 64 bits, others to 0
 _MAX_EXPONENT = 10_000  # ours, as the next: Kubernetes accepts more and then computes for hours
 _MAX_DIGITS = 10_000
@@ -106,11 +115,11 @@ class Quantity:
 
     def __sub__(self, other: Quantity) -> Quantity:
         """The difference. Written in the format of `self`, or of `other` if `self` is zero."""
-        if other.unscaled == _INT64_MIN and not other.wide:
+        if other.unscaled == INT64_MIN and not other.wide:
             # Kubernetes negates within 64 bits, where the least number is its own negative.
-            wrapped = _sum(self, other.nanos, other.unscaled, other)
-            if not wrapped.wide:
-                return wrapped
+            total = _sum(self, other.nanos, other.unscaled, other)
+            if not total.wide:
+                return total
         return _sum(self, -other.nanos, -other.unscaled, other)
 
     def __neg__(self) -> Quantity:
@@ -152,22 +161,22 @@ class Quantity:
         drop = scale - self.scale
         if not self.wide:
             if drop > 0:
-                return _divide_away(self.unscaled, drop)
-            fitting = _fit(self.unscaled, -drop)
+                return divided_away(self.unscaled, drop)
+            fitting = shifted(self.unscaled, -drop)
             if fitting is None:
-                return _wrap(self.unscaled * int(10**-drop)) if -drop in _WRAPPING else 0
+                return wrapped(self.unscaled * int(10**-drop)) if -drop in _WRAPPING else 0
             return fitting
         if drop == 0:
-            return _wrap(self.unscaled)
+            return wrapped(self.unscaled)
         if drop < 0:
-            power = int(10**-drop) if -drop <= _INT64_SAFE_DIGITS else _INT64_MIN
-            return _wrap(_wrap(self.unscaled) * power)
-        if self.unscaled < _INT64_MAX and drop <= _INT64_SAFE_DIGITS:
-            low = _wrap(self.unscaled)
+            power = int(10**-drop) if -drop <= INT64_DIGITS else INT64_MIN
+            return wrapped(wrapped(self.unscaled) * power)
+        if self.unscaled < INT64_MAX and drop <= INT64_DIGITS:
+            low = wrapped(self.unscaled)
             whole, rest = divmod(abs(low), int(10**drop))
             return (whole if low >= 0 else -whole) + (rest != 0)
         whole, rest = divmod(self.unscaled, 10**drop)
-        return _wrap(_wrap(whole) + (rest != 0))
+        return wrapped(wrapped(whole) + (rest != 0))
 
     def as_int64(self) -> int | None:
         """The value if Kubernetes takes it for an integer of 64 bits, else None.
@@ -176,7 +185,7 @@ class Quantity:
         """
         if self.wide or self.scale < 0:
             return None
-        return _fit(self.unscaled, self.scale)
+        return shifted(self.unscaled, self.scale)
 
     @property
     def is_integer(self) -> bool:
@@ -189,7 +198,7 @@ class Quantity:
             base = float(self.unscaled)
         except OverflowError:
             base = float("inf") if self.unscaled > 0 else float("-inf")
-        return base if self.scale == 0 else base * _power_of_ten(self.scale)
+        return base if self.scale == 0 else base * power_of_ten(self.scale)
 
 
 def parse(text: str) -> Quantity:
@@ -243,12 +252,12 @@ def of_json(value: object) -> Quantity:
 
 def from_int(value: int, family: Format = Format.DECIMAL_SI) -> Quantity:
     """A whole number as a quantity."""
-    return Quantity(value * 10**9, value, 0, not _INT64_MIN <= value <= _INT64_MAX, family)
+    return Quantity(value * 10**9, value, 0, not is_int64(value), family)
 
 
 def from_milli(value: int, family: Format = Format.DECIMAL_SI) -> Quantity:
     """A number of thousandths as a quantity."""
-    return Quantity(value * 10**6, value, -3, not _INT64_MIN <= value <= _INT64_MAX, family)
+    return Quantity(value * 10**6, value, -3, not is_int64(value), family)
 
 
 ZERO = parse("0")
@@ -264,9 +273,9 @@ def _suffix(text: str, suffix: str) -> tuple[int, Format]:
     if match is None:
         raise QuantityError(text, QuantityFault.SUFFIX)
     digits = match[1].lstrip("+-").lstrip("0") or "0"
-    exponent = int(digits) if len(digits) < 20 else _INT64_MAX + 1
+    exponent = int(digits) if len(digits) < 20 else INT64_MAX + 1
     exponent = -exponent if match[1][0] == "-" else exponent
-    if not _INT64_MIN <= exponent <= _INT64_MAX:
+    if not is_int64(exponent):
         raise QuantityError(text, QuantityFault.SUFFIX)
     return (exponent + 2**31) % 2**32 - 2**31, Format.DECIMAL_EXPONENT  # Kubernetes keeps the lowest 32 bits
 
@@ -280,7 +289,7 @@ def _narrow(text: str, negative: bool, whole: str, fraction: str, *, exponent: i
         keeps_text = int(whole) & 7 != 0
     else:
         digits, scale = whole + fraction, exponent - len(fraction)
-        if len(digits) > _INT64_SAFE_DIGITS or scale < _NANO:
+        if len(digits) > INT64_DIGITS or scale < _NANO:
             return None
         magnitude = int(digits)
         keeps_text = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
@@ -304,10 +313,10 @@ def _wide(text: str, negative: bool, magnitude: int, places: int, *, exponent: i
         return Quantity(0, 0, max(-1000, min(scale, _MAX_EXPONENT)), True, family)
     if scale > _MAX_EXPONENT:
         raise QuantityError(text, QuantityFault.EXPONENT)
-    nanos = _divide_away(magnitude, _NANO - scale) if scale < _NANO else magnitude * 10 ** (scale - _NANO)
+    nanos = divided_away(magnitude, _NANO - scale) if scale < _NANO else magnitude * 10 ** (scale - _NANO)
     unscaled, scale = nanos, _NANO
-    if family is Format.BINARY_SI and nanos > _INT64_MAX * 10**9:
-        unscaled, scale, nanos = _INT64_MAX, 0, _INT64_MAX * 10**9
+    if family is Format.BINARY_SI and nanos > INT64_MAX * 10**9:
+        unscaled, scale, nanos = INT64_MAX, 0, INT64_MAX * 10**9
     if family is Format.BINARY_SI and nanos < 10**9:
         family = Format.DECIMAL_SI
     if negative:
@@ -326,7 +335,7 @@ def _sum(left: Quantity, nanos: int, unscaled: int, right: Quantity) -> Quantity
     scale = min(left.scale, right.scale)
     ours, theirs = left.unscaled * 10 ** (left.scale - scale), unscaled * 10 ** (right.scale - scale)
     total = ours + theirs
-    wide = left.wide or right.wide or any(not _INT64_MIN <= each <= _INT64_MAX for each in (ours, theirs, total))
+    wide = left.wide or right.wide or not (is_int64(ours) and is_int64(theirs) and is_int64(total))
     return Quantity(left.nanos + nanos, total, scale, wide, format_)
 
 
@@ -367,46 +376,9 @@ def _without_zeros(value: int) -> tuple[int, int]:
     return value, zeros
 
 
-def _divide_away(value: int, power: int) -> int:
-    """value / 10**power, rounded away from zero."""
-    magnitude = abs(value)
-    if power > magnitude.bit_length():  # 10**power is larger for certain, and may be too large to compute
-        whole = 1 if value else 0
-    else:
-        whole = -(-magnitude // 10**power)
-    return whole if value >= 0 else -whole
-
-
-def _fit(value: int, power: int) -> int | None:
-    """value * 10**power if that fits in 64 bits, else None."""
-    if value == 0:
-        return 0
-    if power > _INT64_SAFE_DIGITS:
-        return None
-    product: int = value * 10**power
-    return product if _INT64_MIN <= product <= _INT64_MAX else None
-
-
-def _wrap(value: int) -> int:
-    """The lowest 64 bits, signed."""
-    return (value + 2**63) % 2**64 - 2**63
-
-
 def _integer(digits: str) -> int:
     return int(digits) if len(digits) < _STR_DIGITS else int(Decimal(digits))
 
 
 def _digits(value: int) -> str:
     return str(value) if value.bit_length() < 3 * _STR_DIGITS else str(Decimal(value))
-
-
-def _power_of_ten(power: int) -> float:
-    """10**power as Go's math.Pow10 gives it: from two tables of steps, so not always the nearest float."""
-    if power > 308:
-        return float("inf")
-    if power < -323:
-        return 0.0
-    steps, rest = divmod(abs(power), 32)
-    if power >= 0:
-        return float(f"1e{32 * steps}") * float(f"1e{rest}")
-    return float(f"1e-{32 * steps}") / float(f"1e{rest}")

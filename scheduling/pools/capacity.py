@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from scheduling.api.int64 import is_int64
 from scheduling.api.quantities import ZERO, Format, Quantity
 from scheduling.pools.claim_documents import DeviceAllocation
 from scheduling.pools.documents import ResourceCapacity
@@ -41,7 +42,7 @@ def quantity_of(nanos: int, like: Quantity = ZERO) -> Quantity:
     family = like.format if nanos % 10**9 == 0 else Format.DECIMAL_SI
     scale = 0 if nanos % 10**9 == 0 else -9
     unscaled = nanos // 10**9 if scale == 0 else nanos
-    return Quantity(nanos, unscaled, scale, not -(2**63) <= unscaled < 2**63, family)
+    return Quantity(nanos, unscaled, scale, not is_int64(unscaled), family)
 
 
 @dataclass(frozen=True, slots=True)

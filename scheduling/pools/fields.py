@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, NoReturn, Protocol, cast
 
 from scheduling.api.excerpts import shown
+from scheduling.api.int64 import is_int64
 from scheduling.api.quantities import Quantity, QuantityError, of_json
 
 Json = Any
@@ -112,7 +113,7 @@ class _Whole:
     def read(self, value: Json, place: ReadingPlace) -> int:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        if isinstance(value, bool) or not isinstance(value, int) or not is_int64(value):
             place.refuse(value, "a whole number of 64 bits, without quotes")
         return value
 

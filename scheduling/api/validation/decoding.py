@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from scheduling.api.excerpts import shown
+from scheduling.api.int64 import is_int64
 from scheduling.api.quantities import ZERO, Quantity, of_json
 from scheduling.api.validation.shapes import (
     API_VERSION,
@@ -34,7 +35,6 @@ from scheduling.api.validation.shapes import (
 _OF_SAME_SHAPE: Final = ("resource.k8s.io/v1beta2",)
 _RULES_OF_SAME_SHAPE: Final = (*_OF_SAME_SHAPE, "resource.k8s.io/v1alpha3")
 """Other versions in which an object, and a DeviceTaintRule, is written as in v1."""
-_INT64: Final = range(-(2**63), 2**63)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _RAW_DEPTH: Final = 200
 _RAW_VALUES: Final = 200_000
@@ -109,7 +109,7 @@ def _read_scalar(value: object, type_: Scalar, path: str) -> Any:
     if type_ is TIME:
         return _read_time(value, path)
     wanted = {Scalar.TEXT: str, Scalar.INTEGER: int, Scalar.FLAG: bool}[type_]
-    if not isinstance(value, wanted) or (wanted is int and (isinstance(value, bool) or value not in _INT64)):
+    if not isinstance(value, wanted) or (wanted is int and not (type(value) is int and is_int64(value))):
         raise Undecodable(path, type_.value, value)
     return _text(value) if isinstance(value, str) else value
 
