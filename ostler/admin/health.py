@@ -19,14 +19,14 @@ async def _at_once() -> str:
 class HealthView:
     """Answers people's questions about health from ``keeper``.
 
-    ``sources``: the state of the sources of signals. ``saved``: waits until the last change is on disk and returns the
+    ``sources``: the sources of signals. ``saved``: waits until the last change is on disk and returns the
     reason if it is not, empty if it is.
     """
 
     def __init__(
         self,
         keeper: HealthKeeper,
-        sources: Callable[[], Sequence[SourceStatus]] = tuple,
+        sources: Sequence[SourceStatus] = (),
         saved: Callable[[], Awaitable[str]] = _at_once,
     ) -> None:
         self._keeper = keeper
@@ -42,7 +42,7 @@ class HealthView:
                 for limit, names in self._keeper.eviction_limits
             ],
             dry_run=self._keeper.policy.dry_run,
-            sources=[source_message(source) for source in self._sources()],
+            sources=[source_message(source) for source in self._sources],
         )
 
     def summary(self) -> agent_pb2.HealthStatus:

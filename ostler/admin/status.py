@@ -51,7 +51,7 @@ def in_view_of(sources: tuple[SourceStatus, ...], rules: Iterable[Rule]) -> tupl
 
 def readiness(
     scanned: bool, role: str, devices: int, sources: tuple[SourceStatus, ...], waiting_for: tuple[str, ...]
-) -> tuple[bool, tuple[str, ...]]:
+) -> Readiness:
     """Whether the agent is ready, and why or why not.
 
     Ready means: it has scanned once, and a device stream is open for every resource with devices. A node without
@@ -59,15 +59,13 @@ def readiness(
     so is a standby.
     """
     if not scanned:
-        return False, ("the first scan has not ended",)
+        return Readiness(role, False, ("the first scan has not ended",))
     if role == "standby":
-        return True, ("standby: another instance is active",)
+        return Readiness(role, True, ("standby: another instance is active",))
     if waiting_for:
-        return False, waiting_for
+        return Readiness(role, False, waiting_for)
     unwell = tuple(f"{source.name}: {source.detail}" for source in sources if source.state is not SourceState.OK)
-    if not devices:
-        return True, unwell or ("no devices on this node",)
-    return True, unwell
+    return Readiness(role, True, unwell if devices else unwell or ("no devices on this node",))
 
 
 def status_message(
@@ -85,7 +83,7 @@ def status_message(
 ) -> agent_pb2.GetStatusResponse:
     """The status. ``dra``: None without DRA. ``holds``, ``health``: None while this process does not serve the kubelet.
 
-    ``quiesced``: why the driver is left alone so that it can be replaced.
+    ``quiesced``: whether the driver is left alone so that it can be replaced.
     """
     # Imported here: the kubelet can be served before messages are needed.
     from ostler.admin.messages import source_message

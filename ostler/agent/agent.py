@@ -47,7 +47,6 @@ from ostler.metrics.counters import AgentMetrics
 if TYPE_CHECKING:
     from ostler.admin.health import HealthView
     from ostler.admin.holds import HoldsView
-    from ostler.admin.probes import Probes
     from ostler.agent.dra_service import DraService
     from ostler.agent.node_events import NodeEvents
     from ostler.agent.node_status import NodeStatus
@@ -97,7 +96,6 @@ class Agent:
         self._inventory.override(settings.topology_overrides)
         self._first = KubeletFirst()
         self._health = HealthWatch(settings, sources, bus, self._edges, self._events)
-        bus.subscribe(SnapshotJudged, self._judged)
         bus.subscribe(ReadinessChanged, self._readiness_changed)
         services = AgentServices(
             events=self._events,
@@ -110,6 +108,7 @@ class Agent:
         )
         self._doors = BothDoors(settings, sources, services)
         self._publisher = self._doors.publisher
+        bus.subscribe(SnapshotJudged, self._publisher.judged)
         registers_by_registry = settings.kubelet.registration is not RegistrationChoice.REGISTER
         self.handover = Handover(
             settings.state_dir,
@@ -123,7 +122,7 @@ class Agent:
         self._serving = asyncio.Event()
         """Set once this instance has shown its devices."""
         self._reloading = asyncio.Lock()
-        self._heartbeat = Heartbeat(self._edges.notifier, self._metrics.loop, self._edges.clock, self._edges.monotonic)
+        self._heartbeat = Heartbeat(self._edges, self._metrics.loop)
         self._last_status = ""
 
     async def run(self) -> None:
@@ -178,15 +177,14 @@ class Agent:
     def readiness(self) -> Readiness:
         """Whether the agent is ready, and why or why not."""
         active = self._active.is_set()
-        role = "active" if active else "standby"
-        ready, reasons = readiness(
+        found = readiness(
             self._inventory.first.is_set() and (not active or self._publisher.published.is_set()),
-            role,
+            "active" if active else "standby",
             len(self._health.judged.devices),
             self._sources(),
             self._doors.waiting_for(),
         )
-        return Readiness(role, ready, (*reasons, *self._hindrances()))
+        return replace(found, reasons=(*found.reasons, *self._hindrances()))
 
     def status(self) -> agent_pb2.GetStatusResponse:
         """The agent's status."""
@@ -211,7 +209,7 @@ class Agent:
         """The values of a scrape besides the counters; safe to call from any thread."""
         from ostler.metrics.figures import Figures
 
-        found, (shown, offer), serving = self.readiness(), self._doors.shown(), self._serving.is_set()
+        found, (shown, offer), serving = self.readiness(), self._publisher.shown, self._serving.is_set()
         return Figures(
             role=found.role,
             ready=found.ready,
@@ -247,7 +245,7 @@ class Agent:
 
     def devices(self) -> tuple[Snapshot, Offer]:
         """The snapshot that is shown and the plugin door's offer for it."""
-        snapshot, offer = self._doors.shown()
+        snapshot, offer = self._publisher.shown
         return replace(snapshot, sources=in_view_of(snapshot.sources, self._settings.rules)), offer
 
     def noted(self, notes: Mapping[str, int]) -> None:
@@ -332,10 +330,10 @@ class Agent:
             return
         await self._first.turn()
         await load("ostler.agent.node_status")
-        from ostler.agent.node_events import ApiEnvironment as Outside
+        from ostler.agent.api_server import ApiEnvironment
         from ostler.agent.node_status import NodeStatus
 
-        self._node_status = NodeStatus(self._settings, self._events, Outside(os.environ))
+        self._node_status = NodeStatus(self._settings, self._events, ApiEnvironment(os.environ))
         self._node_status.show(self._doors.resources())
         await self._node_status.run()
 
@@ -360,9 +358,6 @@ class Agent:
         # An instance that left the lock to a standby that was killed still answers, and nobody waited for it.
         return relieves or any(is_socket(path) for folder in folders for path in folder.glob(f"{PREFIX}*.sock"))
 
-    def _judged(self, judged: SnapshotJudged) -> None:
-        self._publisher.submit(judged.snapshot)
-
     async def _serve_admin(self) -> None:
         await self._first.turn()
         await load("ostler.admin.service")
@@ -372,12 +367,10 @@ class Agent:
 
     async def _serve_http(self) -> None:
         await self._first.turn()
-        await (await asyncio.to_thread(self._probes)).run()
-
-    def _probes(self) -> Probes:
+        await load("ostler.admin.probes")
         from ostler.admin.probes import Probes, pages
 
-        return Probes(self._settings, pages(self, self._metrics, self._settings.instance), self._events)
+        await Probes(self._settings, pages(self, self._metrics, self._settings.instance), self._events).run()
 
     def holds_view(self) -> HoldsView | None:
         """Holds for people; None while this process does not serve the kubelet."""

@@ -1,31 +1,88 @@
-"""The agent's clients of the API server, and the check that a Node is this machine.
+"""The agent's clients of the API server, the threads that use them, and the check that a Node is this machine.
 
 The client library is loaded when a client is made, in a thread, and not at the start of the agent.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driver.node_watch.following import NodeCheck
-from kube.bodies import JsonObject
+from node.clocks import chance
+from node.values import Value, value
 from ostler import __version__
 from ostler.config.settings import Settings
 
 if TYPE_CHECKING:
+    from driver.node_watch.following import NodeCheck
     from driver.resource_api.client import ResourceApi
     from kube.answers import Pairs
+    from kube.bodies import JsonObject
+    from kube.client import Client, RequestLimits
 
 log = logging.getLogger("ostler.kubernetes")
 
 CONNECT, WHOLE = 3.0, 10.0
 """Seconds to connect, and for one attempt: two attempts fit into the time that the kubelet gives a call."""
+RETRY = (1.0, 60.0)
+"""Seconds between attempts to find the API server and the Node: at first, and at most."""
+ETC = Path("/etc")
 
 
-def node_check(settings: Settings) -> NodeCheck | None:
+@value
+class ApiEnvironment(Value):
+    """What tests replace: the environment's variables, and where a pod's account and this machine's ids are."""
+
+    variables: Mapping[str, str]
+    account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+    etc: Path = ETC
+    random: Callable[[], float] = chance
+    retry: tuple[float, float] = RETRY
+
+
+def api_client(
+    settings: Settings,
+    environment: ApiEnvironment,
+    purpose: str,
+    *,
+    limits: RequestLimits | None = None,
+    connections: int = 2,
+    pairs: Pairs | None = None,
+) -> Client:
+    """A client, for a thread; the other arguments as for ``kube.client.Client``. Raises ``ConfigurationError``."""
+    from kube.client import Client, RequestLimits
+    from kube.kubeconfig import api_access
+
+    access = api_access(settings.kubernetes.kubeconfig, environment.variables, environment.account)
+    log.info(purpose, extra={"server": access.server, "by": access.origin})
+    return Client(
+        access,
+        random=environment.random,
+        user_agent=f"ostler/{__version__}",
+        limits=limits or RequestLimits(connect=CONNECT, whole=WHOLE, attempts=2),
+        connections=connections,
+        pairs=pairs,
+    )
+
+
+def resource_api(
+    settings: Settings, random: Callable[[], float], *, connections: int, pairs: Pairs | None = None
+) -> ResourceApi:
+    """A client for pods and claims; see ``api_client``."""
+    from driver.resource_api.client import ResourceApi
+
+    environment = ApiEnvironment(os.environ, random=random)
+    purpose = "reading pods and claims from the API server"
+    return ResourceApi(api_client(settings, environment, purpose, connections=connections, pairs=pairs))
+
+
+def node_check(settings: Settings, etc: Path = ETC) -> NodeCheck | None:
     """A check that raises ``KubeError`` for a Node object that is not this machine's; None for a recorded node."""
     if settings.inventory.recorded is not None:
         return None
@@ -33,27 +90,29 @@ def node_check(settings: Settings) -> NodeCheck | None:
     def check(node: JsonObject) -> None:
         from kube.node_identity import check_node, read_machine
 
-        check_node(node, settings.node_name, read_machine(sys=settings.roots.sys))
+        check_node(node, settings.node_name, read_machine(etc, settings.roots.sys))
 
     return check
 
 
-def resource_api(
-    settings: Settings, random: Callable[[], float], *, connections: int, pairs: Pairs | None = None
-) -> ResourceApi:
-    """A client, for a thread; ``connections``, ``pairs``: see ``kube.client.Client``. Raises ``KubeError``."""
-    from driver.resource_api.client import ResourceApi
-    from kube.client import Client, RequestLimits
-    from kube.kubeconfig import api_access
+async def in_daemon_thread(
+    work: Callable[[], None], name: str, on_fault: Callable[[str], None], *, consequence: str
+) -> None:
+    """Return when ``work`` has ended in a daemon thread; if cancelled, leave the thread behind.
 
-    access = api_access(settings.kubernetes.kubeconfig, os.environ)
-    log.info("reading pods and claims from the API server", extra={"server": access.server, "by": access.origin})
-    client = Client(
-        access,
-        random=random,
-        user_agent=f"ostler/{__version__}",
-        limits=RequestLimits(connect=CONNECT, whole=WHOLE, attempts=2),
-        connections=connections,
-        pairs=pairs,
-    )
-    return ResourceApi(client)
+    An unexpected fault is logged with its ``consequence``; ``on_fault`` gets it, in the thread.
+    """
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def worked() -> None:
+        try:
+            work()
+        except Exception as error:
+            on_fault(f"stopped by an unexpected fault ({type(error).__name__}: {error})")
+            log.exception(consequence)
+        with contextlib.suppress(RuntimeError):
+            # If the loop is closed by now, nobody waits.
+            loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=worked, name=name, daemon=True).start()
+    await ended.wait()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from node.events import EventBus
 from node.inventory.loop import Inventory
-from node.inventory.model import Device, Snapshot
+from node.inventory.model import Device
 from node.inventory.source import Source
-from node.offer import Offer, OfferedDevice
+from node.offer import OfferedDevice
 from node.partitions import PartitionsRemoved
 from node.rules import rule_for
 from node.values import Value, value
@@ -174,10 +174,6 @@ class BothDoors:
         """The resources that the plugin door shows, by name."""
         return self._plugin.status()
 
-    def shown(self) -> tuple[Snapshot, Offer]:
-        """The snapshot that is shown and the plugin door's offer for it."""
-        return self.publisher.shown
-
     def holds_view(self) -> HoldsView:
         """Holds for people."""
         from ostler.admin.holds import HoldsView
@@ -294,11 +290,9 @@ class BothDoors:
                 self._settings,
                 self._sources,
                 services.edges,
+                self._mps,
                 events=services.events,
                 bus=services.bus,
-                shares=self._mps,
-                modes=self._mps.modes,
-                metrics=self._mps.metrics,
             ),
         )
         self.dra = DraService(self._settings.dra.driver_name, parts, books)

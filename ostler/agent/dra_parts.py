@@ -16,7 +16,7 @@ from driver.claims.claim_status import ClaimStatusWriter
 from driver.claims.interfaces import ClaimObserver, ClaimOptions
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.service import ClaimService
-from driver.claims.sharing import CLAIMS_RECORD, ClaimDaemons, ClaimSharing, ShareDaemons, SharingTools, is_of_claim
+from driver.claims.sharing import CLAIMS_RECORD, ClaimDaemons, ClaimSharing, SharingTools, is_of_claim
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
 from driver.node_watch.evictions import PodEvictions
@@ -44,8 +44,7 @@ from ostler.config.settings import Settings
 from ostler.metrics.dra import DraMetrics
 
 if TYPE_CHECKING:
-    from node.mps.modes import ExclusiveModes
-    from node.mps.reports import MpsMetrics
+    from ostler.agent.process_mps import ProcessMps
 
 log = logging.getLogger("ostler.dra")
 
@@ -73,21 +72,19 @@ def sharing_tools(
     settings: Settings,
     sources: Iterable[Source],
     edges: Edges,
+    mps: ProcessMps,
     *,
     events: EventSink,
     bus: EventBus,
-    shares: ShareDaemons,
-    modes: Callable[[], ExclusiveModes],
-    metrics: Callable[[], MpsMetrics],
 ) -> SharingTools:
     """The tools of this node for sharing the GPUs of claims.
 
-    ``bus``: gets a ``HealthEvent`` for GPUs whose MPS server ended. ``shares``: runs the daemons of shared resources.
-    ``modes`` and ``metrics``: make what the claims' own daemons have in common with those of shared resources.
+    ``mps``: runs the daemons of shared resources, whose modes and metrics the claims' own daemons have in common.
+    ``bus``: gets a ``HealthEvent`` for GPUs whose MPS server ended.
     """
     sessions = nvml_sessions(sources)
     if sessions is None:
-        return SharingTools(shares=shares)
+        return SharingTools(shares=mps)
     nvidia = settings.nvidia
 
     def daemons() -> ClaimDaemons:
@@ -99,18 +96,18 @@ def sharing_tools(
 
         return MpsSupervisor(
             MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, settings.roots.proc, nvidia.mps_size),
-            modes(),
+            mps.modes(),
             MpsRecord(settings.state_dir / CLAIMS_RECORD),
             clocks=edges,
             events=events,
             on_changed=lambda: None,
             bus=bus,
-            metrics=metrics(),
+            metrics=mps.metrics(),
             pace=MpsPace(linger=0.0),
             owns=is_of_claim,
         )
 
-    return SharingTools(TimeSlicer(nvidia.driver_root_mount), daemons, shares)
+    return SharingTools(TimeSlicer(nvidia.driver_root_mount), daemons, mps)
 
 
 class DraParts:

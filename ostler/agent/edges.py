@@ -71,21 +71,29 @@ class Notifier:
         self._stopping = True
 
 
+@value
+class Edges(Value):
+    """The clocks, randomness and service manager. ``clock``: Unix seconds. ``random``: numbers in [0, 1)."""
+
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    random: Callable[[], float] = chance
+    notifier: Notifier = field(default_factory=Notifier)
+
+
 STUCK = 30.0
 """Seconds without a beat after which the loop counts as hanging; a scan that takes longer hangs as well."""
 
 
 class Heartbeat:
-    """Beats while ``run`` runs. ``monotonic``: seconds; ``clock``: Unix seconds."""
+    """Beats while ``run`` runs."""
 
-    def __init__(
-        self, notifier: Notifier, metrics: LoopMetrics, clock: Callable[[], float], monotonic: Callable[[], float]
-    ) -> None:
-        self._notifier = notifier
+    def __init__(self, edges: Edges, metrics: LoopMetrics) -> None:
+        self._notifier = edges.notifier
         self._metrics = metrics
-        self._clock = clock
-        self._monotonic = monotonic
-        self._last = monotonic()
+        self._clock = edges.clock
+        self._monotonic = edges.monotonic
+        self._last = edges.monotonic()
 
     def alive(self) -> bool:
         """Whether the loop was seen lately; safe to call from any thread."""
@@ -105,13 +113,3 @@ class Heartbeat:
                 self._metrics.delays.observe(max(0.0, self._monotonic() - self._last - rest))
         finally:
             self._notifier.stopping()
-
-
-@value
-class Edges(Value):
-    """``clock``: Unix seconds. ``random``: numbers in [0, 1)."""
-
-    clock: Callable[[], float] = time.time
-    monotonic: Callable[[], float] = time.monotonic
-    random: Callable[[], float] = chance
-    notifier: Notifier = field(default_factory=Notifier)

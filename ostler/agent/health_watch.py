@@ -102,7 +102,7 @@ class HealthWatch:
 
         keeper = self._loaded()
         assert self._record is not None
-        return HealthView(keeper, self.sources, self._record.kept)
+        return HealthView(keeper, self.sources(), self._record.kept)
 
     @property
     def unkept(self) -> str:

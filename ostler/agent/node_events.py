@@ -15,20 +15,15 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from node.clocks import chance
 from node.events import Event, EventType
 from node.metrics import Counter
-from node.values import Value, value
-from ostler import __version__
+from ostler.agent.api_server import ApiEnvironment, api_client, in_daemon_thread
 from ostler.agent.eventlog import EventLog
 from ostler.config.settings import EventsChoice, Settings
 
 if TYPE_CHECKING:
-    from kube.access import Access
     from kube.client import Client
     from kube.errors import KubeError
     from kube.events import EventPoster
@@ -39,22 +34,8 @@ COMPONENT = "ostler"
 NOT_OURS = "NodeNotOurs"
 """The event's reason if the Node is another machine: only for this agent's status, never posted."""
 
-RETRY = (1.0, 60.0)
-"""Seconds between attempts to find the API server and the Node: at first, and at most."""
-
 _NORMAL = ("Quiesced", "Resumed")
 """Normal events that are posted: while the driver is left alone, devices do not come back."""
-
-
-@value
-class ApiEnvironment(Value):
-    """What tests replace: the environment, and where a pod's account and this machine's ids are."""
-
-    environment: Mapping[str, str]
-    account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-    etc: Path = Path("/etc")
-    random: Callable[[], float] = chance
-    retry: tuple[float, float] = RETRY
 
 
 def is_posted(event: Event) -> bool:
@@ -62,7 +43,7 @@ def is_posted(event: Event) -> bool:
     return event.reason != NOT_OURS and (event.type is EventType.WARNING or event.reason in _NORMAL)
 
 
-def events_wanted(settings: Settings, surroundings: ApiEnvironment) -> bool:
+def events_wanted(settings: Settings, environment: ApiEnvironment) -> bool:
     """Whether to post events; with ``auto`` never for a recorded node, whose devices are not this machine's."""
     choice = settings.kubernetes.events
     if choice is not EventsChoice.AUTO:
@@ -71,41 +52,18 @@ def events_wanted(settings: Settings, surroundings: ApiEnvironment) -> bool:
         return False
     if settings.kubernetes.kubeconfig is not None:
         return True
-    if not surroundings.environment.get("KUBERNETES_SERVICE_HOST"):
+    if not environment.variables.get("KUBERNETES_SERVICE_HOST"):
         # Repeated from kube.access, which agents outside of pods need not load.
         return False
     from kube.access import runs_in_cluster
 
-    return runs_in_cluster(surroundings.environment, surroundings.account)
+    return runs_in_cluster(environment.variables, environment.account)
 
 
 def node_events(settings: Settings, events: EventLog) -> NodeEvents | None:
     """The part that posts ``events``, None if none should be posted."""
-    surroundings = ApiEnvironment(os.environ)
-    return NodeEvents(settings, events, surroundings) if events_wanted(settings, surroundings) else None
-
-
-async def in_daemon_thread(
-    work: Callable[[], None], name: str, on_fault: Callable[[str], None], *, to: logging.Logger, consequence: str
-) -> None:
-    """Return when ``work`` has ended in a daemon thread; if cancelled, leave the thread behind.
-
-    An unexpected fault is logged ``to`` a logger with its ``consequence``; ``on_fault`` gets it, in the thread.
-    """
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-
-    def worked() -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - a bug of ours, but no reason to stop serving devices
-            on_fault(f"stopped by an unexpected fault ({type(error).__name__}: {error})")
-            to.exception(consequence)
-        with contextlib.suppress(RuntimeError):
-            # If the loop is closed by now, nobody waits.
-            loop.call_soon_threadsafe(ended.set)
-
-    threading.Thread(target=worked, name=name, daemon=True).start()
-    await ended.wait()
+    environment = ApiEnvironment(os.environ)
+    return NodeEvents(settings, events, environment) if events_wanted(settings, environment) else None
 
 
 class NodeEventMetrics:
@@ -134,10 +92,10 @@ class NodeEventMetrics:
 class NodeEvents:
     """Posts an ``EventLog``'s events until cancelled; made on the agent's loop if the settings want it."""
 
-    def __init__(self, settings: Settings, events: EventLog, surroundings: ApiEnvironment) -> None:
+    def __init__(self, settings: Settings, events: EventLog, environment: ApiEnvironment) -> None:
         self._settings = settings
         self._events = events
-        self._surroundings = surroundings
+        self._environment = environment
         self._closed = threading.Event()
         self._poster: EventPoster | None = None
         self._api: Client | None = None
@@ -165,7 +123,6 @@ class NodeEvents:
                 lambda: self._work(poster, loop),
                 "kubernetes events",
                 self._stopped,
-                to=log,
                 consequence="events are no longer posted",
             )
         finally:
@@ -184,7 +141,7 @@ class NodeEvents:
     def _made_poster(self) -> EventPoster:
         from kube.events import EventPoster, Subject
 
-        name, random = self._settings.node_name, self._surroundings.random
+        name, random = self._settings.node_name, self._environment.random
         return EventPoster(Subject.node(name), self.metrics, component=COMPONENT, instance=name, random=random)
 
     def _work(self, poster: EventPoster, loop: asyncio.AbstractEventLoop) -> None:
@@ -202,26 +159,18 @@ class NodeEvents:
     def _client(self) -> Client | None:
         """A client; None if closed first. A node that joins gets its kubeconfig late, so it is looked for again."""
         from kube.backoff import Backoff, BackoffPolicy
-        from kube.client import Client
+        from kube.client import RequestLimits
         from kube.errors import ConfigurationError
 
-        backoff = Backoff(BackoffPolicy(*self._surroundings.retry), self._surroundings.random)
+        backoff = Backoff(BackoffPolicy(*self._environment.retry), self._environment.random)
         while not self._closed.is_set():
             try:
-                access = self._access()
+                purpose = "events are posted on the Node"
+                return api_client(self._settings, self._environment, purpose, limits=RequestLimits())
             except ConfigurationError as error:
                 self._wait_for(error)
                 self._closed.wait(backoff.delay())
-            else:
-                log.info("events are posted on the Node", extra={"server": access.server, "by": access.origin})
-                return Client(access, random=self._surroundings.random, user_agent=f"ostler/{__version__}")
         return None
-
-    def _access(self) -> Access:
-        from kube.kubeconfig import api_access
-
-        surroundings = self._surroundings
-        return api_access(self._settings.kubernetes.kubeconfig, surroundings.environment, surroundings.account)
 
     def _node_is_ours(self, client: Client, loop: asyncio.AbstractEventLoop) -> bool:
         """Wait until the Node is this machine; False if closed first."""
@@ -237,8 +186,8 @@ class NodeEvents:
         node = await_node(
             client,
             self._settings.node_name,
-            lambda: read_machine(self._surroundings.etc, self._settings.roots.sys),
-            backoff=Backoff(BackoffPolicy(*self._surroundings.retry), self._surroundings.random),
+            lambda: read_machine(self._environment.etc, self._settings.roots.sys),
+            backoff=Backoff(BackoffPolicy(*self._environment.retry), self._environment.random),
             closed=self._closed,
             on_failure=on_failure,
         )

@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING
 
 from kube.bodies import JsonObject, count_of, object_at, text_at
 from node.events import EventSink, EventType
-from ostler import __version__
+from ostler.agent.api_server import ApiEnvironment, api_client, in_daemon_thread, node_check
 from ostler.agent.eventlog import FromThreads
-from ostler.agent.node_events import ApiEnvironment, in_daemon_thread
 from plugin.door import ResourceStatus
 from plugin.registration import PluginRegistrationState
 
@@ -132,12 +131,13 @@ class NodeStatus:
         self,
         settings: Settings,
         events: EventSink,
-        surroundings: ApiEnvironment,
+        environment: ApiEnvironment,
         rise: float = RISE,
     ) -> None:
         self._settings = settings
         self._events = events
-        self._surroundings = surroundings
+        self._environment = environment
+        self._check = node_check(settings, environment.etc)
         self._plan = AllocatablePlan(rise)
         self._changed = threading.Condition()
         self._closed = threading.Event()
@@ -162,7 +162,7 @@ class NodeStatus:
         self._events = FromThreads(self._events, asyncio.get_running_loop())
         try:
             consequence = "the Node's allocatable is no longer written"
-            await in_daemon_thread(self._work, "node status", self._stopped, to=log, consequence=consequence)
+            await in_daemon_thread(self._work, "node status", self._stopped, consequence=consequence)
         finally:
             self._closed.set()
             with self._changed:
@@ -178,7 +178,7 @@ class NodeStatus:
         from kube.backoff import Backoff, BackoffPolicy
         from kube.errors import KubeError, RequestError
 
-        backoff = Backoff(BackoffPolicy(*self._surroundings.retry), self._surroundings.random)
+        backoff = Backoff(BackoffPolicy(*self._environment.retry), self._environment.random)
         while counts := self._next():
             try:
                 self._tell(counts)
@@ -204,13 +204,12 @@ class NodeStatus:
         """Write these numbers to the Node if it has others; raises ``KubeError``."""
         from kube.bodies import path_of
         from kube.client import MERGE_PATCH
-        from kube.node_identity import check_node, read_machine
 
-        client, settings = self._client(), self._settings
-        path = path_of("api", "v1", "nodes", settings.node_name)
+        client = self._client()
+        path = path_of("api", "v1", "nodes", self._settings.node_name)
         node = client.get(path)
-        if settings.inventory.recorded is None:
-            check_node(node, settings.node_name, read_machine(self._surroundings.etc, settings.roots.sys))
+        if self._check is not None:
+            self._check(node)
         found = differing(node, counts)
         if not found and self._may_write:
             return
@@ -226,14 +225,8 @@ class NodeStatus:
             log.info("allocatable written on the Node", extra={"allocatable": found})
 
     def _client(self) -> Client:
-        from kube.client import Client, RequestLimits
-        from kube.kubeconfig import api_access
-
         if self._api is None:
-            around = self._surroundings
-            access = api_access(self._settings.kubernetes.kubeconfig, around.environment, around.account)
-            limits = RequestLimits(connect=3.0, whole=10.0, attempts=2)
-            self._api = Client(access, random=around.random, user_agent=f"ostler/{__version__}", limits=limits)
+            self._api = api_client(self._settings, self._environment, "allocatable is written on the Node")
         return self._api
 
     def _failed(self, error: KubeError) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from node.eligibility import offer
 from node.events import EventSink, EventType
-from node.inventory.model import Snapshot
+from node.inventory.model import Snapshot, SnapshotJudged
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Offer
 from node.rules import Door, Rule
@@ -87,6 +87,10 @@ class Publisher:
         """Have this snapshot shown; does not block."""
         self._snapshot = snapshot
         self._wanted.set()
+
+    def judged(self, event: SnapshotJudged) -> None:
+        """Have this snapshot shown; does not block."""
+        self.submit(event.snapshot)
 
     def held(self, _: HoldsChanged | OfferChanged | None = None) -> None:
         """Have the offers follow a change of holds, soon; for the event loop only."""

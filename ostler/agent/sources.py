@@ -54,7 +54,7 @@ def make_sources(settings: Settings, *, profiles: bool = False) -> tuple[Source,
     if nvidia.full:
         from node.inventory.nvidia.driver_files import DriverFilesSource
 
-        sources.append(DriverFilesSource(nvidia.driver_root_mount, lambda: nvml.driver_version))
+        sources.append(DriverFilesSource(nvidia.driver_root_mount, nvml))
     return tuple(sources)
 
 

@@ -27,7 +27,8 @@ from node.clocks import chance
 from node.kubelet.podresources import OPTIONS, TIMEOUT, ids_by_resource
 from node.rules import Door, Doors
 from node.sockets import is_answered, is_socket
-from ostler.agent.node_events import ApiEnvironment, events_wanted
+from ostler.agent.api_server import ApiEnvironment
+from ostler.agent.node_events import events_wanted
 from ostler.cli.client import NoAgent, running_agent
 from ostler.cli.exits import CommandFailed
 from ostler.config.settings import Settings
@@ -199,10 +200,10 @@ class NodeAnswer:
     off: bool = False
 
 
-def ask_node(settings: Settings, surroundings: ApiEnvironment) -> NodeAnswer:
+def ask_node(settings: Settings, environment: ApiEnvironment) -> NodeAnswer:
     """Read this machine's Node, with one attempt and short limits."""
     chosen = settings.kubernetes
-    is_used = events_wanted(settings, surroundings) or chosen.patch_allocatable or chosen.recorded_devices
+    is_used = events_wanted(settings, environment) or chosen.patch_allocatable or chosen.recorded_devices
     if not (is_used or _serves_claims(settings)):
         return NodeAnswer(off=True)
     if not settings.node_name:
@@ -214,7 +215,7 @@ def ask_node(settings: Settings, surroundings: ApiEnvironment) -> NodeAnswer:
 
     name = settings.node_name
     try:
-        with _api_client(settings, surroundings) as client:
+        with _api_client(settings, environment) as client:
             node, server = client.get(path_of("api", "v1", "nodes", name)), client.server
     except ConfigurationError as error:
         where = f"{error.path}: {error.field}" if error.field else error.path
@@ -223,7 +224,7 @@ def ask_node(settings: Settings, surroundings: ApiEnvironment) -> NodeAnswer:
         return NodeAnswer(fault=str(error), fix=_FIXES.get(error.status, _OTHERWISE))
     identity = ""
     try:
-        check_node(node, name, read_machine(surroundings.etc, settings.roots.sys))
+        check_node(node, name, read_machine(environment.etc, settings.roots.sys))
     except NodeNotOurs as error:
         identity = f"Node {name} is not this machine: its {error.field} is {error.theirs}, here it is {error.ours}"
     return NodeAnswer(node, server, identity=identity)
@@ -239,7 +240,7 @@ class RightAnswer:
 
 
 def ask_right(
-    settings: Settings, surroundings: ApiEnvironment, verb: str, resource: str, subresource: str
+    settings: Settings, environment: ApiEnvironment, verb: str, resource: str, subresource: str
 ) -> RightAnswer:
     """Ask whether the agent's account may do this to core objects of all namespaces; the server stores nothing."""
     from kube.errors import KubeError
@@ -251,7 +252,7 @@ def ask_right(
         "spec": {"resourceAttributes": attributes},
     }
     try:
-        with _api_client(settings, surroundings) as client:
+        with _api_client(settings, environment) as client:
             answer = client.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
     except KubeError as error:
         return RightAnswer(fault=str(error))
@@ -260,7 +261,7 @@ def ask_right(
 
 
 @contextlib.contextmanager
-def _api_client(settings: Settings, surroundings: ApiEnvironment) -> Iterator[Client]:
+def _api_client(settings: Settings, environment: ApiEnvironment) -> Iterator[Client]:
     """A client with the agent's account, one attempt and short limits. Raises ``ConfigurationError``."""
     from kube.access import in_cluster
     from kube.client import Client, RequestLimits
@@ -270,7 +271,7 @@ def _api_client(settings: Settings, surroundings: ApiEnvironment) -> Iterator[Cl
     if kubeconfig is not None:
         access = from_kubeconfig(kubeconfig)
     else:
-        access = in_cluster(surroundings.environment, surroundings.account)
+        access = in_cluster(environment.variables, environment.account)
     client = Client(access, random=chance, user_agent="ostler-doctor", limits=RequestLimits(3.0, 6.0, 1))
     try:
         yield client

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from node.inventory.sysfs.device_files import StatDevice, stat_device
 from node.kubelet.podresources import socket_below
 from node.quiesce import Quiesce
-from ostler.agent.node_events import ApiEnvironment
+from ostler.agent.api_server import ApiEnvironment
 from ostler.config.load import Loaded
 from ostler.doctor.answers import (
     AgentAnswers,

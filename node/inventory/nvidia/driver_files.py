@@ -9,9 +9,10 @@ that is being installed is found at the next read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from node.inventory.facts import DriverFiles, NodeFacts
 
@@ -73,24 +74,32 @@ _CONFIGURATION = (
 _Key = tuple[str, int, int]
 
 
+class VersionedDriver(Protocol):
+    """Knows the version of the driver."""
+
+    @property
+    def driver_version(self) -> str | None:
+        """The last known version of the driver."""
+
+
 class DriverFilesSource:
     """Source of ``NodeFacts.driver_files``.
 
-    ``root``: the driver root (``/``, or ``/run/nvidia/driver`` of a driver container). ``version``: gives the version
-    of the driver, None while there is none; then nothing is found.
+    ``root``: the driver root (``/``, or ``/run/nvidia/driver`` of a driver container). While ``driver`` has no version,
+    nothing is found.
     """
 
     name = "driver-files"
 
-    def __init__(self, root: Path, version: Callable[[], str | None]) -> None:
+    def __init__(self, root: Path, driver: VersionedDriver) -> None:
         self._root = str(root).rstrip("/")
-        self._version = version
+        self._driver = driver
         self._key: _Key | None = None
         self._facts: DriverFiles | None = None
 
     def read(self) -> NodeFacts:
         """The files, by their paths inside the root, each kind sorted."""
-        version = self._version()
+        version = self._driver.driver_version
         key = self._current_key(version)
         if version is None or key is None:
             return NodeFacts()

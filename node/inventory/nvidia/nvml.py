@@ -50,6 +50,7 @@ class NvmlSource:
     GPUs' MIG profiles.
     """
 
+    name = "nvml"
     holds_driver: Literal[True] = True
 
     def __init__(
@@ -67,18 +68,9 @@ class NvmlSource:
         self._library: NvmlLibrary | None = None
         self._session: NvmlSession | None = None
         self._last = NvmlFacts()
-        self._sessions = NvmlSessions()
-        self._left_behind: list[tuple[NvmlSession, NvmlLibrary]] = []
-
-    @property
-    def sessions(self) -> NvmlSessions:
+        self.sessions = NvmlSessions()
         """The holder of the current session, for others."""
-        return self._sessions
-
-    @property
-    def name(self) -> str:
-        """``nvml``."""
-        return "nvml"
+        self._left_behind: list[tuple[NvmlSession, NvmlLibrary]] = []
 
     @property
     def driver_version(self) -> str | None:
@@ -108,7 +100,7 @@ class NvmlSource:
             self._end_session()
             self._unload()
             self._tidy()
-            if self._left_behind and self._sessions.patience:
+            if self._left_behind and self.sessions.patience:
                 raise DriverHeldError(self._left_behind[0][1].path)
 
     def _read(self, uuids: frozenset[str] = frozenset()) -> NvmlFacts:
@@ -131,7 +123,7 @@ class NvmlSource:
     def _current_session(self) -> NvmlSession:
         mark = driver_mark(self._proc)
         self._tidy()
-        if self._session is not None and not self._session.usable:
+        if self._session is not None and not self._session.binding.attached:
             self._end_session()
         if self._session is not None and self._session.mark != mark:
             log.info("the loaded NVIDIA driver or its GPUs changed: the agent opens NVML again")
@@ -142,19 +134,19 @@ class NvmlSource:
                 self._library = load_library(self._driver_root, self._library_path)
             self._session = NvmlSession(self._library, mark)
             log.debug("NVML opened", extra={"library": self._library.path})
-            self._sessions.opened(self._session.binding)
+            self.sessions.opened(self._session.binding)
         return self._session
 
     def _end_session(self) -> None:
         session, self._session = self._session, None
         if session is None:
             return
-        self._sessions.closing()
-        if not session.close(self._sessions.patience):
+        self.sessions.closing()
+        if not session.close(self.sessions.patience):
             # Shutting down or unloading now would crash the thread that is in the library.
             self._left_behind.append((session, session.library))
             self._library = None
-            if self._sessions.patience:
+            if self.sessions.patience:
                 log.error("a call into the driver does not return", extra={"library": session.library.path})
 
     def _tidy(self) -> None:

@@ -59,7 +59,8 @@ class NvmlSession:
         self.library = library
         self.mark = mark
         try:
-            self._binding = Binding(library.handle)
+            self.binding = Binding(library.handle)
+            """Others may use it inside ``Binding.shared``. Another session of the same process detaches it."""
         except CallFailed as failed:
             raise SessionLost(failed.error, f"nvmlInit of {library.path} says {failed.error}") from failed
         self._known: dict[Identity, GpuFacts] = {}
@@ -68,19 +69,9 @@ class NvmlSession:
         self._handles: tuple[Handle | None, ...] = ()
         """Of the GPUs of the last read; None for one without an answer."""
 
-    @property
-    def usable(self) -> bool:
-        """Whether the session is still open; another one of the same process ends it."""
-        return self._binding.attached
-
-    @property
-    def binding(self) -> Binding:
-        """The binding, which others may use inside ``Binding.shared``."""
-        return self._binding
-
     def close(self, within: float = 0.0) -> bool:
         """Shut NVML down; the library stays loaded. False if a thread is still in a call after so many seconds."""
-        return self._binding.detach(within)
+        return self.binding.detach(within)
 
     def read(self, previous: tuple[GpuFacts, ...], *, profiles: bool = False) -> NvmlFacts:
         """All current facts of NVML; a GPU that does not answer keeps those of ``previous``.
@@ -98,7 +89,7 @@ class NvmlSession:
         """
         indices = [index for index, gpu in enumerate(last.gpus) if gpu.uuid in uuids and gpu.index == index]
         with self._lost_by_failure():
-            count = self._binding.number("nvmlDeviceGetCount")
+            count = self.binding.number("nvmlDeviceGetCount")
             if len(indices) != len(uuids) or not count == len(last.gpus) == len(self._handles):
                 return self._read(last.gpus, profiles=profiles)
             parted = {index: self._parted(last.gpus[index]) for index in indices}
@@ -119,9 +110,9 @@ class NvmlSession:
         handle = self._handles[last.index]
         if handle is None or last.error is not None or any(each.call in PARTITION_CALLS for each in last.errors):
             return None
-        calls = NvmlCalls(self._binding)
-        uuid = calls(self._binding.text, "nvmlDeviceGetUUID", handle)
-        mode = calls(self._binding.numbers, "nvmlDeviceGetMigMode", handle)
+        calls = NvmlCalls(self.binding)
+        uuid = calls(self.binding.text, "nvmlDeviceGetUUID", handle)
+        mode = calls(self.binding.numbers, "nvmlDeviceGetMigMode", handle)
         if uuid != last.uuid or mode != (last.mig_mode, last.mig_pending):
             return None
         migs = read_mig_devices(calls, handle, last.mig_max_devices or 0) if last.mig_mode else ()
@@ -132,11 +123,11 @@ class NvmlSession:
         handles = [*self._handles]
         for index in indices:
             gpus[index], handles[index] = self._read_gpu(index, profiles=profiles)
-        gpus = with_ancestors(self._binding, remembered(gpus, last.gpus), handles, self._links)
+        gpus = with_ancestors(self.binding, remembered(gpus, last.gpus), handles, self._links)
         return replace(last, gpus=tuple(gpus), mig_tables=self._mig_tables(gpus) if profiles else ())
 
     def _read(self, previous: tuple[GpuFacts, ...], *, profiles: bool) -> NvmlFacts:
-        binding = self._binding
+        binding = self.binding
         # Without the count no GPU is known, whatever the error is.
         count = binding.number("nvmlDeviceGetCount")
         calls = NvmlCalls(binding)
@@ -166,12 +157,12 @@ class NvmlSession:
         """The GPU, and its handle if it has one."""
         call = "nvmlDeviceGetHandleByIndex"
         try:
-            handle = self._binding.handle(call, index)
+            handle = self.binding.handle(call, index)
         except CallFailed as failed:
             if failed.error in SESSION_ENDED:
                 raise
             return GpuFacts(index, error=failed.error, errors=(CallError(call, failed.error),)), None
-        calls = NvmlCalls(self._binding)
+        calls = NvmlCalls(self.binding)
         gpu = read_gpu(calls, index, handle, self._known)
         if gpu.error is not None:
             return with_errors(gpu, calls), handle

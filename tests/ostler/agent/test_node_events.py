@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from node.events import Event, EventType
+from ostler.agent.api_server import ApiEnvironment
 from ostler.agent.eventlog import EventLog
-from ostler.agent.node_events import ApiEnvironment, NodeEvents, events_wanted, is_posted, node_events
+from ostler.agent.node_events import NodeEvents, events_wanted, is_posted, node_events
 from ostler.cli.main import main
 from ostler.config.load import load
 from ostler.config.settings import Settings
@@ -74,8 +75,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @asynccontextmanager
 async def running(cluster: Cluster, log: EventLog, **flags: str) -> AsyncIterator[NodeEvents]:
-    surroundings = ApiEnvironment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
-    part = NodeEvents(cluster.settings(**flags), log, surroundings)
+    environment = ApiEnvironment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
+    part = NodeEvents(cluster.settings(**flags), log, environment)
     task = asyncio.create_task(part.run())
     try:
         yield part

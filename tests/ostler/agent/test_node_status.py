@@ -13,8 +13,8 @@ import pytest
 
 from kube.bodies import JsonObject
 from node.events import EventType
+from ostler.agent.api_server import ApiEnvironment
 from ostler.agent.eventlog import EventLog
-from ostler.agent.node_events import ApiEnvironment
 from ostler.agent.node_status import (
     BURST,
     INTERVAL,
@@ -181,8 +181,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @asynccontextmanager
 async def running(cluster: Cluster, log: EventLog) -> AsyncIterator[NodeStatus]:
-    around = ApiEnvironment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
-    part = NodeStatus(cluster.settings(), log, around, rise=0.01)
+    environment = ApiEnvironment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
+    part = NodeStatus(cluster.settings(), log, environment, rise=0.01)
     part.show([shows(4)])
     task = asyncio.create_task(part.run())
     try:

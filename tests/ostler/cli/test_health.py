@@ -23,7 +23,7 @@ LOST = Condition(Trouble.LOST, "it was removed from its bus")
 
 
 async def health(folder: Path, rig: Rig, *words: str) -> int:
-    view = HealthView(rig.keeper, lambda: SOURCES)
+    view = HealthView(rig.keeper, SOURCES)
     async with serving(folder, health=view) as socket:
         return await asyncio.to_thread(main, ["health", "--socket", socket, *words])
 
