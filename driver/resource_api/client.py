@@ -69,13 +69,14 @@ class ResourceApi:
         """The server's release, such as ``v1.36.0``; empty if the server refuses to say."""
         return server_version(self._client)
 
-    def slices(self, query: Mapping[str, str] | None = None) -> ResourceList:
-        """A collection of slices for a ``kube.reflector.Reflector``; sends no request yet.
+    def slices(self, query: Mapping[str, str] | None = None, fields: Fields = WHOLE) -> ResourceList:
+        """A collection of slices, or of these ``fields`` of them, for a ``kube.reflector.Reflector``; sends no request
+        yet.
 
         ``query`` such as ``{"fieldSelector": "spec.driver=…,spec.nodeName=…"}``. A node's identity may list and watch
         only with ``spec.nodeName=`` its own name.
         """
-        return ResourceList(self._client, self._served, SLICES, _SLICE, query=query)
+        return ResourceList(self._client, self._served, SLICES, _SLICE, query=query, fields=fields)
 
     def list_slices(self, query: Mapping[str, str] | None = None) -> tuple[JsonObject, ...]:
         """List the slices now."""

@@ -28,7 +28,7 @@ _SLUG = re.compile(r"[^A-Za-z0-9]+")
 class CellDevice:
     """A GPU; ``groups``: labels of the cells that it is in, smallest first; ``bad``: the taint that makes it unusable.
 
-    ``clique``: the NVLink domain that reaches beyond the node, empty for none.
+    ``clique``: the NVLink domain that reaches beyond the node, empty for none. ``left_out``: why no cell can have it.
     """
 
     name: str
@@ -39,6 +39,7 @@ class CellDevice:
     groups: tuple[tuple[int, str], ...]
     clique: str = ""
     bad: str = ""
+    left_out: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,31 +90,10 @@ class DiscoveredCells:
     notes: tuple[str, ...] = ()
 
 
-def discover(slices: Iterable[JsonObject], nodes: Iterable[JsonObject] = ()) -> DiscoveredCells:
-    """The cells of these slices, with the taints of taint rules applied; ``nodes``: for their labels."""
-    notes: list[str] = []
-    found: dict[str, list[_Published]] = {}
-    for each in _published(slices):
-        if each.left_out:
-            notes.append(f"node {each.node}: {each.name} is left out: {each.left_out}")
-        elif not any(_is_same(each, other) for other in found.get(each.node, ())):
-            found.setdefault(each.node, []).append(each)
-    labels = {text_at(node, "metadata", "name"): object_at(node, "metadata", "labels") for node in nodes}
-    made = []
-    for name, published in sorted(found.items()):
-        devices = _numbered(published)
-        texts = {key: text for key, text in labels.get(name, {}).items() if isinstance(text, str)}
-        for product in sorted({each.product for each in devices}):
-            own = tuple(each for each in devices if each.product == product)
-            tree, left_out = _tree(own)
-            notes += [f"node {name}: {why}" for why in left_out]
-            made.append(CellNode(name, product, own, tree, texts))
-    return DiscoveredCells(tuple(made), tuple(notes))
-
-
 @dataclass(frozen=True, slots=True)
-class _Published:
-    node: str
+class PublishedGpu:
+    """A GPU as one driver publishes it; ``left_out``: why it is no whole GPU; ``has_cells``: its driver names cells."""
+
     name: str
     uuid: str
     product: str
@@ -124,33 +104,104 @@ class _Published:
     left_out: str
     has_cells: bool
 
+    def is_same(self, other: PublishedGpu) -> bool:
+        """Whether two drivers publish one GPU."""
+        return bool((self.uuid and self.uuid == other.uuid) or (self.address and self.address == other.address))
 
-def _published(slices: Iterable[JsonObject]) -> Iterator[_Published]:
-    """The GPUs of the newest generation of each pool; those with cells of their own first."""
-    pools: dict[tuple[str, str], list[JsonObject]] = {}
-    newest: dict[tuple[str, str], int] = {}
+
+@dataclass(frozen=True, slots=True)
+class PublishedSlice:
+    """A slice and the GPUs of its node. ``pool``: driver and name; ``pool_size``: slices of it, 0 if unknown."""
+
+    node: str
+    pool: tuple[str, str]
+    generation: int
+    pool_size: int
+    gpus: tuple[PublishedGpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """All GPUs of a node by number, those that are left out as well. ``nodes``: their cells, one for each product.
+
+    ``is_complete``: False while a slice of a pool's newest generation is missing, and with it perhaps some GPUs.
+    """
+
+    devices: tuple[CellDevice, ...] = ()
+    nodes: tuple[CellNode, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_complete: bool = True
+
+
+def discover(slices: Iterable[JsonObject], nodes: Iterable[JsonObject] = ()) -> DiscoveredCells:
+    """The cells of these slices, with the taints of taint rules applied; ``nodes``: for their labels."""
+    published: dict[str, list[PublishedSlice]] = {}
     for body in slices:
-        spec = object_at(body, "spec")
-        key = text_at(spec, "driver"), text_at(spec, "pool", "name")
-        generation = object_at(spec, "pool").get("generation")
-        number = generation if isinstance(generation, int) else 0
-        if number > newest.get(key, -1):
-            pools[key], newest[key] = [], number
-        if number == newest[key]:
-            pools[key].append(spec)
-    found = [
-        each
-        for (driver, _), specs in sorted(pools.items())
-        for spec in specs
-        for device in _objects(spec.get("devices"))
-        if (each := _gpu(driver, text_at(spec, "nodeName"), device)) is not None
-    ]
-    yield from sorted(found, key=lambda each: (not each.has_cells, each.node, each.address, each.name))
+        each = read_slice(body)
+        published.setdefault(each.node, []).append(each)
+    labels = {text_at(node, "metadata", "name"): object_at(node, "metadata", "labels") for node in nodes}
+    left_out: list[str] = []
+    levels: list[str] = []
+    made: list[CellNode] = []
+    for name in sorted(published):
+        texts = {key: text for key, text in labels.get(name, {}).items() if isinstance(text, str)}
+        found = node_devices(name, published[name], texts)
+        left_out += [
+            f"node {name}: {each.name} is left out: {each.left_out}" for each in found.devices if each.left_out
+        ]
+        levels += [f"node {name}: {why}" for why in found.notes]
+        made += found.nodes
+    return DiscoveredCells(tuple(made), (*left_out, *levels))
 
 
-def _gpu(driver: str, node: str, device: JsonObject) -> _Published | None:
+def read_slice(body: JsonObject) -> PublishedSlice:
+    """A slice, with the GPUs of its node."""
+    spec = object_at(body, "spec")
+    driver, node, pool = text_at(spec, "driver"), text_at(spec, "nodeName"), object_at(spec, "pool")
+    generation, size = pool.get("generation"), pool.get("resourceSliceCount")
+    gpus = [gpu for each in _objects(spec.get("devices")) if node and (gpu := _gpu(driver, each)) is not None]
+    return PublishedSlice(
+        node,
+        (driver, text_at(pool, "name")),
+        generation if isinstance(generation, int) else 0,
+        size if isinstance(size, int) else 0,
+        tuple(gpus),
+    )
+
+
+def node_devices(name: str, slices: Sequence[PublishedSlice], labels: Mapping[str, str] | None = None) -> NodeDevices:
+    """The GPUs of one node by all of its slices, of which the newest generation of each pool counts."""
+    pools: dict[tuple[str, str], list[PublishedSlice]] = {}
+    for each in slices:
+        pools.setdefault(each.pool, []).append(each)
+    gpus: list[PublishedGpu] = []
+    is_complete = True
+    for _, of_pool in sorted(pools.items()):
+        newest = max(each.generation for each in of_pool)
+        current = [each for each in of_pool if each.generation == newest]
+        if any(each.gpus for each in of_pool):
+            is_complete &= current[0].pool_size in (0, len(current))
+        gpus += [gpu for each in current for gpu in each.gpus]
+    # Whole GPUs come first, and among them those whose driver names cells: the first of equal ones counts.
+    gpus.sort(key=lambda each: (bool(each.left_out), not each.has_cells, each.address, each.name))
+    found: list[PublishedGpu] = []
+    for gpu in gpus:
+        if not any(gpu.is_same(other) for other in found):
+            found.append(gpu)
+    devices = _numbered(found)
+    whole = [each for each in devices if not each.left_out]
+    made, notes = [], []
+    for product in sorted({each.product for each in whole}):
+        own = tuple(each for each in whole if each.product == product)
+        tree, levels = _tree(own)
+        notes += levels
+        made.append(CellNode(name, product, own, tree, labels or {}))
+    return NodeDevices(devices, tuple(made), tuple(notes), is_complete)
+
+
+def _gpu(driver: str, device: JsonObject) -> PublishedGpu | None:
     attributes = object_at(device, "attributes")
-    if not node or _text(attributes, "type") != "gpu":
+    if _text(attributes, "type") != "gpu":
         return None
     left_out = ""
     if device.get("allowMultipleAllocations") is True:
@@ -168,8 +219,7 @@ def _gpu(driver: str, node: str, device: JsonObject) -> _Published | None:
         root, numa = _text(attributes, f"{_STANDARD}pcieRoot"), object_at(attributes, f"{_STANDARD}numaNode").get("int")
         groups = [(1, root)] if root else []
         groups += [(2, f"numa-{numa}")] if isinstance(numa, int) else []
-    return _Published(
-        node,
+    return PublishedGpu(
         text_at(device, "name"),
         _text(attributes, "uuid"),
         _text(attributes, "productName") or "GPU",
@@ -192,17 +242,23 @@ def _bad(driver: str, device: JsonObject) -> str:
     return ""
 
 
-def _is_same(one: _Published, other: _Published) -> bool:
-    """Whether two drivers publish one GPU."""
-    return bool((one.uuid and one.uuid == other.uuid) or (one.address and one.address == other.address))
-
-
-def _numbered(published: Sequence[_Published]) -> list[CellDevice]:
+def _numbered(published: Iterable[PublishedGpu]) -> tuple[CellDevice, ...]:
+    """The GPUs by number: all count, also those that no cell can have."""
     ordered = sorted(published, key=lambda each: (each.address or each.name, each.name))
-    return [
-        CellDevice(each.name, each.uuid, each.product, each.address, number, each.groups, each.clique, each.bad)
+    return tuple(
+        CellDevice(
+            each.name,
+            each.uuid,
+            each.product,
+            each.address,
+            number,
+            each.groups,
+            each.clique,
+            each.bad,
+            each.left_out,
+        )
         for number, each in enumerate(ordered)
-    ]
+    )
 
 
 def _tree(devices: Sequence[CellDevice]) -> tuple[DeviceCell, list[str]]:

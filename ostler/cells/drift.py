@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ostler.cells.discovery import CellNode, DiscoveredCells
@@ -51,29 +51,38 @@ def _leaves(cell: PhysicalCellSpec) -> Iterator[int]:
         yield from _leaves(child)
 
 
+def configured_by_name(configuration: CellsConfiguration) -> dict[str, list[ConfiguredNode]]:
+    """The node-level cells by the name of their node, which may have cells of several chains."""
+    found: dict[str, list[ConfiguredNode]] = {}
+    for each in configured_nodes(configuration):
+        found.setdefault(each.name, []).append(each)
+    return found
+
+
 def drift(configuration: CellsConfiguration, found: DiscoveredCells) -> list[str]:
     """The differences, by node: what the configuration has, what the cluster has, and what to do."""
-    configured: dict[str, list[ConfiguredNode]] = {}
-    for each in configured_nodes(configuration):
-        configured.setdefault(each.name, []).append(each)
+    configured = configured_by_name(configuration)
     published: dict[str, list[CellNode]] = {}
     for node in found.nodes:
         published.setdefault(node.name, []).append(node)
-    sentences = []
-    for name in sorted(configured.keys() | published.keys()):
-        if name not in published:
-            sentences.append(
-                f"node {name} is configured and publishes no GPUs; remove its cell, or look at the node's agent"
-            )
-        elif name not in configured:
-            count = sum(len(node.devices) for node in published[name])
-            sentences.append(f"node {name} publishes {_gpus(count)} and is not configured; add its cell")
-        else:
-            sentences += _of_node(name, configured[name], published[name])
-    return sentences
+    return [
+        sentence
+        for name in sorted(configured.keys() | published.keys())
+        for sentence in node_drift(name, configured.get(name, ()), published.get(name, ()))
+    ]
 
 
-def _of_node(name: str, configured: list[ConfiguredNode], published: list[CellNode]) -> Iterator[str]:
+def node_drift(name: str, configured: Sequence[ConfiguredNode], published: Sequence[CellNode]) -> list[str]:
+    """The differences of one node, which is configured or publishes GPUs."""
+    if not published:
+        return [f"node {name} is configured and publishes no GPUs; remove its cell, or look at the node's agent"]
+    if not configured:
+        count = sum(len(node.devices) for node in published)
+        return [f"node {name} publishes {_gpus(count)} and is not configured; add its cell"]
+    return list(_of_node(name, configured, published))
+
+
+def _of_node(name: str, configured: Sequence[ConfiguredNode], published: Sequence[CellNode]) -> Iterator[str]:
     wanted = frozenset(index for each in configured for index in each.indices)
     there = frozenset(each.index for node in published for each in node.devices)
     if wanted - there:

@@ -42,6 +42,18 @@ class ExtenderMetrics:
             "ostler_extender_pods_not_recovered",
             "Bound pods whose cells could not be entered; their devices count as free.",
         )
+        self.device_changes = Counter(
+            "ostler_extender_device_changes",
+            "Devices that became bad, or healthy again, by what their node publishes.",
+            ("health",),
+            [("bad",), ("healthy",)],
+        )
+        self.drift = Gauge(
+            "ostler_extender_drift",
+            "Differences between the configuration and the GPUs that nodes publish.",
+            (),
+            [((), 0)],
+        )
         self.faults = Counter("ostler_extender_faults", "Unexpected faults in what the API server reported.")
         self.reloads = Counter(
             "ostler_extender_reloads", "Changed configurations, by result.", ("result",), [("applied",), ("refused",)]
@@ -67,13 +79,21 @@ class ExtenderMetrics:
 
 
 class ExtenderFigures:
-    """All metrics for a scrape; ``pods`` counts pods by state, ``is_active`` says whether this replica acts."""
+    """All metrics for a scrape; ``pods`` counts pods by state, ``bad`` what is bad in the configured cluster by kind.
+
+    ``is_active`` says whether this replica acts.
+    """
 
     def __init__(
-        self, metrics: ExtenderMetrics, pods: Callable[[], Mapping[str, int]], is_active: Callable[[], bool]
+        self,
+        metrics: ExtenderMetrics,
+        pods: Callable[[], Mapping[str, int]],
+        bad: Callable[[], Mapping[str, int]],
+        is_active: Callable[[], bool],
     ) -> None:
         self._metrics = metrics
         self._pods = pods
+        self._bad = bad
         self._is_active = is_active
 
     def collect(self) -> Iterator[Metric]:
@@ -88,4 +108,11 @@ class ExtenderFigures:
         for state, count in self._pods().items():
             pods.set(count, state.lower())
         yield pods
+        bad = self._bad()
+        nodes = Gauge("ostler_extender_bad_nodes", "Configured nodes that are gone, not ready or cordoned.")
+        nodes.set(bad["nodes"])
+        yield nodes
+        devices = Gauge("ostler_extender_bad_devices", "Configured devices that are bad by what their node publishes.")
+        devices.set(bad["devices"])
+        yield devices
         yield from metrics_of(self._metrics)

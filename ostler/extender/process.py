@@ -31,6 +31,7 @@ from ostler.admin.http import AddressInvalid, HttpPage, HttpServer, Pages, liste
 from ostler.extender.api import ExtenderApi
 from ostler.extender.binding import Binder, PastScheduler
 from ostler.extender.deciding import Decider
+from ostler.extender.drift import SETTLED, CellsDrift
 from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
 from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
 from ostler.extender.published import PublishedDevices, PublishedDevicesWatch
@@ -46,6 +47,8 @@ from scheduling.cells.decision import CellsUserError
 log = logging.getLogger("ostler.extender")
 
 COMPONENT = "ostler-extender"
+SOON = 0.02
+"""Seconds between two looks whether the slices are read."""
 LOOK = 0.2
 """Seconds between two looks at signals and the lease."""
 CONFIG_EVERY = 5.0
@@ -64,7 +67,10 @@ class ExtenderFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExtenderOptions:
-    """``http``: address for probes and metrics, empty for none. ``lease``: None if this is the only replica."""
+    """``http``: address for probes and metrics, empty for none. ``lease``: None if this is the only replica.
+
+    ``drift_after``: seconds after which a difference between configuration and cluster is told.
+    """
 
     config: Path
     tls: TlsFiles | None = None
@@ -72,6 +78,7 @@ class ExtenderOptions:
     lease: LeaseName | None = None
     timing: LeaseTiming = LeaseTiming()  # noqa: RUF009 - frozen
     identity: str = ""
+    drift_after: float = SETTLED
 
 
 class ExtenderProcess:
@@ -103,10 +110,11 @@ class ExtenderProcess:
             LeaseHolder(self._client, options.lease, options.identity, timing=options.timing) if options.lease else None
         )
         self.devices = PublishedDevices()
-        self._slices = PublishedDevicesWatch(self._client, self.devices, random.random)
         self._binder = Binder(self._client, self.devices, self._may_act)
         self._past = PastScheduler(self._binder, self, self._metrics)
-        self._tracker = CellTracker(self._configuration, make, self, self._metrics)
+        self._tracker = CellTracker(self._configuration, make, self.devices, self, self._metrics)
+        self._drift = CellsDrift(self._configuration, self.devices, self._metrics, options.drift_after)
+        self._slices = PublishedDevicesWatch(self._client, self.devices, (self._tracker, self._drift), random.random)
         self.watch = ClusterWatch(self._client, self._tracker, random.random)
         decider = Decider(self._tracker, self._past, self._metrics)
         self._api = ExtenderApi(self._tracker, decider, self._binder, self, self._metrics, pause=self._pause)
@@ -179,6 +187,8 @@ class ExtenderProcess:
         self._slices.start()
         if not self.watch.start(self._stopped):
             return
+        while not self._slices.is_settled and not self._stopped.wait(SOON):
+            """Wait: no pod is to be placed on a device that is bad."""
         # The cells live as long as the process: a full collection would walk them all while the scheduler waits.
         gc.collect()
         gc.freeze()
@@ -205,6 +215,7 @@ class ExtenderProcess:
                 self._reload.clear()
                 self._read_again()
                 looked = time.monotonic()
+                self._drift.look(looked)
 
     def _read_again(self) -> None:
         try:
@@ -222,6 +233,7 @@ class ExtenderProcess:
             return
         for key in restart_keys(self._configuration.extender, new.extender):
             log.warning("a changed key takes effect with a restart only", extra={"key": key})
+        self._drift.configure(new)
         self._configuration = new
         self._metrics.reloads.add("applied")
         log.info("configuration applied to the running pods", extra={"pods": dict(self._tracker.counts())})
@@ -239,13 +251,16 @@ class ExtenderProcess:
 
         def readyz() -> HttpPage:
             reason = self.why_not()
-            return HttpPage.lines(not reason, *((reason,) if reason else ("ready", *self.watch.problems)))
+            return HttpPage.lines(
+                not reason, *((reason,) if reason else ("ready", *self.watch.problems, *self._drift.lines))
+            )
 
         def metrics() -> HttpPage:
             # Here and not above: the first scrape loads Prometheus' library.
             from ostler.metrics.exposition import CONTENT_TYPE, exposed
 
-            figures = ExtenderFigures(self._metrics, self._tracker.counts, lambda: not self.why_not())
+            tracker = self._tracker
+            figures = ExtenderFigures(self._metrics, tracker.counts, tracker.bad_counts, lambda: not self.why_not())
             return HttpPage(200, CONTENT_TYPE, exposed(figures.collect))
 
         return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": metrics}

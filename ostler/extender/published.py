@@ -1,88 +1,144 @@
-"""The ids of devices as their nodes publish them: from a node's name and a device's number to its UUID.
+"""The GPUs that nodes publish in ResourceSlices: what a device's number is, and whether it can be used.
 
-HiveD's records have numbers, which change when a GPU falls off the bus. Nodes publish the UUIDs of their GPUs in
-ResourceSlices, so a binding can name both. A GPU's number is its position by PCI address, as ``ostler cells discover``
-counts; that holds only while a node publishes as many GPUs as the configuration says that it has, so otherwise no UUID
-is given. Nothing waits for this: a cluster without slices, or an API server that refuses them, costs the UUIDs alone.
+HiveD's records have numbers, which change when a GPU falls off the bus. Nodes publish the UUIDs of their GPUs, so a
+binding can name both. A GPU's number is its position by PCI address, as ``ostler cells discover`` counts; that holds
+only while a node publishes as many GPUs as the configuration says that it has, so otherwise no UUID is given.
+
+The slices are read before the first pod is placed, so that none comes to a bad device. A cluster without slices, or an
+API server that refuses them, is not waited for: it costs the UUIDs and the health of single devices.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from kube.bodies import JsonObject, object_at, text_at
+from kube.bodies import JsonObject, text_at
+from kube.json_stream import Fields
 from kube.reflector import Reflector
+from ostler.cells.discovery import NodeDevices, PublishedSlice, node_devices, read_slice
 
 if TYPE_CHECKING:
     from kube.client import Client
 
-_ADDRESS = "resource.kubernetes.io/pciBusID"
-_Gpus = tuple[str, dict[str, str]]
-"""Of a slice: its node, and UUIDs by PCI address."""
+_DEVICE: Fields = dict.fromkeys(("name", "attributes", "taints", "allowMultipleAllocations"), True)
+FIELDS: Fields = {
+    "metadata": dict.fromkeys(("name", "uid", "resourceVersion"), True),
+    "spec": {
+        **dict.fromkeys(("driver", "nodeName", "pool"), True),
+        # v1beta1 has all but the name one level lower.
+        "devices": {**_DEVICE, "basic": _DEVICE},
+    },
+}
+"""The fields that are read of a slice."""
+_NONE = NodeDevices()
 
 
 class PublishedDevices:
-    """A handler of slices. Thread-safe."""
+    """The slices of all nodes. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._slices: dict[str, _Gpus] = {}
-        self._nodes: dict[str, set[str]] = {}
+        self._slices: dict[str, PublishedSlice] = {}
+        self._names: dict[str, set[str]] = {}
+        self._nodes: dict[str, NodeDevices] = {}
 
     def uuids(self, node: str, numbers: Sequence[int], count: int) -> tuple[str, ...]:
         """The UUIDs of these devices in this order; none unless the node publishes ``count`` GPUs."""
-        with self._lock:
-            known: dict[str, str] = {}
-            for name in self._nodes.get(node, ()):
-                known |= self._slices[name][1]
-        # Two drivers may publish one GPU, at one address.
-        ordered = [known[address] for address in sorted(known)]
-        if len(ordered) != count or len(set(ordered)) != count or not all(0 <= each < count for each in numbers):
+        known = [each.uuid for each in self.of_node(node).devices]
+        if len(known) != count or len(set(known)) != count or not all(0 <= each < count for each in numbers):
             return ()
-        return tuple(ordered[number] for number in numbers)
+        return tuple(known[number] for number in numbers) if all(known) else ()
 
-    def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
-        """See ``kube.reflector.Handler``."""
+    def of_node(self, node: str) -> NodeDevices:
+        """What a node publishes now."""
         with self._lock:
-            self._slices, self._nodes = {}, {}
-            for body in objects:
-                self._put(body)
+            return self._nodes.get(node, _NONE)
 
-    def applied(self, body: JsonObject) -> None:
-        """See ``kube.reflector.Handler``."""
+    def replace(self, bodies: Iterable[JsonObject]) -> frozenset[str]:
+        """These are all slices; the nodes whose devices changed."""
+        found = {text_at(body, "metadata", "name"): read_slice(body) for body in bodies}
         with self._lock:
-            self._put(body)
+            changed = {each.node for name, each in self._slices.items() if found.get(name) != each}
+            changed |= {each.node for name, each in found.items() if self._slices.get(name) != each}
+            self._slices = found
+            self._names = {}
+            for name, each in found.items():
+                self._names.setdefault(each.node, set()).add(name)
+            return self._renewed(changed)
 
-    def deleted(self, body: JsonObject) -> None:
-        """See ``kube.reflector.Handler``."""
+    def put(self, body: JsonObject) -> frozenset[str]:
+        """A slice is new or has changed; the nodes whose devices changed."""
+        name, made = text_at(body, "metadata", "name"), read_slice(body)
         with self._lock:
-            self._remove(text_at(body, "metadata", "name"))
+            before = self._slices.get(name)
+            if before == made:
+                return frozenset()
+            self._forget(name)
+            self._slices[name] = made
+            self._names.setdefault(made.node, set()).add(name)
+            return self._renewed({made.node} if before is None else {made.node, before.node})
 
-    def bookmark(self, resource_version: str) -> None:
-        """Nothing has changed."""
+    def remove(self, name: str) -> frozenset[str]:
+        """A slice is gone; the nodes whose devices changed."""
+        with self._lock:
+            before = self._slices.get(name)
+            self._forget(name)
+            return self._renewed(set() if before is None else {before.node})
 
-    def _put(self, body: JsonObject) -> None:
-        name, node = text_at(body, "metadata", "name"), text_at(body, "spec", "nodeName")
-        self._remove(name)
-        if gpus := dict(_gpus(body)):
-            self._slices[name] = node, gpus
-            self._nodes.setdefault(node, set()).add(name)
+    def _forget(self, name: str) -> None:
+        before = self._slices.pop(name, None)
+        if before is not None:
+            names = self._names[before.node]
+            names.discard(name)
+            if not names:
+                del self._names[before.node]
 
-    def _remove(self, name: str) -> None:
-        node, _ = self._slices.pop(name, ("", {}))
-        if found := self._nodes.get(node):
-            found.discard(name)
+    def _renewed(self, nodes: Iterable[str]) -> frozenset[str]:
+        """Put the devices of these nodes together again; those of them that differ from before."""
+        changed = set()
+        for node in nodes:
+            slices = [self._slices[name] for name in sorted(self._names.get(node, ()))]
+            made = node_devices(node, slices) if any(each.gpus for each in slices) else _NONE
+            if made == self._nodes.get(node, _NONE):
+                continue
+            changed.add(node)
+            if made == _NONE:
+                del self._nodes[node]
+            else:
+                self._nodes[node] = made
+        return frozenset(changed)
+
+    def nodes(self) -> Mapping[str, NodeDevices]:
+        """All nodes that publish GPUs."""
+        with self._lock:
+            return dict(self._nodes)
+
+
+class DevicesFollower(Protocol):
+    """Who is told which nodes publish other GPUs than before, and asks ``PublishedDevices`` for them."""
+
+    def devices_changed(self, nodes: Iterable[str]) -> None:
+        """These nodes publish other GPUs, or the same ones with other taints."""
 
 
 class PublishedDevicesWatch:
-    """Follows the slices from ``start`` to ``stop``; ``random`` gives numbers in [0, 1)."""
+    """Follows the slices from ``start`` to ``stop``, and tells the followers; ``random`` gives numbers in [0, 1)."""
 
-    def __init__(self, client: Client, devices: PublishedDevices, random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        devices: PublishedDevices,
+        followers: Sequence[DevicesFollower],
+        random: Callable[[], float],
+    ) -> None:
         from driver.resource_api.client import ResourceApi
 
-        self._reflector = Reflector(ResourceApi(client).slices(), devices, random=random, name="slices")
+        self._devices = devices
+        self._followers = tuple(followers)
+        slices = ResourceApi(client).slices(fields=FIELDS)
+        self._reflector = Reflector(slices, self, random=random, name="slices")
         self._has_begun = False
 
     def start(self) -> None:
@@ -90,17 +146,32 @@ class PublishedDevicesWatch:
         self._has_begun = True
         self._reflector.start()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the slices are known, or cannot be read for now."""
+        return self._reflector.synced.is_set() or self._reflector.status().failures > 0
+
     def stop(self) -> None:
         """End it."""
         if self._has_begun:
             self._reflector.stop()
 
+    def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
+        """See ``kube.reflector.Handler``."""
+        self._tell(self._devices.replace(objects))
 
-def _gpus(body: JsonObject) -> Iterator[tuple[str, str]]:
-    devices = object_at(body, "spec").get("devices")
-    for each in devices if isinstance(devices, list) else ():
-        attributes = object_at(each, "attributes")
-        address, uuid = text_at(attributes, _ADDRESS, "string"), text_at(attributes, "uuid", "string")
-        # Partitions are at the address of their GPU.
-        if text_at(attributes, "type", "string") == "gpu" and address and uuid:
-            yield address, uuid
+    def applied(self, body: JsonObject) -> None:
+        """See ``kube.reflector.Handler``."""
+        self._tell(self._devices.put(body))
+
+    def deleted(self, body: JsonObject) -> None:
+        """See ``kube.reflector.Handler``."""
+        self._tell(self._devices.remove(text_at(body, "metadata", "name")))
+
+    def bookmark(self, resource_version: str) -> None:
+        """Nothing has changed."""
+
+    def _tell(self, nodes: frozenset[str]) -> None:
+        if nodes:
+            for each in self._followers:
+                each.devices_changed(sorted(nodes))

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Protocol
 
 from kube.bodies import JsonObject
+from ostler.extender.health import NodeCells, NodeHealth
 from ostler.extender.inspecting import CellsView, node_sizes
 from ostler.extender.pods import PodFacts
 from ostler.extender.wire import ExtenderError, PodIdentity
@@ -19,14 +20,8 @@ from scheduling.cells.decision import Phase, PodPlaced, PodPreempting, PodWaitin
 from scheduling.cells.pod import BindInfo, CellPod, PodSchedulingSpec
 
 
-class Cells(CellsView, Protocol):
+class Cells(CellsView, NodeCells, Protocol):
     """The scheduler of cells; a refused step changes nothing."""
-
-    def set_node(self, name: str, *, healthy: bool) -> None:
-        """A node is there."""
-
-    def delete_node(self, name: str) -> None:
-        """A node is gone."""
 
     def schedule(self, pod: CellPod, nodes: Collection[str], phase: Phase) -> PodPlaced | PodPreempting | PodWaiting:
         """Decide on a pod."""
@@ -90,15 +85,15 @@ class PodBinding:
 
 
 class CellBooks:
-    """What is known; the tracker's lock guards it. ``nodes``: whether each is healthy. ``pods`` by UID."""
+    """What is known; the tracker's lock guards it. ``nodes``: their health. ``pods`` by UID."""
 
-    def __init__(self, configuration: CellsConfiguration, cells: Cells) -> None:
-        self.nodes: dict[str, bool] = {}
+    def __init__(self, configuration: CellsConfiguration, cells: Cells, nodes: NodeHealth) -> None:
         self.pods: dict[str, TrackedPod] = {}
-        self.use(configuration, cells)
+        self.use(configuration, cells, nodes)
 
-    def use(self, configuration: CellsConfiguration, cells: Cells) -> None:
+    def use(self, configuration: CellsConfiguration, cells: Cells, nodes: NodeHealth) -> None:
         """Put other cells in the place of these."""
+        self.nodes = nodes
         self.configuration = configuration
         self.cells = cells
         self._node_sizes = node_sizes(cells)

@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 from kube.bodies import Json
-from ostler.extender.inspecting import node_sizes
+from ostler.extender.health import NodeHealth
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.pods import MOST_SPEC, PodFacts
+from ostler.extender.published import PublishedDevices
 from ostler.extender.states import CellBooks, Cells, MakeCells, PodReporter, PodState, TrackedPod
 from ostler.extender.wire import ExtenderError
 from scheduling.cells import pod as contract
@@ -38,13 +39,19 @@ class CellTracker:
     """Thread-safe. What the API server reports comes in by ``set_…``, ``delete_…`` and ``replace_…``."""
 
     def __init__(
-        self, configuration: CellsConfiguration, make: MakeCells, reporter: PodReporter, metrics: ExtenderMetrics
+        self,
+        configuration: CellsConfiguration,
+        make: MakeCells,
+        devices: PublishedDevices,
+        reporter: PodReporter,
+        metrics: ExtenderMetrics,
     ) -> None:
         self._lock = threading.Lock()
         self._make = make
         self._reporter = reporter
         self._metrics = metrics
-        self._books = CellBooks(configuration, make(configuration))
+        health = NodeHealth(configuration, devices, metrics)
+        self._books = CellBooks(configuration, make(configuration), health)
         self._by_key: dict[str, str] = {}
 
     @contextmanager
@@ -56,24 +63,30 @@ class CellTracker:
     def set_node(self, name: str, is_healthy: bool) -> None:
         """A Node is new or has changed."""
         with self._lock:
-            if self._books.nodes.get(name) is not is_healthy:
-                self._books.nodes[name] = is_healthy
-                self._guarded(
-                    "a node was not taken", name, lambda: self._books.cells.set_node(name, healthy=is_healthy)
-                )
+            if self._books.nodes.set_node(name, is_healthy):
+                self._tell_node(name)
 
     def delete_node(self, name: str) -> None:
         """A Node is gone."""
         with self._lock:
-            if self._books.nodes.pop(name, None) is not None:
-                self._guarded("a node was not removed", name, lambda: self._books.cells.delete_node(name))
+            if self._books.nodes.delete_node(name):
+                self._tell_node(name)
 
     def replace_nodes(self, nodes: Mapping[str, bool]) -> None:
         """These are all Nodes."""
-        for name in set(self._books.nodes) - set(nodes):
+        with self._lock:
+            gone = self._books.nodes.names.difference(nodes)
+        for name in gone:
             self.delete_node(name)
         for name, is_healthy in nodes.items():
             self.set_node(name, is_healthy)
+
+    def devices_changed(self, nodes: Iterable[str]) -> None:
+        """See ``DevicesFollower``."""
+        for name in nodes:
+            with self._lock:
+                if self._books.nodes.judge_devices(name):
+                    self._tell_node(name)
 
     def set_pod(self, facts: PodFacts) -> None:
         """A Pod is new or has changed."""
@@ -92,7 +105,7 @@ class CellTracker:
             for uid in set(self._books.pods) - {each.uid for each in found}:
                 self._forget(uid)
             is_recovery = not self._books.pods
-            with _nodes_as_healthy(self._books.cells, self._books.nodes) if is_recovery else nullcontext():
+            with self._books.nodes.all_healthy(self._books.cells) if is_recovery else nullcontext():
                 for facts in found:
                     self._set_pod(facts)
 
@@ -103,15 +116,16 @@ class CellTracker:
         """
         with self._lock:
             cells = self._make(configuration)
+            nodes = self._books.nodes.by(configuration)
             lost = []
-            with _nodes_as_healthy(cells, self._books.nodes):
+            with nodes.all_healthy(cells):
                 for tracked in self._books.pods.values():
                     if tracked.bind_info is not None:
                         try:
                             cells.add_allocated(tracked.cell_pod(), tracked.bind_info)
                         except (CellsUserError, ExtenderError) as error:
                             lost.append((tracked, str(error)))
-            self._books.use(configuration, cells)
+            self._books.use(configuration, cells, nodes)
             for tracked, problem in lost:
                 tracked.bind_info = None
                 self._report_lost(tracked, problem)
@@ -138,6 +152,16 @@ class CellTracker:
             for tracked in self._books.pods.values():
                 found[tracked.state.value] += 1
             return found
+
+    def bad_counts(self) -> Mapping[str, int]:
+        """How many configured nodes, and how many devices on their own, are bad."""
+        with self._lock:
+            return self._books.nodes.counts()
+
+    def _tell_node(self, name: str) -> None:
+        self._guarded(
+            "the health of a node was not taken", name, lambda: self._books.nodes.tell(self._books.cells, name)
+        )
 
     def _set_pod(self, facts: PodFacts) -> None:
         known = self._by_key.get(facts.key)
@@ -217,26 +241,6 @@ class CellTracker:
         except Exception:
             self._metrics.faults.add()
             log.exception(failure, extra={"object": name})
-
-
-@contextmanager
-def _nodes_as_healthy(cells: Cells, nodes: Mapping[str, bool]) -> Iterator[None]:
-    """All nodes of the configuration count as healthy while running pods get their cells back, and then as they are.
-
-    Cells of a virtual cluster are bound to bad nodes when it has too few others. A pod that is restored later could be
-    taken for one without a cell of its own, and another virtual cluster could preempt it.
-    """
-    names = {*node_sizes(cells), *nodes}
-    for name in sorted(names):
-        cells.set_node(name, healthy=True)
-    try:
-        yield
-    finally:
-        for name in sorted(names):
-            if name not in nodes:
-                cells.delete_node(name)
-            elif not nodes[name]:
-                cells.set_node(name, healthy=False)
 
 
 def _spec_of(facts: PodFacts) -> tuple[PodSchedulingSpec | None, str]:
