@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from contextlib import closing
-from pathlib import Path
 
 from kube.bodies import JsonObject, object_at, text_at
 from kube.json_stream import Fields
 from node.documents import DocumentLimits, DocumentRefused
-from node.given import read_given
 from node.yaml_text import parse_yaml_all
 from ostler.cells.discovery import DiscoveredCells, discover
 from ostler.cli.exits import CommandFailed, Exit
-from ostler.explain.documents import MAX_BYTES
-from ostler.pools.source import read_source
+from ostler.pools.source import read_input, read_source
 from scheduling.cells.configuration import CellsConfiguration, CellsConfigurationError, read_configuration
 from scheduling.cells.pod import (
     ANNOTATION_BIND_INFO,
@@ -35,23 +29,10 @@ _LIMITS = DocumentLimits(values=10_000_000)
 _OVER = ("Succeeded", "Failed")
 
 
-def read_text(name: str) -> str:
-    """The text of a file or of standard input. Raises ``CommandFailed``."""
-    try:
-        data = sys.stdin.buffer.read(MAX_BYTES + 1) if name == STDIN else read_given(Path(name), MAX_BYTES, fifo=True)
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        why = error.strerror or error
-        raise CommandFailed(f"{name}: cannot be read ({why}); give a file that exists", Exit.USAGE) from error
-    except UnicodeDecodeError as error:
-        byte = f"0x{error.object[error.start]:02x}"
-        raise CommandFailed(f"{name}: the byte {byte} is not UTF-8; save the file as UTF-8", Exit.USAGE) from error
-
-
 def read_cells(name: str) -> CellsConfiguration:
     """The configuration of a file. Raises ``CommandFailed``."""
     try:
-        return read_configuration(read_text(name), name)
+        return read_configuration(read_input(name), name)
     except CellsConfigurationError as error:
         raise CommandFailed(str(error), Exit.CONFIG) from error
 
@@ -76,7 +57,7 @@ class ScheduledPod:
 def read_pods(name: str) -> list[ScheduledPod]:
     """The pods of a file that the cell scheduler places, in its order; what it cannot read ends the command."""
     try:
-        documents = parse_yaml_all(read_text(name), _LIMITS)
+        documents = parse_yaml_all(read_input(name), _LIMITS)
     except DocumentRefused as error:
         raise CommandFailed(f"{name}: {error}; correct the file", Exit.USAGE) from error
     bodies: list[JsonObject] = []
@@ -91,17 +72,16 @@ def read_cluster_pods(arguments: argparse.Namespace) -> list[ScheduledPod]:
     from kube.bodies import whole
     from kube.collection import Collection, read_whole
     from kube.errors import KubeError
-    from node.clocks import chance
-    from ostler.explain.access import choice_of, connect, find_access
+    from ostler.explain.access import open_cluster
     from scheduling.explain.state import ExplainError
 
     annotations = dict.fromkeys((ANNOTATION_SPEC, ANNOTATION_BIND_INFO), True)
     names = dict.fromkeys(("name", "namespace", "uid", "resourceVersion", "deletionTimestamp"), True)
     fields: Fields = {"metadata": {**names, "annotations": annotations}, "status": {"phase": True}}
     try:
-        access = find_access(choice_of(arguments), os.environ)
-        with closing(connect(access, chance)) as client:
-            return scheduled(list(read_whole(Collection(client, "/api/v1/pods", {}, whole, fields), 500).objects), "")
+        with open_cluster(arguments) as cluster:
+            pods = read_whole(Collection(cluster.client, "/api/v1/pods", {}, whole, fields), 500)
+            return scheduled(list(pods.objects), "")
     except (ExplainError, KubeError) as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
 

@@ -38,12 +38,13 @@ def run(arguments: argparse.Namespace) -> int:
     # Here and not above: help needs none of it.
     from ostler.cells.drift import configured_nodes
     from ostler.cells.simulation import ROWS, figures, simulate
-    from ostler.cells.source import read_cells, read_text
+    from ostler.cells.source import read_cells
     from ostler.cells.trace import TraceError, read_trace
+    from ostler.pools.source import read_input
 
     configuration = read_cells(arguments.file)
     try:
-        jobs = read_trace(read_text(arguments.trace), arguments.trace)
+        jobs = read_trace(read_input(arguments.trace), arguments.trace)
     except TraceError as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
     known = configuration.virtual_clusters

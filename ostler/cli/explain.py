@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
-import random
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_color, add_format, emit, page_form, print_document
-from ostler.drawing.text import plain
-from ostler.explain.access import add_access, choice_of, connect, find_access
+from ostler.cli.progress import Progress, patience
+from ostler.explain.access import add_access, add_filename, add_origin, open_cluster
 from scheduling.explain.question import Question, parse_questions, questions_about
 from scheduling.explain.state import ExplainError, Kind, State, merge
 from scheduling.explain.subject import subject_of
@@ -25,16 +22,8 @@ if TYPE_CHECKING:
     from kube.discovery import ObjectGetter
     from ostler.explain.live import Wanted
 
-PATIENCE = 10.0
-"""Seconds to find out whether the claims fit on a node, which is how long the scheduler searches there."""
-WHAT_IF = 1.0
-"""Seconds to find out what would be if something were different."""
 TOTAL = 120.0
 """Seconds for all nodes; those that are left then have no answer."""
-QUIET = 1.0
-"""Seconds before anything is shown."""
-STEP = 0.1
-"""Seconds between two changes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,22 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="pod/NAME, claim/NAME, deployment/NAME, ..., or a name (default: what is in -f)",
     )
-    parser.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="objects to treat as applied; - is stdin",
-    )
-    parser.add_argument(
-        "--from",
-        dest="origin",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="read this file or folder instead of a cluster",
-    )
+    add_filename(parser, "objects to treat as applied; - is stdin")
+    add_origin(parser)
     parser.add_argument("--node", action="append", default=[], metavar="NAME", help="check only this node")
     parser.add_argument("--all-nodes", action="store_true", help="name every node, and say why where it does not fit")
     add_color(parser)
@@ -124,14 +99,13 @@ def _read(
     if not arguments.filename and not arguments.question:
         raise ExplainError("nothing to explain: give 'pod NAME', 'claim NAME', or a manifest with -f")
     try:
-        access = find_access(choice_of(arguments), os.environ)
-        default = access.namespace or "default"
-        namespace = arguments.namespace or default
-        over = read_files(arguments.filename, namespace=namespace) if arguments.filename else FileObjects(State())
-        asked = _questions(arguments, default, over.state)
-        with closing(connect(access, random.random)) as client:
-            live = read_cluster(client, access.server, _wanted(asked, over.state), say)
-            made, notes = _read_workloads(client, asked, over.state)
+        with open_cluster(arguments) as cluster:
+            over = FileObjects(State())
+            if arguments.filename:
+                over = read_files(arguments.filename, namespace=cluster.namespace)
+            asked = _questions(arguments, cluster.default, over.state)
+            live = read_cluster(cluster.client, cluster.server, _wanted(asked, over.state), say)
+            made, notes = _read_workloads(cluster.client, asked, over.state)
     except KubeError as error:
         raise ExplainError(str(error)) from error
     return merge(merge(live, made), over.state), asked, (*over.notes, *notes)
@@ -170,41 +144,6 @@ def _questions(arguments: argparse.Namespace, default: str, files: State) -> tup
     return questions_about(files)
 
 
-class Progress:
-    """One line on standard error that says what is going on, for work that takes longer than a second.
-
-    Written over each time, wiped at the end, and only where a terminal is: nothing of it stays.
-    """
-
-    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
-        """``clock``: seconds, never going back."""
-        self._stream = stream
-        self._clock = clock
-        self._begin = clock()
-        self._last = self._begin
-        self._shown = False
-
-    def nodes(self, done: int, count: int) -> None:
-        """Show that so many of all nodes are done."""
-        self.say(f"looking at nodes: {done} of {count}")
-
-    def say(self, what: str) -> None:
-        """Show what is going on."""
-        now = self._clock()
-        if now - self._begin < QUIET or now - self._last < STEP or not self._stream.isatty():
-            return
-        self._last, self._shown = now, True
-        self._stream.write(f"\r\x1b[K{plain(what)}")
-        self._stream.flush()
-
-    def end(self) -> None:
-        """Wipe the line."""
-        if self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._shown = False
-
-
 def _explain(
     state: State, asked: Question, notes: tuple[str, ...], arguments: argparse.Namespace, progress: Progress
 ) -> Explanation:
@@ -214,17 +153,6 @@ def _explain(
     subject = subject_of(state, asked)
     subject = replace(subject, notes=(*subject.notes, *notes))
     return survey(state, subject, arguments.node, progress.nodes, patience(TOTAL), parameters=refusals)
-
-
-def patience(total: float) -> Callable[[bool], Callable[[], bool]]:
-    """A deadline for each question to the allocator, and one after ``total`` seconds for all of them."""
-    last = time.monotonic() + total
-
-    def begin(what_if: bool) -> Callable[[], bool]:
-        end = min(last, time.monotonic() + (WHAT_IF if what_if else PATIENCE))
-        return lambda: time.monotonic() > end
-
-    return begin
 
 
 def _print(verdicts: Sequence[Explanation], arguments: argparse.Namespace) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
-from ostler.cli.explain import Progress, patience
 from ostler.cli.output import add_color, add_format, emit, page_form, print_document
-from ostler.explain.access import add_access, choice_of, connect, find_access
+from ostler.cli.progress import Progress, patience
+from ostler.explain.access import add_access, add_filename, add_origin, open_cluster
 from scheduling.explain.state import BadQuestion, ExplainError, Kind, State, merge, name_of, namespace_of
 
 if TYPE_CHECKING:
@@ -48,22 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "exit codes: 0 everything fits, 1 not everything, 2 an input cannot be used"
     )
     parser.add_argument("need", nargs="?", metavar="NEED", help="a need in its short form, instead of -f")
-    parser.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="pods and workloads to place, and their claims and templates; - is stdin",
-    )
-    parser.add_argument(
-        "--from",
-        dest="origin",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="read this file, folder or recorded node instead of a cluster; also the name of a shipped node",
-    )
+    add_filename(parser, "pods and workloads to place, and their claims and templates; - is stdin")
+    add_origin(parser, "read this file, folder or recorded node instead of a cluster; also the name of a shipped node")
     parser.add_argument(
         "--nodes", metavar="N", help="with a recorded node: so many of it (default: as many as it takes)"
     )
@@ -208,15 +192,13 @@ def _read_base(paths: Sequence[str]) -> tuple[State, tuple[str, ...]]:
 
 def _read_cluster(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[State, tuple[str, ...]]:
     from kube.errors import KubeError
-    from node.clocks import chance
     from ostler.explain.live import Wanted, read_cluster
 
     try:
-        access = find_access(choice_of(arguments), os.environ)
-        arguments.namespace = arguments.namespace or access.namespace or "default"
-        with closing(connect(access, chance)) as client:
-            wanted = Wanted(arguments.namespace, everything=True, running=True)
-            state = read_cluster(client, access.server, wanted, say)
+        with open_cluster(arguments) as cluster:
+            arguments.namespace = cluster.namespace
+            wanted = Wanted(cluster.namespace, everything=True, running=True)
+            state = read_cluster(cluster.client, cluster.server, wanted, say)
     except KubeError as error:
         raise BadQuestion(str(error)) from error
     return state, (*(str(missing) for missing in state.missing), *state.truncated)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import emit, print_document
 from ostler.drawing.text import plain
+from ostler.explain.access import add_filename
 from ostler.pools.source import add_source
 
 if TYPE_CHECKING:
@@ -29,14 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  ostler pools convert --from snapshot.yaml > pools.yaml\n\n"
         "exit codes: 0 everything is converted, 1 something is left out, 2 an input cannot be used"
     )
-    parser.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="documents to convert; a file, a folder, or - for stdin",
-    )
+    add_filename(parser, "documents to convert; a file, a folder, or - for stdin")
     parser.add_argument("--templates", action="store_true", help="make a ResourceClaimTemplate of every claim")
     parser.add_argument(
         "-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (default: yaml)"

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explain and print."""
     # Here and not above: help needs none of it.
-    from ostler.cli.explain import Progress
+    from ostler.cli.progress import Progress
     from ostler.explain.files import uncollected
     from ostler.pools.supply import read_documents, read_supply
     from scheduling.pools.survey import pools_by_node, survey_pools

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ostler.cli.exits import CommandFailed
 from ostler.cli.output import emit
 from ostler.drawing.text import plain
-from ostler.explain.access import add_access, choice_of
+from ostler.explain.access import add_access, add_origin, open_cluster
 from ostler.explain.snapshot import ORDER, anonymous, as_json, as_yaml, reduced
 from scheduling.explain.state import FACTS, ExplainError, State
 
@@ -35,14 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write to this file, as JSON if its name ends in .json (default: stdout)",
     )
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    parser.add_argument(
-        "--from",
-        dest="sources",
-        action="append",
-        metavar="FILE",
-        default=[],
-        help="read this file or folder instead of a cluster",
-    )
+    add_origin(parser)
     group = parser.add_argument_group("names")
     group.add_argument(
         "--anonymise",
@@ -92,8 +83,8 @@ def _read(arguments: argparse.Namespace) -> State:
     from ostler.explain.files import read_files
 
     try:
-        if arguments.sources:
-            reading = read_files(arguments.sources)
+        if arguments.origin:
+            reading = read_files(arguments.origin)
             for note in reading.notes:
                 _remark(note)
             return reading.state
@@ -104,14 +95,10 @@ def _read(arguments: argparse.Namespace) -> State:
 
 def _read_cluster(arguments: argparse.Namespace) -> State:
     # Here and not above: files need no client library.
-    from node.clocks import chance
-    from ostler.explain.access import connect, find_access
     from ostler.explain.live import Wanted, read_cluster
 
-    access = find_access(choice_of(arguments), os.environ)
-    namespace = arguments.namespace or access.namespace or "default"
-    with closing(connect(access, chance)) as client:
-        return read_cluster(client, access.server, Wanted(namespace, everything=True))
+    with open_cluster(arguments) as cluster:
+        return read_cluster(cluster.client, cluster.server, Wanted(cluster.namespace, everything=True))
 
 
 def _text(path: Path | None, state: State, *, hidden: bool) -> str:

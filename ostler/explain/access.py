@@ -1,9 +1,11 @@
-"""Which cluster to ask: options and environment as kubectl names and ranks them."""
+"""Where objects are read from: a cluster, by options and environment as kubectl names and ranks them, or files."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,11 +22,10 @@ DEFAULT_KUBECONFIG = Path(".kube/config")
 
 @dataclass(frozen=True, slots=True)
 class AccessChoice:
-    """The options of the command line; None and "" if they were not given."""
+    """The options of the command line; None if they were not given."""
 
     kubeconfig: Path | None = None
     context: str | None = None
-    namespace: str = ""
 
 
 def add_access(parser: argparse.ArgumentParser, *, namespace: bool = True) -> None:
@@ -41,9 +42,14 @@ def add_access(parser: argparse.ArgumentParser, *, namespace: bool = True) -> No
         group.add_argument("-n", "--namespace", default="", metavar="NAME", help="namespace (default: the context's)")
 
 
-def choice_of(arguments: argparse.Namespace) -> AccessChoice:
-    """The values of ``add_access``'s options."""
-    return AccessChoice(arguments.kubeconfig, arguments.context, getattr(arguments, "namespace", ""))
+def add_filename(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add ``-f``, which may be repeated; ``text``: what the files hold."""
+    parser.add_argument("-f", "--filename", action="append", default=[], metavar="FILE", help=text)
+
+
+def add_origin(parser: argparse.ArgumentParser, text: str = "read this file or folder instead of a cluster") -> None:
+    """Add ``--from``, which may be repeated, as ``origin``."""
+    parser.add_argument("--from", dest="origin", action="append", default=[], metavar="FILE", help=text)
 
 
 def find_access(choice: AccessChoice, environment: Mapping[str, str], account: Path | None = None) -> Access:
@@ -72,8 +78,28 @@ def find_access(choice: AccessChoice, environment: Mapping[str, str], account: P
     )
 
 
-def connect(access: Access, random: Callable[[], float]) -> Client:
-    """A client for reading much: pages of slices take their time on a slow line."""
-    from kube.client import Client, RequestLimits
+@dataclass(frozen=True, slots=True)
+class OpenCluster:
+    """A cluster that can be asked. ``namespace``: the one of the options, else the context's, else ``default``."""
 
-    return Client(access, random=random, user_agent="ostler-explain", limits=RequestLimits(5.0, 60.0, 3))
+    client: Client
+    server: str
+    namespace: str
+    default: str
+    """The namespace without the options."""
+
+
+@contextmanager
+def open_cluster(arguments: argparse.Namespace) -> Iterator[OpenCluster]:
+    """The cluster that ``add_access``'s options name, for reading much: pages of slices take their time on a slow line.
+
+    Raises as ``find_access`` does.
+    """
+    from kube.client import Client, RequestLimits
+    from node.clocks import chance
+
+    access = find_access(AccessChoice(arguments.kubeconfig, arguments.context), os.environ)
+    default = access.namespace or "default"
+    limits = RequestLimits(5.0, 60.0, 3)
+    with closing(Client(access, random=chance, user_agent="ostler-explain", limits=limits)) as client:
+        yield OpenCluster(client, access.server, arguments.namespace or default, default)

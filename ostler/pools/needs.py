@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
+from ostler.explain.access import add_filename
 from ostler.pools.source import add_source
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ _DOCUMENT = "DeviceClaim of devmgmtproto.k8s.io/v1alpha1; docs/pools.md has exam
 def add_need(parser: argparse.ArgumentParser, *, documents: str, node: str) -> None:
     """Add the need, ``-f`` and ``--node`` with what they are for, and the options of the source."""
     parser.add_argument("need", nargs="?", default="", metavar="NEED", help="a need in its short form, instead of -f")
-    parser.add_argument(
-        "-f", "--filename", action="append", default=[], metavar="FILE", help=f"{documents}; - is stdin"
-    )
+    add_filename(parser, f"{documents}; - is stdin")
     parser.add_argument("--node", action="append", default=[], metavar="NAME", help=f"{node} (repeatable)")
     add_source(parser)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from pathlib import Path
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.drawing.text import plain
-from ostler.explain.access import add_access, choice_of
+from ostler.explain.access import add_access, add_origin, open_cluster
 from scheduling.allocator.pools import Features, SliceIndex
 from scheduling.allocator.reading import AllocationError
 from scheduling.explain.cluster import apply, features_of, note_of
@@ -23,13 +22,9 @@ from scheduling.pools.published_classes import ClusterClasses
 
 def add_source(parser: argparse.ArgumentParser) -> None:
     """Add ``--from`` and the options of the cluster."""
-    parser.add_argument(
-        "--from",
-        dest="origin",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="read this file, folder, snapshot or recorded node instead of a cluster; also the name of a shipped node",
+    add_origin(
+        parser,
+        "read this file, folder, snapshot or recorded node instead of a cluster; also the name of a shipped node",
     )
     add_access(parser)
 
@@ -74,13 +69,27 @@ def _read_files(paths: Sequence[str]) -> State:
 
 
 def _read_cluster(arguments: argparse.Namespace) -> State:
-    from node.clocks import chance
-    from ostler.explain.access import connect, find_access
     from ostler.explain.live import Wanted, read_cluster
 
-    access = find_access(choice_of(arguments), os.environ)
-    with closing(connect(access, chance)) as client:
-        return read_cluster(client, access.server, Wanted(arguments.namespace or access.namespace or "default"))
+    with open_cluster(arguments) as cluster:
+        return read_cluster(cluster.client, cluster.server, Wanted(cluster.namespace))
+
+
+def read_input(name: str) -> str:
+    """The text of a file or of standard input. Raises ``CommandFailed``."""
+    from node.given import read_given
+    from ostler.explain.documents import MAX_BYTES
+    from ostler.explain.files import STDIN
+
+    try:
+        data = sys.stdin.buffer.read(MAX_BYTES + 1) if name == STDIN else read_given(Path(name), MAX_BYTES, fifo=True)
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        why = error.strerror or error
+        raise CommandFailed(f"{name}: cannot be read ({why}); give a file that exists", Exit.USAGE) from error
+    except UnicodeDecodeError as error:
+        byte = f"0x{error.object[error.start]:02x}"
+        raise CommandFailed(f"{name}: the byte {byte} is not UTF-8; save the file as UTF-8", Exit.USAGE) from error
 
 
 def features(state: State) -> Features:

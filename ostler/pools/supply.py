@@ -22,7 +22,7 @@ from ostler.drawing.text import plain
 from ostler.explain.documents import MAX_BYTES
 from ostler.explain.files import STDIN, SUFFIXES
 from ostler.explain.page import some
-from ostler.pools.source import classes_of, pools_of, read_source
+from ostler.pools.source import classes_of, pools_of, read_input, read_source
 from scheduling.api.versions import with_defaults
 from scheduling.explain.state import Kind, State, merge, objects_at
 from scheduling.pools.claim_documents import DeviceClaim, Document
@@ -106,7 +106,7 @@ def read_documents(paths: Sequence[str]) -> PoolDocuments:
     faults: list[str] = []
     for path in _files(paths):
         try:
-            documents = read_text(_text(path), path)
+            documents = read_text(read_input(path), path)
         except DocumentError as error:
             faults += [f"{error.document}: {problem}" for problem in error.problems]
             continue
@@ -123,7 +123,7 @@ def read_template_names(paths: Sequence[str]) -> set[str]:
     """The claims (`namespace/name`, or the name) that Pods of the files use as templates."""
     found: set[str] = set()
     for path in _files([each for each in paths if each != STDIN]):
-        for body in parse_documents(_text(path), path):
+        for body in parse_documents(read_input(path), path):
             if not isinstance(body, dict) or body.get("kind") != "Pod":
                 continue
             namespace = text_at(body, "metadata", "namespace")
@@ -182,20 +182,6 @@ def _files(paths: Sequence[str]) -> list[str]:
         else:
             found.append(name)
     return found
-
-
-def _text(name: str) -> str:
-    """The text of a file or of standard input. Raises ``CommandFailed``."""
-    try:
-        data = sys.stdin.buffer.read(MAX_BYTES + 1) if name == STDIN else read_given(Path(name), MAX_BYTES, fifo=True)
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise CommandFailed(
-            f"{name}: cannot be read ({error.strerror or error}); give a file that exists", Exit.USAGE
-        ) from error
-    except UnicodeDecodeError as error:
-        byte = f"0x{error.object[error.start]:02x}"
-        raise CommandFailed(f"{name}: the byte {byte} is not UTF-8; save the file as UTF-8", Exit.USAGE) from error
 
 
 def unknown_node(name: str, known: Sequence[str]) -> str:

@@ -17,8 +17,8 @@ import jsonschema
 import pytest
 import yaml
 
-from ostler.cli.explain import Progress
 from ostler.cli.main import main
+from ostler.cli.progress import Progress
 from tests.kube.server import ApiServer
 from tests.making.clusters import (
     GPU,
