@@ -2,9 +2,13 @@
 
 A scheduler that places pods on devices writes them into the pod's annotations when it binds it. The kubelet names no
 pod when it asks which devices to prefer, so the pod is guessed: a pod is a candidate if it asks for exactly this number
-of this resource, the kubelet has not recorded devices for it yet, and its devices are free. The pod that was bound
-first comes first, because the kubelet admits pods in the order in which they arrive. If the guess is wrong, the pods
-have each other's devices, and ``RecordBook.heard`` swaps the records.
+of this resource, the kubelet has not recorded devices for it yet, and its devices are free. The kubelet admits pods one
+after the other, in the order in which the API server reports them to it, which is that in which it reports them here.
+So the first candidate by arrival is the pod that the kubelet is admitting. For that, pods without a record are known,
+too. If the guess is wrong, the pods have each other's devices, and ``RecordBook.heard`` swaps the records.
+
+The kubelet may hear of a pod before the agent does. It never asks for a pod that does not exist, so if no known pod can
+be asking, ``Arrivals`` waits a moment for the one that is.
 
 A record is a hint and orders free devices, nothing more:
 
@@ -12,11 +16,12 @@ A record is a hint and orders free devices, nothing more:
 - a request never gets fewer devices than without records: devices recorded for others come last, they are not withheld;
 - a record that names an unknown or a shared device, or devices of two resources, is ignored.
 
-Pure: no clock, no I/O, no API server. For the event loop alone.
+No I/O and no API server; no clock but the loop's, for waiting. For the event loop alone.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 
@@ -27,7 +32,11 @@ from plugin.preferred import PlacementMap
 from plugin.record_annotations import MOST_DEVICES
 
 MOST_PODS = 1024
-"""Pods of one namespace whose records are kept; a node runs a few hundred pods at most."""
+"""Pods of one namespace that are kept; a node runs a few hundred pods at most."""
+PATIENCE = 1.0
+"""Seconds that a request of the kubelet waits at most for the pod that it is about."""
+PAUSE = 60.0
+"""Seconds in which no request waits after one has waited in vain: its pod may be one that is not reported here."""
 
 
 @value
@@ -58,11 +67,11 @@ class ContainerSizes(Value):
 
 @value
 class PodRecord(Value):
-    """A pod of this node and the devices that its scheduler recorded for it.
+    """A pod of this node that asks for devices, and those that its scheduler recorded for it, none if it did not.
 
     ``bound``, ``created``: times as text that sorts. ``sizes``: by resource what its containers ask for. ``devices``:
     ids as the kubelet knows them; ``indices``: the driver's numbers, which count where there are no ids. ``allocated``:
-    the ids that the agent has noted on the pod as allocated.
+    the ids that the agent has noted on the pod as allocated. ``is_asking``: the kubelet has not admitted the pod yet.
     """
 
     uid: str
@@ -74,37 +83,43 @@ class PodRecord(Value):
     devices: tuple[str, ...] = ()
     indices: tuple[int, ...] = ()
     allocated: tuple[str, ...] = ()
+    is_asking: bool = False
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
     @property
     def order(self) -> tuple[str, str, str]:
-        """Sorts pods as the kubelet probably admits them."""
+        """Sorts pods that were reported together as the kubelet probably admits them."""
         return self.bound, self.created, str(self)
 
 
 @value
 class PendingRecord(Value):
-    """The record of a pod that the kubelet has not given devices yet, in ids of one resource."""
+    """The record of a pod that the kubelet has not given devices yet, in ids of one resource.
+
+    ``devices``: empty if nothing is recorded. ``is_asking``: the kubelet has not admitted the pod. ``advised``: for how
+    many devices of the pod the kubelet has asked.
+    """
 
     pod: str
     sizes: ContainerSizes
     devices: frozenset[str]
+    is_asking: bool = False
+    advised: int = 0
 
 
 @value
 class RecordedChoice(Value):
-    """``devices``: choose among these, which are recorded for the container's pod; empty if no pod fits.
+    """``pod``: the UID of the container's pod as far as can be guessed, empty if no pod fits.
 
-    ``promised``: devices that are recorded for other pods.
+    ``devices``: choose among these, which are recorded for it; empty if none are. ``promised``: devices that are
+    recorded for other pods.
     """
 
+    pod: str = ""
     devices: frozenset[str] = frozenset()
     promised: frozenset[str] = frozenset()
-
-
-NO_CHOICE = RecordedChoice()
 
 
 def choose(
@@ -114,13 +129,19 @@ def choose(
     fixed = frozenset(required)
     free = fixed.union(available)
     promised: set[str] = set()
+    pod = ""
     for each in pending:
         left = each.devices & free
-        taken = len(each.devices) - len(left)
-        if len(left) >= size > 0 and fixed <= each.devices and each.sizes.may_ask(size, taken):
-            return RecordedChoice(left)
+        if not pod and size > 0:
+            taken = len(each.devices) - len(left)
+            if len(left) >= size and fixed <= each.devices and each.sizes.may_ask(size, taken):
+                return RecordedChoice(each.pod, left)
+            if each.is_asking and each.sizes.may_ask(size, max(each.advised - len(fixed), 0)):
+                # Nothing is recorded for it, or others have what is.
+                pod = each.pod
+                continue
         promised |= left
-    return RecordedChoice(promised=frozenset(promised - fixed))
+    return RecordedChoice(pod, promised=frozenset(promised - fixed))
 
 
 class RecordOutcome(StrEnum):
@@ -181,65 +202,93 @@ def _child_with(cell: Cell, names: set[str | None]) -> Cell | None:
 
 
 class RecordBook:
-    """The records of this node's pods, and what became of them."""
+    """The records of this node's pods in the order of their arrival, and what became of them."""
 
     def __init__(self) -> None:
         self._pods: dict[str, PodRecord] = {}
+        self._arrivals: dict[str, int] = {}
+        self._arrived = 0
+        self._changed = asyncio.Event()
         self._counts: dict[str, int] = {}
         self._resources: dict[str, _Resource] = {}
         self._swapped: dict[str, frozenset[str]] = {}
         """By UID of a pod whose record was swapped, the devices that it has instead."""
-        self._settled: set[str] = set()
-        """UIDs of pods that the kubelet has given devices."""
-        self._pending: dict[str, tuple[PendingRecord, ...]] = {}
+        self._settled: set[tuple[str, str]] = set()
+        """UIDs of pods, each with a resource of which the kubelet has given it devices."""
+        self._advised: dict[tuple[str, str], int] = {}
+        """By UID and resource, for how many devices of the pod the kubelet has asked."""
+        self._asking: dict[str, tuple[PendingRecord, ...]] = {}
         """By resource; dropped whenever anything changes."""
 
     def offered(self, resource: str, devices: Mapping[str, OfferedDevice], ground: PlacementMap) -> None:
         """Note that a resource has these devices now."""
         self._resources[resource] = _Resource(devices, ground)
-        self._pending.clear()
+        self._asking.clear()
 
     def withdrawn(self, resource: str) -> None:
         """Note that a resource is not offered any more."""
         self._resources.pop(resource, None)
-        self._pending.clear()
+        self._asking.clear()
 
     def replaced(self, records: Iterable[PodRecord]) -> None:
-        """Take the records of all pods of the node."""
+        """Take all pods of the node that ask for devices."""
         before = self._pods.keys()
         self._pods, self._counts = {}, {}
-        for record in records:
+        for record in sorted(records, key=lambda each: each.order):
             self._keep(record)
         for uid in before - self._pods.keys():
             self._forget(uid)
-        self._pending.clear()
+        self._tell_changed()
 
     def applied(self, record: PodRecord) -> None:
-        """Take the record of a new or changed pod."""
+        """Take a new or changed pod that asks for devices."""
         if self._pods.get(record.uid) != record:
             self._drop(record.uid)
             self._keep(record)
-            self._pending.clear()
+            self._tell_changed()
 
     def deleted(self, uid: str) -> None:
         """Forget a pod that is gone or over."""
         self._drop(uid)
         self._forget(uid)
-        self._pending.clear()
+        self._asking.clear()
 
     def choose(self, resource: str, available: Collection[str], required: Collection[str], size: int) -> RecordedChoice:
-        """See ``choose``."""
-        return choose(self.pending(resource), available, required, size)
+        """See ``choose``; the kubelet asks, and is advised."""
+        choice = choose(self._asking_for(resource), available, required, size)
+        if choice.pod:
+            key = choice.pod, resource
+            self._advised[key] = self._advised.get(key, 0) + size - len(required)
+            self._asking.clear()
+        return choice
+
+    def knows(self, resource: str, available: Collection[str], required: Collection[str], size: int) -> bool:
+        """Whether a known pod may be asking for this."""
+        return bool(choose(self._asking_for(resource), available, required, size).pod)
+
+    async def changed(self) -> None:
+        """Wait until a pod arrives or changes."""
+        await self._changed.wait()
 
     def pending(self, resource: str) -> tuple[PendingRecord, ...]:
-        """The records that the kubelet has not followed yet, those of the pods that were bound first at first."""
-        if resource not in self._pending:
-            self._pending[resource] = tuple(
-                PendingRecord(record.uid, record.sizes[resource], ids)
-                for record in sorted(self._pods.values(), key=lambda each: each.order)
-                if record.uid not in self._settled and (ids := self.recorded(resource, record))
+        """The records that the kubelet has not followed yet, in the order in which their pods arrived."""
+        return tuple(each for each in self._asking_for(resource) if each.devices)
+
+    def _asking_for(self, resource: str) -> tuple[PendingRecord, ...]:
+        """The pods that the kubelet has not given devices of this resource yet, in the order of their arrival."""
+        if resource not in self._asking:
+            self._asking[resource] = tuple(
+                PendingRecord(
+                    record.uid,
+                    record.sizes[resource],
+                    self.recorded(resource, record),
+                    record.is_asking,
+                    self._advised.get((record.uid, resource), 0),
+                )
+                for record in sorted(self._pods.values(), key=lambda each: self._arrivals[each.uid])
+                if (record.uid, resource) not in self._settled and resource in record.sizes
             )
-        return self._pending[resource]
+        return self._asking[resource]
 
     def recorded(self, resource: str, record: PodRecord) -> frozenset[str]:
         """The ids that are recorded for a pod in this resource; empty if its record does not count."""
@@ -267,10 +316,15 @@ class RecordBook:
         """
         found = []
         for resource in sorted(self._resources):
-            for pending in self.pending(resource):
+            for pending in self._asking_for(resource):
                 actual = allocated.get(pending.pod, {}).get(resource, frozenset())
-                if len(actual) == pending.sizes.total:
+                if len(actual) != pending.sizes.total:
+                    continue
+                if self.recorded(resource, self._pods[pending.pod]):
                     found.append(self._settle(resource, self._pods[pending.pod], actual))
+                else:
+                    self._settled.add((pending.pod, resource))
+                    self._asking.clear()
         return found
 
     def _settle(self, resource: str, record: PodRecord, actual: frozenset[str]) -> RecordSettled:
@@ -284,8 +338,8 @@ class RecordBook:
         if partner is not None:
             outcome = RecordOutcome.SWAPPED
             self._swapped[partner.uid] = recorded
-        self._settled.add(record.uid)
-        self._pending.clear()
+        self._settled.add((record.uid, resource))
+        self._asking.clear()
         return RecordSettled(record, resource, recorded, actual, outcome, partner)
 
     def _partner(self, resource: str, recorded: frozenset[str], actual: frozenset[str]) -> PodRecord | None:
@@ -303,6 +357,9 @@ class RecordBook:
         if record.uid and count < MOST_PODS:
             self._pods[record.uid] = record
             self._counts[record.namespace] = count + 1
+            if record.uid not in self._arrivals:
+                self._arrivals[record.uid] = self._arrived
+                self._arrived += 1
 
     def _drop(self, uid: str) -> None:
         record = self._pods.pop(uid, None)
@@ -312,5 +369,34 @@ class RecordBook:
                 del self._counts[record.namespace]
 
     def _forget(self, uid: str) -> None:
-        self._settled.discard(uid)
         self._swapped.pop(uid, None)
+        self._arrivals.pop(uid, None)
+        self._settled = {key for key in self._settled if key[0] != uid}
+        self._advised = {key: count for key, count in self._advised.items() if key[0] != uid}
+
+    def _tell_changed(self) -> None:
+        self._asking.clear()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class Arrivals:
+    """Waits for pods that the kubelet has heard of before the agent has."""
+
+    def __init__(self, book: RecordBook, *, patience: float = PATIENCE, pause: float = PAUSE) -> None:
+        self._book = book
+        self._patience = patience
+        self._pause = pause
+        self._resumes = 0.0
+
+    async def wait(self, resource: str, available: Collection[str], required: Collection[str], size: int) -> None:
+        """Return when a pod that may be asking for this is known, or when waiting makes no sense."""
+        loop = asyncio.get_running_loop()
+        if size <= 0 or loop.time() < self._resumes:
+            return
+        try:
+            async with asyncio.timeout(self._patience):
+                while not self._book.knows(resource, available, required, size):
+                    await self._book.changed()
+        except TimeoutError:
+            self._resumes = loop.time() + self._pause

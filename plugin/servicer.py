@@ -6,7 +6,7 @@ Allocate waits in four cases (see ``Admission``), a few seconds at most: for the
 have the device or nothing is known; for containers of an ended pod that had the device; for the kubelet's checkpoint,
 if it is not yet known which pod got the latest devices; and just after the agent's start until it is known whether a
 pod has a device that overlaps. GetPreferredAllocation waits just after the agent's start until it is known which shares
-pods have.
+pods have, and, if schedulers record devices for pods, a second at most for the pod that it is about.
 
 Faults become gRPC status codes in ``_call`` and nowhere else. An error refuses a pod for good, so only requests for
 devices that cannot be given are refused.
@@ -52,7 +52,7 @@ from plugin.recent import RecentGrants
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 if TYPE_CHECKING:
-    from plugin.records import RecordBook
+    from plugin.records import Arrivals, RecordBook
 
 log = logging.getLogger("ostler.plugin")
 
@@ -91,6 +91,12 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     ) -> None:
         self._render = render
         self._records = records
+        self._arrivals: Arrivals | None = None
+        if records is not None:
+            # Imported here: a node without a scheduler that records devices does not pay for it.
+            from plugin.records import Arrivals
+
+            self._arrivals = Arrivals(records)
         self._taking = taking
         self._refuses_kubelets = False
         self._kubelet: tuple[int, int] | None = None
@@ -170,6 +176,10 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         unlisted = None if self._sharing is None else self._taking.unlisted()
         if unlisted is not None:
             await unlisted
+        if self._arrivals is not None:
+            for wanted in request.container_requests:
+                asked = wanted.available_deviceIDs, wanted.must_include_deviceIDs, wanted.allocation_size
+                await self._arrivals.wait(self._listing.resource, *asked)
         return self._preferred(request)
 
     def _preferred(self, request: api_pb2.PreferredAllocationRequest) -> api_pb2.PreferredAllocationResponse:

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from driver.claims.model import Unavailable
@@ -56,6 +56,7 @@ QUIET, TOLD = 60.0, 20
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,20}Z")
 _OVER = ("Succeeded", "Failed")
+_ASKS = ("", "Pending")
 _RIGHTS = (
     "let the agent patch pods/status of its node (the chart's recordedDevices.enabled does), or set"
     " kubernetes.recordedDevices to off"
@@ -69,35 +70,40 @@ FIELDS: Fields = {
         "annotations": dict.fromkeys((DEVICE_NUMBERS, DEVICES, ALLOCATED), True),
     },
     "spec": {"containers": _CONTAINER, "initContainers": _CONTAINER},
-    "status": {"phase": True, "conditions": {"type": True, "status": True, "lastTransitionTime": True}},
+    "status": {
+        "phase": True,
+        "startTime": True,
+        "conditions": {"type": True, "status": True, "lastTransitionTime": True},
+        "extendedResourceClaimStatus": {"requestMappings": {"resourceName": True}},
+    },
 }
 """The fields that are read of a pod's object."""
 
 
 def record_of(body: JsonObject) -> PodRecord | None:
-    """The record of a pod's object; None if it has none, is over, or was not accepted by scheduler or kubelet."""
-    metadata = object_at(body, "metadata")
-    found = object_at(metadata, "annotations")
-    devices, indices = ids_in(text_at(found, DEVICES)), numbers_in(text_at(found, DEVICE_NUMBERS))
-    bound = _bound(object_at(body, "status"))
+    """The record of a pod's object; None if it is over or asks the plugin for nothing.
+
+    What a scheduler or the kubelet has not accepted counts as a pod for which nothing is recorded. Such a pod has an
+    empty record until the kubelet has admitted it, because it asks for devices as well.
+    """
+    metadata, status = object_at(body, "metadata"), object_at(body, "status")
+    found, phase = object_at(metadata, "annotations"), text_at(status, "phase")
     names = text_at(metadata, "namespace"), text_at(metadata, "name")
-    if not (devices or indices) or not bound or not all(map(_NAME.fullmatch, names)):
+    if phase in _OVER or not all(map(_NAME.fullmatch, names)):
         return None
-    if text_at(body, "status", "phase") in _OVER:
+    created, bound = text_at(metadata, "creationTimestamp"), _bound(status)
+    devices = ids_in(text_at(found, DEVICES)) if bound else ()
+    indices = numbers_in(text_at(found, DEVICE_NUMBERS)) if bound else ()
+    is_asking = phase in _ASKS and not text_at(status, "startTime")
+    if not (devices or indices or is_asking):
         return None
-    sizes = _sizes(object_at(body, "spec"))
+    claimed = _objects(object_at(status, "extendedResourceClaimStatus").get("requestMappings"))
+    sizes = _sizes(object_at(body, "spec"), {text_at(each, "resourceName") for each in claimed})
     if not sizes:
         return None
-    return PodRecord(
-        text_at(metadata, "uid"),
-        *names,
-        bound,
-        text_at(metadata, "creationTimestamp"),
-        sizes,
-        devices,
-        indices,
-        ids_in(text_at(found, ALLOCATED)),
-    )
+    noted = ids_in(text_at(found, ALLOCATED))
+    uid = text_at(metadata, "uid")
+    return PodRecord(uid, *names, bound or created, created, sizes, devices, indices, noted, is_asking)
 
 
 def _bound(status: JsonObject) -> str:
@@ -109,8 +115,11 @@ def _bound(status: JsonObject) -> str:
     return ""
 
 
-def _sizes(spec: JsonObject) -> Mapping[str, ContainerSizes]:
-    """By resource what the pod's containers ask for; empty if there are too many of them."""
+def _sizes(spec: JsonObject, claimed: Collection[str]) -> Mapping[str, ContainerSizes]:
+    """By resource what the pod's containers ask the plugin for; empty if there are too many of them.
+
+    ``claimed``: resources that a claim serves by their name.
+    """
     together: dict[str, list[int]] = {}
     before: dict[str, list[int]] = {}
     containers = [(each, together) for each in _objects(spec.get("containers"))]
@@ -119,7 +128,7 @@ def _sizes(spec: JsonObject) -> Mapping[str, ContainerSizes]:
     for container, found in containers:
         for name, quantity in object_at(container, "resources", "limits").items():
             count = count_of(str(quantity)) if "/" in name and len(str(quantity)) <= 9 else None
-            if count:
+            if count and name not in claimed:
                 found.setdefault(name, []).append(count)
     names = together.keys() | before.keys()
     sizes = {name: ContainerSizes(tuple(together.get(name, ())), tuple(before.get(name, ()))) for name in names}
@@ -136,7 +145,7 @@ def _objects(found: Json) -> Iterator[JsonObject]:
 
 @value
 class FollowedPod(Value):
-    """A pod's UID, and its record if it has one that counts."""
+    """A pod's UID, and its record if it needs one."""
 
     uid: str
     record: PodRecord | None = None

@@ -30,6 +30,7 @@ def record(
     namespace: str = "team",
     indices: Sequence[int] = (),
     allocated: Sequence[str] = (),
+    is_asking: bool = False,
 ) -> PodRecord:
     """The record of a pod whose only container asks for as many devices as are recorded, unless ``sizes`` are given."""
     asked = ContainerSizes(tuple(sizes) or (len(devices or indices),), tuple(before))
@@ -43,6 +44,7 @@ def record(
         devices,
         tuple(indices),
         tuple(allocated),
+        is_asking,
     )
 
 

@@ -119,6 +119,17 @@ def beside(
     return made
 
 
+def play(work: Coroutine[Any, Any, T]) -> T:
+    """The work's result, on a loop of its own."""
+    loop = VirtualLoop()
+    try:
+        result = loop.run(work)
+        assert not loop.faults, loop.faults
+        return result
+    finally:
+        loop.discard()
+
+
 def now() -> float:
     """Seconds since the story began."""
     return asyncio.get_running_loop().time() - START

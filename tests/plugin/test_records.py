@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -16,12 +19,25 @@ from ostler.metrics.counters import PluginMetrics
 from plugin.listing import DeviceListing
 from plugin.preferred import PlacementMap
 from plugin.recent import RecentGrants
-from plugin.records import MOST_PODS, ContainerSizes, PendingRecord, PodRecord, RecordBook, RecordOutcome, choose
+from plugin.records import (
+    MOST_PODS,
+    PATIENCE,
+    PAUSE,
+    Arrivals,
+    ContainerSizes,
+    PendingRecord,
+    PodRecord,
+    RecordBook,
+    RecordedChoice,
+    RecordOutcome,
+    choose,
+)
 from plugin.servicer import DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.making.places import even
 from tests.making.plugin_door import render
 from tests.making.records import GPU, book, numbered, record
+from tests.making.virtual_time import now, play
 
 ALL = [f"g{number}" for number in range(8)]
 
@@ -41,6 +57,52 @@ def test_of_several_pods_the_one_that_was_bound_first_comes_first() -> None:
     assert chosen(book(late, early), ALL, 2) == ["g2", "g3"]
     same = replace(record("c", "g4", "g5", bound=1), created="2025-12-31T00:00:00Z")
     assert chosen(book(late, early, same), ALL, 2) == ["g4", "g5"], "bound at the same time, and created before"
+
+
+def test_pods_that_are_reported_one_by_one_are_asked_for_in_that_order() -> None:
+    """Times have whole seconds; the kubelet hears of pods in the order in which the agent does."""
+    records = book(record("known", "g0", "g1", bound=5))
+    for name, devices in (("z", ("g2", "g3")), ("a", ("g4", "g5"))):
+        records.applied(record(name, *devices, bound=1))
+    assert [each.pod for each in records.pending(GPU)] == ["uid-known", "uid-z", "uid-a"]
+    records.applied(record("z", "g6", "g7", bound=1))
+    assert chosen(records, ["g2", *ALL[4:]], 2) == ["g6", "g7"], "a changed pod keeps its place"
+
+
+def test_a_pod_without_a_record_that_is_before_another_gets_nothing_of_it() -> None:
+    records = book(record("plain", sizes=[2], bound=1, is_asking=True), record("a", "g0", "g1", bound=2))
+    first, second, third = (records.choose(GPU, ALL, [], 2) for _ in range(3))
+    assert first == RecordedChoice("uid-plain", promised=frozenset({"g0", "g1"}))
+    assert second == third == RecordedChoice("uid-a", frozenset({"g0", "g1"}))
+    assert records.heard({"uid-plain": {GPU: frozenset({"g6", "g7"})}}) == [], "nothing was recorded for it"
+    records.deleted("uid-plain")
+    assert not records.knows(GPU, ALL, [], 1)
+
+
+def test_a_pod_whose_devices_others_have_gets_any_and_nothing_of_the_next_pod() -> None:
+    records = book(record("a", "g0", "g1", bound=1, is_asking=True), record("b", "g2", "g3", bound=2))
+    free = ALL[1:]
+    assert records.choose(GPU, free, [], 2) == RecordedChoice("uid-a", promised=frozenset({"g2", "g3"}))
+    assert chosen(records, free, 2) == ["g2", "g3"]
+
+
+def test_the_containers_of_a_pod_without_a_record_ask_one_after_the_other() -> None:
+    records = book(record("plain", sizes=[2, 1], before=[1], is_asking=True), record("a", "g0", bound=9))
+    assert records.choose(GPU, ALL, [], 1).pod == "uid-plain", "its init container"
+    assert records.choose(GPU, ALL, ["g7"], 2).pod == "uid-plain", "the kubelet requires what that has had"
+    assert records.choose(GPU, ALL, [], 1).pod == "uid-plain"
+    assert records.choose(GPU, ALL, [], 1).pod == "uid-a"
+
+
+def test_a_pod_asks_for_each_of_its_resources() -> None:
+    pod = replace(record("a", "g0"), sizes={GPU: ContainerSizes((1,)), "nic": ContainerSizes((1,))}, is_asking=True)
+    records = book(pod)
+    records.offered("nic", {}, PlacementMap())
+    assert [each.outcome for each in records.heard({"uid-a": {GPU: frozenset({"g0"})}})] == [RecordOutcome.HONOURED]
+    assert not records.knows(GPU, ALL, [], 1)
+    assert records.knows("nic", ["n0"], [], 1)
+    assert records.heard({"uid-a": {GPU: frozenset({"g0"}), "nic": frozenset({"n0"})}}) == []
+    assert not records.knows("nic", ["n0"], [], 1)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +217,7 @@ def test_pods_that_are_gone_are_forgotten() -> None:
     records.deleted("uid-a")
     records.deleted("never-seen")
     records.applied(record("a", "g0"))
-    assert [each.pod for each in records.pending(GPU)] == ["uid-a", "uid-b"]
+    assert [each.pod for each in records.pending(GPU)] == ["uid-b", "uid-a"]
     records.replaced([])
     assert records.pending(GPU) == ()
     records.withdrawn(GPU)
@@ -191,6 +253,39 @@ def test_whatever_is_recorded_only_free_devices_are_chosen_and_enough_of_them(
         assert not choice.promised
 
 
+def test_a_request_waits_for_the_pod_that_it_is_about() -> None:
+    """The kubelet has heard of it first."""
+
+    async def scenario() -> None:
+        records = book(record("other", "g0"))
+        waiting = asyncio.create_task(Arrivals(records).wait(GPU, ALL, [], 2))
+        await asyncio.sleep(0.5 * PATIENCE)
+        records.applied(record("late", "g1", bound=9))
+        await asyncio.sleep(0.1 * PATIENCE)
+        assert not waiting.done(), "it asks for another number"
+        records.applied(record("later", "g2", "g3", bound=9))
+        await waiting
+        assert now() == pytest.approx(0.6 * PATIENCE)
+        assert chosen(records, ALL, 2) == ["g2", "g3"]
+
+    play(scenario())
+
+
+def test_a_pod_that_is_never_reported_costs_a_moment_once_in_a_while() -> None:
+    async def scenario() -> None:
+        arrivals = Arrivals(book())
+        await arrivals.wait(GPU, ALL, [], 0)
+        assert now() == 0, "nobody asks for no device"
+        for _ in range(100):
+            await arrivals.wait(GPU, ALL, [], 2)
+        assert now() == pytest.approx(PATIENCE)
+        await asyncio.sleep(PAUSE)
+        await arrivals.wait(GPU, ALL, [], 2)
+        assert now() == pytest.approx(2 * PATIENCE + PAUSE)
+
+    play(scenario())
+
+
 class Node:
     """A kubelet in miniature: it takes what the plugin prefers of what is free, and records it."""
 
@@ -206,9 +301,21 @@ class Node:
         self.pods: dict[str, dict[str, frozenset[str]]] = {}
 
     def admit(self, uid: str, size: int) -> frozenset[str]:
+        (answer,) = self.servicer._preferred(self.request(size)).container_responses
+        return self.take(uid, size, answer)
+
+    async def admit_late(self, uid: str, size: int, news: Callable[[], None]) -> None:
+        """Ask before the agent hears the ``news`` of the pod."""
+        asyncio.get_running_loop().call_later(0.1, news)
+        (answer,) = (await self.servicer._advised(self.request(size))).container_responses
+        self.take(uid, size, answer)
+
+    def request(self, size: int) -> api_pb2.PreferredAllocationRequest:
         request = api_pb2.PreferredAllocationRequest()
         request.container_requests.add(available_deviceIDs=self.free, allocation_size=size)
-        (answer,) = self.servicer._preferred(request).container_responses
+        return request
+
+    def take(self, uid: str, size: int, answer: api_pb2.ContainerPreferredAllocationResponse) -> frozenset[str]:
         ids = frozenset(answer.deviceIDs)
         assert len(ids) == size == len(answer.deviceIDs)
         assert ids <= set(self.free)
@@ -296,3 +403,33 @@ def test_pods_that_arrive_in_the_order_in_which_they_were_bound_have_their_own_r
     node = Node(book(*pods))
     for pod in pods:
         assert node.admit(pod.uid, len(pod.devices)) == frozenset(pod.devices)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_every_pod_gets_what_is_recorded_for_it_however_late_the_agent_hears_of_it(random: Random) -> None:
+    """Pods with and without records, in any order, each known before or after the kubelet asks for it."""
+    ids = random.sample(ALL, 8)
+    pods: list[PodRecord] = []
+    while ids:
+        size = min(random.choice([1, 1, 2, 4]), len(ids))
+        taken, ids = ids[:size], ids[size:]
+        recorded = taken if random.random() < 0.7 else []
+        pods.append(record(f"p{len(pods)}", *recorded, sizes=[size], is_asking=True))
+
+    async def scenario() -> None:
+        records = book()
+        node = Node(records)
+        early = random.randrange(len(pods) + 1)
+        for pod in pods[:early]:
+            records.applied(pod)
+        for number, pod in enumerate(pods):
+            size = pod.sizes[GPU].total
+            is_free = set(pod.devices) <= set(node.free)
+            await node.admit_late(pod.uid, size, partial(records.applied, pod if number >= early else pods[0]))
+            if pod.devices and is_free:
+                assert node.pods[pod.uid][GPU] == frozenset(pod.devices)
+            if random.random() < 0.5:
+                records.heard(node.pods)
+
+    play(scenario())

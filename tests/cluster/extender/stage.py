@@ -1,4 +1,4 @@
-"""Nodes without kubelets, an extender with the chart's rights, and a second scheduler that asks it over TLS."""
+"""An extender with the chart's rights, and a second scheduler that asks it over TLS; and nodes without kubelets."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from tests.cluster.rig.api import MERGE, Api, Object
+from tests.cluster.rig.api import MERGE, Api, Credentials, Object
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.pods import PODS, simple
 from tests.cluster.rig.processes import died, log_of, start, wait_until
@@ -18,6 +20,7 @@ from tests.deploy.chart.rendering import render
 
 NODES = ("cell-0", "cell-1", "cell-2")
 DEVICE = "example.com/gpu"
+"""Of the nodes without kubelets."""
 ENABLE = "hivedscheduler.microsoft.com/pod-scheduling-enable"
 SPEC = "hivedscheduler.microsoft.com/pod-scheduling-spec"
 ISOLATION = "hivedscheduler.microsoft.com/pod-leaf-cell-isolation"
@@ -29,52 +32,54 @@ BEAT = 5.0
 """Seconds between two signs of life of the nodes; after 40 without one the controllers give them up."""
 
 
-def cells() -> Object:
-    """Three nodes of eight devices, which one virtual cluster owns."""
+def cells(nodes: Sequence[Object], **teams: Object) -> Object:
+    """Nodes (their cells) of eight devices; one virtual cluster, ``team``, owns all of them unless others are given."""
     return {
         "physicalCluster": {
             "cellTypes": {
                 "QUAD": {"childCellType": "GPU", "childCellNumber": 4},
                 "NODE": {"childCellType": "QUAD", "childCellNumber": 2, "isNodeLevel": True},
             },
-            "physicalCells": [{"cellType": "NODE", "cellAddress": name} for name in NODES],
+            "physicalCells": list(nodes),
         },
-        "virtualClusters": {"team": {"virtualCells": [{"cellType": "NODE", "cellNumber": len(NODES)}]}},
+        "virtualClusters": teams or {"team": {"virtualCells": [{"cellType": "NODE", "cellNumber": len(nodes)}]}},
     }
 
 
 class ExtenderStage:
-    """Built once for a file of tests; ``strike`` takes it down."""
+    """Extender and scheduler of a cluster; built once for a file of tests, ``strike`` takes it down.
 
-    def __init__(self, cluster: Cluster) -> None:
+    ``device``: the resource that pods ask for.
+    """
+
+    def __init__(self, cluster: Cluster, configuration: Object, device: str) -> None:
         self.api: Api = cluster.api
+        self._device = device
         self._cluster = cluster
         self._root = cluster.place.root
         self._address = cluster.place.control
-        self._struck = threading.Event()
+        self._configuration = configuration
         self._extender: subprocess.Popen[bytes] | None = None
         self._scheduler: subprocess.Popen[bytes] | None = None
 
     def build(self) -> None:
         """Start everything."""
-        for name in NODES:
-            self.api.create("/api/v1/nodes", _node(name))
-        threading.Thread(target=self._beat, daemon=True).start()
         for name, value in (("weak", 10), ("strong", 1000)):
             body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"}
-            self.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+            self._have("/apis/scheduling.k8s.io/v1/priorityclasses", body)
         self._grant()
         authority = self._cluster.authority
         authority.pair("extender", "/CN=ostler-extender", f"subjectAltName=IP:{self._address}")
         authority.pair("extender-client", "/CN=system:kube-scheduler")
         authority.kubeconfig(USER, f"/CN={USER}", self._root / "extender.kubeconfig")
-        settings = {
-            "webServerAddress": f"{self._address}:{PORT}",
-            "kubeConfigFilePath": str(self._root / "extender.kubeconfig"),
-        }
-        (self._root / "cells.yaml").write_text(json.dumps({**settings, **cells()}))
+        self._write(self._configuration)
         self.start_extender()
         self._start_scheduler()
+
+    @property
+    def file(self) -> Path:
+        """The extender's configuration."""
+        return self._root / "cells.yaml"
 
     def start_extender(self) -> None:
         """Start the extender, and return when it answers."""
@@ -84,7 +89,7 @@ class ExtenderStage:
             self._root,
             "extender",
             [
-                sys.executable, "-m", "ostler", "extender", f"--config={self._root / 'cells.yaml'}",
+                sys.executable, "-m", "ostler", "extender", f"--config={self.file}",
                 f"--tls-cert={folder / 'extender.crt'}", f"--tls-key={folder / 'extender.key'}",
                 f"--tls-client-ca={self._cluster.authority.certificate}", "--tls-client-name=system:kube-scheduler",
                 f"--lease={NAMESPACE}/ostler-extender",
@@ -103,32 +108,60 @@ class ExtenderStage:
         self._extender.send_signal(number)
         self._extender.wait(30)
 
+    def reconfigure(self, configuration: Object) -> None:
+        """Lay another configuration over the running pods; returns when it is in force."""
+        assert self._extender is not None
+        before = self.log.count("configuration applied")
+        self._write(configuration)
+        self._extender.send_signal(signal.SIGHUP)
+        wait_until(
+            "the configuration is applied",
+            lambda: self.log.count("configuration applied") > before,
+            alive=self._died,
+        )
+
+    def inspect(self, path: str) -> Any:
+        """A document of the inspect API."""
+        folder = self._cluster.authority.folder
+        credentials = Credentials(folder / "extender-client.crt", folder / "extender-client.key")
+        api = Api(self._address, self._cluster.authority.certificate, credentials, PORT)
+        return api.get(f"/v1/inspect/{path}")
+
     @property
     def log(self) -> str:
         """What the extenders have written."""
         path = log_of(self._root, "extender")
         return path.read_text() if path.exists() else ""
 
-    def create(
-        self, name: str, group: str, pods: int, *, devices: int = 8, priority: int = 0, strong: bool = False
+    def submit(
+        self,
+        pod: Object,
+        group: str,
+        pods: int,
+        devices: int,
+        *,
+        priority: int = 0,
+        strong: bool = False,
+        team: str = "team",
+        **more: Any,
     ) -> str:
-        """Create a member of a gang; the pod's name."""
+        """Create a pod as a member of a gang of so many pods; its name. ``more``: of the scheduling annotation."""
         spec = {
-            "virtualCluster": "team",
+            "virtualCluster": team,
             "priority": priority,
             "leafCellNumber": devices,
             "affinityGroup": {"name": group, "members": [{"podNumber": pods, "leafCellNumber": devices}]},
+            **more,
         }
-        made = simple(
-            name,
-            resources={DEVICE: devices, ENABLE: 1},
-            schedulerName=SCHEDULER,
-            priorityClassName="strong" if strong else "weak",
-            tolerations=[{"operator": "Exists"}],
-        )
-        made["metadata"]["annotations"] = {SPEC: json.dumps(spec)}
-        self.api.create(PODS, made)
-        return name
+        limits = pod["spec"]["containers"][0]["resources"]
+        for kind in ("limits", "requests"):
+            limits[kind] = {**limits.get(kind, {}), ENABLE: "1"}
+        pod["metadata"]["annotations"] = {SPEC: json.dumps(spec)}
+        pod["spec"] |= {
+            "schedulerName": SCHEDULER,
+            "priorityClassName": "strong" if strong else "weak",
+        }
+        return str(self.api.create(PODS, pod)["metadata"]["name"])
 
     def placed(self, name: str, timeout: float = 60.0) -> tuple[str, tuple[int, ...]]:
         """Node and devices of a pod, once it is bound."""
@@ -144,21 +177,24 @@ class ExtenderStage:
 
     def strike(self) -> None:
         """Take everything down."""
-        self._struck.set()
         for process in (self._scheduler, self._extender):
             if process is not None:
                 process.kill()
                 process.wait()
         self.clear()
-        for name in NODES:
-            self.api.delete(f"/api/v1/nodes/{name}")
+
+    def _write(self, configuration: Object) -> None:
+        settings = {
+            "webServerAddress": f"{self._address}:{PORT}",
+            "kubeConfigFilePath": str(self._root / "extender.kubeconfig"),
+        }
+        self.file.write_text(json.dumps({**settings, **configuration}))
 
     def _grant(self) -> None:
         """The rights of the chart's account, and no others, for the test's user."""
         # Tests of the chart on the same cluster leave it.
-        if self.api.find(f"/api/v1/namespaces/{NAMESPACE}") is None:
-            self.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        values: dict[str, Any] = {"extender": {"enabled": True, "config": cells(), "tlsSecret": "tls"}}
+        self._have("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        values: dict[str, Any] = {"extender": {"enabled": True, "config": self._configuration, "tlsSecret": "tls"}}
         group = "/apis/rbac.authorization.k8s.io/v1"
         subject = {"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}
         for document in render(values):
@@ -168,7 +204,12 @@ class ExtenderStage:
                 document["subjects"] = [subject]
             plural = f"{document['kind'].lower()}s"
             space = f"/namespaces/{NAMESPACE}" if "namespace" in document["metadata"] else ""
-            self.api.create(f"{group}{space}/{plural}", document)
+            self._have(f"{group}{space}/{plural}", document)
+
+    def _have(self, path: str, body: Object) -> None:
+        """Create an object unless one of its name is there, of a stage before."""
+        if self.api.find(f"{path}/{body['metadata']['name']}") is None:
+            self.api.create(path, body)
 
     def _start_scheduler(self) -> None:
         folder = self._cluster.authority.folder
@@ -216,6 +257,36 @@ class ExtenderStage:
     def _died(self) -> str:
         assert self._extender is not None
         return died(self._extender, self._root, "extender")
+
+
+class BareNodes(ExtenderStage):
+    """The same with three nodes without kubelets."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, cells([{"cellType": "NODE", "cellAddress": name} for name in NODES]), DEVICE)
+        self._struck = threading.Event()
+
+    def build(self) -> None:
+        """Start everything."""
+        for name in NODES:
+            self.api.create("/api/v1/nodes", _node(name))
+        threading.Thread(target=self._beat, daemon=True).start()
+        super().build()
+
+    def create(
+        self, name: str, group: str, pods: int, *, devices: int = 8, priority: int = 0, strong: bool = False
+    ) -> str:
+        """Create a member of a gang; the pod's name."""
+        # The controllers take nodes without kubelets for lost ones.
+        made = simple(name, resources={self._device: devices}, tolerations=[{"operator": "Exists"}])
+        return self.submit(made, group, pods, devices, priority=priority, strong=strong)
+
+    def strike(self) -> None:
+        """Take everything down."""
+        self._struck.set()
+        super().strike()
+        for name in NODES:
+            self.api.delete(f"/api/v1/nodes/{name}")
 
     def _beat(self) -> None:
         while not self._struck.wait(BEAT):

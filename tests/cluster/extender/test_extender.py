@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.extender.stage import NAMESPACE, NODES, ExtenderStage
+from tests.cluster.extender.stage import NAMESPACE, NODES, BareNodes
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.pods import PODS
 
@@ -16,9 +16,9 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/ostler-exte
 
 
 @pytest.fixture(scope="module")
-def built(cluster: Cluster) -> Iterator[ExtenderStage]:
+def built(cluster: Cluster) -> Iterator[BareNodes]:
     """Nodes, extender and scheduler for the tests of this file."""
-    made = ExtenderStage(cluster)
+    made = BareNodes(cluster)
     try:
         made.build()
         yield made
@@ -27,13 +27,13 @@ def built(cluster: Cluster) -> Iterator[ExtenderStage]:
 
 
 @pytest.fixture
-def stage(built: ExtenderStage) -> Iterator[ExtenderStage]:
+def stage(built: BareNodes) -> Iterator[BareNodes]:
     """They, without any pod after the test."""
     yield built
     built.clear()
 
 
-def test_a_gang_gets_whole_nodes_and_another_one_waits_until_it_fits(stage: ExtenderStage) -> None:
+def test_a_gang_gets_whole_nodes_and_another_one_waits_until_it_fits(stage: BareNodes) -> None:
     first = [stage.create(f"first-{number}", "first", 2) for number in range(2)]
     places = [stage.placed(name) for name in first]
     assert len({node for node, _ in places}) == 2
@@ -46,7 +46,7 @@ def test_a_gang_gets_whole_nodes_and_another_one_waits_until_it_fits(stage: Exte
     assert len({stage.placed(name)[0] for name in second}) == 2
 
 
-def test_small_gangs_share_nodes_and_no_device(stage: ExtenderStage) -> None:
+def test_small_gangs_share_nodes_and_no_device(stage: BareNodes) -> None:
     names = [stage.create(f"four-{number}", "four", 4, devices=4) for number in range(4)]
     places = [stage.placed(name) for name in names]
     taken = [(node, index) for node, indices in places for index in indices]
@@ -55,7 +55,7 @@ def test_small_gangs_share_nodes_and_no_device(stage: ExtenderStage) -> None:
     assert all(indices in ((0, 1, 2, 3), (4, 5, 6, 7)) for _, indices in places)
 
 
-def test_a_stronger_pod_evicts_a_gang_of_its_team(stage: ExtenderStage) -> None:
+def test_a_stronger_pod_evicts_a_gang_of_its_team(stage: BareNodes) -> None:
     weak = [stage.create(f"weak-{number}", f"weak-{number}", 1) for number in range(len(NODES))]
     held = {stage.placed(name)[0]: name for name in weak}
     assert set(held) == set(NODES)
@@ -66,7 +66,7 @@ def test_a_stronger_pod_evicts_a_gang_of_its_team(stage: ExtenderStage) -> None:
     assert left == {strong, *held.values()} - {held[node]}
 
 
-def test_an_extender_that_is_killed_goes_on_where_it_was(stage: ExtenderStage) -> None:
+def test_an_extender_that_is_killed_goes_on_where_it_was(stage: BareNodes) -> None:
     before = stage.placed(stage.create("half-0", "half", 2))
     stage.end_extender(signal.SIGKILL)
     stage.create("half-1", "half", 2)
@@ -78,7 +78,7 @@ def test_an_extender_that_is_killed_goes_on_where_it_was(stage: ExtenderStage) -
     assert stage.api.get(LEASE)["spec"]["leaseTransitions"] >= 1
 
 
-def test_an_extender_that_ends_in_good_order_leaves_the_lease_to_the_next(stage: ExtenderStage) -> None:
+def test_an_extender_that_ends_in_good_order_leaves_the_lease_to_the_next(stage: BareNodes) -> None:
     stage.end_extender(signal.SIGTERM)
     assert not stage.api.get(LEASE)["spec"].get("holderIdentity")
     stage.start_extender()

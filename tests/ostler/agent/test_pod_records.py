@@ -106,10 +106,10 @@ def test_a_record_has_what_each_container_of_the_pod_asks_for() -> None:
 @pytest.mark.parametrize(
     "pod",
     [
-        body("a", {}, 1),
-        body("a", {DEVICE_NUMBERS: "x"}, 1),
-        body("a", {DEVICE_NUMBERS: "0"}, 1, bound=""),
-        body("a", {DEVICE_NUMBERS: "0"}, 1, bound="yesterday"),
+        body("a", {}, 1, phase="Running"),
+        body("a", {DEVICE_NUMBERS: "x"}, 1, phase="Running"),
+        body("a", {DEVICE_NUMBERS: "0"}, 1, phase="Running", bound=""),
+        body("a", {DEVICE_NUMBERS: "0"}, 1, phase="Running", bound="yesterday"),
         body("a", {DEVICE_NUMBERS: "0"}, 1, phase="Failed"),
         body("a", {DEVICE_NUMBERS: "0"}),
         body("a", {DEVICE_NUMBERS: "0"}, *[1] * (MOST_DEVICES + 1)),
@@ -124,6 +124,32 @@ def test_a_pod_without_a_usable_record_has_none_and_little_of_it_is_kept(pod: Js
     assert record_of(pod) is None
     assert stripped(pod).keys() == {"metadata"}
     assert "annotations" not in object_at(stripped(pod), "metadata")
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        body("a", {}, 1),
+        body("a", {DEVICE_NUMBERS: "x"}, 1),
+        body("a", {DEVICE_NUMBERS: "0"}, 1, bound=""),
+        body("a", {DEVICE_NUMBERS: "0"}, 1, bound="yesterday"),
+        body("a", {DEVICES: "g0"}, 1, bound="", phase=""),
+    ],
+    ids=["none", "unreadable", "not-accepted", "no-time", "new"],
+)
+def test_a_pod_for_which_nothing_counts_asks_for_devices_until_the_kubelet_has_admitted_it(pod: JsonObject) -> None:
+    record = record_of(pod)
+    assert record is not None
+    assert (record.devices, record.indices, record.sizes) == ((), (), {GPU: ContainerSizes((1,))})
+    assert record_of(stripped(pod)) == record
+    object_at(pod, "status")["startTime"] = "2026-01-01T00:00:01Z"
+    assert record_of(pod) is None
+
+
+def test_a_resource_that_a_claim_serves_is_not_asked_of_the_plugin() -> None:
+    pod = body("a", {DEVICE_NUMBERS: "0"}, 1)
+    object_at(pod, "status")["extendedResourceClaimStatus"] = {"requestMappings": [{"resourceName": GPU}]}
+    assert record_of(pod) is None
 
 
 @pytest.fixture
