@@ -21,7 +21,7 @@ from typing import Protocol
 from kube.bodies import JsonObject, object_at, path_of, text_at
 from kube.errors import KubeError, NotFound, RequestError
 from ostler.extender.metrics import ExtenderMetrics
-from ostler.extender.pods import PodFacts
+from ostler.extender.pods import MOST_VOLUMES, PodFacts
 from ostler.extender.published import PublishedDevices
 from ostler.extender.states import PodBinding, PodReporter
 from ostler.extender.wire import ExtenderError
@@ -179,4 +179,6 @@ def _unprepared(facts: PodFacts, volumes: tuple[str, ...]) -> str:
     parts = [f"resource claims ({', '.join(facts.claims)})"] if facts.claims else []
     if volumes:
         parts.append(f"unbound volumes ({', '.join(volumes)})")
+    if facts.has_more and not parts:
+        parts.append(f"more than {MOST_VOLUMES} volumes")
     return " and ".join(parts)

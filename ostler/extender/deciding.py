@@ -13,6 +13,7 @@ from http import HTTPStatus
 
 from kube.bodies import JsonObject
 from ostler.extender.metrics import ExtenderMetrics
+from ostler.extender.records import check_gang, check_record
 from ostler.extender.states import CellBooks, FilterOutcome, ForceBinder, PodBinding, PodState, TrackedPod
 from ostler.extender.tracking import CellTracker
 from ostler.extender.wire import (
@@ -92,6 +93,7 @@ class Decider:
     def _place(self, books: CellBooks, tracked: TrackedPod, arguments: FilterArguments) -> FilterOutcome:
         offered = frozenset(arguments.nodes)
         pod = tracked.cell_pod()
+        check_gang(pod.spec)
         decision = books.cells.schedule(pod, arguments.nodes, Phase.FILTERING)
         if isinstance(decision, PodPlaced):
             node = decision.bind_info.node
@@ -99,8 +101,11 @@ class Decider:
                 tracked.state = PodState.WAITING
                 reasons = dict.fromkeys(arguments.nodes, _only_scheduler(node))
                 return FilterOutcome(filter_answer(arguments, unresolvable=reasons), is_waiting=True)
-            books.cells.add_allocated(pod, decision.bind_info)
-            tracked.bind_info, tracked.state = decision.bind_info, PodState.BINDING
+            gang = pod.spec.group.name
+            if not books.has_place(gang):
+                check_record(gang, decision.bind_info)
+            books.allocate(tracked, decision.bind_info)
+            tracked.state = PodState.BINDING
             tracked.attempts, tracked.is_forced = 0, False
             self._metrics.placed.add()
             answer = self._repeated(books, tracked, arguments)

@@ -1,26 +1,37 @@
 """A pod as the extender knows it: what it asks for, where it is, and what speaks against binding it unprepared.
 
-Read from the API server's objects, of which only the named fields are kept: users decide how large the rest is.
+Users decide how large their objects are. So only the named fields of an object are read, annotations become values as
+soon as the object arrives, and no text of them is kept: neither while a long list arrives nor later. What is kept of a
+pod has a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from sys import intern
 
 from kube.bodies import Json, JsonObject, count_of, object_at, text_at
 from kube.json_stream import Fields
-from ostler.extender.wire import PodIdentity
+from ostler.extender.wire import MOST_NAME, PodIdentity
 from scheduling.cells import pod as contract
+from scheduling.cells.decision import CellsUserError
+from scheduling.cells.pod import BindInfo, PodSchedulingSpec
 
 MOST_SPEC = 16 << 10
-"""Bytes of the annotation with the scheduling spec; those of real gangs have a few hundred."""
-_ANNOTATIONS = (
-    contract.ANNOTATION_SPEC,
-    contract.ANNOTATION_BIND_INFO,
-    contract.ANNOTATION_ISOLATION,
-    contract.ANNOTATION_OLD_ISOLATION,
-)
+"""Characters of the annotation with the scheduling spec; those of real gangs have a few hundred."""
+MOST_SIZES = 32
+"""Different sizes of the pods of a gang."""
+MOST_GANG_NAME = 512
+"""Characters of a gang's name; namespace and name of a pod have 317."""
+MOST_VOLUMES = 16
+"""Volumes, and claims, that are known by name; the extender binds no pod with more past the scheduler."""
+_OWN_GANG = "\0/\0"
+"""In place of the gang's name that a pod without one gets of its own name."""
+_SAME_SPECS = 64
+"""Texts of scheduling specs that are remembered while pods are read: the pods of a gang have the same."""
+_ANNOTATIONS = (contract.ANNOTATION_SPEC, contract.ANNOTATION_BIND_INFO)
 _CONTAINER: Fields = {"resources": {"limits": {contract.RESOURCE_ENABLE: True}}}
 FIELDS: Fields = {
     "metadata": {
@@ -53,16 +64,17 @@ class PodFacts:
     """``node``: empty while the pod is not bound. ``is_over``: it has succeeded or failed.
 
     ``is_read``: False if only the metadata could be read. ``claims``: its resource claims. ``volumes``: the
-    PersistentVolumeClaims that it uses. ``created``: as written.
+    PersistentVolumeClaims that it uses. ``has_more``: it has more claims or volumes than are named here.
+    ``created``: as written.
     """
 
     identity: PodIdentity
     node: str
-    annotations: Mapping[str, str]
     is_enabled: bool
     is_over: bool
     claims: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
+    has_more: bool = False
     created: str = ""
     is_read: bool = True
 
@@ -79,22 +91,83 @@ class PodFacts:
     @property
     def needs_preparation(self) -> bool:
         """Whether the scheduler itself must bind it: it allocates claims and volumes before it binds."""
-        return bool(self.claims or self.volumes)
+        return bool(self.claims or self.volumes or self.has_more)
+
+
+@dataclass(frozen=True, slots=True)
+class PodTexts:
+    """What a pod's annotations say; a part that is None has a fault, or was not wanted.
+
+    ``spec``: what it asks for. ``record``: where it is, if it is bound.
+    """
+
+    spec: PodSchedulingSpec | None = None
+    fault: str = ""
+    record: BindInfo | None = None
+    record_fault: str = ""
+
+
+class ReadPod(dict[str, Json]):
+    """A pod on its way from the API server to the tracker, in place of its object: values alone."""
+
+    __slots__ = ("facts", "texts")
+
+    def __init__(self, facts: PodFacts, texts: PodTexts = PodTexts()) -> None:
+        # Whoever reads lists drops what is empty.
+        super().__init__(uid=facts.uid)
+        self.facts = facts
+        self.texts = texts
+
+
+class PodReader:
+    """Reads pods; for one thread. ``is_bound``: whether a pod's annotations are known already, by its UID.
+
+    What a bound pod has never changes. So its annotations are read once, however often its status changes.
+    """
+
+    def __init__(self, is_bound: Callable[[str], bool]) -> None:
+        self._is_bound = is_bound
+        self._read = lru_cache(_SAME_SPECS)(_spec_of)
+
+    def read(self, body: JsonObject) -> JsonObject:
+        """What to keep of a Pod: a ``ReadPod``, or nothing if it wants no cells."""
+        facts = facts_of(body)
+        if facts.is_over or not facts.is_read:
+            return ReadPod(facts) if facts.is_enabled or not facts.is_read else {}
+        if not facts.is_enabled:
+            return {}
+        if facts.node and self._is_bound(facts.uid):
+            return ReadPod(facts)
+        annotations = object_at(body, "metadata", "annotations")
+        spec, fault = self._asked(text_at(annotations, contract.ANNOTATION_SPEC), facts.key)
+        if not facts.node:
+            # A record that somebody wrote before the pod is bound says nothing, and may be large.
+            return ReadPod(facts, PodTexts(spec, fault))
+        return ReadPod(facts, PodTexts(spec, fault, *_record_of(annotations)))
+
+    def _asked(self, text: str, key: str) -> tuple[PodSchedulingSpec | None, str]:
+        if len(text) > MOST_SPEC:
+            fault = f"the annotation {contract.ANNOTATION_SPEC} has {len(text)} characters; the limit is {MOST_SPEC}"
+            return None, fault
+        spec, fault = self._read(text)
+        if spec is not None and spec.group.name == _OWN_GANG:
+            spec = replace(spec, group=replace(spec.group, name=key))
+        return spec, fault
 
 
 def facts_of(body: JsonObject) -> PodFacts:
     """A Pod's facts."""
     metadata, spec = object_at(body, "metadata"), object_at(body, "spec")
     name = text_at(metadata, "name")
-    annotations = {key: text for key in _ANNOTATIONS if (text := text_at(metadata, "annotations", key))}
+    claims, volumes = tuple(_claims(body, spec)), tuple(_volumes(spec, name))
     return PodFacts(
-        PodIdentity(text_at(metadata, "uid"), text_at(metadata, "namespace"), name),
-        node=text_at(spec, "nodeName"),
-        annotations=annotations,
+        PodIdentity(text_at(metadata, "uid"), intern(text_at(metadata, "namespace")), name),
+        node=intern(text_at(spec, "nodeName")),
         is_enabled=any(_is_enabled(each) for each in _containers(spec)),
         is_over=text_at(body, "status", "phase") in _OVER,
-        claims=tuple(_claims(body, spec)),
-        volumes=tuple(_volumes(spec, name)),
+        claims=claims[:MOST_VOLUMES],
+        volumes=volumes[:MOST_VOLUMES],
+        has_more=max(len(claims), len(volumes)) > MOST_VOLUMES,
         created=text_at(metadata, "creationTimestamp"),
         is_read=bool(spec),
     )
@@ -138,3 +211,34 @@ def _list(value: Json) -> Iterator[JsonObject]:
     for each in value if isinstance(value, list) else ():
         if isinstance(each, dict):
             yield each
+
+
+def _spec_of(text: str) -> tuple[PodSchedulingSpec | None, str]:
+    """What a pod asks for, or why that cannot be used. Its gang is ``_OWN_GANG`` if it names none."""
+    annotation = contract.ANNOTATION_SPEC
+    try:
+        spec = contract.read_pod_spec({annotation: text}, *_OWN_GANG.split("/"))
+    except CellsUserError as error:
+        return None, str(error)
+    sizes = len(spec.group.members)
+    if sizes > MOST_SIZES:
+        problem = f"affinityGroup.members has {sizes} different leafCellNumbers; the limit is {MOST_SIZES}"
+        return None, f"annotation {annotation}: {problem}"
+    for key, value, most in (
+        ("virtualCluster", spec.virtual_cluster, MOST_NAME),
+        ("pinnedCellId", spec.pinned_cell_id, MOST_NAME),
+        ("leafCellType", spec.leaf_cell_type, MOST_NAME),
+        ("affinityGroup.name", spec.group.name, MOST_GANG_NAME),
+    ):
+        if len(value) > most:
+            return None, f"annotation {annotation}: {key} has {len(value)} characters; the limit is {most}"
+    return spec, ""
+
+
+def _record_of(annotations: JsonObject) -> tuple[BindInfo | None, str]:
+    """Where a bound pod is, or why that cannot be used."""
+    text = text_at(annotations, contract.ANNOTATION_BIND_INFO)
+    try:
+        return contract.read_bind_info({contract.ANNOTATION_BIND_INFO: text}), ""
+    except CellsUserError as error:
+        return None, str(error)

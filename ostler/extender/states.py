@@ -14,6 +14,7 @@ from kube.bodies import JsonObject
 from ostler.extender.health import NodeCells, NodeHealth
 from ostler.extender.inspecting import CellsView, node_sizes
 from ostler.extender.pods import PodFacts
+from ostler.extender.records import GangRecords
 from ostler.extender.wire import ExtenderError, PodIdentity
 from scheduling.cells.configuration import CellsConfiguration
 from scheduling.cells.decision import Phase, PodPlaced, PodPreempting, PodWaiting
@@ -89,6 +90,7 @@ class CellBooks:
 
     def __init__(self, configuration: CellsConfiguration, cells: Cells, nodes: NodeHealth) -> None:
         self.pods: dict[str, TrackedPod] = {}
+        self._records = GangRecords()
         self.use(configuration, cells, nodes)
 
     def use(self, configuration: CellsConfiguration, cells: Cells, nodes: NodeHealth) -> None:
@@ -97,6 +99,27 @@ class CellBooks:
         self.configuration = configuration
         self.cells = cells
         self._node_sizes = node_sizes(cells)
+
+    def allocate(self, tracked: TrackedPod, info: BindInfo) -> None:
+        """Give a pod its place. Raises ``CellsUserError`` or ``ExtenderError`` before anything changes."""
+        pod = tracked.cell_pod()
+        kept = self._records.take(pod.namespace, pod.spec, info)
+        try:
+            self.cells.add_allocated(pod, kept)
+        except BaseException:
+            self._records.give_back(pod.spec.group.name, kept)
+            raise
+        tracked.bind_info = kept
+
+    def forget_place(self, tracked: TrackedPod) -> None:
+        """Of a pod whose place the cells do not have any more."""
+        if tracked.bind_info is not None and tracked.spec is not None:
+            self._records.give_back(tracked.spec.group.name, tracked.bind_info)
+        tracked.bind_info = None
+
+    def has_place(self, gang: str) -> bool:
+        """Whether a pod of the gang has a place, so that the gang has one."""
+        return self._records.has(gang)
 
     def binding_of(self, tracked: TrackedPod) -> PodBinding:
         """What to bind, of a pod that has cells."""

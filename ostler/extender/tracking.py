@@ -23,14 +23,12 @@ from contextlib import contextmanager, nullcontext
 from kube.bodies import Json
 from ostler.extender.health import NodeHealth
 from ostler.extender.metrics import ExtenderMetrics
-from ostler.extender.pods import MOST_SPEC, PodFacts
+from ostler.extender.pods import PodFacts, PodTexts, ReadPod
 from ostler.extender.published import PublishedDevices
 from ostler.extender.states import CellBooks, Cells, MakeCells, PodReporter, PodState, TrackedPod
 from ostler.extender.wire import ExtenderError
-from scheduling.cells import pod as contract
 from scheduling.cells.configuration import CellsConfiguration
 from scheduling.cells.decision import CellsUserError
-from scheduling.cells.pod import PodSchedulingSpec
 
 log = logging.getLogger("ostler.extender")
 
@@ -88,26 +86,32 @@ class CellTracker:
                 if self._books.nodes.judge_devices(name):
                     self._tell_node(name)
 
-    def set_pod(self, facts: PodFacts) -> None:
+    def is_bound(self, uid: str) -> bool:
+        """Whether a pod is known as bound, so that its annotations need not be read again."""
+        with self._lock:
+            tracked = self._books.pods.get(uid)
+            return tracked is not None and tracked.state is PodState.BOUND
+
+    def set_pod(self, pod: ReadPod) -> None:
         """A Pod is new or has changed."""
         with self._lock:
-            self._set_pod(facts)
+            self._set_pod(pod.facts, pod.texts)
 
     def delete_pod(self, uid: str) -> None:
         """A Pod is gone."""
         with self._lock:
             self._forget(uid)
 
-    def replace_pods(self, pods: Iterable[PodFacts]) -> None:
+    def replace_pods(self, pods: Iterable[ReadPod]) -> None:
         """These are all Pods. The oldest come first, so that a restart finds the order in which they were placed."""
-        found = sorted(pods, key=lambda each: (not each.node, each.created, each.key))
+        found = sorted(pods, key=lambda each: (not each.facts.node, each.facts.created, each.facts.key))
         with self._lock:
-            for uid in set(self._books.pods) - {each.uid for each in found}:
+            for uid in set(self._books.pods) - {each.facts.uid for each in found}:
                 self._forget(uid)
             is_recovery = not self._books.pods
             with self._books.nodes.all_healthy(self._books.cells) if is_recovery else nullcontext():
-                for facts in found:
-                    self._set_pod(facts)
+                for pod in found:
+                    self._set_pod(pod.facts, pod.texts)
 
     def reconfigure(self, configuration: CellsConfiguration) -> None:
         """Lay another configuration over the running pods: every pod that has cells keeps its devices.
@@ -125,12 +129,16 @@ class CellTracker:
                             cells.add_allocated(tracked.cell_pod(), tracked.bind_info)
                         except (CellsUserError, ExtenderError) as error:
                             lost.append((tracked, str(error)))
+                        except Exception as error:
+                            log.exception("a bound pod was not taken", extra={"pod": tracked.facts.key})
+                            lost.append((tracked, f"{type(error).__name__}: {error}"))
             self._books.use(configuration, cells, nodes)
             for tracked, problem in lost:
-                tracked.bind_info = None
-                self._report_lost(tracked, problem)
+                self._books.forget_place(tracked)
+                if tracked.state is PodState.BOUND:
+                    self._report_lost(tracked, problem)
             for tracked in self._books.pods.values():
-                if tracked.state is PodState.PREEMPTING:
+                if tracked.state is not PodState.BOUND and tracked.bind_info is None:
                     tracked.state = PodState.WAITING
 
     def look(self, ask: Callable[[Cells], Json]) -> Json:
@@ -163,7 +171,7 @@ class CellTracker:
             "the health of a node was not taken", name, lambda: self._books.nodes.tell(self._books.cells, name)
         )
 
-    def _set_pod(self, facts: PodFacts) -> None:
+    def _set_pod(self, facts: PodFacts, texts: PodTexts) -> None:
         known = self._by_key.get(facts.key)
         if known is not None and known != facts.uid:
             # Its deletion was missed.
@@ -176,40 +184,39 @@ class CellTracker:
             return
         tracked = self._books.pods.get(facts.uid)
         if tracked is None:
-            tracked = self._books.pods[facts.uid] = TrackedPod(facts, *_spec_of(facts))
+            tracked = self._books.pods[facts.uid] = TrackedPod(facts, texts.spec, texts.fault)
             self._by_key[facts.key] = facts.uid
             if facts.node:
-                self._take_bound(tracked)
+                self._take_bound(tracked, texts)
             return
-        was_bound, before = tracked.state is PodState.BOUND, tracked.facts.annotations
         tracked.facts = facts
-        if facts.node and not was_bound:
-            self._bind_known(tracked)
-        elif tracked.state is PodState.WAITING and facts.annotations != before:
-            tracked.spec, tracked.fault = _spec_of(facts)
+        if facts.node and tracked.state is not PodState.BOUND:
+            self._bind_known(tracked, texts)
+        elif tracked.state is PodState.WAITING:
+            tracked.spec, tracked.fault = texts.spec, texts.fault
 
-    def _bind_known(self, tracked: TrackedPod) -> None:
+    def _bind_known(self, tracked: TrackedPod, texts: PodTexts) -> None:
         """A pod that had no node has one now."""
         if tracked.bind_info is not None and tracked.bind_info.node == tracked.facts.node:
             tracked.state = PodState.BOUND
             return
         self.release(tracked)
-        self._take_bound(tracked)
+        self._take_bound(tracked, texts)
 
-    def _take_bound(self, tracked: TrackedPod) -> None:
+    def _take_bound(self, tracked: TrackedPod, texts: PodTexts) -> None:
         """Enter the cells that a bound pod has by its own annotation."""
         tracked.state = PodState.BOUND
+        if texts.record is None:
+            self._report_lost(tracked, texts.record_fault)
+            return
         try:
-            info = contract.read_bind_info(tracked.facts.annotations)
-            self._books.cells.add_allocated(tracked.cell_pod(), info)
+            self._books.allocate(tracked, texts.record)
         except (CellsUserError, ExtenderError) as error:
             self._report_lost(tracked, str(error))
         except Exception as error:
             # A pod of one user must not end the service for all; the scheduler's step was taken back.
             log.exception("a bound pod was not taken", extra={"pod": tracked.facts.key})
             self._report_lost(tracked, f"{type(error).__name__}: {error}")
-        else:
-            tracked.bind_info = info
 
     def _report_lost(self, tracked: TrackedPod, problem: str) -> None:
         self._metrics.unrecovered.add()
@@ -230,7 +237,7 @@ class CellTracker:
         if tracked.spec is None:
             return
         pod, is_allocated = tracked.cell_pod(), tracked.bind_info is not None
-        tracked.bind_info = None
+        self._books.forget_place(tracked)
         step = self._books.cells.delete_allocated if is_allocated else self._books.cells.delete_unallocated
         self._guarded("a pod's cells were not released", tracked.facts.key, lambda: step(pod))
 
@@ -241,13 +248,3 @@ class CellTracker:
         except Exception:
             self._metrics.faults.add()
             log.exception(failure, extra={"object": name})
-
-
-def _spec_of(facts: PodFacts) -> tuple[PodSchedulingSpec | None, str]:
-    size = len(facts.annotations.get(contract.ANNOTATION_SPEC, ""))
-    if size > MOST_SPEC:
-        return None, f"the annotation {contract.ANNOTATION_SPEC} has {size} characters; the limit is {MOST_SPEC}"
-    try:
-        return contract.read_pod_spec(facts.annotations, facts.identity.namespace, facts.identity.name), ""
-    except CellsUserError as error:
-        return None, str(error)

@@ -13,7 +13,7 @@ from typing import Protocol
 from kube.bodies import JsonObject, text_at
 from kube.collection import Collection, ReadClient
 from kube.reflector import Reflector, ReflectorLimits, ReflectorStatus
-from ostler.extender.pods import FIELDS, NODE_FIELDS, facts_of, is_ready_node
+from ostler.extender.pods import FIELDS, NODE_FIELDS, PodReader, ReadPod, is_ready_node
 from ostler.extender.tracking import CellTracker
 
 LIMITS = ReflectorLimits()
@@ -45,14 +45,15 @@ class _Pods:
         self._tracker = tracker
 
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
-        self._tracker.replace_pods(facts_of(each) for each in objects)
+        self._tracker.replace_pods(each for each in objects if isinstance(each, ReadPod))
 
     def applied(self, body: JsonObject) -> None:
-        if body:
-            self._tracker.set_pod(facts_of(body))
+        if isinstance(body, ReadPod):
+            self._tracker.set_pod(body)
 
     def deleted(self, body: JsonObject) -> None:
-        self._tracker.delete_pod(text_at(body, "metadata", "uid"))
+        if isinstance(body, ReadPod):
+            self._tracker.delete_pod(body.facts.uid)
 
     def bookmark(self, resource_version: str) -> None:
         """Nothing has changed."""
@@ -65,7 +66,7 @@ class ClusterWatch:
         self, client: ReadClient, tracker: CellTracker, random: Callable[[], float], limits: ReflectorLimits = LIMITS
     ) -> None:
         nodes = Collection(client, "/api/v1/nodes", fields=NODE_FIELDS)
-        pods = Collection(client, "/api/v1/pods", read=_kept, fields=FIELDS)
+        pods = Collection(client, "/api/v1/pods", read=PodReader(tracker.is_bound).read, fields=FIELDS)
         self._nodes = Reflector(nodes, _Nodes(tracker), random=random, limits=limits, name="nodes")
         self._pods = Reflector(pods, _Pods(tracker), random=random, limits=limits, name="pods")
         self._has_begun_pods = False
@@ -113,9 +114,3 @@ def _wait(event: _Event, stopped: threading.Event) -> bool:
 
 def _name(body: JsonObject) -> str:
     return text_at(body, "metadata", "name")
-
-
-def _kept(body: JsonObject) -> JsonObject:
-    """A pod that wants cells, or may want some because it cannot be read; of others nothing is kept."""
-    facts = facts_of(body)
-    return body if facts.is_enabled or not facts.is_read else {}

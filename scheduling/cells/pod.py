@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from scheduling.cells.decision import CellsUserError
@@ -52,11 +54,14 @@ _TEXTS: Final = rf"\[{_TEXT}(?:, {_TEXT})*\]"
 _PLACEMENT: Final = re.compile(
     rf"  - physicalNode: ({_TEXT})\n    physicalLeafCellIndices: ({_NUMBERS})\n    preassignedCellTypes: ({_TEXTS})\n"
 )
-_WRITTEN: Final = re.compile(
-    rf"node: ({_TEXT})\nleafCellIsolation: ({_NUMBERS})\ncellChain: ({_TEXT})\naffinityGroupBindInfo:\n"
-    rf"((?:- podPlacements:\n(?:  - physicalNode: {_TEXT}\n    physicalLeafCellIndices: {_NUMBERS}\n"
-    rf"    preassignedCellTypes: {_TEXTS}\n)+)+)"
+_GROUP_KEY: Final = "affinityGroupBindInfo:\n"
+_WRITTEN: Final = re.compile(rf"node: ({_TEXT})\nleafCellIsolation: ({_NUMBERS})\ncellChain: ({_TEXT})\n")
+_WRITTEN_GROUP: Final = re.compile(
+    rf"(?:- podPlacements:\n(?:  - physicalNode: {_TEXT}\n    physicalLeafCellIndices: {_NUMBERS}\n"
+    rf"    preassignedCellTypes: {_TEXTS}\n)+)+"
 )
+_SAME_GROUPS: Final = 16
+"""Texts of groups that are remembered: the pods of one have the same, and are often read one after the other."""
 
 
 class PodTextError(CellsUserError):
@@ -241,23 +246,32 @@ def read_bind_info(annotations: Mapping[str, str]) -> BindInfo:
     text = annotations.get(ANNOTATION_BIND_INFO, "")
     if not text:
         raise PodTextError(ANNOTATION_BIND_INFO, "is missing or empty; the pod was not bound by this scheduler")
-    own = _WRITTEN.fullmatch(text)
-    return _written(own) if own is not None else _read_info(reader, text)
+    # A text as `BindInfo.write` makes it: a start with thousands of pods reads no YAML.
+    head, key, group = text.partition(_GROUP_KEY)
+    own = _WRITTEN.fullmatch(head)
+    members = _written_group(group) if own is not None and key else None
+    if own is None or members is None:
+        return _read_info(reader, text)
+    node, isolation, chain = map(json.loads, own.groups())
+    return BindInfo(intern(node), tuple(isolation), intern(chain), members)
 
 
-def _written(own: re.Match[str]) -> BindInfo:
-    """The bind info of a text as `BindInfo.write` makes it: a start with thousands of pods reads no YAML."""
-    node, isolation, chain, rest = own.groups()
-    members = tuple(
+@lru_cache(_SAME_GROUPS)
+def _written_group(text: str) -> tuple[GroupMemberPlacement, ...] | None:
+    """The places of a whole group, None if the text is not as `BindInfo.write` makes it."""
+    if _WRITTEN_GROUP.fullmatch(text) is None:
+        return None
+    return tuple(
         GroupMemberPlacement(
             tuple(
-                PodPlacement(json.loads(each[0]), tuple(json.loads(each[1])), tuple(json.loads(each[2])))
-                for each in _PLACEMENT.findall(part)
+                PodPlacement(
+                    intern(json.loads(node)), tuple(json.loads(numbers)), tuple(map(intern, json.loads(types)))
+                )
+                for node, numbers, types in _PLACEMENT.findall(part)
             )
         )
-        for part in rest.split("- podPlacements:\n")[1:]
+        for part in text.split("- podPlacements:\n")[1:]
     )
-    return BindInfo(json.loads(node), tuple(json.loads(isolation)), json.loads(chain), members)
 
 
 def _read_info(reader: _Reader, text: str) -> BindInfo:
@@ -285,13 +299,13 @@ def _read_info(reader: _Reader, text: str) -> BindInfo:
 def _read_placement(reader: _Reader, node: yaml.Node) -> PodPlacement:
     keys = reader.mapping(node, "podPlacements")
     indices = reader.integers(keys, "physicalLeafCellIndices")
-    types = tuple(scalar_text(each) or "" for each in reader.items(keys, "preassignedCellTypes"))
+    types = tuple(intern(scalar_text(each) or "") for each in reader.items(keys, "preassignedCellTypes"))
     if types and len(types) != len(indices):
         raise PodTextError(
             reader.annotation,
             f"preassignedCellTypes has {len(types)} values for {len(indices)} physicalLeafCellIndices",
         )
-    return PodPlacement(reader.text(keys, "physicalNode"), indices, types or ("",) * len(indices))
+    return PodPlacement(intern(reader.text(keys, "physicalNode")), indices, types or ("",) * len(indices))
 
 
 def _list(numbers: tuple[int, ...]) -> str:
