@@ -24,8 +24,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from node.inventory.model import Snapshot
-from node.ledger.holds import Hold, HoldState, plugin_owner, slices_of, wholes_of
-from node.ledger.naming import HeldIds, Id, IdPlace
+from node.ledger.holds import Hold, HoldState, Id, plugin_owner, slices_of, wholes_of
+from node.ledger.naming import HeldIds, IdPlace
 from node.ledger.pods import PodsKnown
 from node.ledger.reader import Holding, Reading
 from node.ledger.tenants import Tenancy
@@ -119,13 +119,13 @@ class KubeletAllocations:
         self._identify(reading, pods)
         if reading.recorded is not None:
             self.attribute(reading.recorded, reading.began)
-        told = _by_id((item, item.pod) for item in reading.listed or ())
+        shown = _by_id((item, item.pod) for item in reading.listed or ())
         written = _by_id((item, item.uid) for item in reading.recorded or ())
         whole = reading.listed is not None and reading.recorded is not None
         # What one source lacks, the source that could not be read may have.
-        listed, recorded = (told, written) if whole else (self._listed | told, self._recorded | written)
+        listed, recorded = (shown, written) if whole else (self._listed | shown, self._recorded | written)
         recorded = _of_pods_not_gone(recorded, pods)
-        self._judge(reading.began, told.keys(), written.keys() & recorded.keys(), whole=whole)
+        self._judge(reading.began, shown.keys(), written.keys() & recorded.keys(), whole=whole)
         if whole:
             self._good = reading.began
         names = {uid: pods.name_of(uid) for uids in recorded.values() for uid in uids}

@@ -26,7 +26,7 @@ from node.ledger.loop import HoldsLoop, ReadingPace
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.ledger.process_check import PendingRelease, ProcessCheck
 from node.ledger.processes import UNSEEN, ComputeProcesses, sees_processes
-from node.ledger.reader import KubeletLook, KubeletSource, Reading
+from node.ledger.reader import KubeletSource, LocalKubelet, Reading
 from node.ledger.releases import STEP, Releases, remembered
 from node.ledger.tenants import Tenants
 from node.offer import Offer, OfferedDevice
@@ -36,7 +36,7 @@ from node.values import Value, replace, value
 
 ANSWERING = 0.5
 """Seconds that a call of the kubelet to the previous instance may still be under way."""
-QUIET, TOLD = 60.0, 20
+QUIET, MOST_EVENTS = 60.0, 20
 """Seconds within which one event is posted for a refused device, and most devices with an event in that time."""
 KNOWN_WITHIN, LOOKED_AGAIN = 2.0, 0.05
 """Seconds for which Allocate waits until it is known what pods have, and between two looks at the checkpoint."""
@@ -67,15 +67,15 @@ class LossEvents:
     def __init__(self, events: EventSink, clock: Callable[[], float]) -> None:
         self._events = events
         self._clock = clock
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         """When an event was last posted for each device."""
 
-    def tell(self, resource: str, error: HeldError) -> None:
+    def report(self, resource: str, error: HeldError) -> None:
         """Post one event for a device in a while: controllers create pod after pod, and the metric counts them all."""
         now, device = self._clock(), error.wanted.device
-        self._told = {name: at for name, at in self._told.items() if now - at < QUIET}
-        if device not in self._told and len(self._told) < TOLD:
-            self._told[device] = now
+        self._reported = {name: at for name, at in self._reported.items() if now - at < QUIET}
+        if device not in self._reported and len(self._reported) < MOST_EVENTS:
+            self._reported[device] = now
             text = f"a pod that asked for {resource} was refused: {error}; its controller creates a new one"
             self._events.emit(EventType.WARNING, "PodLostDevice", text)
 
@@ -148,7 +148,7 @@ class Bookkeeping:
             bus=self.bus,
             clocks=clocks,
         )
-        self._reader = reader or KubeletLook(options.kubelet, options.device_plugins, clocks)
+        self._reader = reader or LocalKubelet(options.kubelet, options.device_plugins, clocks)
         self._loop = HoldsLoop(
             self._reader, self.plugin, self.bus, clocks=clocks, events=events, observer=observer, pace=ALONE
         )
@@ -279,7 +279,7 @@ class Bookkeeping:
 
     def _lost(self, resource: str, error: HeldError) -> None:
         self.observer.lost(Door.PLUGIN)
-        self._losses.tell(resource, error)
+        self._losses.report(resource, error)
 
     def kubelet_changed(self) -> None:
         """Read soon: something in the kubelet's device plugin folder has changed, possibly its checkpoint."""

@@ -15,10 +15,10 @@ from node.clocks import Clocks
 from node.inventory.model import Device, Snapshot
 from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import HoldsChanged
-from node.ledger.holds import HeldError, Hold, HoldState, conflict, plugin_owner, slices_of, wholes_of
+from node.ledger.holds import HeldError, Hold, HoldState, Id, conflict, plugin_owner, slices_of, wholes_of
 from node.ledger.ledger import Ledger
-from node.ledger.naming import Id, IdPlace
-from node.ledger.pods import NobodyKnown, PodsKnown
+from node.ledger.naming import IdPlace
+from node.ledger.pods import NoPodsKnown, PodsKnown
 from node.ledger.releases import refusal
 from node.ledger.tenants import Tenants
 from node.offer import OfferedDevice
@@ -39,7 +39,7 @@ class PluginGrants:
         self._tenants = tenants
         self._clock = clocks.clock
         self._monotonic = clocks.monotonic
-        self._pods: PodsKnown = NobodyKnown()
+        self._pods: PodsKnown = NoPodsKnown()
         self._rules: Mapping[str, Rule] = {}
         self.wholes: Mapping[str, tuple[str, ...]] = {}
         self._slices: Mapping[str, tuple[int, int]] = {}

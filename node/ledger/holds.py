@@ -28,6 +28,9 @@ from node.rules import Door
 from node.sharing import Amounts, amount_words, fit_within, left_of
 from node.values import Value, quick, value
 
+Id = tuple[str, str]
+"""Of the kubelet: resource and id."""
+
 
 class HoldState(StrEnum):
     """How ostler knows of a hold, and so what it proves."""
@@ -78,7 +81,7 @@ class Hold(Value):
     state: HoldState = HoldState.PREPARED
     resource: str = ""
     bound: bool = False
-    ids: tuple[tuple[str, str], ...] = ()
+    ids: tuple[Id, ...] = ()
     pods: tuple[str, ...] = ()
     amounts: Amounts = ()
     whole: Amounts = ()

@@ -29,7 +29,7 @@ from node.ledger.grants import PluginGrants
 from node.ledger.holds import HeldError, Hold, HoldState, pending_owner, plugin_owner
 from node.ledger.ledger import HoldsReleased, HoldsTaken, Ledger
 from node.ledger.offer_context import OfferContext, by_place
-from node.ledger.pods import NobodyKnown, PodsKnown
+from node.ledger.pods import NoPodsKnown, PodsKnown
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
 from node.ledger.states import (
@@ -68,7 +68,7 @@ class HoldKeeper:
         self._grants = grants
         self.pending_release = pending_release
         self.states = DeviceStates(ledger.bus)
-        self.pods: PodsKnown = NobodyKnown()
+        self.pods: PodsKnown = NoPodsKnown()
         """The API server's reports about this node's pods."""
         self._clock = clocks.clock
         self._monotonic = clocks.monotonic
@@ -83,7 +83,7 @@ class HoldKeeper:
         They are or were held through a door that their rule does not allow, a rule has just taken them from the plugin
         door, or claims may get them and nobody knows who had them before this process began.
         """
-        self._told: frozenset[tuple[str, str]] = frozenset()
+        self._reported: frozenset[tuple[str, str]] = frozenset()
         self._began = False
         """Whether the plugin door's holds were ever fully known."""
         self._settling = False
@@ -306,7 +306,7 @@ class HoldKeeper:
         for owner, hold in facts.items():
             if self.ledger.of(owner) != (hold,):
                 conflicts += self.ledger.restore(owner, (hold,))
-        self._tell(conflicts)
+        self._report(conflicts)
 
     def _with_users(self, hold: Hold) -> Hold:
         """The hold of a prepared claim with the pods that have named it since, which the kubelet does not report."""
@@ -362,15 +362,15 @@ class HoldKeeper:
             refused += [(uid, error) for error in errors if error.by.door is Door.PLUGIN]
         return refused
 
-    def _tell(self, conflicts: Iterable[HeldError]) -> None:
+    def _report(self, conflicts: Iterable[HeldError]) -> None:
         """Log each device with two holders once; both doors withhold it from everybody else."""
         owners = set(self.ledger.owners)
-        self._told = frozenset(pair for pair in self._told if owners.issuperset(pair))
+        self._reported = frozenset(pair for pair in self._reported if owners.issuperset(pair))
         prepared = [error for error in conflicts if error.by.state is HoldState.PREPARED]
         for error in prepared:
-            if (error.wanted.owner, error.by.owner) not in self._told:
+            if (error.wanted.owner, error.by.owner) not in self._reported:
                 log.error("a device has two holders", extra={"device": error.wanted.device, "reason": str(error)})
-        self._told |= {(error.wanted.owner, error.by.owner) for error in prepared}
+        self._reported |= {(error.wanted.owner, error.by.owner) for error in prepared}
 
 
 def _is_wish(holds: tuple[Hold, ...]) -> bool:

@@ -140,7 +140,7 @@ class HoldsLoop:
         now = self._clock()
         outcome = _outcome(reading)
         self._observer.read(outcome, now - began)
-        self._faults.tell(reading.faults, now)
+        self._faults.report(reading.faults, now)
         if reading.whole:
             self._failures, self._not_before = 0, now
             self._look_for_unseen(now)
@@ -168,15 +168,15 @@ class ReadingFaults:
     def __init__(self, events: EventSink, quiet: float) -> None:
         self._events = events
         self._quiet = quiet
-        self._told_at: dict[str, float] = {}
+        self._reported_at: dict[str, float] = {}
         self._open = False
 
-    def tell(self, faults: tuple[str, ...], now: float) -> None:
+    def report(self, faults: tuple[str, ...], now: float) -> None:
         """Report the current faults."""
-        self._told_at = {text: at for text, at in self._told_at.items() if now - at < self._quiet}
+        self._reported_at = {text: at for text, at in self._reported_at.items() if now - at < self._quiet}
         for text in faults:
-            if text not in self._told_at and len(self._told_at) < REMEMBERED:
-                self._told_at[text] = now
+            if text not in self._reported_at and len(self._reported_at) < REMEMBERED:
+                self._reported_at[text] = now
                 self._open = True
                 log.warning("cannot read all of the kubelet's device allocations", extra={"reason": text})
                 self._events.emit(

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole, Snapshot
 from node.inventory.pci import pci_address
 from node.inventory.vendors import vendor_id
-from node.ledger.holds import slices_of, wholes_of
+from node.ledger.holds import Id, slices_of, wholes_of
 from node.sharing import Amounts, SharedDevice, replica_of
 from node.values import Value, quick, value
 
@@ -28,8 +28,6 @@ _DRM_NODE = r"((?:card|renderd)\d+)(?:-\d+)?"
 _ROLES = (NodeRole.DEVICE, NodeRole.RENDER)
 
 Devices = tuple[Device, ...]
-Id = tuple[str, str]
-"""Resource and id."""
 
 
 class DeviceIndex:

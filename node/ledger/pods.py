@@ -25,7 +25,7 @@ class PodsKnown(Protocol):
         """The kubelet's UID of this node's pod that has this name, empty when unknown."""
 
 
-class NobodyKnown:
+class NoPodsKnown:
     """``PodsKnown`` for an agent without an API server: no pod is known, and every entry holds."""
 
     def gone(self, uid: str) -> bool:

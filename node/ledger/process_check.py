@@ -248,7 +248,9 @@ class ProcessCheck:
         findings = await in_passing(self._find, orders)
         for finding in findings:
             self._take(finding)
-        self._tell_unseen({each.order.device.name for each in findings if not each.problem and each.processes is None})
+        self._report_unseen(
+            {each.order.device.name for each in findings if not each.problem and each.processes is None}
+        )
         if self._pending_release.wanted() != before:
             self._bus.publish(ReleasesAdvanced())
 
@@ -283,7 +285,7 @@ class ProcessCheck:
         elif before and not left and name not in self._pending_release.wanted():
             self._events.emit(EventType.NORMAL, "DeviceDrained", f"no process is left on {name}")
 
-    def _tell_unseen(self, names: set[str]) -> None:
+    def _report_unseen(self, names: set[str]) -> None:
         untold = sorted(names - self._unseen)
         self._unseen.update(untold)
         if untold:

@@ -26,6 +26,7 @@ import grpc.aio
 from node.clocks import Clocks
 from node.inventory.live.passing import in_passing
 from node.kubelet.podresources import OPTIONS, TIMEOUT, PodResourcesRefused, ids_by_resource, readable, socket_below
+from node.ledger.holds import Id
 from node.opening import KUBELET_STATE, content, opened
 from node.sockets import FileId, is_socket
 from node.values import Value, value
@@ -63,6 +64,9 @@ class Holding(Value):
     uid: str = ""
 
 
+Holdings = tuple[Holding, ...]
+
+
 @value
 class Reading(Value):
     """One reading of the kubelet, begun at a time (monotonic); it says nothing of later changes.
@@ -72,20 +76,15 @@ class Reading(Value):
     """
 
     began: float
-    listed: tuple[Holding, ...] | None = None
-    recorded: tuple[Holding, ...] | None = None
-    allocatable: frozenset[tuple[str, str]] | None = None
+    listed: Holdings | None = None
+    recorded: Holdings | None = None
+    allocatable: frozenset[Id] | None = None
     faults: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
         """Whether everything could be read."""
         return None not in (self.listed, self.recorded, self.allocatable)
-
-
-Holdings = tuple[Holding, ...]
-Id = tuple[str, str]
-"""Resource and id."""
 
 
 class CheckpointFault(Exception):
@@ -112,11 +111,11 @@ class KubeletSource(KubeletReader, Protocol):
         ``gone``: whether the pod of a UID is known to have ended.
         """
 
-    async def recorded(self) -> tuple[Holding, ...] | None:
+    async def recorded(self) -> Holdings | None:
         """The kubelet's current records; None if they cannot be read."""
 
 
-class KubeletLook:
+class LocalKubelet:
     """Reads the kubelet with this root folder; ``device_plugins`` is the folder of its checkpoint.
 
     ``clocks.clock`` is the clock that stamps files. ``seconds``: the limit of each call.
@@ -210,9 +209,7 @@ class KubeletLook:
         return found
 
 
-async def ask(
-    socket: Path, seconds: float, faults: list[str]
-) -> tuple[Holdings | None, frozenset[tuple[str, str]] | None]:
+async def ask(socket: Path, seconds: float, faults: list[str]) -> tuple[Holdings | None, frozenset[Id] | None]:
     """What containers have, and what is allocatable; a refused call gives None and its fault.
 
     Raises ``PodResourcesRefused`` if there is no socket.

@@ -160,10 +160,10 @@ class Releases:
             left = await in_passing(self._containers.left, uids)
         except OSError as error:
             # They may still run, so devices wait for them.
-            self._tell(f"{error.strerror or error}")
+            self._report(f"{error.strerror or error}")
             left = uids
         else:
-            self._tell("")
+            self._report("")
         self._last = _Look(began, uids, left)
         news = self._tenants.gone(uids - left)
         pending = self._tenants.wanted(self._monotonic())
@@ -171,7 +171,7 @@ class Releases:
             self._pending = pending
             self._bus.publish(ReleasesAdvanced())
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if problem and problem != self._problem:
             log.warning("cannot tell whether containers of deleted pods still run", extra={"reason": problem})
         self._problem = problem

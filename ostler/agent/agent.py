@@ -268,7 +268,7 @@ class Agent:
                 return await self._reload()
             finally:
                 self._last_status = ""
-                self._tell_systemd()
+                self._notify_systemd()
 
     async def _reload(self) -> tuple[str, ...]:
         try:
@@ -347,7 +347,7 @@ class Agent:
             log.info("standby: another instance is active", extra={"holder": self.handover.holder()})
             await self._inventory.first.wait()
             self._first.served()
-            self._tell_systemd()
+            self._notify_systemd()
             await self.handover.wait()
         self._active.set()
         log.info("active", extra={"lock": str(lock.path), "version": __version__})
@@ -386,9 +386,9 @@ class Agent:
         if self._publisher.published.is_set() and not self._doors.waiting_for():
             self._first.served()
             self._doors.changed_over()
-        self._tell_systemd()
+        self._notify_systemd()
 
-    def _tell_systemd(self) -> None:
+    def _notify_systemd(self) -> None:
         """Send READY once the first scan is done (a late kubelet must not fail the unit), and a status line."""
         if not self._inventory.first.is_set():
             return

@@ -88,11 +88,11 @@ class Handover:
         """Wait as a standby until active, calling ``stand_by`` all the while."""
         try:
             await self.lock.acquire(self.stand_by)
-            told = False
+            is_logged = False
             while not self._has_kubelet():
-                if not told:
+                if not is_logged:
                     log.warning("standby: another agent serves this kubelet", extra={"holder": self.holder()})
-                told = True
+                is_logged = True
                 await asyncio.sleep(POLL)
         finally:
             self._standby.release()

@@ -49,9 +49,9 @@ class HealthRecord:
         except RecordSchemaUnknown as error:
             self._foreign = True  # A newer agent's file must survive a downgrade.
             self.problem = str(error)
-            self._tell(error)
+            self._report(error)
         except FileError as error:
-            self._tell(error)
+            self._report(error)
         return None
 
     def save(self, data: JsonValue) -> None:
@@ -106,7 +106,7 @@ class HealthRecord:
             return str(error)
         return ""
 
-    def _tell(self, error: FileError) -> None:
+    def _report(self, error: FileError) -> None:
         self._events.emit(
             EventType.WARNING, "HealthForgotten", f"the saved health state is unusable and was discarded: {error}"
         )

@@ -94,7 +94,7 @@ class HealthWatch:
             self.live.observe(self._scanned, self._rules)
         if self._keeper is not None:
             self._keeper.use(settings.health)
-            self._tell_again()
+            self._repeat_signals()
 
     def view(self) -> HealthView:
         """Health for people."""
@@ -197,10 +197,10 @@ class HealthWatch:
             self._keeper.recall(self._record.load())
             if self._scanned.generation:
                 self._keeper.observe(self._scanned)
-            self._tell_again()
+            self._repeat_signals()
         return self._keeper
 
-    def _tell_again(self) -> None:
+    def _repeat_signals(self) -> None:
         """Repeat signals that last and came when nobody listened or under another policy; getters are polled anyway."""
         if self.live is not None:
             self.live.tell()

@@ -57,7 +57,7 @@ class MigLayouts:
         self._events = events
         self._clock = clock
         self._woken = asyncio.Event()
-        self._told: dict[str, tuple[MigLayout, str]] = {}
+        self._reported: dict[str, tuple[MigLayout, str]] = {}
         """By GPU, the layout that could not be made of it, and the cause."""
         self._hopeless: dict[str, MigLayout] = {}
         """Layouts that no GPU can have, however long one waits."""
@@ -103,9 +103,9 @@ class MigLayouts:
                 continue
             if not gpu.partitions:
                 if layout.enabled:
-                    self._tell(gpu, layout, _indivisible(gpu))
+                    self._report(gpu, layout, _indivisible(gpu))
             elif self._is_made(gpu, layout, [each for each in snapshot.devices if each.parent == gpu.name]):
-                self._told.pop(gpu.name, None)
+                self._reported.pop(gpu.name, None)
             else:
                 found.append((gpu, layout))
         return found
@@ -132,19 +132,19 @@ class MigLayouts:
         try:
             self._books.ledger.take(owner, (taken,))
         except HeldError as error:
-            self._tell(gpu, layout, str(error), _HELD)
+            self._report(gpu, layout, str(error), _HELD)
             return False
         self._books.bus.publish(HoldsChanged())
         try:
             await asyncio.sleep(WITHDRAWN)
             await asyncio.to_thread(self._maker.apply_layout, gpu, layout)
         except PartitionError as error:
-            self._tell(gpu, layout, error.reason)
+            self._report(gpu, layout, error.reason)
             if error.pending:
                 return False
             self._hopeless[gpu.name] = layout
         else:
-            self._told.pop(gpu.name, None)
+            self._reported.pop(gpu.name, None)
             text = f"{gpu.name} is divided into {_words(layout)}"
             self._events.emit(EventType.NORMAL, "MigLayoutApplied", text)
         finally:
@@ -154,11 +154,11 @@ class MigLayouts:
             self._books.bus.publish(HoldsChanged())
         return True
 
-    def _tell(self, gpu: Device, layout: MigLayout, reason: str, cause: str = "") -> None:
+    def _report(self, gpu: Device, layout: MigLayout, reason: str, cause: str = "") -> None:
         """Post an event, once for each cause; the cause is the reason itself unless given."""
-        if self._told.get(gpu.name) == (layout, cause or reason):
+        if self._reported.get(gpu.name) == (layout, cause or reason):
             return
-        self._told[gpu.name] = layout, cause or reason
+        self._reported[gpu.name] = layout, cause or reason
         text = f"{gpu.name} is not divided into {_words(layout)} yet: {reason}"
         self._events.emit(EventType.WARNING, "MigLayoutPending", text)
 

@@ -144,7 +144,7 @@ class NodeStatus:
         self._api: Client | None = None
         self._may_write = False
         self._fault = ""
-        self._told = ""
+        self._reported = ""
         self.written = 0
 
     def show(self, resources: Iterable[ResourceStatus]) -> None:
@@ -181,7 +181,7 @@ class NodeStatus:
         backoff = Backoff(BackoffPolicy(*self._environment.retry), self._environment.random)
         while counts := self._next():
             try:
-                self._tell(counts)
+                self._write(counts)
             except KubeError as error:
                 self._failed(error)
                 with self._changed:
@@ -200,7 +200,7 @@ class NodeStatus:
                 self._changed.wait(self._plan.wait(time.monotonic()))
         return {}
 
-    def _tell(self, counts: Mapping[str, int]) -> None:
+    def _write(self, counts: Mapping[str, int]) -> None:
         """Write these numbers to the Node if it has others; raises ``KubeError``."""
         from kube.bodies import path_of
         from kube.client import MERGE_PATCH
@@ -237,9 +237,9 @@ class NodeStatus:
             return
         self._may_write = False
         self._fault = str(error)
-        if self._fault == self._told:
+        if self._fault == self._reported:
             return
-        self._told = self._fault
+        self._reported = self._fault
         log.warning("the Node's allocatable cannot be written", extra={"error": self._fault})
         if isinstance(error, (Forbidden, NodeNotOurs)):
             fix = _RIGHT if isinstance(error, Forbidden) else ""

@@ -50,7 +50,7 @@ NOT_NOTED = "AllocatedDevicesNotNoted"
 NOT_FOLLOWING = "the plugin door does not know which devices schedulers recorded for pods"
 NOT_WRITING = "cannot note the devices of pods on them"
 """Beginnings of lines of the agent's status."""
-QUIET, TOLD = 60.0, 20
+QUIET, MOST_EVENTS = 60.0, 20
 """Seconds in which at most so many events about records are emitted; the metric counts them all."""
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
@@ -190,7 +190,7 @@ class PodRecords:
         self._notes: dict[str, tuple[PodRecord, dict[str, str]]] = {}
         """By UID, the annotations to write."""
         self._has_notes = asyncio.Event()
-        self._told: deque[float] = deque(maxlen=TOLD)
+        self._reported: deque[float] = deque(maxlen=MOST_EVENTS)
         self._fault = ""
         self._following = Following(api, self, name="records of pods", random=clocks.random, policy=policy)
         bus.subscribe(Reading, self._read)
@@ -258,7 +258,7 @@ class PodRecords:
             if frozenset(settled.pod.allocated) != settled.actual:
                 # Else an earlier process has counted and reported it.
                 self._outcomes.add(settled.outcome.value)
-                self._tell(settled)
+                self._report(settled)
 
     def _note(self, pod: PodRecord, resource: str, ids: frozenset[str], *, allocated: bool = False) -> None:
         """Have these ids written on the pod where its annotations have others."""
@@ -275,7 +275,7 @@ class PodRecords:
             self._notes[pod.uid] = pod, notes
             self._has_notes.set()
 
-    def _tell(self, settled: RecordSettled) -> None:
+    def _report(self, settled: RecordSettled) -> None:
         actual, recorded = (self._book.listed(settled.resource, ids) for ids in (settled.actual, settled.recorded))
         facts = {"pod": str(settled.pod), "resource": settled.resource, "devices": actual, "recorded": recorded}
         got = f"the kubelet gave pod {settled.pod} {_some(actual)} of {settled.resource} instead of {_some(recorded)}"
@@ -283,21 +283,21 @@ class PodRecords:
             log.info("pod has its recorded devices", extra=facts)
         elif settled.outcome is RecordOutcome.SWAPPED:
             log.info("pod has the devices recorded for another pod", extra=facts)
-            if settled.partner is not None and self._may_tell():
+            if settled.partner is not None and self._may_emit():
                 text = f"{got}: pod {settled.partner} now has its record"
                 self._events.emit(EventType.NORMAL, SWAPPED, text)
         else:
             log.warning("pod has other devices than recorded", extra=facts)
-            if self._may_tell():
+            if self._may_emit():
                 text = "its annotations now name what it has; the scheduler's own record may differ until the pod ends"
                 self._events.emit(EventType.WARNING, NOT_FOLLOWED, f"{got}: {text}")
 
-    def _may_tell(self) -> bool:
+    def _may_emit(self) -> bool:
         """Whether one more event about records may be emitted now: users can cause any number of them."""
         now = self._monotonic()
-        if len(self._told) == TOLD and now - self._told[0] < QUIET:
+        if len(self._reported) == MOST_EVENTS and now - self._reported[0] < QUIET:
             return False
-        self._told.append(now)
+        self._reported.append(now)
         return True
 
     async def _write(self) -> None:

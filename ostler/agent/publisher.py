@@ -65,7 +65,7 @@ class Publisher:
         self._rules_changed = False
         self._wanted = asyncio.Event()
         self._problems: tuple[str, ...] = ()
-        self._looking: asyncio.TimerHandle | None = None
+        self._scheduled: asyncio.TimerHandle | None = None
         self.published = asyncio.Event()
         self.shown: tuple[Snapshot, Offer] = (Snapshot(), Offer())
         self.context = NOTHING_HELD
@@ -94,18 +94,18 @@ class Publisher:
 
     def held(self, _: HoldsChanged | OfferChanged | None = None) -> None:
         """Have the offers follow a change of holds, soon; for the event loop only."""
-        if self._looking is None:
+        if self._scheduled is None:
             seconds = ALONE if self._dra is None else HOLDS
             seconds = max(seconds, len(self.shown[0].devices) * _PER_DEVICE)
-            self._looking = asyncio.get_running_loop().call_later(seconds, self._look)
+            self._scheduled = asyncio.get_running_loop().call_later(seconds, self._wake)
 
     def use(self, settings: Settings) -> None:
         """Follow other rules from the next snapshot on."""
         self._settings = settings
         self._rules_changed = True
 
-    def _look(self) -> None:
-        self._looking = None
+    def _wake(self) -> None:
+        self._scheduled = None
         self._wanted.set()
 
     async def run(self) -> None:

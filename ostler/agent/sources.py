@@ -82,7 +82,7 @@ def compute_processes(sources: Iterable[Source], proc: Path) -> ComputeProcesses
     """The source that knows which processes are on a device."""
     sessions = nvml_sessions(sources)
     if sessions is None:
-        return _Untold()
+        return _NoProcesses()
     from node.inventory.nvidia.nvml_processes import NvmlProcesses
 
     return NvmlProcesses(sessions, proc)
@@ -116,7 +116,7 @@ def partition_maker(
     return NvidiaPartitionMaker(sessions, journal, may_change_mode)
 
 
-class _Untold:
+class _NoProcesses:
     """Knows of no processes; a recorded node has none."""
 
     def compute_processes(self, device: Device) -> tuple[Process, ...] | None:

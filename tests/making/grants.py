@@ -8,10 +8,10 @@ from node.clocks import Clocks
 from node.inventory.model import Device
 from node.ledger.allocations import KubeletAllocations
 from node.ledger.grants import PluginGrants
-from node.ledger.holds import wholes_of
+from node.ledger.holds import Id, wholes_of
 from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import Ledger
-from node.ledger.naming import Id, IdPlace
+from node.ledger.naming import IdPlace
 from node.ledger.process_check import PendingRelease
 from node.ledger.reader import Holding, Reading
 from node.ledger.tenants import Tenants

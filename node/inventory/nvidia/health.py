@@ -1,7 +1,8 @@
-"""Health of NVIDIA GPUs and MIG devices, as it follows from one scan. Pure. A question that a healthy GPU cannot answer
-(NOT_SUPPORTED and the like) is no fault. A failed call about a pair of GPUs never counts against one of them, since the
-other may be the cause. Reasons are sentences for people, with NVML's own error name at the end for those who search for
-it. The loop stamps ``since``.
+"""Health of NVIDIA GPUs and MIG devices, as it follows from one scan.
+
+Pure. A question that a healthy GPU cannot answer (NOT_SUPPORTED and the like) is no fault. A failed call about a pair
+of GPUs never counts against one of them, since the other may be the cause. Reasons are sentences for people, with
+NVML's own error name at the end for those who search for it. The inventory loop stamps ``since``.
 
 The NVLink fabric's numbers are those of NVML's fabric information: a state of registration, the status with which it
 ended, and from newer drivers a mask of health with a small field for each condition, which is 0 where the board lacks

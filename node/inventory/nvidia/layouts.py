@@ -1,5 +1,6 @@
-"""The partitions that MIG can make of a GPU, and where those of a layout go. Pure. Loaded only on nodes whose MIG
-profiles are read.
+"""The partitions that MIG can make of a GPU, and where those of a layout go.
+
+Pure. Loaded only on nodes whose MIG profiles are read.
 """
 
 from __future__ import annotations

@@ -288,6 +288,7 @@ class Binding:
 
     def fabric(self, call: str, gpu: Handle) -> Fabric:
         """Fabric membership and health by the versioned call, or membership by the first one if the driver lacks it.
+
         Raises the error for the newest layout.
         """
         first: CallFailed | None = None

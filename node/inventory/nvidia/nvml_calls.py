@@ -26,14 +26,18 @@ GPU_GONE = frozenset({"GPU_IS_LOST", "RESET_REQUIRED"})
 
 PERMANENT = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND"})
 """Errors that a call returns as long as the driver is loaded."""
+
+NEVER = PERMANENT | {"NO_PERMISSION"}
+"""The same, also for a process that lacks a right."""
 _IDENTITY = ("nvmlDeviceGetPciInfo", "nvmlDeviceGetUUID")
 
 Identity = tuple[str, str]
 
 
 class NvmlCalls:
-    """Calls NVML about one object: the value, or None with the error noted. After GPU_IS_LOST (``gone``) only the
-    identity is still read. Errors of SESSION_ENDED pass through as CallFailed.
+    """Calls NVML about one object: gives the value, or notes the error and gives None.
+
+    After an error of GPU_GONE (``gone``) it reads only the identity. Errors of SESSION_ENDED pass as CallFailed.
     """
 
     def __init__(self, binding: Binding, gone: str | None = None) -> None:

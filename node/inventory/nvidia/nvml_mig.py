@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
+from node.inventory.nvidia.nvml_processes import computing_pids
+from node.inventory.nvidia.nvml_profiles import NO_SUCH_PROFILE
 from node.values import Value, value
 
 GONE = frozenset({"NOT_FOUND", "NOT_SUPPORTED"})
 """The driver's errors for an instance that does not exist: NOT_SUPPORTED if MIG mode is off."""
-_PROCESSES = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
-_NO_SUCH_PROFILE = ("NOT_SUPPORTED", "INVALID_ARGUMENT")
 _ROOM = 64
 """Instances for which a call has room; the driver makes 16 at most."""
 
@@ -79,14 +79,13 @@ class MigCalls:
         return "" if status == 0 else self._binding.error_name(status)
 
     def processes(self, device: Handle) -> tuple[int, ...]:
-        """The processes that compute on a GPU or a MIG device."""
-        for call in _PROCESSES:
-            try:
-                return tuple(sorted({process.pid for process in self._binding.processes(call, device)}))
-            except CallFailed as failed:
-                if failed.error != "FUNCTION_NOT_FOUND":
-                    raise
-        return ()
+        """The processes that compute on a GPU or a MIG device; none if the driver has no call for it."""
+        try:
+            return computing_pids(self._binding, device)
+        except CallFailed as failed:
+            if failed.error != "FUNCTION_NOT_FOUND":
+                raise
+            return ()
 
     def instances(self, gpu: Handle, profile_id: int) -> tuple[GpuInstance, ...]:
         """The GPU instances of a profile."""
@@ -106,7 +105,7 @@ class MigCalls:
             try:
                 found += self.instances(gpu, self._profile_id(gpu, index))
             except CallFailed as failed:
-                if failed.error not in _NO_SUCH_PROFILE:
+                if failed.error not in NO_SUCH_PROFILE:
                     raise
         return tuple(sorted(found, key=lambda each: (each.start, each.number)))
 
@@ -140,7 +139,6 @@ class MigCalls:
 
     def compute_instances(self, instance: GpuInstance) -> tuple[ComputeInstance, ...]:
         """The compute instances of a GPU instance."""
-
         handles: list[Handle] = []
         for profile_id, _ in self._compute_profiles(instance):
             handles += self._compute_handles(instance, profile_id)
@@ -178,7 +176,7 @@ class MigCalls:
             try:
                 yield self._compute_profile(instance, profile)
             except CallFailed as failed:
-                if failed.error not in _NO_SUCH_PROFILE:
+                if failed.error not in NO_SUCH_PROFILE:
                     raise
 
     def _compute_profile(self, instance: GpuInstance, profile: int) -> tuple[int, int]:

@@ -1,7 +1,8 @@
-"""Lists the processes that compute on a GPU or a MIG device, by NVML, on request. It uses the current session and runs
-in threads beside the scan. It finds a device by its number in that session, and accepts it only if it has the UUID in
-the snapshot. What cannot be told for ever (the driver has no such call, pids would be those of another namespace) is
-None; what cannot be told now is ProcessesUnknownError.
+"""Lists the processes that compute on a GPU or a MIG device, by NVML, on request.
+
+It uses the current session and runs in threads beside the scan. It finds a device by its number in that session, and
+accepts it only if it has the UUID in the snapshot. The answer is None if there will never be one: the driver has no
+such call, or its pids are those of another namespace. It raises ProcessesUnknownError if there is none at the moment.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from node.inventory.model import Device, DeviceKind
-from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle, NvmlProcess
+from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
+from node.inventory.nvidia.nvml_calls import NEVER
 from node.inventory.nvidia.nvml_session import NvmlSessions
 from node.ledger.processes import Process, sees_processes
 from node.opening import read_kernel_text
 
 _CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
 """Calls NVML with the newest struct first; drivers before 510 lack it."""
-_NEVER = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NO_PERMISSION"})
 _TRIES = 3
 """The list may outgrow the room made for it between two calls."""
 
@@ -52,14 +53,12 @@ class NvmlProcesses:
             with binding.shared():
                 return self._of(binding, device)
         except CallFailed as failed:
-            if failed.call in _CALLS and failed.error in _NEVER:
+            if failed.call in _CALLS and failed.error in NEVER:
                 return None
             raise ProcessesUnknownError(device.name, f"{failed.call} says {failed.error}") from failed
 
     def _of(self, binding: Binding, device: Device) -> tuple[Process, ...]:
-        handle = _handle(binding, device)
-        pids = sorted({process.pid for process in _running(binding, handle)})
-        return tuple(Process(pid, self._name_of(pid)) for pid in pids)
+        return tuple(Process(pid, self._name_of(pid)) for pid in computing_pids(binding, _handle(binding, device)))
 
     def _name_of(self, pid: int) -> str:
         try:
@@ -68,17 +67,22 @@ class NvmlProcesses:
             return ""  # It ended meanwhile, or is hidden; the pid is reported anyway.
 
 
-def _running(binding: Binding, handle: Handle) -> tuple[NvmlProcess, ...]:
+def computing_pids(binding: Binding, device: Handle) -> tuple[int, ...]:
+    """The processes that compute on a GPU or a MIG device, sorted; for use inside ``Binding.shared``."""
     newest, older = _CALLS
     for attempt in range(1, _TRIES + 1):
         try:
-            return binding.processes(newest, handle)
+            return _pids(binding, newest, device)
         except CallFailed as failed:
             if failed.error == "FUNCTION_NOT_FOUND":
                 break
             if failed.error != "INSUFFICIENT_SIZE" or attempt == _TRIES:
                 raise
-    return binding.processes(older, handle)
+    return _pids(binding, older, device)
+
+
+def _pids(binding: Binding, call: str, device: Handle) -> tuple[int, ...]:
+    return tuple(sorted({process.pid for process in binding.processes(call, device)}))
 
 
 def _handle(binding: Binding, device: Device) -> Handle:

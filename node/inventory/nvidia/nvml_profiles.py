@@ -18,7 +18,8 @@ from node.values import replace
 _INFO = "nvmlDeviceGetGpuInstanceProfileInfo"
 _PLACEMENTS = "nvmlDeviceGetGpuInstancePossiblePlacements"
 _UNKNOWN_LAYOUT = ("FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH")
-_NO_SUCH_PROFILE = ("NOT_SUPPORTED", "INVALID_ARGUMENT")
+NO_SUCH_PROFILE = ("NOT_SUPPORTED", "INVALID_ARGUMENT")
+"""NVML's errors for the constant of a profile that the GPU does not have."""
 _MOST = 64
 """Constants that are tried: more than any driver knows."""
 
@@ -35,7 +36,7 @@ def read_profiles(calls: NvmlCalls, gpu: Handle) -> tuple[MigProfile, ...] | Non
         except CallFailed as failed:
             if failed.error == "INVALID_ARGUMENT" and index >= calls.binding.mig_profiles:
                 break
-            if failed.error not in _NO_SUCH_PROFILE:
+            if failed.error not in NO_SUCH_PROFILE:
                 calls.note(failed.call, failed, PERMANENT)
                 return () if failed.error in PERMANENT else None
     return tuple(profiles)

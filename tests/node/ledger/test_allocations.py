@@ -7,7 +7,7 @@ import pytest
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.ledger.allocations import KubeletAllocations
 from node.ledger.holds import HoldState
-from node.ledger.pods import NobodyKnown
+from node.ledger.pods import NoPodsKnown
 from node.rules import Door
 from tests.making.grants import GPU, Pods, grant, reading
 from tests.making.offered_devices import gpu, mig, snapshot
@@ -126,7 +126,7 @@ def test_a_pod_that_is_listed_is_there_whatever_the_api_server_says(pods: Pods) 
 def test_without_an_api_server_every_record_holds() -> None:
     holds = _holds()
     for began in (6.0, 60.0, 600.0):
-        holds.read(reading(began, (), [(ID, "u1")]), NobodyKnown(), 1001.0)
+        holds.read(reading(began, (), [(ID, "u1")]), NoPodsKnown(), 1001.0)
     assert _states(holds) == {ONE.name: HoldState.RECORDED}
 
 

@@ -10,8 +10,8 @@ from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.ledger.holds import HoldState
 from node.ledger.loop import HoldsLoop
-from node.ledger.pods import NobodyKnown
-from node.ledger.reader import KubeletLook, Reading
+from node.ledger.pods import NoPodsKnown
+from node.ledger.reader import LocalKubelet, Reading
 from ostler.agent.edges import Edges
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.events import RecordedEvents
@@ -43,9 +43,9 @@ async def test_a_burst_of_pods_is_followed_with_few_readings_and_ends_with_what_
     holds.place(snapshot(*CARDS), (GPU,))
     holds.barrier(time.monotonic())
     bus = EventBus()
-    bus.subscribe(Reading, lambda reading: holds.read(reading, NobodyKnown(), 1000.0))
+    bus.subscribe(Reading, lambda reading: holds.read(reading, NoPodsKnown(), 1000.0))
     loop = HoldsLoop(
-        KubeletLook(short_dir, short_dir / "device-plugins", Edges()),
+        LocalKubelet(short_dir, short_dir / "device-plugins", Edges()),
         holds,
         bus,
         clocks=Edges(random=lambda: 0.0),

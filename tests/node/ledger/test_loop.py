@@ -219,12 +219,12 @@ def test_an_old_fault_is_told_again_and_many_texts_do_not_fill_the_memory() -> N
     events = RecordedEvents()
     faults = ReadingFaults(events, 600.0)
     for second in range(599):
-        faults.tell(("busy",) if second % 2 else (), float(second))
+        faults.report(("busy",) if second % 2 else (), float(second))
     assert len(events.events) == 1
-    faults.tell(("busy",), 700.0)
+    faults.report(("busy",), 700.0)
     assert len(events.events) == 2
     for number in range(1000):
-        faults.tell((f"text {number}",), 701.0)
+        faults.report((f"text {number}",), 701.0)
     assert len(events.events) < 50
 
 

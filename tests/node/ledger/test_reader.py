@@ -19,8 +19,8 @@ from node.kubelet.checkpoint import Checkpoint, CheckpointEntry, encode
 from node.kubelet.podresources import PodResourcesRefused, healthy_ids
 from node.ledger.allocations import KubeletAllocations
 from node.ledger.holds import HoldState
-from node.ledger.pods import NobodyKnown
-from node.ledger.reader import CheckpointFault, Holding, KubeletLook, read_checkpoint
+from node.ledger.pods import NoPodsKnown
+from node.ledger.reader import CheckpointFault, Holding, LocalKubelet, read_checkpoint
 from node.opening import KUBELET_STATE
 from ostler.agent.edges import Edges
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
@@ -32,9 +32,9 @@ from tests.sandbox.kubelet.scripted_plugin import device, devices
 FILE = "kubelet_internal_checkpoint"
 
 
-def _look(root: Path, unix: int | None = None) -> KubeletLook:
+def _look(root: Path, unix: int | None = None) -> LocalKubelet:
     later = time.time_ns() + 3_600_000_000_000 if unix is None else unix
-    return KubeletLook(root, root / "device-plugins", Edges(lambda: later / 1e9), seconds=1.0)
+    return LocalKubelet(root, root / "device-plugins", Edges(lambda: later / 1e9), seconds=1.0)
 
 
 def _checkpoint(root: Path, *ids: str, name: str = FILE) -> Path:
@@ -125,7 +125,7 @@ async def test_holds_follow_a_live_kubelet_through_the_life_of_a_pod(node: Node)
     holds.barrier(time.monotonic())
 
     async def states() -> list[HoldState]:
-        holds.read(await look.read(), NobodyKnown(), 1000.0)
+        holds.read(await look.read(), NoPodsKnown(), 1000.0)
         return sorted(hold.state for hold in holds.wanted().values())
 
     assert await states() == []
@@ -231,7 +231,7 @@ async def test_a_kubelet_that_hangs_is_given_up(short_dir: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(short_dir / "pod-resources/kubelet.sock"))
         silent.listen()
-        look = KubeletLook(short_dir, short_dir / "device-plugins", Edges(), seconds=0.1)
+        look = LocalKubelet(short_dir, short_dir / "device-plugins", Edges(), seconds=0.1)
         reading = await look.read()
     assert reading.listed is None
     assert "DEADLINE_EXCEEDED" in reading.faults[0]

@@ -161,9 +161,7 @@ async def test_threads_that_hang_do_not_add_up_for_ever(hardware: InjectedNvml, 
             with suppress(DriverHeldError):
                 await listening.close()
         assert len(threads()) <= 9
-        assert listening.signals.notes()[0].endswith(
-            "threads hang in the driver, so nothing more is heard of it but by scans"
-        )
+        assert listening.signals.notes()[0].endswith("threads hang in the driver: from now on only scans report health")
         hardware.release()
         await eventually(lambda: not threads())
         await listening.opened()

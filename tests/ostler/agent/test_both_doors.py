@@ -142,8 +142,8 @@ async def test_a_door_that_was_announced_is_opened_also_where_the_last_claim_has
             told.clear()
             bus.publish(RegistrationChanged())
             assert told, "readiness is looked at again"
-            doors.publisher._look()
+            doors.publisher._wake()
             bus.publish(OfferChanged())
-            assert doors.publisher._looking is not None, "both doors are shown anew"
+            assert doors.publisher._scheduled is not None, "both doors are shown anew"
             for task in tuple(group._tasks):
                 task.cancel()

@@ -18,10 +18,10 @@ from node.ledger.reader import Holding, Reading
 from ostler.agent.agent import Agent
 from ostler.agent.edges import Edges, Notifier
 from ostler.agent.pod_records import (
+    MOST_EVENTS,
     NOT_FOLLOWED,
     NOT_NOTED,
     SWAPPED,
-    TOLD,
     PodRecords,
     record_of,
     stripped,
@@ -279,11 +279,11 @@ async def test_a_pod_that_ends_frees_its_record(desk: Desk) -> None:
 
 
 async def test_many_pods_with_other_devices_cause_few_events(desk: Desk) -> None:
-    uids = [desk.pod(f"p{n}", {DEVICE_NUMBERS: "0"}, 1) for n in range(TOLD + 5)]
+    uids = [desk.pod(f"p{n}", {DEVICE_NUMBERS: "0"}, 1) for n in range(MOST_EVENTS + 5)]
     await desk.known(len(uids))
     for uid in uids:
         desk.give(uid, "g7")
-    assert len(desk.events.of(NOT_FOLLOWED)) == TOLD
+    assert len(desk.events.of(NOT_FOLLOWED)) == MOST_EVENTS
     assert desk.metrics.records.counts[("other",)] == len(uids)
 
 

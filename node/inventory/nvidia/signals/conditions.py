@@ -1,7 +1,8 @@
-"""The conditions of a GPU that follow from this look at it and the one before. Pure. Only the growth of a counter
-matters: what it counted before the first look, or before the driver was loaded, does not. So growth is a condition of
-one look, and the health tracker decides how long it counts against the GPU. An NVLink that is down is a trouble only if
-it was up: boards leave links unwired, and fabrics come up late.
+"""The conditions of a GPU that follow from this look at it and the one before.
+
+Pure. Only the growth of a counter matters: what it counted before the first look, or before the driver was loaded, does
+not. So growth is a condition of one look, and the health tracker decides how long it counts against the GPU. An NVLink
+that is down is a trouble only if it was up: boards leave links unwired, and fabrics come up late.
 """
 
 from __future__ import annotations
@@ -85,9 +86,9 @@ def _links(now: Vitals, before: Vitals, up: frozenset[int]) -> Iterator[Conditio
         return
     counted = dict(before.link_errors)
     grown = [(kind, _growth(count, counted.get(kind))) for kind, count in now.link_errors]
-    told = [f"{kind} +{more}" for kind, more in grown if more]
-    if told:
-        yield Condition(Trouble.NVLINK, f"NVLink errors since the last look: {', '.join(told)}", LINK_ERRORS)
+    words = [f"{kind} +{more}" for kind, more in grown if more]
+    if words:
+        yield Condition(Trouble.NVLINK, f"NVLink errors since the last look: {', '.join(words)}", LINK_ERRORS)
 
 
 def _clocks(now: Vitals) -> Iterator[Condition]:

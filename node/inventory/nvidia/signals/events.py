@@ -5,8 +5,8 @@ The thread serves one session and ends with it: the event set is freed before nv
 nothing happens, longer ones would let a quiesce wait. Single-bit errors are corrected by the memory and not listened
 to.
 
-A GPU without events stays unmonitored, which is told and no fault. A lost GPU fails the wait for all: the set is then
-made anew without those that are lost, which are tried again now and then.
+A GPU without events stays unmonitored, which the status names and which is no fault. A lost GPU fails the wait for all:
+the set is then made anew without the lost ones, which are tried again now and then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol
 
 from node.clocks import until_tick
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
-from node.inventory.nvidia.nvml_calls import GPU_GONE, SESSION_ENDED
+from node.inventory.nvidia.nvml_calls import GPU_GONE, NEVER, SESSION_ENDED
 from node.inventory.nvidia.signals.gpus import Gpu, GpuId, SessionGpus
 from node.values import Value, value
 
@@ -37,8 +37,6 @@ DOUBLE_BIT, XID, UNAVAILABLE, RECOVERY_ACTION = 0x2, 0x8, 0x4000, 0x8000
 """Types of events (nvmlEventType...)."""
 WANTED = DOUBLE_BIT | XID | UNAVAILABLE | RECOVERY_ACTION
 
-_NEVER = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NO_PERMISSION"})
-
 
 @value
 class GpuEvent(Value):
@@ -51,31 +49,31 @@ class GpuEvent(Value):
     compute_instance: int
 
 
-class Heard(Protocol):
+class EventReceiver(Protocol):
     """The receiver; all calls come from the thread of the watch and must return at once."""
 
-    def happened(self, event: GpuEvent) -> None:
+    def on_event(self, event: GpuEvent) -> None:
         """An event."""
 
-    def unwell(self) -> None:
+    def on_fault(self) -> None:
         """A GPU is lost, or the driver does not answer: look at all GPUs."""
 
-    def unmonitored(self, gpus: dict[GpuId, str]) -> None:
+    def on_unmonitored(self, gpus: dict[GpuId, str]) -> None:
         """Note that these GPUs report no events, with the reason; the others do."""
 
 
 class EventWatch:
     """Waits for the events of one session; ``watch`` runs in a thread of its own until the session ends."""
 
-    def __init__(self, binding: Binding, heard: Heard, ended: threading.Event, wait: int = WAIT) -> None:
+    def __init__(self, binding: Binding, receiver: EventReceiver, ended: threading.Event, wait: int = WAIT) -> None:
         self._binding = binding
-        self._heard = heard
+        self._receiver = receiver
         self._over = ended
         self._wait = wait
         self._listed = SessionGpus(binding)
         self._gpus: dict[int, Gpu] = {}
         self._missing: dict[int, str] = {}
-        self._told: dict[GpuId, str] | None = None
+        self._reported: dict[GpuId, str] | None = None
         self.waiting: float | None = None
         """Since when it is in a wait, by the monotonic clock."""
 
@@ -98,8 +96,8 @@ class EventWatch:
             event_set = self._binding.handle("nvmlEventSetCreate")
         except CallFailed as failed:
             if failed.error in SESSION_ENDED:
-                self._heard.unwell()
-            self._tell(dict.fromkeys((GpuId(),), f"{failed.call} says {failed.error}"))
+                self._receiver.on_fault()
+            self._report(dict.fromkeys((GpuId(),), f"{failed.call} says {failed.error}"))
             return RETRY
         began = time.monotonic()
         try:
@@ -107,7 +105,7 @@ class EventWatch:
         except CallFailed as failed:
             if not self._ended:
                 log.warning("NVML's events failed", extra={"call": failed.call, "error": failed.error})
-                self._heard.unwell()
+                self._receiver.on_fault()
             if failed.error not in GPU_GONE:
                 return RETRY
             # At once, because the others may have events; but not in a busy loop.
@@ -128,7 +126,7 @@ class EventWatch:
                 return RETRY
             event = self._next(event_set)
             if event is not None:
-                self._heard.happened(event)
+                self._receiver.on_event(event)
         return 0.0
 
     def _next(self, event_set: Handle) -> GpuEvent | None:
@@ -151,7 +149,7 @@ class EventWatch:
         """Register every GPU that is not registered yet."""
         for address in list(self._missing):
             reason = self._missing[address]
-            if reason in _NEVER:
+            if reason in NEVER:
                 continue
             try:
                 self._register_one(event_set, self._gpus[address].handle)
@@ -161,7 +159,7 @@ class EventWatch:
                 self._missing[address] = failed.error
             else:
                 del self._missing[address]
-        self._tell({self._gpus[address].id: reason for address, reason in self._missing.items()})
+        self._report({self._gpus[address].id: reason for address, reason in self._missing.items()})
 
     def _register_one(self, event_set: Handle, gpu: Handle) -> None:
         binding = self._binding
@@ -176,10 +174,10 @@ class EventWatch:
             raise CallFailed("nvmlDeviceGetSupportedEventTypes", "NOT_SUPPORTED")
         binding.do("nvmlDeviceRegisterEvents", gpu, wanted, event_set)
 
-    def _tell(self, missing: dict[GpuId, str]) -> None:
-        if missing != self._told:
-            self._told = missing
-            self._heard.unmonitored(missing)
+    def _report(self, missing: dict[GpuId, str]) -> None:
+        if missing != self._reported:
+            self._reported = missing
+            self._receiver.on_unmonitored(missing)
 
     def _free(self, event_set: Handle) -> None:
         try:

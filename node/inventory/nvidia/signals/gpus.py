@@ -40,8 +40,9 @@ class SessionGpus:
         return tuple(self._known.values())
 
     def listed(self) -> tuple[Gpu, ...]:
-        """GPUs that have ever had a handle and an identity; only scans report the others. Raises CallFailed if NVML
-        does not answer at all.
+        """GPUs that have ever had a handle and an identity; only scans report the others.
+
+        Raises CallFailed if NVML does not answer at all.
         """
         count = self._binding.number("nvmlDeviceGetCount")
         if len(self._known) < count:

@@ -31,10 +31,12 @@ WATCHED = 15.0
 """Seconds for which a GPU that answers again is looked at with each of them."""
 
 
-class Saw(Protocol):
+class LookReceiver(Protocol):
     """The receiver; called from the thread of the polls, must return at once."""
 
-    def saw(self, found: Mapping[GpuId, tuple[Condition, ...]], vitals: Mapping[GpuId, Vitals], seconds: float) -> None:
+    def on_look(
+        self, found: Mapping[GpuId, tuple[Condition, ...]], vitals: Mapping[GpuId, Vitals], seconds: float
+    ) -> None:
         """The conditions and vitals of each GPU looked at, and how long the look took."""
 
 
@@ -72,7 +74,7 @@ class NvmlPolls:
     def __init__(
         self,
         binding: Binding,
-        saw: Saw,
+        receiver: LookReceiver,
         memory: LookMemory,
         ended: threading.Event,
         *,
@@ -80,7 +82,7 @@ class NvmlPolls:
         pulse: float = PULSE,
     ) -> None:
         self._binding = binding
-        self._saw = saw
+        self._receiver = receiver
         self._memory = memory
         self._over = ended
         self._interval = interval
@@ -181,4 +183,4 @@ class NvmlPolls:
             self.looking = None
         self._note(vitals)
         found = {gpu: self._memory.concluded(gpu, now) for gpu, now in vitals.items()}
-        self._saw.saw(found, vitals, time.monotonic() - began)
+        self._receiver.on_look(found, vitals, time.monotonic() - began)

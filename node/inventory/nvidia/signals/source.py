@@ -87,7 +87,7 @@ class NvmlSignals:
         self._unmonitored: dict[GpuId, str] = {}
         self._rescans = Rescans()
         self._faults: set[str] = set()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.vitals: dict[str, Vitals] = {}
         self.look_seconds = 0.0
         """How long the last look at all GPUs took."""
@@ -126,10 +126,10 @@ class NvmlSignals:
         self.vitals = {name: now for name, now in self.vitals.items() if name in names.values()}
         events, self._unplaced_events = self._unplaced_events, []
         for event, at in events:
-            self._tell(event, at)
+            self._publish_event(event, at)
         found, self._unplaced_found = self._unplaced_found, {}
         for at in sorted({at for at, _ in found.values()}):
-            self._tell_look(at, {gpu: conditions for gpu, (then, conditions) in found.items() if then == at})
+            self._publish_look(at, {gpu: conditions for gpu, (then, conditions) in found.items() if then == at})
 
     def look(self) -> None:
         """Look at all GPUs soon."""
@@ -172,7 +172,7 @@ class NvmlSignals:
             return
         self._post(self._faults.clear)
         if len(self._threads) >= _MOST_HUNG:
-            fault = f"{len(self._threads)} threads hang in the driver, so nothing more is heard of it but by scans"
+            fault = f"{len(self._threads)} threads hang in the driver: from now on only scans report health"
             self._post(self._faults.add, fault)
             return
         polls = NvmlPolls(binding, self, self._memory, self._ended, interval=self._interval, pulse=self._pulse)
@@ -193,7 +193,7 @@ class NvmlSignals:
             log.exception("listening to NVML ended")
             self._post(self._faults.add, f"listening to NVML ended: internal error: {type(error).__name__}: {error}")
 
-    def happened(self, event: GpuEvent) -> None:
+    def on_event(self, event: GpuEvent) -> None:
         """An event of the driver."""
         with self._lock:
             first = not self._arrived
@@ -205,7 +205,7 @@ class NvmlSignals:
         if polls is not None:
             polls.look((event.gpu,))
 
-    def unwell(self) -> None:
+    def on_fault(self) -> None:
         """A GPU is lost, or the driver does not answer."""
         with self._lock:
             polls = self._polls
@@ -213,11 +213,13 @@ class NvmlSignals:
             polls.look()
         self._post(self._bus.publish, ScanWanted())
 
-    def unmonitored(self, gpus: dict[GpuId, str]) -> None:
+    def on_unmonitored(self, gpus: dict[GpuId, str]) -> None:
         """Note which GPUs report no events."""
         self._post(self._note, gpus)
 
-    def saw(self, found: Mapping[GpuId, tuple[Condition, ...]], vitals: Mapping[GpuId, Vitals], seconds: float) -> None:
+    def on_look(
+        self, found: Mapping[GpuId, tuple[Condition, ...]], vitals: Mapping[GpuId, Vitals], seconds: float
+    ) -> None:
         """Take in a look."""
         self._post(self._see, self._clock(), found, vitals, seconds)
 
@@ -236,20 +238,20 @@ class NvmlSignals:
         with self._lock:
             arrived, self._arrived = self._arrived, {}
         for event, at in arrived.items():
-            self._tell(event, at)
+            self._publish_event(event, at)
 
     def _name(self, gpu: GpuId) -> str | None:
         return self._names.get(gpu.uuid or "") or self._names.get(gpu.address or "")
 
-    def _tell(self, event: GpuEvent, at: float) -> None:
+    def _publish_event(self, event: GpuEvent, at: float) -> None:
         device = self._name(event.gpu)
         if device is None:
             if len(self._unplaced_events) < _MOST_WAITING:
                 self._unplaced_events.append((event, at))
             return
-        told = _health_event(event, device, at)
-        if told is not None:
-            self._bus.publish(told)
+        found = _health_event(event, device, at)
+        if found is not None:
+            self._bus.publish(found)
 
     def _see(
         self,
@@ -263,9 +265,9 @@ class NvmlSignals:
         if self._rescans.follows({gpu: (self._name(gpu), each) for gpu, each in found.items()}, vitals):
             self._bus.publish(ScanWanted())
         self.vitals |= {name: now for gpu, now in vitals.items() if (name := self._name(gpu)) is not None}
-        self._tell_look(at, found)
+        self._publish_look(at, found)
 
-    def _tell_look(self, at: float, found: Mapping[GpuId, tuple[Condition, ...]]) -> None:
+    def _publish_look(self, at: float, found: Mapping[GpuId, tuple[Condition, ...]]) -> None:
         placed = {}
         for gpu, conditions in found.items():
             name = self._name(gpu)
@@ -279,8 +281,8 @@ class NvmlSignals:
     def _note(self, gpus: dict[GpuId, str]) -> None:
         self._unmonitored = gpus
         for note in self.notes():
-            if note not in self._told:
-                self._told.add(note)
+            if note not in self._reported:
+                self._reported.add(note)
                 log.warning("%s", note)
 
 

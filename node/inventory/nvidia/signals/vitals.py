@@ -166,9 +166,9 @@ class VitalsReader:
             return None
 
     def _read_links(self, gpu: Handle, fields: dict[tuple[int, int], int]) -> tuple[tuple[int, bool], ...]:
-        told = [(link, bool(state)) for (field, link), state in fields.items() if field == _LINK_STATE]
-        if told:
-            return tuple(told)
+        found = [(link, bool(state)) for (field, link), state in fields.items() if field == _LINK_STATE]
+        if found:
+            return tuple(found)
         # Beyond a board's last link each number is refused once, and not asked again.
         states = [(link, self._ask(gpu, self._binding.number, _STATE, link)) for link in self._links]
         return tuple((link, bool(state)) for link, state in states if state is not None)
