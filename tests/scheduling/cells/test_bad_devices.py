@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
+import pytest
+
 from scheduling.cells.configuration import read_configuration
 from scheduling.cells.decision import Decision, Phase, PodPlaced, PodWaiting
 from scheduling.cells.pod import AffinityGroupSpec, CellPod, GroupMember, PodSchedulingSpec
 from scheduling.cells.scheduler import CellScheduler
+from tests.scheduling.cells.invariants import broken, fingerprint
+from tests.scheduling.cells.test_properties import CLUSTERS, World
 
 TEXT = """
 physicalCluster:
@@ -74,3 +81,45 @@ def test_status_shows_the_bad_device_and_every_cell_above_it() -> None:
     assert not node.healthy
     assert [pair.healthy for pair in node.children] == [False, True]
     assert [leaf.healthy for leaf in node.children[0].children] == [True, False]
+
+
+def unordered(scheduler: CellScheduler) -> Any:
+    """The whole state; the lists of free cells without their order, which counts only among equal cells."""
+    chains, *rest = fingerprint(scheduler)
+    lists = [
+        (
+            [sorted(level) for level in free],
+            [sorted(level) for level in bad],
+            {name: [sorted(level) for level in levels] for name, levels in doomed.items()},
+            left,
+            owed,
+        )
+        for free, bad, doomed, left, owed in chains
+    ]
+    return lists, rest
+
+
+def check_that_devices_heal(name: str, seed: int) -> None:
+    """Devices fail and heal in random order while gangs run and preempt: the end is the beginning."""
+    world = World(name, seed)
+    for _ in range(60):
+        world.step()
+    world.down, world.broken = set(), {}
+    for node in world.nodes:
+        world.tell(node)
+    before = unordered(world.scheduler)
+    chance = random.Random(seed)
+    flips = chance.sample([(node, index) for node in world.nodes for index in range(4)], chance.randrange(1, 10))
+    for heals in (False, True):
+        for node, index in chance.sample(flips, len(flips)):
+            world.broken[node] = world.broken.get(node, set()) ^ {index}
+            world.tell(node)
+            found = broken(world.scheduler.state)
+            assert not found, (node, index, heals, found)
+    assert unordered(world.scheduler) == before
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_devices_that_fail_and_heal_leave_everything_as_it_was(name: str, seed: int) -> None:
+    check_that_devices_heal(name, seed)
