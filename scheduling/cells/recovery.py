@@ -57,7 +57,7 @@ def restore_group(state: ClusterState, pod: CellPod, info: BindInfo, *, ends_hol
                 with judged_once(state):
                     virtual = None
                     if is_guaranteed and not must_be_opportunistic:
-                        virtual = _virtual_for(state, spec, each.leaf, each.preassigned_type)
+                        virtual = virtual_for(state, spec, each.leaf, each.preassigned_type)
                         must_be_opportunistic = virtual is None
                     if group.virtual is not None:
                         group.virtual[size][position][index] = virtual
@@ -120,10 +120,13 @@ def find_leaf(state: ClusterState, chain: str, node: str, index: int) -> Physica
     return found
 
 
-def _virtual_for(
-    state: ClusterState, spec: PodSchedulingSpec, leaf: PhysicalCell, preassigned_type: str
+def virtual_for(
+    state: ClusterState, spec: PodSchedulingSpec, leaf: PhysicalCell, preassigned_type: str, *, preempts: bool = True
 ) -> VirtualCell | None:
-    """The virtual cell for a recorded leaf, or None if its cluster has none for it."""
+    """The virtual cell for a recorded leaf, or None if its cluster has none for it.
+
+    ``preempts``: weaker groups lose their virtual cells for it, and doomed cells that are in the way end.
+    """
     chain = state.chains[leaf.chain]
     level = chain.level_of(preassigned_type)
     cluster = state.clusters.get(spec.virtual_cluster)
@@ -132,8 +135,9 @@ def _virtual_for(
     tree = cluster.pinned.get(spec.pinned_cell_id) if spec.pinned_cell_id else cluster.trees.get(leaf.chain)
     if tree is None or tree.chain != leaf.chain:
         return None
-    _end_strange_doom(state, leaf, spec, level)
-    return _map_to_virtual(state, leaf, tree, level, spec)
+    if preempts:
+        _end_strange_doom(state, leaf, spec, level)
+    return _map_to_virtual(state, leaf, tree, level, spec, preempts=preempts)
 
 
 def _end_strange_doom(state: ClusterState, leaf: PhysicalCell, spec: PodSchedulingSpec, level: int) -> None:
@@ -157,7 +161,7 @@ def _end_unused(state: ClusterState, cell: PhysicalCell) -> None:
 
 
 def _map_to_virtual(
-    state: ClusterState, cell: PhysicalCell, tree: VirtualTree, level: int, spec: PodSchedulingSpec
+    state: ClusterState, cell: PhysicalCell, tree: VirtualTree, level: int, spec: PodSchedulingSpec, *, preempts: bool
 ) -> VirtualCell | None:
     """The virtual cell that is, or can be, bound to a physical one."""
     virtual = cell.virtual
@@ -165,19 +169,21 @@ def _map_to_virtual(
         fits = virtual.cluster == spec.virtual_cluster and virtual.root in tree.preassigned[level]
         return virtual if fits else None
     if cell.level == level:
-        return _weakest(state, tree.preassigned[level], spec) if is_free(cell) else None
+        return _weakest(state, tree.preassigned[level], spec, preempts=preempts) if is_free(cell) else None
     if cell.parent is None:
         return None
-    above = _map_to_virtual(state, cell.parent, tree, level, spec)
-    return None if above is None else _weakest(state, above.children, spec)
+    above = _map_to_virtual(state, cell.parent, tree, level, spec, preempts=preempts)
+    return None if above is None else _weakest(state, above.children, spec, preempts=preempts)
 
 
-def _weakest(state: ClusterState, cells: Sequence[VirtualCell], spec: PodSchedulingSpec) -> VirtualCell | None:
+def _weakest(
+    state: ClusterState, cells: Sequence[VirtualCell], spec: PodSchedulingSpec, *, preempts: bool
+) -> VirtualCell | None:
     """The first free cell, else the one with the weakest users, who are lazily preempted; None if all are as strong."""
     found = min(cells, key=lambda each: (each.priority, each.physical is not None), default=None)
     if found is None or found.priority >= spec.priority:
         return None
-    if found.physical is not None:
+    if found.physical is not None and preempts:
         users = {leaf.used_by: None for leaf in leaves_below(found.physical) if leaf.used_by is not None}
         for user in users:
             if user.virtual is not None:

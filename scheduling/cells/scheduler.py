@@ -7,7 +7,7 @@ allows it is lazily preempted as soon as a stronger one wants its place.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 
 from scheduling.cells.building import build
@@ -18,6 +18,7 @@ from scheduling.cells.groups import AffinityGroup, AllocatedPod, GroupState, new
 from scheduling.cells.health import set_node_health
 from scheduling.cells.holds import end_hold, hold_group, hold_problem, restore_hold
 from scheduling.cells.leaves import delete_group
+from scheduling.cells.moving import PodMove, move_pods, place_of
 from scheduling.cells.placing import Unplaced
 from scheduling.cells.pod import BindInfo, CellPod
 from scheduling.cells.preassigned import judged_once
@@ -137,6 +138,17 @@ class CellScheduler:
         group.preempting.pop(pod.uid, None)
         if not group.preempting:
             cancel_reservation(self.state, group)
+
+    def devices_of(self, pod: CellPod) -> tuple[int, ...]:
+        """The indices of a running pod's devices; none if the configuration no longer has all of them."""
+        return tuple(leaf.index for leaf in place_of(self.state, pod))
+
+    def move_allocated(self, moves: Sequence[PodMove]) -> dict[str, BindInfo]:
+        """Running pods have other devices of their nodes: all are moved, or none.
+
+        Returns the new records of all pods of their groups by UID. Raises `CellsUserError`.
+        """
+        return move_pods(self.state, moves)
 
     def hold(self, pod: CellPod, nodes: Collection[str]) -> Decision:
         """Give a group its cells before it has pods; `pod` stands for the holder. Raises `CellsUserError`."""
