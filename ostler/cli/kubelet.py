@@ -19,7 +19,7 @@ from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.generations import GENERATIONS
 from sandbox.kubelet.plugin_process import GRACE_SECONDS
 from sandbox.kubelet.topology import POLICIES, SCOPES, TopologyConfigError, TopologyManager
-from sandbox.nodes import UnknownNodeError, path
+from sandbox.nodes import UnknownNodeError, recording
 from sandbox.standalone.machine import MachineError, NumaTopology, numa_topology, own_topology, recorded_topology
 from sandbox.standalone.node import StandaloneNode
 from sandbox.standalone.prompt import (
@@ -256,10 +256,8 @@ def _machine(arguments: argparse.Namespace) -> NumaTopology:
         return numa_topology(arguments.numa)
     if arguments.node is None:
         return own_topology()
-    if "/" in arguments.node or arguments.node.endswith((".yaml", ".yml")):
-        return recorded_topology(Path(arguments.node))
     try:
-        return recorded_topology(path(arguments.node))
+        return recorded_topology(recording(arguments.node))
     except UnknownNodeError as error:
         raise CommandFailed(f"--node: {error}, or the path of a recording", Exit.USAGE) from error
 

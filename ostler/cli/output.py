@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ostler.cli.exits import CommandFailed
-from ostler.drawing.text import columns, padded, plain
+from ostler.drawing.text import plain, table_lines
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -92,14 +92,8 @@ def _printable(text: str) -> str:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns as wide as their content; the last one is not padded. Control characters become escapes."""
-    lines = [[plain(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(columns(line[column]) for line in lines) for column in range(len(header))]
-    text = ""
-    for line in lines:
-        cells = [padded(cell, width) for cell, width in zip(line[:-1], widths[:-1], strict=True)]
-        text += "  ".join((*cells, line[-1])).rstrip() + "\n"
-    emit(text)
+    """Print columns as wide as their content."""
+    emit("".join(f"{line}\n" for line in table_lines((header, *rows))))
 
 
 def print_changes(changes: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from node.inventory.recordings.source import RecordingError
 from ostler.cli.exits import CommandFailed, Exit
 from sandbox.configuration import configuration
 from sandbox.node import SandboxNode
-from sandbox.nodes import UnknownNodeError, names, path
+from sandbox.nodes import UnknownNodeError, names, recording
 from sandbox.process import AgentFailed
 from sandbox.terminal import Prompt, show
 from sandbox.tour import tour
@@ -74,10 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _recording(name: str) -> Path | None:
     if name == HERE:
         return None
-    if "/" in name or name.endswith((".yaml", ".yml")):
-        return Path(name)
     try:
-        return path(name)
+        return recording(name)
     except UnknownNodeError as error:
         raise CommandFailed(f"{error}, '{HERE}' for this machine, or the path of a recording", Exit.USAGE) from error
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from ostler.config.document import Mapping, MappingEntry, Meaning, Node, RefusedNode, ScalarNode
 from ostler.config.errors import ConfigError, Note, NoteKind, Origin
 from ostler.config.scalars import JsonObject, ScalarType, Unusable
-from ostler.config.section import AnyField, ConfigList, Section, Values
+from ostler.config.section import AnyField, ConfigList, Section, Values, section_of
 
 
 class Anything:
@@ -63,7 +63,7 @@ class GoSection(Section):
             winner = last[id(field)]
             if field is None or winner is entry:
                 yield entry
-            elif _holds_objects(field):
+            elif section_of(field) is not None:
                 problem = f"is given twice, as {winner.key} in line {winner.line}"
                 problems.append(values.place_of(entry).error(problem, "merge the two"))
                 values.broken = True
@@ -108,8 +108,3 @@ def notes_of(values: Values) -> Iterator[Note]:
 
 def _is_null(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.meaning is Meaning.NULL
-
-
-def _holds_objects(field: AnyField) -> bool:
-    kind: object = field.type
-    return isinstance(kind.item if isinstance(kind, ConfigList) else kind, Section)

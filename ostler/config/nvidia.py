@@ -27,7 +27,7 @@ from ostler.config.foreign import Anything, GoSection, entry_of, notes_of
 from ostler.config.nvidia_sharing import Share
 from ostler.config.patterns import Pattern, ProfilePattern
 from ostler.config.scalars import Boolean, Choice, HostPath, Integer, Text
-from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Values, section
+from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Values, section, section_of
 from ostler.config.settings import MigStrategy
 
 DEFAULT_HOOK = "/usr/bin/nvidia-ctk"
@@ -248,11 +248,7 @@ def _renames(resources: Values, notes: list[Note]) -> Iterator[Rename]:
         for item in items:
             if item.broken:
                 continue
-            name = (
-                item[_NAME]
-                if item[_NAME].startswith(nvidia_sharing.DOMAIN)
-                else f"{nvidia_sharing.DOMAIN}{item[_NAME]}"
-            )
+            name = nvidia_sharing.qualified(item[_NAME])
             text = (
                 f"taken: offered as {document.clipped(name)} (NVIDIA's plugin reads this section and then ignores it)"
             )
@@ -278,9 +274,9 @@ def _correspondence(part: Section, path: str, taken: dict[int, str]) -> Iterator
             yield key, "resources with these names, before the strategy's (NVIDIA's plugin ignores this section)"
         elif id(field) in nvidia_sharing.CORRESPONDENCE:
             yield key, nvidia_sharing.CORRESPONDENCE[id(field)]
-            kind: object = field.type
-            if isinstance(kind, ConfigList) and isinstance(kind.item, Section):
-                yield from _correspondence(kind.item, f"{key}[].", taken)
+            inner = section_of(field)
+            if inner is not None:
+                yield from _correspondence(inner, f"{key}[].", taken)
         elif field is _POLICY:
             yield key, "`resources[].sharing.preference` of shared resources"
         elif field is _DISCOVERY:

@@ -174,8 +174,8 @@ def _read(
             problem = f"is {item[_REPLICAS]}, but MPS serves at most {MOST_CLIENTS} clients on a GPU"
             problems.append(item.place(_REPLICAS).error(problem, f"write at most {MOST_CLIENTS}, or use timeSlicing"))
             continue
-        name = _qualified(item[NAME])
-        offered = _qualified(item[_RENAME]) if item[_RENAME] else name
+        name = qualified(item[NAME])
+        offered = qualified(item[_RENAME]) if item[_RENAME] else name
         if given[_RENAME_ALL] and not item[_RENAME]:
             offered = f"{name}{_SHARED_SUFFIX}"
         chosen = item[_DEVICES]
@@ -190,7 +190,8 @@ def _read(
             yield Share(name, offered, devices, sharing, item.origin, item.place(NAME), offered_at, counted)
 
 
-def _qualified(name: str) -> str:
+def qualified(name: str) -> str:
+    """The name with NVIDIA's domain, which the plugin adds where it is left out."""
     return name if name.startswith(DOMAIN) else f"{DOMAIN}{name}"
 
 

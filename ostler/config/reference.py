@@ -21,7 +21,7 @@ from ostler.config import nvidia, option_fields, schema, sriov, topology
 from ostler.config.conversion import written
 from ostler.config.overrides import OVERRIDES
 from ostler.config.scalars import Choice
-from ostler.config.section import AnyField, ConfigList, Section
+from ostler.config.section import AnyField, ConfigList, Section, section_of
 
 PAGES = (
     Path("docs/configuration.md"),
@@ -80,23 +80,16 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def _section(field: AnyField) -> Section:
     """The section that a field is, or is a list of; raises ``TypeError`` for any other field."""
-    kind: object = field.type
-    if isinstance(kind, ConfigList):
-        kind = kind.item
-    if isinstance(kind, Section):
-        return kind
-    raise TypeError(f"{field.key} is no section")
-
-
-def _holds_keys(field: AnyField) -> bool:
-    kind: object = field.type
-    return isinstance(kind.item if isinstance(kind, ConfigList) else kind, Section)
+    found = section_of(field)
+    if found is None:
+        raise TypeError(f"{field.key} is not a section")
+    return found
 
 
 def _sections(section: Section, path: str = "") -> Iterator[tuple[str, AnyField]]:
     """Every section below, by its path; options that resources repeat only where they are described."""
     for field in section.fields:
-        if not _holds_keys(field) or (path == "resources." and field in option_fields.OPTIONS):
+        if section_of(field) is None or (path == "resources." and field in option_fields.OPTIONS):
             continue
         inner = f"{path}{field.key}"
         yield inner, field
@@ -117,7 +110,7 @@ def _keys_table(section: Section, *, repeated: bool = False) -> str:
 
 
 def _takes(field: AnyField) -> str:
-    if _holds_keys(field):
+    if section_of(field) is not None:
         return "a list of mappings" if isinstance(field.type, ConfigList) else "a mapping"
     kind: object = field.type
     item = kind.item if isinstance(kind, ConfigList) else kind
@@ -131,7 +124,7 @@ def _default(field: AnyField) -> str:
     if field.required:
         return "required"
     default = field.default
-    if _holds_keys(field) or default in (None, "", ()):
+    if section_of(field) is not None or default in (None, "", ()):
         return ""
     if isinstance(default, tuple):
         return f"`[{', '.join(written(item) for item in default)}]`"
@@ -139,7 +132,7 @@ def _default(field: AnyField) -> str:
 
 
 def _example(field: AnyField) -> str:
-    return "" if _holds_keys(field) else f"`{field.key}: {field.type.example}`"
+    return f"`{field.key}: {field.type.example}`" if section_of(field) is None else ""
 
 
 def _table(head: Row, rows: Sequence[Row]) -> str:

@@ -222,6 +222,14 @@ def _field_schema(field: AnyField) -> JsonObject:
     return schema
 
 
+def section_of(field: AnyField) -> Section | None:
+    """The section that a field is, or is a list of; None for any other field."""
+    kind: object = field.type
+    if isinstance(kind, ConfigList):
+        kind = kind.item
+    return kind if isinstance(kind, Section) else None
+
+
 def section(key: str, fields: Section, text: str) -> ConfigField[Values]:
     """A field that is a section."""
     return ConfigField(key, fields, _NOWHERE, text)

@@ -15,7 +15,7 @@ from ostler import __version__
 from ostler.config.errors import NoteKind
 from ostler.config.load import Loaded
 from ostler.doctor.answers import NO_AGENT, AgentAnswers, ask_page
-from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, closed, failed, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
 from ostler.doctor.reading import RunningProcess
 
@@ -97,7 +97,7 @@ class FolderFacts:
 def judge_state(facts: FolderFacts, *, root: bool = True) -> CheckFinding:
     """Whether the agent can save its state. ``root``: the facts were read with root's rights."""
     if not root and not facts.writable:
-        return skipped(f"{facts.path} is closed to this user; run this as root")
+        return closed(facts.path)
     if facts.mode is None and facts.writable:
         return ok(f"{facts.path} does not exist yet and can be created")
     if not facts.writable:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from ostler.doctor.node import NodeView
 
@@ -106,6 +107,11 @@ def failed(found: str, fix: str) -> CheckFinding:
 def skipped(why: str) -> CheckFinding:
     """The check was skipped."""
     return CheckFinding(CheckVerdict.SKIPPED, why)
+
+
+def closed(path: Path) -> CheckFinding:
+    """The check was skipped, because this user may not look at ``path``."""
+    return skipped(f"{path} is closed to this user; run this as root")
 
 
 def joined(findings: Sequence[CheckFinding], well: str) -> CheckFinding:

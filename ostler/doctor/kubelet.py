@@ -19,7 +19,7 @@ from ostler.checkpoint.state_file import (
 )
 from ostler.config.settings import RegistrationChoice
 from ostler.doctor.answers import ANSWERED, DEAD, HIDDEN, LISTENING, MISSING, KubeletAnswers, ask_page, socket_state
-from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, joined, ok, several, skipped, warning
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, closed, failed, joined, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
 from ostler.doctor.reading import RunningProcess, on_this_node
 
@@ -41,7 +41,7 @@ def judge_place(
     if fault is None:
         return ok(f"{folder} takes our sockets")
     if not root and (isinstance(fault.__cause__, PermissionError) or "not writable" in fault.problem):
-        return skipped(f"{folder} is closed to this user; run this as root")
+        return closed(folder)
     found, fix = f"{fault.path}: {fault.problem}", fault.fix
     other_way = RegistrationChoice.REGISTER if registry else RegistrationChoice.REGISTRY
     if choice is other_way:
@@ -54,7 +54,7 @@ def judge_place(
 def judge_socket(state: str, path: Path) -> CheckFinding:
     """Whether a kubelet listens; ``state`` as in KubeletAnswers."""
     if state == HIDDEN:
-        return skipped(f"{path} is closed to this user; run this as root")
+        return closed(path)
     if state == LISTENING:
         return ok(f"{path} answers")
     if state == DEAD:
@@ -72,7 +72,7 @@ def judge_pod_resources(answers: KubeletAnswers, path: Path, *, needed: bool = F
     """
     lacking = failed if needed else warning
     if answers.state == HIDDEN:
-        return skipped(f"{path} is closed to this user; run this as root")
+        return closed(path)
     if answers.state == MISSING:
         return lacking(
             f"{path} does not exist: the agent cannot know who holds devices",
@@ -171,7 +171,7 @@ def _state_files(view: NodeView) -> CheckFinding:
             files.append(examine(root / name, kind))
         except StateFileError as error:
             if isinstance(error.__cause__, PermissionError):
-                return skipped(f"{root / name} is closed to this user; run this as root")
+                return closed(root / name)
             faults.append(str(error))
     return judge_state_files(files, faults, root)
 

@@ -10,6 +10,7 @@ from ostler.agent.sources import has_layouts
 from ostler.doctor.answers import NVML_TIMEOUT, MigAnswer
 from ostler.doctor.check import Check, CheckFinding, failed, joined, skipped, warning
 from ostler.doctor.node import NodeView
+from ostler.doctor.nvml import quiet
 from ostler.doctor.reading import number_after, text_of
 
 _NOT_DIVIDED = "no rule divides GPUs by MIG"
@@ -79,8 +80,8 @@ def _pending(view: NodeView) -> CheckFinding:
 
 
 def _answer(view: NodeView) -> Sequence[MigAnswer] | CheckFinding:
-    if view.quiesced is not None:
-        return skipped(f"quiesced ({view.quiesced}): NVML is not called")
+    if (away := quiet(view)) is not None:
+        return away
     answer = view.nvml()
     if answer.status != "ok":
         return skipped("NVML does not answer; see the check nvml")

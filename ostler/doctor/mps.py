@@ -20,6 +20,7 @@ from node.sharing import SharingStrategy
 from ostler.doctor.answers import NVML_TIMEOUT
 from ostler.doctor.check import Check, CheckFinding, failed, joined, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
+from ostler.doctor.nvml import quiet
 
 _NOT_SHARED = "no rule shares GPUs by MPS"
 _MOST = 1 << 20
@@ -130,8 +131,8 @@ def _storage(view: NodeView) -> CheckFinding:
 
 
 def _modes(view: NodeView) -> CheckFinding:
-    if view.quiesced is not None:
-        return skipped(f"quiesced ({view.quiesced}): NVML is not called")
+    if (away := quiet(view)) is not None:
+        return away
     answer = view.nvml()
     if not answer.modes:
         return skipped("no GPU tells its compute mode")

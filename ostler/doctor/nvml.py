@@ -79,16 +79,15 @@ def library_version(driver_root: Path, library: Path | None) -> str | None:
     return None
 
 
-def _quiet(view: NodeView) -> CheckFinding | None:
-    """Why NVML is not called; None if it is."""
+def quiet(view: NodeView) -> CheckFinding | None:
+    """Skips a check while the driver is quiesced, because NVML is not called then; else None."""
     reason = view.quiesced
     return None if reason is None else skipped(f"quiesced ({reason}): ostler does not use the driver")
 
 
 def _versions(view: NodeView) -> CheckFinding:
-    quiet = _quiet(view)
-    if quiet is not None:
-        return quiet
+    if (away := quiet(view)) is not None:
+        return away
     sysfs, nvidia = view.facts().sysfs, view.settings.nvidia
     module = sysfs.nvidia_module_version if sysfs is not None else None
     status = view.nvml().status if module is not None else ""
@@ -183,7 +182,7 @@ CHECKS = (
         "nvml",
         "NVML can be loaded and answers for every GPU (called in a separate process, which may hang)",
         "Install the driver, or set `nvidia.driverRoot`; see `dmesg` for Xid messages",
-        lambda view: _quiet(view) or judge_answer(view.nvml(), view.gpu_functions(VENDOR)),
+        lambda view: quiet(view) or judge_answer(view.nvml(), view.gpu_functions(VENDOR)),
         hardware=True,
         deadline=NVML_TIMEOUT + 5,
     ),

@@ -26,6 +26,7 @@ from ostler.doctor.check import (
     CheckFinding,
     CheckSubject,
     CheckVerdict,
+    closed,
     failed,
     joined,
     ok,
@@ -88,7 +89,7 @@ def judge_checkpoint(facts: CheckpointFacts, path: Path) -> CheckFinding:
     if facts.absent:
         return skipped(f"{path} does not exist: no plugin has registered yet, or no kubelet runs here")
     if facts.hidden:
-        return skipped(f"{path} is closed to this user; run this as root")
+        return closed(path)
     if facts.checkpoint is None:
         return failed(
             f"{path} cannot be used: {facts.fault}",

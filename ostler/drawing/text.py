@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 _NARROW = frozenset("ilIjtfr.,:;'|!()[]- ")
 _WIDE = frozenset("mwMWGOQ@%<>=+~#&")
@@ -32,6 +33,13 @@ def _columns(character: str) -> int:
 def padded(text: str, width: int) -> str:
     """The text with blanks up to ``width`` columns."""
     return text + " " * (width - columns(text))
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of as many cells, in columns as wide as their content; control characters become escapes."""
+    cells = [[plain(cell) for cell in row] for row in rows]
+    widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(map(padded, row, widths)).rstrip() for row in cells]
 
 
 def width_of(text: str, size: float, *, mono: bool = False, bold: bool = False) -> float:

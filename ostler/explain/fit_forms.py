@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ostler import __version__
-from ostler.drawing.text import columns, number, padded, plain
+from ostler.drawing.text import number, plain, table_lines
 from ostler.explain.forms import document, draw
 from ostler.explain.page import some
 from scheduling.fit.answer import FilledNode, FitAnswer, Leftover
@@ -28,11 +28,11 @@ def draw_fit(answer: FitAnswer, noun: str, *, width: int | None, colour: bool, a
     if rows:
         header = (_HEADER[0], _HEADER[1].replace("PODS", f"{noun.upper()}S"), _HEADER[2])
         shown = rows if all_nodes else rows[:MOST]
-        lines += ["", *_table([header, *shown])]
+        lines += ["", *table_lines([header, *shown])]
         if len(shown) < len(rows):
             lines.append(f"{len(rows) - len(shown)} more lines; --all-nodes shows them")
     for left in answer.leftovers if answer.wanted is not None else ():
-        lines += ["", plain(_told(left, noun))]
+        lines += ["", plain(_leftover(left, noun))]
     for note in answer.notes:
         lines.append(f"note: {plain(note)}")
     text = "\n".join(lines) + "\n"
@@ -95,15 +95,7 @@ def _rows(nodes: Sequence[FilledNode], *, all_nodes: bool) -> Iterator[tuple[str
         yield (f"{len(names)}: {listed}" if len(names) > 1 else listed), said, used
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    cells = [[plain(cell) for cell in row] for row in rows]
-    widths = [max(columns(row[column]) for row in cells) for column in range(len(rows[0]))]
-    for row in cells:
-        parts = [padded(cell, width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
-        yield "  ".join((*parts, row[-1])).rstrip()
-
-
-def _told(left: Leftover, noun: str) -> str:
+def _leftover(left: Leftover, noun: str) -> str:
     if left.count == 1:
         of = "" if left.source.endswith(f" {left.first}") else f" of {left.source}"
         return f"{noun} {left.first}{of} does not fit"

@@ -79,6 +79,11 @@ def brief(path: str) -> str:
     return path.rsplit("/", 1)[-1] if "/" in path else path.rsplit(".", 1)[-1]
 
 
+def taint(key: str, value: str, effect: str) -> str:
+    """A taint as kubectl writes it: ``key=value:effect``."""
+    return f"{key}{'=' if value else ''}{value}:{effect}"
+
+
 INDENT = 2
 HANGING = 4
 """Columns by which the continuation of a wide line is indented."""

@@ -32,7 +32,7 @@ from ostler.config.load import load, load_bytes
 from ostler.config.settings import Settings
 from sandbox.cluster.samples import device_classes
 from sandbox.configuration import configuration
-from sandbox.nodes import UnknownNodeError, path
+from sandbox.nodes import UnknownNodeError, recording
 from scheduling.explain.state import BadQuestion, State
 
 MAX_PODS = "110"
@@ -86,10 +86,8 @@ def recorded_node(source: str, config: Path | None = None, node_name: str = "") 
 
 
 def _file(source: str) -> Path:
-    if "/" in source or source.endswith((".yaml", ".yml")) or Path(source).exists():
-        return Path(source)
     try:
-        return path(source)
+        return Path(source) if Path(source).exists() else recording(source)
     except UnknownNodeError as error:
         raise BadQuestion(f"{error}; or give the file of a node that 'ostler record' wrote") from error
 

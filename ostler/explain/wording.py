@@ -17,6 +17,7 @@ from ostler.explain.page import (
     quoted,
     some,
     source,
+    taint,
     value,
     values,
 )
@@ -255,11 +256,9 @@ def _held(obstacle: kinds.Held, depth: int) -> list[Line]:
 
 
 def _tainted(obstacle: kinds.Tainted, depth: int) -> list[Line]:
-    taint = (
-        f"{obstacle.key}={obstacle.value}:{obstacle.effect}" if obstacle.value else f"{obstacle.key}:{obstacle.effect}"
-    )
+    shown = taint(obstacle.key, obstacle.value, obstacle.effect)
     by = f"by DeviceTaintRule {obstacle.rule}" if obstacle.rule else "by the driver"
-    said = line(depth, _times(obstacle), "tainted ", value(taint), f" {by}: {some(obstacle.devices)}")
+    said = line(depth, _times(obstacle), "tainted ", value(shown), f" {by}: {some(obstacle.devices)}")
     cure = "fix the cause on the device, or add a toleration to the request:"
     if obstacle.rule:
         cure = f"delete DeviceTaintRule {obstacle.rule}, or add a toleration to the request:"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ostler.drawing.text import number
-from ostler.explain.page import Ink, Line, TextPiece, brief, code, joined, line, page, some, value
+from ostler.explain.page import Ink, Line, TextPiece, brief, code, joined, line, page, some, taint, value
 from ostler.explain.wording import TIMES, advice
 from scheduling.api.excerpts import excerpt
 from scheduling.pools import obstacles as kinds
@@ -221,9 +221,9 @@ def _of_devices(obstacle: kinds.OfPoolDevices, depth: int) -> list[Line]:
             where = f"{obstacle.resource} of pool {obstacle.pool}: "
             return [line(depth, times, where, value(amounts), f": {names}"), *_by(obstacle.users, depth)]
         case kinds.PoolDevicesTainted():
-            taint = f"{obstacle.key}{'=' if obstacle.value else ''}{obstacle.value}:{obstacle.effect}"
+            shown = taint(obstacle.key, obstacle.value, obstacle.effect)
             cure = "fix the cause on the device, or ask with a ResourceClaim, which can tolerate it"
-            return [line(depth, times, "tainted ", value(taint), f": {names}"), advice(depth + 1, cure)]
+            return [line(depth, times, "tainted ", value(shown), f": {names}"), advice(depth + 1, cure)]
         case kinds.PoolUnusable():
             return [line(depth, times, f"pool {obstacle.pool} is unusable: {obstacle.fault}")]
         case _:

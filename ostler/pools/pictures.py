@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle
 
 from ostler.drawing.text import number
-from ostler.explain.page import some
+from ostler.explain.page import some, taint
 from scheduling.allocator.claims import prevents
 from scheduling.api.quantities import Format, Quantity
 from scheduling.pools.overview import AmountSum, CutCard, PoolDeviceKind, PoolNode, cards_of
@@ -193,8 +193,8 @@ def _kept_away(device: PublishedDevice) -> tuple[str, str]:
         case PooledState.BLOCKED:
             return _BLOCKED, f"too little is left of {some(device.lacking)}"
         case PooledState.TAINTED:
-            taint = next(each for each in device.taints if prevents(each))
-            return _WITHHELD, f"tainted {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
+            found = next(each for each in device.taints if prevents(each))
+            return _WITHHELD, f"tainted {taint(found.key, found.value, found.effect)}"
         case _:
             return "", ""
 

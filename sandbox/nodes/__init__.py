@@ -24,6 +24,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
+def recording(source: str) -> Path:
+    """The file of a recorded node, by its path or by the name of a shipped one. Raises UnknownNodeError."""
+    return Path(source) if "/" in source or source.endswith((".yaml", ".yml")) else path(source)
+
+
 def path(name: str) -> Path:
     """The file of a shipped node. Raises UnknownNodeError."""
     if name not in names():
