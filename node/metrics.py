@@ -85,6 +85,11 @@ class Gauge(Metric):
         self.values[labels] = value
 
 
+def single(name: str, meaning: str, value: float) -> Gauge:
+    """A gauge without labels, with its value."""
+    return Gauge(name, meaning, samples=[((), value)])
+
+
 class Histogram(Metric):
     """Observations by size: ``bounds`` are the upper bounds of the buckets; a last bucket has none."""
 

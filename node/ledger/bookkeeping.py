@@ -39,7 +39,8 @@ ANSWERING = 0.5
 QUIET, MOST_EVENTS = 60.0, 20
 """Seconds within which one event is posted for a refused device, and most devices with an event in that time."""
 KNOWN_WITHIN, LOOKED_AGAIN = 2.0, 0.05
-"""Seconds for which Allocate waits until it is known what pods have, and between two looks at the checkpoint."""
+"""Seconds for which Allocate waits until the kubelet has reported what pods have, and between two looks at its record.
+"""
 ALONE = ReadingPace(every=52.0)
 """Pace of the readings for one door; even a slow one ends before ``TRUSTED``, so that knowledge does not expire."""
 

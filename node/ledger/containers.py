@@ -127,7 +127,7 @@ def _pods_of(process: Path, views: set[MountView]) -> set[str]:
 
 
 def _view(process: Path) -> MountView | None:
-    """None where the kernel does not tell us of this process."""
+    """A process's view; None if the kernel hides it."""
     try:
         # Links are read and not followed: a root on a server that does not answer would block us.
         return os.readlink(f"{process}/ns/mnt"), os.readlink(f"{process}/root")  # noqa: PTH115 - of every process

@@ -328,7 +328,7 @@ class HoldKeeper:
         shared = [
             device for device, rule in self._devices if rule.door is Doors.BOTH or device.name in self._unverified
         ]
-        # A reserved share, which others had the device beside, does not say that nobody left a process on it.
+        # A reserved share proves nothing about processes: others may have had shares of the device beside it.
         used = [hold for hold in held if hold.state is not HoldState.RESERVED or not hold.amounts]
         self.pending_release.update(shared, used, now, self._clock())
 

@@ -41,7 +41,7 @@ class _Shares:
     def __init__(self) -> None:
         self.holds: dict[str, Hold] = {}
         self.names: dict[str, int] = {}
-        """How often each share is held: more than once only where the world has it so."""
+        """How often each share is held: more than once only if the node was found like that."""
         self.taken: dict[str, int] = {}
 
     def add(self, owner: str, hold: Hold) -> None:
@@ -101,7 +101,7 @@ class Ledger:
         for hold in holds:
             wanted.setdefault(hold.owner, []).append(hold)
         if not self._have_room(holds, wanted.keys()):
-            # What is neither a part nor a share nor there twice is in nobody's way here.
+            # A whole device that is asked for once excludes no other of these.
             several = len({hold.device for hold in holds}) < len(holds)
             times = Counter(hold.device for hold in holds) if several else {}
             parts = [hold for hold in holds if hold.within or hold.share or times.get(hold.device, 0) > 1]
@@ -200,7 +200,7 @@ class Ledger:
         return all(self._has_room(each, replaced) for each in shares.values())
 
     def _has_room(self, wanted: Sequence[Hold], replaced: Collection[str]) -> bool:
-        """Whether shares of one device fit beside counted shares alone, without a look at each."""
+        """Whether shares of one device fit beside counted shares alone, without comparing it with each."""
         left, names = dict(wanted[0].whole), {hold.share for hold in wanted}
         if len(names) < len(wanted):
             return False

@@ -123,7 +123,7 @@ class HoldsLoop:
                 await self._read()
 
     def _next(self) -> float:
-        """When the next reading begins; constant calls of Allocate do not postpone it for ever."""
+        """When the next reading begins; constant calls of Allocate do not postpone it forever."""
         due = max(self._due, self._not_before)
         return max(due, min(self._allocating_until, due + self._pace.soon))
 

@@ -88,10 +88,10 @@ class OfferContext(Value):
         return next((hold for hold in around if excludes(hold, wanted)), None)
 
     def replicas(self, device: Device, shared: SharedDevice) -> tuple[ReplicaState, ...]:
-        """The device's replicas, then those that pods have by an earlier rule, be it all of the device.
+        """The device's replicas, then those that pods have by an earlier rule, which may be all of the device.
 
-        As many that nobody has are without an obstacle as fit beside everything that is held, the first ones. What
-        Allocate waits for, because it is about to be free, is not counted as held.
+        Of the free replicas, the first ones are without an obstacle: as many as fit beside everything that is held. A
+        replica that is about to be free does not count as held, because Allocate waits for it.
         """
         wanted = _wanted(device, Door.PLUGIN, shared)
         around = self._around(device.name, wanted.within, Door.PLUGIN)
@@ -138,7 +138,7 @@ class OfferContext(Value):
 
 
 def _wanted(device: Device, door: Door, shared: SharedDevice | None) -> Hold:
-    """The hold of somebody new: a share that nobody has, or the whole device."""
+    """The hold of a new pod or claim: a share that nobody has, or the whole device."""
     whole = Hold(device.name, door, "", 0.0, within=wholes_of(device), slices=slices_of(device))
     return whole if shared is None else replace(whole, share="*", amounts=shared.amounts, whole=shared.whole)
 

@@ -7,7 +7,7 @@ devices pending and nothing else waiting.
 
 Invariants: a device that nobody holds is either pending release or was found free (or released by a person) after its
 last hold; a check counts only if the device was not held since the check was ordered. Trade-off: if the agent cannot
-see processes, or a driver never reports them, the check is off and says so, instead of keeping devices for ever.
+see processes, or a driver never reports them, the check is off and says so, instead of keeping devices forever.
 """
 
 from __future__ import annotations

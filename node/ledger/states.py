@@ -17,12 +17,12 @@
 (1) Other claims may get other shares of it. (2) It stays in the list for some seconds, in which Allocate waits for the
 containers to end (``node.ledger.tenants``). (3) The kubelet counts it as free already, and would refuse the pod for
 good; a device whose part or whole is held waits for its check, too, and is excluded meanwhile. (4) Neither door gives
-out a whole device that the other one has given out; that both have it was found in the world.
+out a whole device that the other one has given out; a conflict exists only if the node was found like that.
 
 A shared device has one state for all its shares, the one of those that are held: RESERVED, POD, CLAIM and BOTH then say
 that somebody has a share, and both doors may give out what is left (``node.ledger.holds.conflict``). A share that is
 given back while others are held is free as soon as no container of its own pod runs; until then a pending release of
-its own keeps it, which the device's state does not tell. A check for processes would find those of the other shares, so
+its own keeps it, which the device's state does not show. A check for processes would find those of the other shares, so
 it is due only when the last share was given back. POD_CONTAINERS then keeps the shares whose containers run from pods,
 and all of the device from claims, as POD_CHECK does.
 

@@ -226,7 +226,7 @@ class HttpServer(BoundedServer):
         """The page at ``path``; if there is none, a page with status 404 that names the paths."""
         make = self._pages.get(path)
         page = make() if make is not None else self._elsewhere(path) if self._elsewhere is not None else None
-        return page or HttpPage.text(404, f"there is {', '.join(sorted(self._pages))}")
+        return page or HttpPage.text(404, f"no such page; the pages are {', '.join(sorted(self._pages))}")
 
 
 class _PageHandler(http.server.BaseHTTPRequestHandler):

@@ -201,7 +201,7 @@ async def _listener(address: str) -> socket.socket:
 
 
 def remove_gone(state_dir: Path) -> list[Path]:
-    """Remove sockets of instances that are gone, which would be reported as dead for ever. Blocks while one hangs.
+    """Remove sockets of instances that are gone, which would be reported as dead forever. Blocks while one hangs.
 
     A socket gets its name only once somebody listens on it, so one that nobody answers is dead; one that a living
     instance has replaced meanwhile is left alone. Hidden sockets stay, because they may be about to get their name.

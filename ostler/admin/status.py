@@ -35,7 +35,7 @@ class Readiness(Value):
 
 
 def in_view_of(sources: tuple[SourceStatus, ...], rules: Iterable[Rule]) -> tuple[SourceStatus, ...]:
-    """The sources as they matter to ``rules``: if no rule is about NICs, nobody waits for network interfaces.
+    """The sources as they matter to ``rules``: if no rule is about NICs, the agent does not wait for interfaces.
 
     An agent that offers only GPUs may run in a pod's network namespace, where it sees NICs without interfaces.
     """

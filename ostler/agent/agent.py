@@ -229,7 +229,7 @@ class Agent:
         )
 
     def _hindrances(self) -> tuple[str, ...]:
-        """Other problems: worth knowing, but the agent is ready all the same, because it serves devices."""
+        """Other problems, which do not keep the agent from being ready, because it serves devices."""
         events = () if self.node_events is None else self.node_events.reasons()
         unpublished = "" if self._doors.dra is None else self._doors.dra.unpublished()
         slices = (f"devices are not published through DRA: {unpublished}",) if unpublished else ()
@@ -260,7 +260,7 @@ class Agent:
     async def reload(self) -> tuple[str, ...]:
         """Read the configuration again and apply what may change while the agent runs; raises ``ReloadFailed``.
 
-        Rules and the log's settings take effect; settings that need a restart stay as they are and are named.
+        Rules and the log's settings take effect. A setting that needs a restart keeps its value and is named.
         """
         async with self._reloading:  # One after the other, so that the later call applies the later file.
             self._edges.notifier.reloading()

@@ -6,7 +6,6 @@ The client library is loaded when a client is made, in a thread, and not at the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import threading
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from node.clocks import chance
 from node.values import Value, value
 from ostler import __version__
+from ostler.agent.eventlog import call_on
 from ostler.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ async def in_daemon_thread(
         except Exception as error:
             on_fault(f"stopped by an unexpected fault ({type(error).__name__}: {error})")
             log.exception(consequence)
-        with contextlib.suppress(RuntimeError):
-            # If the loop is closed by now, nobody waits.
-            loop.call_soon_threadsafe(ended.set)
+        call_on(loop, ended.set)
 
     threading.Thread(target=worked, name=name, daemon=True).start()
     await ended.wait()

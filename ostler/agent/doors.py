@@ -46,12 +46,9 @@ def needs_mps(settings: Settings) -> bool:
     That is: control daemons of resources, or compute modes that must be reset.
     """
     shares = (rule.sharing for rule in settings.rules if rule.sharing is not None)
-    return any(each.strategy is SharingStrategy.MPS for each in shares) or mps_left(settings)
-
-
-def mps_left(settings: Settings) -> bool:
-    """Whether an earlier process left control daemons or compute modes of MPS."""
-    return os.path.lexists(settings.state_dir / _MPS_LEFT)
+    return any(each.strategy is SharingStrategy.MPS for each in shares) or os.path.lexists(
+        settings.state_dir / _MPS_LEFT
+    )
 
 
 def claims_left(settings: Settings) -> bool:

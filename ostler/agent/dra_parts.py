@@ -6,7 +6,6 @@ The kubelet comes first: the client library is loaded only when the sockets exis
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -38,7 +37,7 @@ from node.partitions import PartitionMaker
 from node.values import Value, value
 from ostler.agent.api_server import node_check, resource_api
 from ostler.agent.edges import Edges
-from ostler.agent.eventlog import FromThreads
+from ostler.agent.eventlog import FromThreads, call_on
 from ostler.agent.sources import nvml_sessions
 from ostler.config.settings import Settings
 from ostler.metrics.dra import DraMetrics
@@ -253,7 +252,7 @@ def _slice_publisher(
         peers=settings.dra.peers,
         clocks=clocks,
         shown=shown,
-        on_dropped=lambda: _on_loop(loop, doors.features.doubt),
+        on_dropped=lambda: call_on(loop, doors.features.doubt),
         gives_way=lambda: claims.is_making,
     )
 
@@ -264,9 +263,3 @@ def _shown_before(settings: Settings, events: EventSink) -> ShownDevices:
     if problem:
         events.emit(EventType.WARNING, "ShownDevicesUnknown", problem)
     return shown
-
-
-def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):
-        # If the loop is closed by now, the call no longer matters.
-        loop.call_soon_threadsafe(call)

@@ -45,7 +45,7 @@ FIRST_SLICES = 5.0
 """Most seconds that the first slices wait for the answers of the kubelet and the API server."""
 _KEEPS = {Taints.KEPT: True, Taints.DROPPED: False, Taints.UNKNOWN: None}
 _NOT_ITS_OWN = (Cause.NO_RULE, Cause.OTHER_DOOR)
-"""Reasons why a device does not concern this door: nobody needs to hear why it is not published."""
+"""Reasons why a device does not concern this door; its list of slices does not mention the device."""
 
 
 @value
@@ -88,7 +88,7 @@ class DraService:
     @property
     def at_scheduler(self) -> frozenset[str]:
         """Devices that may still be free in a slice, or named by a claim."""
-        # A losing claim may have been allocated from a scheduler's older view: it has to be told as well.
+        # The scheduler may have allocated a losing claim from an older view, so its device counts as well.
         names = self._parts.shown.among(device.name for device in self._devices) | self._parts.claims.losers().keys()
         return names | frozenset(filter(None, map(whole_of_partition, names)))
 

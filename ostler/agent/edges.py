@@ -40,7 +40,7 @@ class Notifier:
         """Seconds between signs of life: half of what systemd allows; None if it expects none."""
 
     def send(self, *lines: str) -> bool:
-        """Send lines such as ``READY=1``; returns whether they were accepted or nobody wants them.
+        """Send lines such as ``READY=1``; returns whether they were accepted, or there is no service manager.
 
         A service manager that does not listen is logged and otherwise ignored.
         """

@@ -52,6 +52,10 @@ class FromThreads:
 
     def emit(self, kind: EventType, reason: str, message: str) -> None:
         """Emit the event on the loop."""
-        # If the loop is closed, nobody is left to read it.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._sink.emit, kind, reason, message)
+        call_on(self._loop, lambda: self._sink.emit(kind, reason, message))
+
+
+def call_on(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    """Call this on the loop, from another thread; does nothing once the loop is closed, because the process ends."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)

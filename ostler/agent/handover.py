@@ -2,7 +2,7 @@
 
 An agent that ends takes its device streams with it, and the kubelet, which checks its registry every second, has no
 healthy devices until it has found the successor's sockets: a pod admitted meanwhile fails for good. So an agent that is
-told to end while a standby waits ends in two steps. First, everything that decides or writes ends (inventory,
+asked to end while a standby waits ends in two steps. First, everything that decides or writes ends (inventory,
 publisher, CDI specs, the agent's socket, probes), and the instance lock is released: from then on the standby is the
 active instance and its ledger the only one. Then the old agent answers the kubelet's calls until the kubelet has
 changed over: from memory, for the devices of the last list. It writes nothing and decides nothing new in this time; if

@@ -17,7 +17,6 @@ from node.health.memory import SCHEMA, SavedHealth, from_data
 
 log = logging.getLogger("ostler.health")
 
-FILE = "health.json"
 RETRY = 30.0
 LATEST = 5.0
 """The longest that a caller waits for the disk, in seconds."""

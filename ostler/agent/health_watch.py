@@ -201,7 +201,7 @@ class HealthWatch:
         return self._keeper
 
     def _repeat_signals(self) -> None:
-        """Repeat signals that last and came when nobody listened or under another policy; getters are polled anyway."""
+        """Publish lasting signals again, which came before the keeper or under another policy; getters are polled."""
         if self.live is not None:
             self.live.tell()
 

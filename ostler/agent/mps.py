@@ -1,6 +1,6 @@
-"""MPS in the process: which resources need a daemon by rules and devices, who holds shares, and what waits for it.
+"""Decides which resources need an MPS daemon, tells the supervisor who holds shares, and lets Allocate wait for it.
 
-Made if a rule shares devices by MPS, or if something is left of an earlier agent's rules that did. A recorded node has
+Made if a rule shares devices by MPS, or if an earlier agent left daemons or compute modes of MPS. A recorded node has
 no driver, so its devices cannot be shared by MPS.
 """
 
@@ -189,6 +189,6 @@ class MpsService:
     async def run(self) -> None:
         """Supervise until cancelled."""
         if self._supervisor is not None:
-            # Only once devices are known: before, nobody would seem to need what an earlier agent left.
+            # Only once devices are known: before, no resource would need the daemons that an earlier agent left.
             await self._observed.wait()
             await self._supervisor.run()

@@ -11,7 +11,6 @@ has proved to be this machine (``kube.node_identity``); events wait until then, 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import threading
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 from node.events import Event, EventType
 from node.metrics import Counter
 from ostler.agent.api_server import ApiEnvironment, api_client, in_daemon_thread
-from ostler.agent.eventlog import EventLog
+from ostler.agent.eventlog import EventLog, FromThreads
 from ostler.config.settings import EventsChoice, Settings
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ _NORMAL = ("Quiesced", "Resumed")
 
 
 def is_posted(event: Event) -> bool:
-    """Whether an event is for everybody who looks at the Node."""
+    """Whether an event is posted on the Node."""
     return event.reason != NOT_OURS and (event.type is EventType.WARNING or event.reason in _NORMAL)
 
 
@@ -180,8 +179,7 @@ class NodeEvents:
 
         def on_failure(error: KubeError) -> None:
             if self._wait_for(error) and isinstance(error, NodeNotOurs):
-                with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(self._events.emit, EventType.WARNING, NOT_OURS, str(error))
+                FromThreads(self._events, loop).emit(EventType.WARNING, NOT_OURS, str(error))
 
         node = await_node(
             client,

@@ -1,8 +1,8 @@
 """Takes a snapshot to the doors: decides the offer, writes its CDI specs to disk, then shows it.
 
 Only the newest snapshot counts; one that is replaced before its turn is never shown. A CDI spec that cannot be written
-(a full disk) becomes an event and is retried after a while; meanwhile the devices whose answers would name it are shown
-unhealthy, because their containers would not start, and all others as they are.
+(a full disk) becomes an event and is retried after a while. Meanwhile the devices whose answers would name it are shown
+unhealthy, because their containers would not start.
 """
 
 from __future__ import annotations

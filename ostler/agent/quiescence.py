@@ -13,8 +13,8 @@ from node.inventory.loop import Inventory
 from node.quiesce import Quiesce
 
 CHECK = 1.0
-"""Seconds between checks whether another instance was told to quiesce."""
-LETS_GO = 45.0
+"""Seconds between checks whether another instance got the command to quiesce."""
+RELEASED_WITHIN = 45.0
 """Seconds within which the driver is released or reported as held; ``ostler quiesce`` waits a little longer."""
 
 
@@ -31,7 +31,7 @@ class DriverNotFree(Exception):
     """The driver is quiesced, but this process still has something of it open."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the driver is left alone from now on, but it is not free of this agent: {reason}")
+        super().__init__(f"the driver is left alone from now on, but this agent has not released it: {reason}")
         self.reason = reason
 
 
@@ -57,10 +57,10 @@ class Quiescence:
         forgets = f"a restart would forget this: {unkept}" if unkept else ""
         self._events.emit(EventType.NORMAL, "Quiesced", f"ostler leaves the driver alone until it is resumed: {reason}")
         try:
-            async with asyncio.timeout(LETS_GO):
+            async with asyncio.timeout(RELEASED_WITHIN):
                 found = await self.rescan()
         except TimeoutError as error:
-            hangs = f"a scan has been in the driver for {LETS_GO:g} s; ask again later, or end the agent"
+            hangs = f"a scan has been in the driver for {RELEASED_WITHIN:g} s; ask again later, or end the agent"
             raise DriverNotFree("; ".join(filter(None, (hangs, forgets)))) from error
         if self._inventory.held:
             raise DriverNotFree("; ".join(filter(None, (self._inventory.held, forgets))))

@@ -13,6 +13,7 @@ from ostler.config.settings import Settings
 
 if TYPE_CHECKING:
     from node.inventory.model import Device
+    from node.inventory.nvidia.nvml import NvmlSource
     from node.inventory.nvidia.nvml_session import NvmlSessions
     from node.ledger.processes import ComputeProcesses, Process
     from node.partitions import PartitionMaker
@@ -60,22 +61,24 @@ def make_sources(settings: Settings, *, profiles: bool = False) -> tuple[Source,
 
 def read_profiles(sources: Iterable[Source]) -> None:
     """From the next scan on, read what MIG can make of the GPUs."""
-    for source in sources:
-        if source.name == "nvml":
-            from node.inventory.nvidia.nvml import NvmlSource
-
-            if isinstance(source, NvmlSource):
-                source.read_profiles()
+    nvml = _nvml_of(sources)
+    if nvml is not None:
+        nvml.read_profiles()
 
 
 def nvml_sessions(sources: Iterable[Source]) -> NvmlSessions | None:
     """The present NVML sessions, for others; None if no source has one."""
+    nvml = _nvml_of(sources)
+    return None if nvml is None else nvml.sessions
+
+
+def _nvml_of(sources: Iterable[Source]) -> NvmlSource | None:
     real = [source for source in sources if source.name == "nvml"]
     if not real:
         return None
     from node.inventory.nvidia.nvml import NvmlSource
 
-    return next((source.sessions for source in real if isinstance(source, NvmlSource)), None)
+    return next((source for source in real if isinstance(source, NvmlSource)), None)
 
 
 def compute_processes(sources: Iterable[Source], proc: Path) -> ComputeProcesses:

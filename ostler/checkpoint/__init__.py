@@ -1,1 +1,1 @@
-"""The kubelet's state files for people: what each says, whether it is whole, and what the next start makes of it."""
+"""The kubelet's state files for people: what each says, whether it is damaged, and what the next start does with it."""

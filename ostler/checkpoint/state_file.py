@@ -1,9 +1,9 @@
-"""One state file of a kubelet: of which manager, whole or damaged, and what the kubelet's next start makes of it.
+"""One state file of a kubelet: whose it is, whether it is damaged, and what the kubelet's next start does with it.
 
-Without the device manager's file a kubelet starts and has forgotten who has devices; with a damaged one of any other
-manager it does not start. Where its version decides, every version is judged. The parsers are those of
-``node.kubelet``, which the agent and the sandbox's kubelet use too. ``judge`` is pure; ``examine`` reads a file that
-people name, which may be anything.
+Without the device manager's file a kubelet starts and has forgotten who has devices; with a damaged file of any other
+manager it does not start. If the answer depends on the kubelet's version, each version gets its own. The parsers are
+those of ``node.kubelet``, which the agent and the sandbox's kubelet use too. ``judge`` is pure; ``examine`` reads a
+file that people name, which may be anything.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class StateDamage:
 class StateFile:
     """A file that was read.
 
-    ``content``: what it says, also where its checksum does not fit; None where it cannot be read.
+    ``content``: what it says, even if its checksum does not fit; None if it cannot be read.
     """
 
     path: Path
@@ -126,7 +126,7 @@ class StateFile:
 
 
 def examine(path: Path, kind: StateKind | None = None) -> StateFile:
-    """Read and judge the file at ``path``; ``kind``: of which manager it is, where that is known.
+    """Read and judge the file at ``path``; ``kind``: the manager whose file it is, if that is known.
 
     Raises ``StateFileError``.
     """
@@ -138,7 +138,7 @@ def examine(path: Path, kind: StateKind | None = None) -> StateFile:
 
 
 def recognised(path: Path, text: bytes) -> StateKind:
-    """Of which manager a file is: by its name, else by its content; raises ``StateFileError``."""
+    """The manager whose file it is: by its name, else by its content; raises ``StateFileError``."""
     for kind, name in FILE_NAMES.items():
         if path.name == name:
             return kind
@@ -191,8 +191,8 @@ def _devices(path: Path, text: bytes) -> StateFile:
         first = lost[0]
         damage = StateDamage(
             "content",
-            f"the plugin's answer for container {first.container} of pod {first.pod_uid} ({first.resource}) is no "
-            "ContainerAllocateResponse" + (f", and {len(lost) - 1} more are none" if len(lost) > 1 else ""),
+            f"the plugin's answer for container {first.container} of pod {first.pod_uid} ({first.resource}) is not a "
+            "ContainerAllocateResponse" + (f", nor are {len(lost) - 1} others" if len(lost) > 1 else ""),
         )
         restores += "; it drops entries with an unusable answer, and may give their devices to other pods"
     return StateFile(path, StateKind.DEVICES, content, damage, (NextStart(_ALL, Start.RESTORES, restores),))
@@ -203,7 +203,7 @@ def _damage(error: CheckpointError | DraStateError) -> StateDamage:
         return _sums(error.expected, error.found)
     text = str(error)
     if text.startswith("json: cannot unmarshal array") and text.endswith("type checkpoint.DevicesPerNUMA"):
-        return StateDamage("version", f"it is in the form of kubelets before 1.20 ({text})")
+        return StateDamage("version", f"it has the format of kubelets before 1.20 ({text})")
     return StateDamage("json", text)
 
 
@@ -212,7 +212,7 @@ def _sums(expected: int, found: int) -> StateDamage:
 
 
 def answer_of(response: bytes | None) -> api_pb2.ContainerAllocateResponse | None:
-    """A plugin's answer; None where the bytes are none."""
+    """A plugin's answer; None if the bytes are not one."""
     try:
         return api_pb2.ContainerAllocateResponse.FromString(response or b"")
     except DecodeError:
@@ -257,7 +257,7 @@ def _resource_damage(error: ResourceStateError) -> StateDamage:
     if error.damage == "checksum":
         return _sums(error.expected, error.found)
     if error.damage == "version":
-        return StateDamage("version", f"it is in the form of kubelets before 1.18 ({error})")
+        return StateDamage("version", f"it has the format of kubelets before 1.18 ({error})")
     return StateDamage(error.damage, str(error))
 
 

@@ -24,7 +24,7 @@ HEAD = 24
 MOST_IN_COLUMN = 4
 """NICs above each other where no GPU sets the height."""
 MANY_GPUS = 4
-"""GPUs without a switch of their own behind which NICs stand at some distance, for want of room beside them."""
+"""As many GPUs without a switch of their own leave no room beside them: NICs then stand behind, at some distance."""
 MAX_WIDTH = 1500
 """Of a row without GPUs; with GPUs a row is as wide as it has to be."""
 SPREAD = 16

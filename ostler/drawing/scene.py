@@ -1,7 +1,7 @@
 """The input of every picture: a topology, captions of its devices, the boxes that they stand in, and the links of GPUs.
 
-Boxes come from the PCIe paths: devices in one box are nearer to each other than to devices outside. A bridge that has
-one thing below it tells nothing and gets no box.
+Boxes come from the PCIe paths: devices in one box are nearer to each other than to devices outside. A bridge with only
+one thing below it says nothing about distance and gets no box.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Caption(Value):
     """What people want to read of a device, every text possibly empty.
 
     ``title``: a GPU's product or a NIC's interface and RDMA device; ``state``: a word or two (``up 400G``, ``lost``);
-    ``well``: whether the state is a good one, None when nobody can tell; ``remark``: one more fact (``8 VFs``);
+    ``well``: whether the state is a good one, None if that is unknown; ``remark``: one more fact (``8 VFs``);
     ``host_use``: what the node itself needs it for; ``vendor`` decides what links are called.
     """
 
@@ -118,7 +118,7 @@ def _nic_caption(device: agent_pb2.Device) -> Caption:
     return Caption(
         title=" ".join(names) or texts.get("driver", ""),
         state=device.health.state if ill else state,
-        # A device that is ill has no link worth telling of.
+        # The state of its health replaces that of its link.
         well=None if ill else up,
         remark=f"{virtual} VFs" if virtual > 1 else "1 VF" if virtual else "",
         host_use=device.host_use,

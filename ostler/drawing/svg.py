@@ -1,7 +1,7 @@
 """A picture of the node: NUMA nodes, switches, GPUs, NICs and the links between GPUs, as one SVG file.
 
 The file stands alone: no fonts, scripts or pictures from elsewhere. Every text from outside is made printable and
-escaped here. Nothing is told by colour alone, and the legend explains only signs that the picture has.
+escaped here. No fact is shown by colour alone, and the legend explains only signs that the picture has.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def rectangle(x: float, y: float, width: float, height: float, look: str) -> str
 
 
 def dot(x: float, y: float, colour: str, filled: bool) -> str:
-    """Filled for well, hollow for ill or unknown: colour alone tells nobody."""
+    """A dot, filled for a good state and hollow for a bad or unknown one, because not everybody sees colours."""
     fill = colour if filled else "#ffffff"
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}" stroke-width="1.6"/>'
 

@@ -252,17 +252,6 @@ class PluginMetrics(PluginObserver):
         self.losses.add(resource)
 
 
-class AgentMetrics:
-    """What every agent counts; ``clock`` gives Unix seconds."""
-
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self.scans = ScanMetrics(clock)
-        self.config = ConfigMetrics(clock())
-        self.loop = LoopMetrics(clock())
-        self.plugin = PluginMetrics(clock)
-        self.holds = HoldsMetrics(clock)
-
-
 class HoldsMetrics(HoldsObserver):
     """Counts events of holds: the ``HoldsObserver`` of the kubelet's readings, and reports of others."""
 
@@ -330,3 +319,14 @@ class HoldsMetrics(HoldsObserver):
     def evicted(self) -> None:
         """Count an eviction by the taint of a contested device."""
         self.evictions.add()
+
+
+class AgentMetrics:
+    """What every agent counts; ``clock`` gives Unix seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.scans = ScanMetrics(clock)
+        self.config = ConfigMetrics(clock())
+        self.loop = LoopMetrics(clock())
+        self.plugin = PluginMetrics(clock)
+        self.holds = HoldsMetrics(clock)

@@ -10,7 +10,7 @@ from driver.claims.interfaces import ClaimObserver
 from driver.claims.model import ClaimState
 from driver.door.registration import DraDoorObserver, RegistrationState
 from node.ledger.events import HoldsObserver
-from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of
+from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of, single
 from node.rules import Door
 from ostler.admin.dra import PoolDeviceState, devices_in
 from protos.agent.v1alpha1 import agent_pb2
@@ -57,9 +57,7 @@ class DraDoorMetrics(DraDoorObserver):
             "ostler_dra_registration_timestamp_seconds",
             "Unix time of the DRA driver's last registration; there is no series before the first.",
         )
-        self.streams = Gauge(
-            "ostler_dra_health_streams", "Streams of device health that the kubelet has open.", samples=[((), 0)]
-        )
+        self.streams = single("ostler_dra_health_streams", "Streams of device health that the kubelet has open.", 0)
 
     def called(self, method: str, version: str, code: str, seconds: float) -> None:
         """A call of the kubelet ended."""
@@ -214,25 +212,21 @@ def _published(view: agent_pb2.ListSlicesResponse) -> Iterator[Metric]:
         ("state",),
         [((state.value,), devices_in(view, state)) for state in PoolDeviceState],
     )
-    yield Gauge(
+    yield single(
         "ostler_dra_tainted_devices",
         "Devices in ResourceSlices that carry a taint of ours.",
-        samples=[((), sum(bool(device.taints) for pool in view.pools for device in pool.devices))],
+        sum(bool(device.taints) for pool in view.pools for device in pool.devices),
     )
-    yield Gauge(
-        "ostler_dra_slices",
-        "ResourceSlices of this node.",
-        samples=[((), sum(pool.slices for pool in view.pools))],
-    )
-    yield Gauge(
+    yield single("ostler_dra_slices", "ResourceSlices of this node.", sum(pool.slices for pool in view.pools))
+    yield single(
         "ostler_dra_slices_in_order",
         "1 while the API server has what it should have, facts and order of devices included.",
-        samples=[((), all(pool.in_order for pool in view.pools))],
+        all(pool.in_order for pool in view.pools),
     )
-    yield Gauge(
+    yield single(
         "ostler_dra_publishing_failing",
         "1 while ResourceSlices cannot be read or written.",
-        samples=[((), any(pool.problem for pool in view.pools))],
+        any(pool.problem for pool in view.pools),
     )
     writes = Counter("ostler_dra_slice_writes", "ResourceSlices written since the start.", ("operation",))
     for operation, times in (("create", view.created), ("update", view.updated), ("delete", view.deleted)):

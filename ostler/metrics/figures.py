@@ -16,7 +16,7 @@ from node.health.state import HealthState
 from node.inventory.live.udev import EventState
 from node.inventory.model import Snapshot, SourceState
 from node.ledger.holds import HoldState
-from node.metrics import Counter, Gauge, Known, Metric, Sample, metrics_of
+from node.metrics import Counter, Gauge, Known, Metric, Sample, metrics_of, single
 from node.offer import Offer
 from node.rules import Door
 from ostler import __version__
@@ -105,16 +105,16 @@ def process(figures: Figures) -> Iterator[Metric]:
         ("version", "revision", "python", "grpc"),
         [(build, 1)],
     )
-    yield _one("ostler_active", "1 for the instance that serves, 0 for a standby.", figures.role == "active")
-    yield _one("ostler_ready", "1 if every resource with devices is registered; a standby is ready.", figures.ready)
-    yield _one("ostler_quiesced", "1 while the driver is left alone so that it can be replaced.", figures.quiesced)
+    yield single("ostler_active", "1 for the instance that serves, 0 for a standby.", figures.role == "active")
+    yield single("ostler_ready", "1 if every resource with devices is registered; a standby is ready.", figures.ready)
+    yield single("ostler_quiesced", "1 while the driver is left alone so that it can be replaced.", figures.quiesced)
     yield figures.events
 
 
 def node_events(poster: NodeEvents) -> Iterator[Metric]:
     """Whether the agent can post its events on the Node."""
     yield from metrics_of(poster.metrics)
-    yield _one("ostler_node_events_failing", "1 while events cannot be posted on the Node.", bool(poster.failing))
+    yield single("ostler_node_events_failing", "1 while events cannot be posted on the Node.", bool(poster.failing))
 
 
 def live(hardware: LiveHardware) -> Iterator[Metric]:
@@ -173,8 +173,8 @@ def inventory(figures: Figures) -> Iterator[Metric]:
         ("source", "state"),
         [sample for source in sources for sample in _states(SourceState, source.state.value, source.name)],
     )
-    yield _one("ostler_scan_interval_seconds", "Most seconds between two scans.", figures.scan_interval)
-    yield _one(
+    yield single("ostler_scan_interval_seconds", "Most seconds between two scans.", figures.scan_interval)
+    yield single(
         "ostler_snapshot_generation",
         "Number of the newest snapshot; it grows with every change and begins anew with the process.",
         figures.snapshot.generation,
@@ -213,7 +213,7 @@ def kubelet(figures: Figures) -> Iterator[Metric]:
         ("resource",),
         [((each.name,), bool(each.problem)) for each in figures.resources],
     )
-    yield _one(
+    yield single(
         "ostler_cdi_write_failed",
         "1 while CDI specs cannot be written and devices that need them are shown unhealthy.",
         bool(figures.cdi_fault),
@@ -269,7 +269,7 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
         [((door, state.value), found[door, state.value]) for door, states in _STATES.items() for state in states],
     )
     yield from _shares(figures.report.shared)
-    yield _one(
+    yield single(
         "ostler_moving_devices",
         "Devices that a rule moves to another door, where they are not given out yet.",
         status.moving,
@@ -281,22 +281,22 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
         ("cause",),
         [((cause,), count) for cause, count in figures.pending.items()],
     )
-    yield _one(
+    yield single(
         "ostler_containers_seen",
         "1 while ostler sees whether containers of deleted pods still run; 0 while it relies on the kubelet.",
         not status.containers,
     )
-    yield _one(
+    yield single(
         "ostler_door_both_off",
         "1 while rules with door both act as plugin; the status says why.",
         bool(status.both),
     )
-    yield _one(
+    yield single(
         "ostler_hold_losers",
         "Claims of pods on this node that cannot get their device, because a pod has it through the plugin door.",
         status.losers,
     )
-    yield _one(
+    yield single(
         "ostler_holds_known",
         "1 while ostler knows which devices containers have; otherwise it offers no further device to claims.",
         not status.kubelet,
@@ -371,11 +371,7 @@ def health(report: agent_pb2.ListHealthResponse) -> Iterator[Metric]:
         ("kind",),
         [((kind,), kind in limited) for kind in kinds],
     )
-    yield _one("ostler_health_dry_run", "1 in a dry run, in which verdicts on devices affect no pod.", report.dry_run)
-
-
-def _one(name: str, meaning: str, value: float) -> Gauge:
-    return Gauge(name, meaning, samples=[((), value)])
+    yield single("ostler_health_dry_run", "1 in a dry run, in which verdicts on devices affect no pod.", report.dry_run)
 
 
 def _counted(name: str, meaning: str, labels: tuple[str, ...], found: Iterable[tuple[str, ...]]) -> Gauge:

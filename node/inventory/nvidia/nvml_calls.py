@@ -1,7 +1,7 @@
 """The calls about one GPU, each allowed to fail alone.
 
 ``NvmlCalls`` collects what failed; ``read_gpu`` asks everything about a GPU that facts.GpuFacts has, except links and
-ancestors. Read anew at every scan, since health and allocation hang on it: PCI address, UUID, memory, ECC mode, row
+ancestors. Read at every scan, since health and allocation depend on it: PCI address, UUID, memory, ECC mode, row
 remapping, errors of SRAM, fabric, MIG mode and all MIG devices (a MIG UUID is made of the instance's numbers, so a new
 instance of another size may carry the UUID of an old one). Kept for the session per (bus id, UUID): what is printed on
 the board or in its firmware. A static call that failed for another reason than not being supported is made again.

@@ -6,8 +6,9 @@ soname later gets that one. Trade-off: the library can be unloaded, so that afte
 new one without a restart; this is only safe while no other thread of the process is inside it.
 
 NVML itself may be called from many threads at once. What may not happen during a call is nvmlShutdown, a change of the
-binding's globals, or the unloading of the library. So threads beside the scanning one pass a gate. Who ends a session
-closes the gate first and waits, but not for ever: a driver that never returns from a call must not hang the scan.
+binding's globals, or the unloading of the library. So threads beside the scanning one pass a gate. The thread that ends
+a session closes the gate first and waits, for a limited time: a driver that never returns from a call must not hang the
+scan.
 """
 
 from __future__ import annotations

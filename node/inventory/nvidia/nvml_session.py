@@ -106,7 +106,7 @@ class NvmlSession:
             raise SessionLost(failed.error, f"{failed.call} of {self.library.path} says {failed.error}") from failed
 
     def _parted(self, last: GpuFacts) -> GpuFacts | None:
-        """A GPU with its MIG devices of now; None if anything else about it may have changed."""
+        """A GPU with its present MIG devices; None if anything else about it may have changed."""
         handle = self._handles[last.index]
         if handle is None or last.error is not None or any(each.call in PARTITION_CALLS for each in last.errors):
             return None
@@ -259,5 +259,5 @@ class NvmlSessions:
             self._current = None
 
     def hurry(self) -> None:
-        """The process ends: wait for nobody from now on; what is left open ends with the process."""
+        """Stop waiting for users of a session: the process ends, and what is left open ends with it."""
         self.patience = 0.0

@@ -5,7 +5,7 @@ entry is somebody else's, and is never destroyed.
 
 Instances end with the boot. An entry of another boot is void: what stands in its place now was made by others. For the
 same reason the file need not outlive a power cut, and is written without waiting for the disk. One that is damaged is
-set aside; what it named is then taken for somebody else's and goes on being offered as it is.
+set aside; the partitions that it named then count as somebody else's, and ostler goes on offering them unchanged.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def test_a_memory_error_that_was_contained_is_its_instances_and_one_that_was_not
 
 def test_a_gpus_count_of_memory_errors_says_nothing_of_its_instances() -> None:
     kept = rig()
-    kept.look(WHOLE.name, Condition(Trouble.ECC, "1 uncorrectable memory error more"))
+    kept.look(WHOLE.name, Condition(Trouble.ECC, "1 new uncorrectable memory error"))
     assert bad(kept) == {WHOLE.name: UNHEALTHY}
     kept.look(WHOLE.name, Condition(Trouble.ROW_REMAP, "a memory row could not be remapped", 2))
     assert set(bad(kept)) == {WHOLE.name, ONE.name, TWO.name, THREE.name}

@@ -15,7 +15,7 @@ from node.health.policy import Policy
 from node.health.signal import Condition, Look, Trouble
 from node.health.state import Action, HealthState
 from node.inventory.live.hardware import LiveHardware
-from node.inventory.model import Snapshot
+from node.inventory.model import Snapshot, SourceState, SourceStatus
 from node.rules import Rule
 from node.values import replace
 from ostler.agent.edges import Edges
@@ -40,6 +40,9 @@ class Live:
 
     def tell(self) -> None:
         self.watch._loaded().looked(DOWN)
+
+    def status(self, *, interfaces: bool) -> SourceStatus:
+        return SourceStatus("kernel", SourceState.OK)
 
 
 @pytest.fixture

@@ -355,9 +355,9 @@ async def test_nothing_is_known_of_a_device_while_the_kubelet_cannot_be_asked_an
         assert await look.holding([(GPU, "a")], _gone()) is None
     (short_dir / "device-plugins" / FILE).write_bytes(b"garbage")
     assert await look.holding([(GPU, "a")], _gone()) is None
-    assert [record.getMessage() for record in caplog.records] == [
-        "cannot tell whether another pod has the requested devices"
-    ] * 3
+    # Other loggers may report what an earlier test has left behind.
+    ours = [record.getMessage() for record in caplog.records if record.name == "ostler.holds"]
+    assert ours == ["cannot tell whether another pod has the requested devices"] * 3
 
 
 def test_a_kubelet_that_has_allocated_nothing_yet_has_no_records(short_dir: Path) -> None:

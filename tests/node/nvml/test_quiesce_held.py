@@ -34,7 +34,7 @@ async def test_quiesce_says_that_a_call_holds_the_driver(
         hardware.hang("nvmlEventSetWait")
         await eventually(lambda: hardware.hanging)
         assert await quiesce() == 1
-        assert "it is not free of this agent: a call into" in capsys.readouterr().err
+        assert "this agent has not released it: a call into" in capsys.readouterr().err
         status = await box.agent.status()
         assert status.quiesced
         assert [source.state for source in status.sources if source.name == "nvml"] == ["failed"]

@@ -39,7 +39,7 @@ async def test_memory_errors_count_while_they_grow(listening: Listening) -> None
     assert listening.looks[0].found[GPU] == (), "errors of before are over"
     listening.hardware.ecc(2, 6, 92)
     (condition,) = (await listening.looked()).found[GPU]
-    assert condition == Condition(Trouble.ECC, "2 uncorrectable memory errors more, 6 since the driver was loaded")
+    assert condition == Condition(Trouble.ECC, "2 new uncorrectable memory errors, 6 since the driver was loaded")
     vitals = listening.signals.vitals[GPU]
     assert (vitals.ecc_volatile, vitals.ecc_aggregate) == (6, 92)
     assert (await listening.looked()).found[GPU] == ()
@@ -53,7 +53,7 @@ def test_a_counter_that_was_not_answered_once_has_grown_all_the_same() -> None:
     assert memory.concluded(GpuId("GPU-1"), counted) == ()
     assert memory.concluded(GpuId("GPU-1"), Vitals(link_errors=(("crc", 1),))) == ()
     errors, links = memory.concluded(GpuId("GPU-1"), Vitals(ecc_volatile=5, link_errors=(("crc", 1), ("replay", 3))))
-    assert errors.detail == "5 uncorrectable memory errors more, 5 since the driver was loaded"
+    assert errors.detail == "5 new uncorrectable memory errors, 5 since the driver was loaded"
     assert links.detail == "NVLink errors since the last look: replay +2"
 
 

@@ -9,7 +9,7 @@ import pytest
 from driver.claims import sharing
 from driver.publishing import shown
 from node.mps.modes import RECORD
-from ostler.agent.doors import claims_left, claims_to_serve, mps_left
+from ostler.agent.doors import claims_left, claims_to_serve, needs_mps
 from ostler.config.settings import InventorySettings, KubeletSettings, Settings
 
 
@@ -56,7 +56,7 @@ def test_a_withdrawal_or_a_change_of_gpus_that_was_not_finished_is_gone_on_with(
 
 def test_what_mps_left_is_found_whatever_the_rules_say(tmp_path: Path) -> None:
     made = settings(tmp_path)
-    assert not mps_left(made)
+    assert not needs_mps(made)
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / RECORD).write_text("{}")
-    assert (mps_left(made), claims_to_serve(made)) == (True, False)
+    assert (needs_mps(made), claims_to_serve(made)) == (True, False)

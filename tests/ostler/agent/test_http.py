@@ -46,7 +46,7 @@ def test_a_good_page_is_200_and_a_bad_one_503_with_its_reasons(server: HttpServe
 
 
 def test_an_unknown_page_names_the_known_ones(server: HttpServer) -> None:
-    assert get(server, "/") == (404, "there is /healthz, /readyz\n")
+    assert get(server, "/") == (404, "no such page; the pages are /healthz, /readyz\n")
 
 
 def test_nothing_can_be_changed(server: HttpServer) -> None:

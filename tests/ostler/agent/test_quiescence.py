@@ -43,6 +43,6 @@ async def test_that_a_restart_forgets_it_is_said_also_where_the_driver_is_held(t
         with pytest.raises(DriverNotFree) as refused:
             await Quiescence(quiesce, inventory, RecordedEvents()).begin("a new driver")
     text = str(refused.value)
-    assert "it is not free of this agent: a call is in the driver" in text
+    assert "this agent has not released it: a call is in the driver" in text
     assert ("; a restart would forget this: " in text) is not kept
     assert quiesce.reason == "a new driver"

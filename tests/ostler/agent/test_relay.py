@@ -261,7 +261,7 @@ def test_an_instance_does_not_relay(short_dir: Path) -> None:
     try:
         instance_socket(short_dir, "green").symlink_to(instance_socket(short_dir, "blue"))
         answer = ProbeProxy(short_dir).answer("/livez/green")
-        assert answer == HttpPage.text(404, "there is /livez/blue, /readyz/blue")
+        assert answer == HttpPage.text(404, "no such page; the pages are /livez/blue, /readyz/blue")
     finally:
         blue.close()
 
@@ -310,7 +310,7 @@ def test_a_server_on_an_address_asks_elsewhere_only_for_what_it_has_not(living: 
         assert get(f"{url}/livez") == (200, "own\n")
         assert get(f"{url}/livez/blue") == (200, "ok\n")
         assert get(f"{url}/livez/green") == (404, "there is no instance green on this node\n")
-        assert get(f"{url}/other") == (404, "there is /livez\n")
+        assert get(f"{url}/other") == (404, "no such page; the pages are /livez\n")
     finally:
         server.close()
 

@@ -95,7 +95,7 @@ _DROPS = (
     "entries with an unusable answer, and may give their devices to other pods"
 )
 _BEFORE_1_18 = (
-    "damaged (version): it is in the form of kubelets before 1.18 (error migrating v1 checkpoint state to v2 "
+    "damaged (version): it has the format of kubelets before 1.18 (error migrating v1 checkpoint state to v2 "
     "checkpoint state: containerID 'id' not found in initial containers list)"
 )
 _NO_STATE = (
@@ -135,7 +135,10 @@ ENTRY = CheckpointEntry("pod", "c", "a.b/x", {0: ("d1",)}, b"")
         ),
         (
             judged(encode(Checkpoint((CheckpointEntry("pod", "c", "a.b/x", {0: ("d1",)}, b"\xff"),), {}))),
-            "damaged (content): the plugin's answer for container c of pod pod (a.b/x) is no ContainerAllocateResponse",
+            (
+                "damaged (content): the plugin's answer for container c of pod pod (a.b/x) is not a "
+                "ContainerAllocateResponse"
+            ),
             _DROPS,
         ),
         (

@@ -53,6 +53,6 @@ async def test_a_driver_that_is_held_by_a_call_is_not_said_to_be_free(
     assert told.out == ""
     assert "Unexpected" not in told.err, "a refusal, and no fault of the agent"
     assert told.err.strip().endswith(
-        "the driver is left alone from now on, but it is not free of this agent: a call into libnvidia-ml.so.1 does not"
-        " return"
+        "the driver is left alone from now on, but this agent has not released it: a call into libnvidia-ml.so.1 does "
+        "not return"
     )

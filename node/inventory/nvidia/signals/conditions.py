@@ -54,7 +54,7 @@ def _memory(now: Vitals, before: Vitals) -> Iterator[Condition]:
     grown = _growth(now.ecc_volatile, before.ecc_volatile)
     if grown:
         plural = "s" if grown > 1 else ""
-        detail = f"{grown} uncorrectable memory error{plural} more, {now.ecc_volatile} since the driver was loaded"
+        detail = f"{grown} new uncorrectable memory error{plural}, {now.ecc_volatile} since the driver was loaded"
         yield Condition(Trouble.ECC, detail)
 
 

@@ -1,7 +1,7 @@
 """Polls what has no event: a thread looks at every GPU at an interval, and at some at once on request.
 
-Between looks it asks each GPU one question, so that one that does not answer any more is known within three seconds
-also where no event tells of it, and one that answers again is looked at until that has lasted.
+Between looks it asks each GPU one question. So a GPU that stops answering is known within three seconds, even without
+an event, and one that answers again is looked at until that has lasted.
 
 It runs beside scans, which NVML allows, and serves one session as the watch for events does. What was known before
 (counters, links that were up) is handed from session to session, since a reload of the driver heals no link. The MIG
@@ -28,7 +28,7 @@ PAUSE = 0.25
 PULSE = SELDOM / 4
 """Seconds between two questions whether a GPU answers."""
 WATCHED = 15.0
-"""Seconds for which a GPU that answers again is looked at with each of them."""
+"""Seconds for which a GPU that answers again is looked at with each of these questions."""
 
 
 class LookReceiver(Protocol):

@@ -230,7 +230,7 @@ class NvmlSignals:
         try:
             loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
-            return  # The loop was closed: the process ends, and nobody is left to be told.
+            return  # The loop was closed: the process ends, and nobody is left to read it.
 
     # On the loop:
 
