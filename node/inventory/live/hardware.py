@@ -25,7 +25,7 @@ from node.inventory.live import signatures
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.live.kernel_health import KernelHealth
 from node.inventory.live.links import LinkMonitor
-from node.inventory.live.polls import PolledChange, Polls
+from node.inventory.live.polls import FolderEvents, PolledChange, Polls
 from node.inventory.live.sweeps import Sweeps, Swept
 from node.inventory.live.udev import EventState, Reach, UdevStream, Uevent, UeventStream, UeventsUnavailable, look
 from node.inventory.live.uevents import Relevance, UeventMonitor
@@ -91,20 +91,24 @@ class LiveHardware:
 
         A reading may be a command to firmware, so ports are read only if NICs are offered.
         """
+        device_root = str(dev_root).rstrip("/")
         self._polls = Polls(
             parts,
             (
                 signatures.mig_instances(str(proc)),
-                signatures.nvidia_module(str(sys), str(proc)),
                 signatures.compute_partitions(str(sys)),
                 signatures.watched_files(str(sys)),
-                signatures.device_files(str(dev_root).rstrip("/")),
             ),
             (
                 (lambda: self._ports_matter, signatures.infiniband_ports(str(sys))),
                 (self._without_uevents, signatures.hardware(str(sys))),
                 (lambda: not self._links.listening, signatures.interfaces(str(sys))),
             ),
+            reported=(
+                signatures.nvidia_module(str(sys), str(proc)),
+                signatures.device_files(device_root),
+            ),
+            folders=FolderEvents(signatures.device_folders(device_root)),
             news=self._news,
         )
         self._parts: tuple[LivePart, ...] = (self._uevents, self._links, self._polls)
@@ -138,6 +142,7 @@ class LiveHardware:
         if self._running and self._ports_matter and not mattered:
             # The last scan's reading of the ports may be a minute old.
             self._wakeups.hint()
+            self._polls.hint()
         self._health.observe(snapshot, rules)
         self._sweeps.show(snapshot, rules)
 
@@ -184,6 +189,7 @@ class LiveHardware:
 
     def _hinted(self, _: HardwareHint) -> None:
         self._wakeups.hint()
+        self._polls.hint()
 
     def _polled(self, _: PolledChange) -> None:
         self._wakeups.hint()
@@ -205,6 +211,7 @@ class LiveHardware:
                 await part.run()
             except Exception as error:  # noqa: BLE001 - the log and the status tell; polling goes on in its place
                 self._failed(part.name, error)
+                self._polls.hint()
             finally:
                 watch.cancel()
             if loop.time() - began > _WELL:

@@ -1,8 +1,9 @@
 """Cheap readings of /sys, /proc and /dev for what has no event: a difference means that something changed.
 
 Each is a callable that returns a comparable value and raises nothing for what is missing or broken: unreadable is a
-value like any other. It gets whether hardware may have come or gone since the last call; some only then read what
-cannot change otherwise. They run all the time for as long as the agent lives, so each does the least that tells a
+value like any other. A value is empty (false) if there is nothing that can change before hardware comes. Each gets
+whether hardware may have come or gone since the last call; some only then read what cannot change otherwise. They run
+all the time for as long as the agent lives, so each does the least that tells a
 change: link counts and times of modification before names, names before contents. A reading may block (the state of an
 InfiniBand port is asked of its firmware), so they belong into a thread.
 """
@@ -66,7 +67,8 @@ def mig_instances(proc: str) -> Signature:
     """GPU instances of every GPU in MIG mode, and how many compute instances each has.
 
     A folder's link count grows with each folder in it. As long as those of all known folders are as they were, nothing
-    was made or removed, and nothing is listed: 65 calls for eight GPUs with seven instances each.
+    was made or removed, and nothing is listed: 65 calls for eight GPUs with seven instances each. A driver that knows
+    MIG makes the folder of capabilities when it is loaded; without it there are no instances.
     """
     base = f"{proc}/driver/nvidia/capabilities"
     known: dict[str, int] = {}
@@ -80,7 +82,7 @@ def mig_instances(proc: str) -> Signature:
             now = {path: _links(path) for path in folders}
             listings += now != known
             known = now
-        return listings
+        return listings if known[base] else 0
 
     return read
 
@@ -143,17 +145,22 @@ def watched_files(sys: str) -> Signature:
     return read
 
 
+def device_folders(dev_root: str) -> tuple[str, ...]:
+    """The folders of the device files that devices need; most nodes lack some."""
+    return tuple(f"{dev_root}/{folder}" for folder, _ in DEVICE_FOLDERS)
+
+
 def device_files(dev_root: str) -> Signature:
-    """Device files that devices need, by name and inode; listed again only when their folder was written to."""
-    folders = [(f"{dev_root}/{folder}", wanted) for folder, wanted in DEVICE_FOLDERS]
+    """Device files that devices need, by name and inode; listed again after an event, or if a folder was written to."""
+    folders = tuple(zip(device_folders(dev_root), (wanted for _, wanted in DEVICE_FOLDERS), strict=True))
     # A missing folder cannot have appeared while nothing was written to the existing ones.
     there: dict[str, tuple[int, int]] = {}
     files: dict[str, frozenset[tuple[str, int]]] = {}
     listings = 0
 
-    def read(_: bool) -> Hashable:
+    def read(fresh: bool) -> Hashable:
         nonlocal there, files, listings
-        if not there or not _as_before(there, _written):
+        if fresh or not there or not _as_before(there, _written):
             written, found = {}, {}
             for path, wanted in folders:
                 now = _written(path)
@@ -185,7 +192,8 @@ def interfaces(sys: str) -> Signature:
     def read(_: bool) -> Hashable:
         base = f"{sys}/class/net"
         real = sorted(name for name in _names(base) if "/virtual/" not in _target(f"{base}/{name}"))
-        return tuple((name, _text(f"{base}/{name}/operstate"), _text(f"{base}/{name}/mtu")) for name in real)
+        states = tuple((name, _text(f"{base}/{name}/operstate"), _text(f"{base}/{name}/mtu")) for name in real)
+        return len(states), states  # Never empty: a new interface is reported by nobody else.
 
     return read
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -11,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from node.directories import KernelInotify
 from node.events import EventBus
 from node.inventory.live import signatures
-from node.inventory.live.polls import PolledChange, Polls
+from node.inventory.live.polls import FolderEvents, PolledChange, Polls
 from node.inventory.live.signatures import Signature
 from tests.making.events import heard
 from tests.waiting import background, eventually
@@ -241,3 +244,137 @@ async def test_a_reading_that_hangs_keeps_nobody_from_ending() -> None:
         stalled.append(polls.stalled)
         assert stalled == [False, True]
     hanging.set()
+
+
+NEVER = 3600.0
+"""An interval that ends in no test, so that only an event can cause a reading."""
+
+
+@asynccontextmanager
+async def listed(dev_root: Path) -> AsyncIterator[tuple[Polls, list[PolledChange]]]:
+    """Device files below a folder, listed after events alone."""
+    bus = EventBus()
+    changes = heard(bus, PolledChange)
+    files = signatures.device_files(str(dev_root))
+    folders = FolderEvents(signatures.device_folders(str(dev_root)))
+    polls = Polls(bus, [], reported=[files], folders=folders, interval=NEVER, seldom=NEVER)
+    async with polling(polls):
+        await eventually(lambda: polls.count >= 1 and polls._covered)
+        yield polls, changes
+
+
+async def test_an_event_reports_a_device_file_that_comes_and_one_that_goes(tmp_path: Path) -> None:
+    write(tmp_path / "dev/null")
+    async with listed(tmp_path) as (_, changes):
+        file = tmp_path / "dev/nvidia0"
+        write(file)
+        await eventually(lambda: len(changes) == 1)
+        file.unlink()
+        await eventually(lambda: len(changes) == 2)
+        write(file)
+        await eventually(lambda: len(changes) == 3)
+
+
+async def test_a_folder_that_comes_is_watched_from_then_on(tmp_path: Path) -> None:
+    write(tmp_path / "dev/null")
+    folder = tmp_path / "dev/vfio"
+    steps: tuple[Callable[[], object], ...] = (
+        folder.mkdir,
+        (folder / "devices").mkdir,
+        (folder / "devices/vfio0").touch,
+        (folder / "7").touch,
+        (folder / "devices/vfio0").unlink,
+    )
+    async with listed(tmp_path) as (_, changes):
+        for number, step in enumerate(steps, 1):
+            step()
+            await eventually(lambda number=number: len(changes) == number)  # type: ignore[misc]
+
+
+async def test_an_event_of_a_file_that_matters_to_nobody_is_no_change(tmp_path: Path) -> None:
+    write(tmp_path / "dev/null")
+    async with listed(tmp_path) as (polls, changes):
+        write(tmp_path / "dev/loop7")
+        await eventually(lambda: polls.count >= 2)
+        assert not changes
+
+
+async def test_a_node_where_everything_is_reported_is_read_seldom(tmp_path: Path) -> None:
+    write(tmp_path / "dev/null")
+    (tmp_path / "driver/nvidia").mkdir(parents=True)
+    bus = EventBus()
+    changes = heard(bus, PolledChange)
+    polls = Polls(
+        bus,
+        [signatures.mig_instances(str(tmp_path))],
+        reported=[signatures.device_files(str(tmp_path))],
+        folders=FolderEvents(signatures.device_folders(str(tmp_path))),
+        interval=0.001,
+        seldom=NEVER,
+        attentive=0.0,
+    )
+
+    def pace() -> float:
+        return polls._pace(asyncio.get_running_loop().time())
+
+    async with polling(polls):
+        await eventually(lambda: pace() == NEVER)
+        # The driver is loaded, which is an event, and instances are none.
+        (tmp_path / "driver/nvidia/capabilities/gpu0/mig").mkdir(parents=True)
+        polls.hint()
+        await eventually(lambda: len(changes) == 1 and pace() == 0.001)
+        (tmp_path / "driver/nvidia/capabilities/gpu0/mig/gi1").mkdir()
+        await eventually(lambda: len(changes) == 2)
+
+
+async def test_a_hint_is_followed_by_frequent_readings_for_a_while() -> None:
+    polls = Polls(EventBus(), [lambda _: ""], interval=0.001, seldom=NEVER, attentive=0.0)
+    async with polling(polls):
+        await eventually(lambda: polls._pace(asyncio.get_running_loop().time()) == NEVER)
+        polls._attentive = NEVER
+        count = polls.count
+        polls.hint()
+        await eventually(lambda: polls.count >= count + 3)
+
+
+class NoInstance(KernelInotify):
+    def __init__(self) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+class NoWatch(KernelInotify):
+    def add_watch(self, path: str, mask: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("inotify", [NoInstance, NoWatch])
+async def test_without_inotify_device_files_are_polled(tmp_path: Path, inotify: type[KernelInotify]) -> None:
+    write(tmp_path / "dev/null")
+    bus = EventBus()
+    changes = heard(bus, PolledChange)
+    polls = Polls(
+        bus,
+        [],
+        reported=[signatures.device_files(str(tmp_path))],
+        folders=FolderEvents(signatures.device_folders(str(tmp_path)), inotify),
+        interval=0.001,
+        seldom=NEVER,
+        attentive=0.0,
+    )
+    async with polling(polls):
+        await eventually(lambda: polls.count >= 3)
+        write(tmp_path / "dev/nvidia0")
+        await eventually(lambda: changes)
+
+
+def test_a_missing_folder_is_covered_by_its_parent_and_not_by_another(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    with_parent = FolderEvents([f"{tmp_path}/dev", f"{tmp_path}/dev/vfio"])
+    without = FolderEvents([f"{tmp_path}/dev", f"{tmp_path}/dev/vfio/devices"])
+    absent = FolderEvents([f"{tmp_path}/other"])
+    for folders, covered in ((with_parent, True), (without, False), (absent, False)):
+        assert not folders.cover()
+        assert folders.open() is not None
+        assert folders.cover() is covered
+        folders.close()
+        assert not folders.cover()
