@@ -36,7 +36,7 @@ from driver.door.registration import (
 )
 from driver.door.serving import DoorSockets
 from driver.door.successor import Successor
-from node.clocks import SYSTEM, Clocks
+from node.clocks import SELDOM, SYSTEM, Clocks, until_tick
 from node.directories import DirectoryWatcher
 from node.events import EventBus, EventSink, EventType
 from node.sockets import SocketError, is_answered
@@ -204,7 +204,7 @@ class DraDoor:
             return await self._serve(now)
         if self._state is RegistrationState.REGISTERED:
             self._relieve()
-            return PREDECESSORS if self._predecessors else self._options.patience
+            return PREDECESSORS if self._predecessors else min(self._options.patience, until_tick(SELDOM, now))
         patience = self._delay if self._state is RegistrationState.FAILED else self._options.patience + self._delay
         if now < self._since + patience:
             return self._since + patience - now

@@ -3,7 +3,9 @@
 Level-triggered: a wake-up says how soon, never what happened, and a reading says everything. The kubelet's API serves
 100 calls a second for all clients of the node together, and a reading takes two, so wakes are merged: readings are at
 least ``ReadingPace.least`` apart, those after grants and file events ``ReadingPace.soon``, and each failure in a row
-delays the next attempt longer. When nothing happens, the kubelet is read every ``ReadingPace.every``.
+delays the next attempt longer. When nothing happens, the kubelet is read every ``ReadingPace.every``, or every
+``ReadingPace.calm`` while no pod has a device: a pod can only get one by an Allocate or a new checkpoint, and both are
+events.
 
 A kubelet that is asked what pods have while it allocates a device may forget the allocation (1.36, kubernetes#137534)
 and give the device to the next pod. So no reading begins just after the kubelet has called Allocate, nor at the moment
@@ -42,6 +44,10 @@ class ReadingPace(Value):
     """
     every: float = 10.0
     """Between readings when nothing happens."""
+    calm: float = 30.0
+    """The same while no pod has a device; half of ``TRUSTED``, so that a kubelet may restart without being unknown."""
+    calm_after: float = 60.0
+    """From the last reason to read until nothing counts as happening."""
     again: float = 1.0
     """The first wait after a failure; doubled each time, and cut by up to a quarter at random."""
     longest: float = 10.0
@@ -85,6 +91,8 @@ class HoldsLoop:
         self._due = self._clock()
         self._not_before = self._due
         self._allocating_until = self._due
+        self._stirred = self._due
+        """When there was last a reason to read."""
         self._last = -1e9
         self._woken = asyncio.Event()
 
@@ -128,13 +136,14 @@ class HoldsLoop:
         return max(due, min(self._allocating_until, due + self._pace.soon))
 
     def _want(self, due: float) -> None:
+        self._stirred = self._clock()
         if due < self._due:
             self._due = due
             self._woken.set()
 
     async def _read(self) -> None:
         began = self._last = self._clock()
-        self._due = began + self._pace.every
+        due = self._due = began + self._pace.every
         reading = await self._reader.read()
         self._bus.publish(reading)
         now = self._clock()
@@ -144,8 +153,13 @@ class HoldsLoop:
         if reading.whole:
             self._failures, self._not_before = 0, now
             self._look_for_unseen(now)
+            if self._due == due and self._is_calm(now):
+                self._due = began + max(self._pace.every, self._pace.calm)
         else:
             self._back_off(now)
+
+    def _is_calm(self, now: float) -> bool:
+        return now - self._stirred >= self._pace.calm_after and not self._allocations.wanted()
 
     def _back_off(self, now: float) -> None:
         wait = min(self._pace.again * 2.0 ** min(self._failures, 16), self._pace.longest) * (1 - self._random() / 4)

@@ -202,6 +202,8 @@ class LocalKubelet:
         seen = FileId.of(path)
         if self._last is not None and seen == self._last[0]:
             return self._last[1]
+        if seen is None and self._folder.is_dir():
+            return ()  # The kubelet writes it with its first allocation.
         now = int(self._clocks.clock() * 1e9)
         read, found = await in_passing(read_checkpoint, path)
         settled = read is not None and now - read.modified_ns > RACY_NS

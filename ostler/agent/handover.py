@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from node.clocks import SELDOM, until_tick
 from node.lock import FILE_NAME, POLL, FolderLock, InstanceLock, LockError
 
 log = logging.getLogger("ostler.agent")
@@ -32,8 +33,8 @@ LINGER = 3.0
 """Seconds that the kubelet and the standby have for the change-over; the kubelet checks every second."""
 
 
-GUARDED = 5.0
-"""Seconds between checks that the kubelet's folder is still the one that is locked; each wakes an idle agent."""
+GUARDED = SELDOM / 2
+"""Seconds between checks that the kubelet's folder is still the one that is locked; every other one wakes nobody."""
 
 
 class Streams(Protocol):
@@ -113,7 +114,7 @@ class Handover:
         Raises ``KubeletTaken`` if another agent was there first.
         """
         while self._kubelet is not None:
-            await asyncio.sleep(GUARDED)
+            await asyncio.sleep(until_tick(GUARDED, asyncio.get_running_loop().time()))
             if not self._kubelet.is_current and not self._has_kubelet():
                 raise KubeletTaken(self.holder())
 

@@ -33,6 +33,8 @@ _ERROR = "NVML_ERROR_"
 _ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
 _NVLINK_REMOTE_TYPES = {0: "gpu", 1: "ibmnpu", 2: "switch"}
 _TRY_OLDER = ("FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH", "INVALID_ARGUMENT")
+_FOR_GOOD = ("FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH")
+"""Errors of a call that this library refuses for every GPU; INVALID_ARGUMENT may concern one GPU."""
 _OLD_FABRIC = "nvmlDeviceGetGpuFabricInfo"
 _FABRIC_V3, _FABRIC_V2, _FABRIC_V1 = "c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfo_t"
 _TAKEN_WITHIN = 6.0
@@ -99,8 +101,8 @@ class Binding:
         self._gate = Gate()
         self._library = library
         self._module: Any = pynvml
-        self._refused: set[tuple[str, str]] = set()
-        """Calls with a layout that this driver has reported as unknown."""
+        self._refused: dict[tuple[str, str], str] = {}
+        """Calls with a layout that this driver has reported as unknown, and the error."""
         self._errors: dict[int, str] = {
             getattr(pynvml, name): name.removeprefix(_ERROR) for name in dir(pynvml) if name.startswith(_ERROR)
         }
@@ -294,7 +296,10 @@ class Binding:
         first: CallFailed | None = None
         for name, layout in ((call, _FABRIC_V3), (call, _FABRIC_V2), (_OLD_FABRIC, _FABRIC_V1)):
             made = getattr(self._module, layout, None)
-            if made is None or (name, layout) in self._refused:
+            if made is None:
+                continue
+            if (name, layout) in self._refused:
+                first = first or CallFailed(name, self._refused[name, layout])
                 continue
             info = made()
             try:
@@ -303,8 +308,8 @@ class Binding:
                 if failed.error not in _TRY_OLDER:
                     raise first or failed from None
                 first = first or failed
-                if failed.error == "ARGUMENT_VERSION_MISMATCH":
-                    self._refused.add((name, layout))
+                if failed.error in _FOR_GOOD:
+                    self._refused[name, layout] = failed.error
             else:
                 return _fabric(info)
         raise first or CallFailed(call, "FUNCTION_NOT_FOUND")

@@ -10,8 +10,10 @@ import pytest
 from node.events import EventBus, EventType
 from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import HoldsObserver, ReadingOutcome
+from node.ledger.holds import Hold
 from node.ledger.loop import HoldsLoop, ReadingFaults, ReadingPace
 from node.ledger.reader import KubeletReader, Reading
+from node.rules import Door
 from ostler.agent.edges import Edges
 from tests.making.events import RecordedEvents
 from tests.making.grants import reading
@@ -28,6 +30,7 @@ class Node:
         self.taken: list[Reading] = []
         self.outcomes: list[ReadingOutcome] = []
         self.unseen = 0
+        self.held: dict[str, Hold] = {}
         self.faults: tuple[str, ...] = ()
         self.seconds = 0.0
         self.events = RecordedEvents()
@@ -50,7 +53,7 @@ class Figures(HoldsObserver):
 
 
 class Grants(KubeletAllocations):
-    """Grants that no reading has shown: as many as the story says."""
+    """What pods have, and grants that no reading has shown: as many as the story says."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -59,6 +62,9 @@ class Grants(KubeletAllocations):
     @property
     def unseen(self) -> int:
         return self._node.unseen
+
+    def wanted(self) -> dict[str, Hold]:
+        return self._node.held
 
 
 Story = Callable[[Node, HoldsLoop], Awaitable[None]]
@@ -200,6 +206,39 @@ def test_a_kubelet_that_is_back_is_read_within_ten_seconds_also_where_it_is_read
     first = next(when for when in began if when >= 150)
     assert first <= 160
     assert [when for when in began if when > first] == [first + 52.0]
+
+
+def test_while_no_pod_has_a_device_and_nothing_happens_it_is_read_less_often() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(125)
+        loop.wake()
+        await asyncio.sleep(70)
+
+    began = play(story).began
+    assert began == [
+        *(10.0 * number for number in range(7)),
+        90.0,
+        120.0,
+        *(125.1 + 10.0 * number for number in range(7)),
+    ]
+
+
+def test_while_a_pod_has_a_device_it_is_read_every_ten_seconds() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        node.held = {"gpu-0": Hold("gpu-0", Door.PLUGIN, "team/pod", 0.0)}
+        await asyncio.sleep(125)
+
+    assert play(story).began == [10.0 * number for number in range(13)]
+
+
+def test_a_kubelet_that_cannot_be_read_is_tried_often_also_while_no_pod_has_a_device() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(95)
+        node.faults = (FAULT,)
+        await asyncio.sleep(60)
+
+    began = play(story).began
+    assert began == [*(10.0 * number for number in range(7)), 90.0, 120.0, 121.0, 123.0, 127.0, 135.0, 145.0]
 
 
 def test_a_fault_is_told_once_however_often_it_is_met() -> None:

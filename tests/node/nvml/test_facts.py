@@ -117,7 +117,19 @@ def test_a_library_without_any_optional_function_still_lists_gpus(node: ServedNo
 def test_a_driver_without_the_versioned_fabric_call_is_asked_by_the_old_one(node: ServedNode) -> None:
     node.install(without=["nvmlDeviceGetGpuFabricInfoV"])
     node.serve(nodes.hgx())
-    assert [gpu.fabric for gpu in read(node.source()).gpus] == [OLD_FABRIC] * 8
+    source = node.source()
+    for _ in range(2):
+        assert [gpu.fabric for gpu in read(source).gpus] == [OLD_FABRIC] * 8
+
+
+def test_a_driver_without_any_fabric_call_says_so_in_every_reading(node: ServedNode) -> None:
+    node.install(without=["nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo"])
+    node.serve(nodes.hgx())
+    source = node.source()
+    for _ in range(2):
+        gpu = read(source).gpus[0]
+        assert gpu.fabric is None
+        assert CallError("nvmlDeviceGetGpuFabricInfoV", "FUNCTION_NOT_FOUND") in gpu.errors
 
 
 def test_a_driver_with_an_older_layout_of_the_fabric_tells_health_without_its_summary(node: ServedNode) -> None:
