@@ -1,4 +1,4 @@
-"""``ostler cells plan``: would this gang fit now, and which pods would have to end for it."""
+"""``ostler cells plan``: whether a gang would fit now, and which pods it would preempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ostler checkpoint``: who has what by the kubelet's state files, whether they are whole, and how two differ."""
+"""``ostler checkpoint``: what the kubelet's state files say, whether they are intact, and how two differ."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
     for name, summary in (
-        ("show", "show what files say, and whether they are whole"),
-        ("verify", "say whether files are whole, and what the next start makes of them"),
+        ("show", "show what files say, and whether they are intact"),
+        ("verify", "say whether files are intact, and what the next start makes of them"),
         ("diff", "show what changed between two files of one kind"),
     ):
         action = actions.add_parser(name, help=summary, formatter_class=parser.formatter_class)
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _examined(named: Iterable[Path], kind: StateKind | None) -> tuple[list[StateFile], bool]:
-    """The files that can be read, and whether one cannot be: the others are looked at all the same."""
+    """The files that can be read, and whether one could not be; the others are examined anyway."""
     files, failed = [], False
     for name in named:
         try:
@@ -128,7 +128,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     files = [before, after]
     for file in files:
         if file.content is None:
-            assert file.damage is not None, "what is whole has a content"
+            assert file.damage is not None, "an intact file has content"
             raise CommandFailed(f"{file.path} says nothing that can be compared: {file.damage.text}")
         if file.damage is not None:
             complain(file.summary)

@@ -50,7 +50,7 @@ def _print_text(claims: list[agent_pb2.Claim]) -> None:
 
 
 def _rows(claims: list[agent_pb2.Claim]) -> list[tuple[str, ...]]:
-    """A line a device; what is the claim's stands in the first one."""
+    """One row for each device; the first one also has what belongs to the claim."""
     rows: list[tuple[str, ...]] = []
     for claim in claims:
         of_claim = (f"{claim.namespace}/{claim.name}", claim.state, time_text(claim.since))

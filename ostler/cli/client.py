@@ -26,9 +26,9 @@ class NoAgent(CommandFailed):
 
 @contextmanager
 def running_agent(path: Path) -> Iterator[agent_pb2_grpc.AgentStub]:
-    """A stub for the agent at ``path``; its refusals inside become messages of this command.
+    """A stub for the agent at ``path``; a call that fails inside the block becomes a message of this command.
 
-    Raises ``NoAgent`` where there is none.
+    Raises ``NoAgent`` if no agent answers.
     """
     if not path.exists():
         raise NoAgent(path, "there is no such socket")

@@ -151,11 +151,11 @@ async def _judge(arguments: argparse.Namespace) -> list[RuleVerdict]:
 
         subject = JudgedSubject(arguments.words, arguments.socket, arguments.change, log)
         judge = judge_plugin if arguments.kind == PLUGIN else judge_driver
-        return await judge(subject, arguments.rule, pace, _tell)
+        return await judge(subject, arguments.rule, pace, _show_progress)
 
 
-def _tell(verdict: RuleVerdict) -> None:
-    """Say on a terminal how far it is; the table follows at the end."""
+def _show_progress(verdict: RuleVerdict) -> None:
+    """Show progress on a terminal; the table follows at the end."""
     if sys.stderr.isatty():
         sys.stderr.write(f"{verdict.outcome.value:>15}  {verdict.rule} ({verdict.seconds:.1f} s)\n")
 

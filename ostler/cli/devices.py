@@ -93,16 +93,16 @@ def _print_partitions(gpu: agent_pb2.Device) -> None:
         bar[part.start : part.start + part.size] = letter * part.size
         last = part.start + part.size - 1
         place = f"slice {part.start}" if part.size == 1 else f"slices {part.start}-{last}"
-        rows.append(f"  {letter}  {part.profile or 'a partition'} at {place}: {part.holder or 'nobody has it'}")
+        rows.append(f"  {letter}  {part.profile or 'a partition'} at {place}: {part.holder or 'not held'}")
     free = bar.count(_FREE)
-    told = "all memory slices are free" if free == len(bar) else f"{free} of {len(bar)} memory slices are free"
-    sys.stdout.write(f"{gpu.name} [{''.join(bar)}] {told}\n")
+    said = "all memory slices are free" if free == len(bar) else f"{free} of {len(bar)} memory slices are free"
+    sys.stdout.write(f"{gpu.name} [{''.join(bar)}] {said}\n")
     for row in rows:
         sys.stdout.write(f"{plain(row)}\n")
 
 
 def _through(device: agent_pb2.Device) -> str:
-    """How it is offered, and through which doors."""
+    """The state in which the doors show the device, and through which of them."""
     if device.door == Doors.BOTH:
         return f"{device.offered_as}, by claims {device.claims_as or 'not'}"
     return f"{device.offered_as}, by claims" if device.door == Doors.DRA else device.offered_as
@@ -130,7 +130,7 @@ def _described(device: agent_pb2.Device) -> str:
 
 
 def _why(device: agent_pb2.Device) -> str:
-    """The reason for its state, and what the node needs it for."""
+    """The reason for the device's state, and what the node itself uses it for."""
     reasons = (device.offer_reason, f"by claims: {device.claims_reason}" if device.claims_reason else "")
     reason = device.health.reason or "; ".join(reason for reason in reasons if reason)
     if device.host_use and device.host_use not in reason:

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _take_over_flags(arguments: argparse.Namespace) -> None:
-    """In the agent's own pod, the flags that the agent was started with stand for those that are not given.
+    """In the agent's own pod, use the agent's own value for each flag that is not given.
 
     Whoever types 'kubectl exec' into that pod means that agent, and a chart gives settings as flags.
     """
@@ -67,11 +67,11 @@ def _take_over_flags(arguments: argparse.Namespace) -> None:
         arguments.config = Path(config)
         taken["--config"] = config
     if taken:
-        sys.stderr.write(f"as process {running[0].pid} has it: {' '.join(sorted(taken))}\n")
+        sys.stderr.write(f"with the flags of the agent (process {running[0].pid}): {' '.join(sorted(taken))}\n")
 
 
 def _view(arguments: argparse.Namespace) -> NodeView:
-    """The node by its settings; a configuration that is not usable is what one check tells, and the others go on."""
+    """The node by its settings. If the configuration is not usable, one check says so, and the others use defaults."""
     try:
         return NodeView(read_settings(arguments))
     except CommandFailed as error:
@@ -79,6 +79,6 @@ def _view(arguments: argparse.Namespace) -> NodeView:
     try:
         loaded = load(None, given_flags(arguments), os.environ)
     except ConfigErrors:
-        # It is a flag or variable that is wrong, which the problems say.
+        # A flag or variable is wrong; the problems already name it.
         loaded = Loaded(Settings())
     return NodeView(loaded, problems=problems)

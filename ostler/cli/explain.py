@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         if len(asked) > 1:
             notes = (
                 *notes,
-                f"each of the {len(asked)} is asked about alone: what the others would take is not counted",
+                f"each of the {len(asked)} is judged alone, as if the others took no device",
             )
         verdicts = [_explain(state, each, notes, arguments, progress) for each in asked]
     except ExplainError as error:
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(
     arguments: argparse.Namespace, say: Callable[[str], None]
 ) -> tuple[State, tuple[Question, ...], tuple[str, ...]]:
-    """What is known, what is asked, and what was left out of files."""
+    """The objects, the questions, and what was left out of files."""
     # Here and not above: help needs none of it.
     from ostler.explain.files import FileObjects, read_files
 
@@ -112,12 +112,12 @@ def _read(
 
 
 def _wanted(asked: Sequence[Question], files: State) -> Wanted:
-    """What is read by name: a question without a kind may be about either."""
+    """The pods and claims to read by name; a question without a kind may be about either."""
     from ostler.explain.live import Wanted
 
     if len(namespaces := {each.namespace for each in asked}) > 1:
         raise ExplainError(
-            f"what is asked about is in several namespaces ({', '.join(sorted(namespaces))}); ask for each"
+            f"the objects are in several namespaces ({', '.join(sorted(namespaces))}); ask about one at a time"
         )
     direct = [each for each in asked if not each.workload]
     pods = tuple(each.name for each in direct if each.kind in (None, Kind.POD) and not _has(files, each))
@@ -130,7 +130,7 @@ def _has(files: State, asked: Question) -> bool:
 
 
 def _read_workloads(client: ObjectGetter, asked: Sequence[Question], files: State) -> tuple[State, tuple[str, ...]]:
-    """A pod of each workload that is asked about and is in no file, and for how many the answer is."""
+    """One pod of each workload in question that is in no file, and for how many pods its answer counts."""
     from ostler.explain.workloads import read_workload
 
     wanted = [each for each in asked if each.workload and not _has(files, each)]

@@ -26,7 +26,7 @@ TOTAL = 300.0
 """Seconds for all pods and nodes."""
 MOST_COPIES, MOST_NODES = 100_000, 10_000
 MOST_PODS = 100_000
-"""Most pods of one question: a manifest may ask for two thousand million replicas."""
+"""Pods of one question at most: a manifest may ask for two thousand million replicas."""
 MAX = "max"
 _KINDS = ((Kind.POD, "pod"), (Kind.CLAIM, "claim"), (Kind.TEMPLATE, "claim"))
 
@@ -214,7 +214,7 @@ def _sources(over: FileObjects) -> tuple[list[PodSource], str]:
         found = []
         for body in over.state.of(kind):
             if kind is Kind.CLAIM and is_allocated(body):
-                continue  # It has its devices.
+                continue  # It already has its devices.
             question = Question(kind, namespace_of(body), name_of(body))
             workload = over.workloads.get((question.namespace, question.name)) if kind is Kind.POD else None
             if workload is None:

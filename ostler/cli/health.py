@@ -1,4 +1,4 @@
-"""``ostler health``: how every device is, why, since when and until when; and a person's word on one."""
+"""``ostler health``: the health of every device, why, since when and until when; and overrides of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protos.agent.v1alpha1 import agent_pb2
 HEADER = ("DEVICE", "STATE", "CAUSE", "SINCE", "ENDS", "SHOWN AS", "WHY")
 STATES = ("unhealthy", "degraded", "healthy")
 _OLD_RELEASE = "release-brake"
-"""What ``release-eviction-limit`` was called; goes with the next release."""
+"""The old name of ``release-eviction-limit``; the next release drops it."""
 _ENDS = {
     "automatic": "by itself",
     "reset": "with a reset",
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print how devices are, or say something of one."""
+    """Print the health of devices, or change that of one."""
     match arguments.action:
         case "set":
             return _set(arguments)

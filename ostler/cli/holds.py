@@ -68,7 +68,7 @@ def _list(arguments: argparse.Namespace, name: str | None) -> int:
 def print_holds(
     devices: list[agent_pb2.DeviceHolds], shared: list[agent_pb2.SharedDevice], status: agent_pb2.HoldsStatus
 ) -> None:
-    """Print holds, what is left of shared devices, and what is not known, as tables and sentences."""
+    """Print holds and shared devices as tables, and what the agent cannot know as sentences."""
     if devices:
         print_table(HEADER, [row for device in devices for row in _rows(device)])
     else:
@@ -85,7 +85,7 @@ def print_holds(
 
 
 def _rows(device: agent_pb2.DeviceHolds) -> list[tuple[str, ...]]:
-    """A line for every hold, and for every door from which the device is withheld; side by side as far as they go."""
+    """Rows with a hold on the left and a withholding door on the right; the shorter side is filled up."""
     rows = []
     for number in range(max(len(device.holds), len(device.withheld), 1)):
         hold = device.holds[number] if number < len(device.holds) else None

@@ -123,7 +123,7 @@ def _add_kubelet(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run until ``quit``, the end of the script or input, or a signal."""
-    # Started without a standard input there is nobody to type, and nothing to run.
+    # Started without a standard input, nobody can type, and there is nothing to run.
     script = "" if arguments.file is None and sys.stdin is None else _script(arguments.file)
     person = script is None and sys.stdin.isatty()
     try:
@@ -191,7 +191,7 @@ def _banner(node: StandaloneNode) -> str:
 
 
 async def _until_signalled(node: StandaloneNode, work: Coroutine[object, object, None]) -> None:
-    """Do the work until a signal cancels it. A signal while the node is closing kills the plugin, and closing goes on.
+    """Do the work until a signal cancels it. A signal while the node is closing kills the plugin; closing goes on.
 
     Closing is never cancelled: what it has not ended yet would stay behind.
     """
@@ -215,7 +215,7 @@ def _settings(arguments: argparse.Namespace) -> StandaloneSettings:
     machine = _machine(arguments)
     if not _NAME.fullmatch(arguments.node_name):
         raise CommandFailed(
-            f"--node-name: {arguments.node_name!r} is no name of a node; it must be lower-case letters, digits, "
+            f"--node-name: {arguments.node_name!r} is not a valid node name; use only lower-case letters, digits, "
             "'-' and '.'",
             Exit.USAGE,
         )

@@ -124,7 +124,7 @@ def command_line(chosen: str | None) -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def left_out() -> Iterator[None]:
-    """Imports in this block do without OpenSSL, unless that is loaded already: 4.7 MB, and 10 ms of the agent's start.
+    """Keep OpenSSL out of the imports in this block, unless it is loaded already: 4.7 MB, 10 ms of the agent's start.
 
     ``asyncio`` and ``hashlib`` each do without it, as in a Python that is built without OpenSSL: the event loop itself
     speaks no TLS, and Python's own code computes hashes. The API server's client imports ``ssl`` itself, later.
@@ -151,10 +151,10 @@ def _command(name: str) -> Command:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    # gRPC's own remarks (a stream that a peer ended) would stand between our lines; set before it is imported.
+    # Set before gRPC is imported: its own remarks (a stream that a peer ended) would appear between our lines.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     if sys.stdout is None:
-        # Started with it closed: who wants no output gets none.
+        # Started with standard output closed.
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)
@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _done(command: str | None, code: int) -> int:
-    """The code, when everything is written: at the interpreter's end a full disk would be a traceback."""
+    """Flush the output, and return the code: at the interpreter's end a full disk would be a traceback."""
     if command != "run":
         from ostler.cli.output import emit
 

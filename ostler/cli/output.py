@@ -35,7 +35,7 @@ def add_color(parser: argparse.ArgumentParser) -> None:
 
 
 def page_form(color: str) -> tuple[int | None, bool]:
-    """How wide a page is, None for as wide as it gets, and whether it has colours; ``color``: auto, always or never."""
+    """The width of a page (None: no limit), and whether it has colours; ``color``: auto, always or never."""
     terminal = sys.stdout.isatty()
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     colour = color == "always" or (color == "auto" and terminal and not is_plain)
@@ -72,14 +72,14 @@ def time_text(seconds: float) -> str:
 
 
 def emit(text: str) -> None:
-    """Write to standard output now; raises ``CommandFailed`` where that cannot be, such as on a full disk."""
+    """Write to standard output now; raises ``CommandFailed`` if that fails, such as on a full disk."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         raise  # The reader has seen enough.
     except OSError as error:
-        # What is still buffered would be tried again, and complained about, at the interpreter's end.
+        # At its end the interpreter would try to write the buffer again, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise CommandFailed(f"standard output cannot be written: {error.strerror or error}") from error
 

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_need(text: str, arguments: argparse.Namespace) -> int:
-    """The same for a need in its short form."""
+    """Compile a need in its short form, and print."""
     return _run([short_need(text)], (), arguments)
 
 
@@ -138,7 +138,7 @@ def _document(compiled: CompiledClaim) -> dict[str, Any]:
 
 
 def _print_template(compiled: CompiledClaim, *, beside_others: bool) -> None:
-    """The template, with what it gets as comments before it; ``beside_others``: claims before it get devices, too."""
+    """The template, after comments on what it gets; ``beside_others``: earlier claims get devices, too."""
     lines = []
     if compiled.node is None:
         others = " beside those of the claims before it" if beside_others else ""
@@ -149,7 +149,7 @@ def _print_template(compiled: CompiledClaim, *, beside_others: bool) -> None:
             amounts = "".join(f", {name} {amount}" for name, amount in each.amounts.items())
             lines.append(f"  {each.request}: {each.device} of pool {each.pool} ({each.driver}){amounts}")
     if compiled.exact:
-        lines.append("it names what these devices have, because their sum cannot be said in general")
+        lines.append("it names exactly these devices, because a claim cannot express the sum in general")
     lines += [f"lost: {each.field}: {each.why}" for each in compiled.lost]
     emit("".join(f"# {plain(line)}\n" for line in lines))
     print_document(compiled.template, "yaml")

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "With -f: print DevicePool, DeviceClass and DeviceClaim documents as the ResourceSlices, DeviceClasses and\n"
         "ResourceClaims that mean the same in Kubernetes. A converted claim never gets devices that its document\n"
-        "would not allow; one that cannot be said so is left out. A claim that a Pod in the files uses as a template\n"
+        "would not allow; one that cannot be expressed is left out. A claim that a Pod in the files uses as template\n"
         "becomes a ResourceClaimTemplate. Without -f, the way back: what a cluster, a snapshot or a recorded node\n"
         "publishes (--from), as documents. What is lost is named on standard error, with JSON also in the output.\n\n"
         "  ostler pools convert -f pools.yaml -f need.yaml\n"
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _way_back(arguments: argparse.Namespace) -> int:
-    """Print what is published as documents."""
+    """Print what the cluster publishes, as documents."""
     from ostler.explain.files import uncollected
     from ostler.pools.source import pools_of
     from ostler.pools.supply import read_objects

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_need(
         parser,
-        documents="DeviceClaims to ask about, with DeviceClasses and DevicePools to think of as there",
+        documents="DeviceClaims to ask about, with DeviceClasses and DevicePools to treat as published",
         node="check only this node",
     )
     parser.add_argument("--all-nodes", action="store_true", help="name every node, and say why where it does not fit")

@@ -1,4 +1,4 @@
-"""``ostler probe``: what is behind a Unix socket, as grpcurl would show it, without grpcurl."""
+"""``ostler probe``: what serves a Unix socket, as grpcurl would show it, without grpcurl."""
 
 from __future__ import annotations
 

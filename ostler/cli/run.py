@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(_run(arguments, loaded, sources))
     except* (LockError, KubeletTaken) as refused:
-        # Nothing of ours to trace: the message says what is wrong and where.
+        # No traceback: the message says what is wrong and where.
         _leave(Exit.FAILED, refused)
     except* Exception as faults:
         log.critical("the agent failed", exc_info=faults)
@@ -81,7 +81,7 @@ async def _run(arguments: argparse.Namespace, first: Loaded, sources: tuple[Sour
             loaded = read_settings(arguments)
         except CommandFailed as error:
             raise ReloadFailed(str(error)) from error
-        # At the start the rest is served without the faulty file; now the old one is there to go on with.
+        # At the start the agent serves without the faulty file; now it goes on with the old one.
         faults = [str(note) for note in loaded.notes if note.kind is NoteKind.FAULT]
         if faults:
             raise ReloadFailed("\n".join(faults))
@@ -113,7 +113,7 @@ async def _run(arguments: argparse.Namespace, first: Loaded, sources: tuple[Sour
 
 
 def _missing(settings: Settings, node_name: str) -> str:
-    """What an agent with these settings and this name would lack, empty for nothing."""
+    """What an agent with these settings and this name lacks; empty for nothing."""
     by_node = settings.kubernetes.door_by_node
     if node_name or not (by_node or any(rule.door.has(Door.DRA) for rule in settings.rules)):
         return ""

@@ -49,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.node in names():
         flags["--node-name"] = arguments.node
     if arguments.config is None and arguments.mig_strategy != "single":
-        # Resources would decide alone, and cannot say what "single" says: there it is the strategy, without NICs.
-        # This machine's own devices are at the door that its users know.
+        # Resources would override the strategy, and cannot express "single": that one is given as a flag, without NICs.
+        # This machine's own devices stay at the plugin door, which its users know.
         text = configuration(
             mig=arguments.mig_strategy != "none", topology=_overrides(recorded), both=recorded is not None
         )
@@ -86,9 +86,9 @@ def _overrides(recorded: Path | None) -> Path | None:
     return beside if beside is not None and beside.exists() else None
 
 
-async def _until_signalled(told: Coroutine[object, object, None]) -> None:
+async def _until_signalled(work: Coroutine[object, object, None]) -> None:
     """Run it; a signal cancels it, so that the agent's process is never left behind."""
-    running = asyncio.ensure_future(told)
+    running = asyncio.ensure_future(work)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     await running

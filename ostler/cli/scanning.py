@@ -1,4 +1,4 @@
-"""Looking at the hardware from the command line: sources opened, read once, closed, and their faults as messages."""
+"""Scans of the hardware by a command: opens the sources, reads them once, closes them, and reports their faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ostler slices``: what this node publishes through DRA, and what it would."""
+"""``ostler slices``: what this node publishes through DRA, and what it wants to publish."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
 
 DIFFERENT = ("missing", "surplus")
-"""States in which the API server has another thing than what should be there."""
+"""States of a device for which the API server's slices differ from what the agent wants to publish."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     _write(arguments.output, _text(arguments.output, state, hidden=hidden))
     if arguments.names is not None:
         _write(arguments.names, json.dumps(names, indent=1, ensure_ascii=False) + "\n")
-    _tell(arguments.output, state)
+    _report(arguments.output, state)
     return 0
 
 
@@ -130,7 +130,7 @@ def _write(path: Path | None, text: str) -> None:
         raise CommandFailed(str(error)) from error
 
 
-def _tell(path: Path | None, state: State) -> None:
+def _report(path: Path | None, state: State) -> None:
     counts = ", ".join(f"{len(state.of(kind))} {FACTS[kind].plural}" for kind in ORDER if state.of(kind))
     _remark(f"{path or 'written'}: {counts or 'no objects'}")
     for note in (*state.truncated, *map(str, state.missing)):

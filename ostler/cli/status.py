@@ -1,4 +1,4 @@
-"""``ostler status``: how the running agent is."""
+"""``ostler status``: the state of the running agent."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _print_dra(dra: agent_pb2.DraStatus) -> None:
 
 
 def _print_holds(holds: agent_pb2.HoldsStatus, *, dra: bool) -> None:
-    """One line about holds, and one for each problem; ``dra``: the DRA door is open."""
+    """One line about holds, and one for each problem; ``dra``: the agent serves claims."""
     words = [f"{holds.by_plugin} through the plugin door"]
     words += [f"{holds.by_dra} through the DRA door"] if dra or holds.by_dra else []
     words += [

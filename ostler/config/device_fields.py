@@ -46,7 +46,7 @@ class PciId(ScalarType[str]):
     """A PCI vendor or device id: four hexadecimal digits, with or without ``0x``; read as lower case without it."""
 
     accepts = "four hexadecimal digits"
-    takes_any = True  # YAML calls it a number; it is four digits all the same
+    takes_any = True  # YAML may call the four digits a number
 
     def __init__(self, example: str) -> None:
         self.example = f'"{example}"'

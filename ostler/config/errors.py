@@ -31,7 +31,7 @@ class Origin(Value):
         return f"{place}: {self.key}" if self.key else place
 
     def error(self, problem: str, fix: str) -> ConfigError:
-        """The error that the value at this place has this problem."""
+        """An error of the value at this place."""
         return ConfigError(self.source, self.line, self.column, self.key, problem, fix)
 
 

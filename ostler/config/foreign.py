@@ -2,7 +2,7 @@
 
 As in Go's ``encoding/json``, a key means the field of exactly that name, else the one that differs only in case; null
 leaves a field as it is; of two keys for one field the last counts. A program that turns YAML into JSON first sorts the
-keys, so there the last is the one that sorts last. What has no effect is a note beside the values, never silence.
+keys, so there the last is the one that sorts last. A value without effect becomes a note.
 
 Go merges two objects for one field key by key. Nobody means that, so it is an error here. So are keys that no field
 has: Go overlooks them, and a misspelt one would go unnoticed.

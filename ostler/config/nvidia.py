@@ -5,8 +5,8 @@ For nodes that change over: the same file gives the same resources. Every key is
 by ``nvidia_sharing``.
 Keys that NVIDIA's plugin would overlook in silence (a misspelt one) are errors here.
 
-Where NVIDIA's plugin has another default than ours, the file's silence means ours, with one exception: the CDI
-strategies there always write full specs with hooks, so they do here (``cdiMode: full``).
+A key that the file leaves out has our default, also where the plugin's differs, with one exception: the plugin's CDI
+strategies always write full specs with hooks, so they do here (``cdiMode: full``).
 """
 
 from __future__ import annotations

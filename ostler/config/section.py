@@ -162,7 +162,7 @@ class Section:
         return self._by_key.get(key)
 
     def counted(self, node: Mapping, values: Values, problems: list[ConfigError]) -> Iterable[MappingEntry]:
-        """The entries of the file that have an effect; what there is to say of the others is said."""
+        """The entries of the file that have an effect; the others are reported or noted."""
         del values, problems  # here every entry counts
         return node.entries
 

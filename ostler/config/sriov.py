@@ -5,10 +5,11 @@ For nodes that change over: the same file gives the same resources. Every key is
 information are not served. Keys that the plugin silently ignores (misspelt ones) are errors here. The SR-IOV network
 operator writes the names of Go's fields (``IsRdma``, ``SelectorObjs``); ``ostler.config.foreign`` reads them.
 
-Several selectors of a resource are several rules of one name in their order, as there the first that matches a device
-has it, with that selector's RDMA and vhost-net files. A selector or resource that is left no device has no effect, as
-there. Differences that are kept away: there a second item of ``pfNames`` for the same function is overlooked, and a
-name also stands for every longer one; here the first is refused, and a name is the whole name.
+Several selectors of a resource become several rules of one name in their order: as in the plugin, the first one that
+matches a device takes it, with that selector's RDMA and vhost-net files. A selector or resource to which earlier ones
+leave no device has no effect, as in the plugin. Two things differ on purpose. The plugin overlooks a second item of
+``pfNames`` for a function, which is an error here. In the plugin a name also stands for every longer one; here it is
+the whole name.
 """
 
 from __future__ import annotations

@@ -3,15 +3,19 @@
 Two formats, told apart by content: our own YAML, and NCCL's topology XML, which cloud vendors ship for their machines.
 Ours in full::
 
-apiVersion: ostler.dev/v1alpha1 kind: Topology hostBridges:
-- numaNode: 0 devices: ["0000:00:0a.0"]             # on the host bridge itself switches:
-- devices: ["0000:00:05.0", "0000:00:06.0"] switches:                           # switches below this one, up to four
-  levels
-- devices: ["0000:00:07.0"]
+    apiVersion: ostler.dev/v1alpha1
+    kind: Topology
+    hostBridges:
+    - numaNode: 0
+      devices: ["0000:00:0a.0"]  # on the host bridge itself
+      switches:
+      - devices: ["0000:00:05.0", "0000:00:06.0"]
+        switches:  # below this switch, up to four levels
+        - devices: ["0000:00:07.0"]
 
 Devices of one switch are PIX, of a switch and one below it PXB, of one host bridge PHB; further ones are told apart by
-NUMA node. An address that the node lacks is no error, because one file serves a whole kind of machine; an address that
-the file has twice is one.
+NUMA node. An address that the node lacks is not an error, because one file serves a whole kind of machine. An address
+that the file has twice is one.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def socket_state(socket: Path) -> str:
 
 
 def ask_kubelet(socket: Path, timeout: float = TIMEOUT) -> KubeletAnswers:
-    """Ask the pod resources API at ``socket``, each call for at most ``seconds``."""
+    """Ask the pod resources API at ``socket``, each call for at most ``timeout`` seconds."""
     state = socket_state(socket)
     if state != LISTENING:
         return KubeletAnswers(state)

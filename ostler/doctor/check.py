@@ -1,4 +1,4 @@
-"""A check: its name, what it examines, the function that does, and the verdict.
+"""A check: its name, what it examines, the function that examines it, and the verdict.
 
 ``examine`` only reads: it changes nothing on the node, takes no lock, and dials sockets with deadlines. It may raise;
 the examination turns that into the verdict ``error`` and goes on with the others. Every bad finding has a fix, and
@@ -90,17 +90,17 @@ class Result:
 
 
 def ok(found: str) -> CheckFinding:
-    """All is well."""
+    """The check found nothing wrong."""
     return CheckFinding(CheckVerdict.OK, found)
 
 
 def warning(found: str, fix: str) -> CheckFinding:
-    """It works and should be better."""
+    """Devices are served, but something should be corrected."""
     return CheckFinding(CheckVerdict.WARNING, found, fix)
 
 
 def failed(found: str, fix: str) -> CheckFinding:
-    """It does not work."""
+    """Devices are not served, or not correctly."""
     return CheckFinding(CheckVerdict.FAILED, found, fix)
 
 

@@ -5,7 +5,7 @@ command ends anyway. A check that raises gets a verdict as well.
 
 Results are lines for people, grouped by subject, or plain data for programs. They stay in the order of the catalogue,
 from the foundations upwards, so that two reports can be compared side by side. The last line counts the verdicts and
-names the failed checks, because that is where people look after a long output.
+names the failed checks, because people look there after a long output.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Run:
     def _examine(self) -> None:
         try:
             finding = self.check.finding(self._view)
-        except Exception as error:  # noqa: BLE001 - told to whoever reads the report
+        except Exception as error:  # noqa: BLE001 - the report shows it
             text = " ".join(str(error).split())
             finding = CheckFinding(CheckVerdict.ERROR, f"failed to check: {type(error).__name__}: {text}", _REPORT)
         self._done = (finding, self._clock() - self._began)

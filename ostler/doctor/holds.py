@@ -11,21 +11,21 @@ from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, s
 from ostler.doctor.node import NodeView
 from protos.agent.v1alpha1 import agent_pb2
 
-NOT_TOLD = "the agent does not report holds: it is a standby, or older than this command"
+NOT_REPORTED = "the agent does not report holds: it is a standby, or older than this command"
 NO_CLAIMS = "no resource is offered through DRA"
 _FOLDERS = "mount the kubelet's pod-resources and device-plugins folders, and see the check kubelet-pod-resources"
 _RIGHTS = "give the agent's account the rights of the chart (rbac.create), and see the check kubernetes-api"
 
 
-def _untold(agent: AgentAnswers) -> str:
+def _unreported(agent: AgentAnswers) -> str:
     """Why the checks of holds are skipped if the agent does not report them."""
-    return NO_AGENT if agent.status is None else NOT_TOLD
+    return NO_AGENT if agent.status is None else NOT_REPORTED
 
 
 def judge_known(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
     """Whether all holds of pods and claims are known; ``claims``: a rule offers devices through DRA."""
     if agent.holds is None:
-        return skipped(_untold(agent))
+        return skipped(_unreported(agent))
     status = agent.holds.status
     if status.kubelet and claims:
         return failed(f"no further device is offered to claims: {status.kubelet}", _FOLDERS)
@@ -38,11 +38,11 @@ def judge_known(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
 
 def judge_both(agent: AgentAnswers, rules: Iterable[Rule]) -> CheckFinding:
     """Whether devices with door both, by rule or by the Node's label, are served at both doors."""
-    acts_otherwise = agent.holds is not None and agent.holds.status.both
-    if not acts_otherwise and not any(rule.door is Doors.BOTH for rule in rules):
+    falls_back = agent.holds is not None and agent.holds.status.both
+    if not falls_back and not any(rule.door is Doors.BOTH for rule in rules):
         return skipped("no rule of the configuration has door both")
     if agent.holds is None:
-        return skipped(_untold(agent))
+        return skipped(_unreported(agent))
     if agent.holds.status.both:
         return warning(
             f"door both acts as plugin: {agent.holds.status.both}",
@@ -55,7 +55,7 @@ def judge_both(agent: AgentAnswers, rules: Iterable[Rule]) -> CheckFinding:
 def judge_draining(agent: AgentAnswers) -> CheckFinding:
     """Whether every device is released when its pod or claim is gone."""
     if agent.holds is None:
-        return skipped(_untold(agent))
+        return skipped(_unreported(agent))
     left = [
         f"{device.device}: {hold.holder}"
         for device in agent.holds.devices
@@ -76,7 +76,7 @@ def judge_processes(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
     if not claims:
         return skipped(NO_CLAIMS)
     if agent.holds is None:
-        return skipped(_untold(agent))
+        return skipped(_unreported(agent))
     if agent.holds.status.processes:
         return warning(
             agent.holds.status.processes,
@@ -88,7 +88,7 @@ def judge_processes(agent: AgentAnswers, *, claims: bool) -> CheckFinding:
 def judge_containers(agent: AgentAnswers) -> CheckFinding:
     """Whether the agent sees that the containers of a deleted pod have ended."""
     if agent.holds is None:
-        return skipped(_untold(agent))
+        return skipped(_unreported(agent))
     if agent.holds.status.containers:
         return warning(
             agent.holds.status.containers,
@@ -101,7 +101,7 @@ def judge_containers(agent: AgentAnswers) -> CheckFinding:
 def judge_losers(agent: AgentAnswers) -> CheckFinding:
     """Whether a claim waits for a device that a pod has."""
     if agent.holds is None:
-        return skipped(_untold(agent))
+        return skipped(_unreported(agent))
     lost = [_lost(device) for device in agent.holds.devices if device.losers]
     if lost:
         return warning(

@@ -85,7 +85,7 @@ def judge_folders(folders: Sequence[str], running: frozenset[str], root: Path) -
 
 
 def read_left(state: Path, proc: Path) -> tuple[Mapping[str, int], frozenset[str]]:
-    """The content of the records: compute modes before MPS by UUID, and the names of daemons that run.
+    """What the records say: compute modes before MPS by UUID, and the names of daemons that run.
 
     Read without the agent's reader, which sets a damaged file aside. Raises OSError and ValueError.
     """
@@ -135,7 +135,7 @@ def _modes(view: NodeView) -> CheckFinding:
         return away
     answer = view.nvml()
     if not answer.modes:
-        return skipped("no GPU tells its compute mode")
+        return skipped("no GPU reports its compute mode")
     taken, running = read_left(view.settings.state_dir, view.proc)
     return judge_modes(dict(answer.modes), taken, running=bool(running))
 

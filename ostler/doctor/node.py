@@ -81,7 +81,7 @@ class NodeView:
         self.facts: Once[NodeFacts] = Once(self._read_facts)
         """The kernel's facts about devices, without NVIDIA's driver."""
         self.devices: Once[tuple[Device, ...]] = Once(self._make_devices)
-        """Devices derived from ``pci``."""
+        """Devices derived from ``facts``."""
         self.node: Once[NodeAnswer] = Once(self._ask_node)
         """This machine's Node object, if the API server is used."""
         self.nvml: Once[NvmlAnswer] = Once(self._ask_nvml)

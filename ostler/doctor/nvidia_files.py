@@ -89,8 +89,8 @@ def _judge_file(expected: Expected, found: Found | None) -> CheckFinding | None:
         )
         return failed(wrong, f"remove it, then {_MAKE}")
     if not expected.name.startswith("nvidia-caps/") and found.mode & _ALL_RW != _ALL_RW:
-        told = f"{path} has mode {found.mode:04o}: containers that do not run as root cannot open it"
-        return warning(told, "give the module NVreg_DeviceFileMode=0666 (options nvidia in /etc/modprobe.d)")
+        found_mode = f"{path} has mode {found.mode:04o}: containers that do not run as root cannot open it"
+        return warning(found_mode, "give the module NVreg_DeviceFileMode=0666 (options nvidia in /etc/modprobe.d)")
     return None
 
 

@@ -1,7 +1,7 @@
 """Checks of our resources at the kubelet: registered, with the same devices on both sides, served by no other plugin.
 
-People forget to remove the plugin that they had before. Sockets are only asked for GetInfo: ListAndWatch would say
-more, but some plugins hand an update to a single stream, and one that we opened would take it from the kubelet.
+People forget to remove the plugin that they had before. The checks call only GetInfo on sockets: ListAndWatch would
+say more, but some plugins send an update to one stream only, and ours would take it from the kubelet.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def _foreign(view: NodeView) -> CheckFinding:
         wanted += tuple(item.name for item in agent.status.resources)
     sockets = read_sockets((kubelet.registry_dir, kubelet.device_plugin_dir))
     if agent.status is None:
-        # Then it cannot be told whose they are; one that is named like ours counts as ours.
+        # Without the agent the owner of a socket is unknown; one with a name like ours counts as ours.
         own = frozenset(socket.path for socket in sockets if socket.path.name.startswith(PREFIX) and socket.answered)
     serves = agent.status is not None and agent.status.HasField("dra")
     driver = view.settings.dra.driver_name if serves else ""

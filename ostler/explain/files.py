@@ -41,7 +41,7 @@ def uncollected() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class FileObjects:
-    """The objects of files. ``notes``: what was left out; ``places``: where objects are, by kind, namespace and name.
+    """The objects of files. ``left_out``: notes on what was; ``places``: of objects, by kind, namespace and name.
 
     ``workloads``: how many pods the files' workloads make, by namespace and name of the one that is in ``state``.
     """
@@ -69,7 +69,7 @@ def read_files(paths: Sequence[str], stdin: BinaryIO | None = None, namespace: s
             for document in documents(source, data):
                 collection.add(source, data, document)
         except BadInput as error:
-            # Its end cannot be read; the part before it and the other files are still checked.
+            # The rest of this file cannot be read; the part before it and the other files are still checked.
             faults.extend(error.faults)
     if faults or collection.faults:
         raise BadInput([*faults, *collection.faults])

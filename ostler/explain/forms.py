@@ -173,8 +173,8 @@ def _reasons(finding: NodeFinding, stops: set[object], several: bool) -> Iterato
         # Said once, at the top.
         yield line(1, "the error above occurs here")
     # An obstacle already says that there are no devices.
-    told = [request for request in finding.requests if request.total or not finding.obstacles]
-    for _, same in groupby(told, key=lambda each: (_counts(each), gist(each.obstacles))):
+    shown_requests = [request for request in finding.requests if request.total or not finding.obstacles]
+    for _, same in groupby(shown_requests, key=lambda each: (_counts(each), gist(each.obstacles))):
         alike = list(same)
         shown = alike if len(alike) <= MOST else alike[:ALIKE]
         for request in shown:

@@ -1,7 +1,7 @@
 """A recorded node as a cluster would see it: its Node, the slices that the agent would publish, ostler's DeviceClasses.
 
-The same code decides as in the agent, on a node without any holds and with an API server that keeps device taints. This
-machine does not matter: neither its configuration nor its environment nor its state.
+The agent's own code decides, for a node without any holds and an API server that keeps device taints. This machine's
+configuration, environment and state do not matter.
 """
 
 from __future__ import annotations

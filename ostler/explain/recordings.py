@@ -1,4 +1,4 @@
-"""Whether a source is a recorded node: found out without what it takes to read one, which is most of the agent."""
+"""Whether a source is a recorded node. Finding out does not load what reads one, which is most of the agent."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class WorkloadPods:
 
     @property
     def note(self) -> str:
-        """For how many of the pods the answer about one of them counts, as a sentence without its end."""
+        """For how many of the pods the answer about one of them counts, as a sentence without a full stop."""
         if self.count is None:
             return f"{self.title}: asked for one pod; it makes one on each node that its pods may run on"
         if self.count == 1:
@@ -106,7 +106,7 @@ def template_of(domain: JsonObject) -> JsonObject | None:
 
 
 def domain_note(domain: JsonObject, template: str) -> str:
-    """What a ComputeDomain makes, as a sentence without its end."""
+    """What a ComputeDomain makes, as a sentence without a full stop."""
     return (
         f"{COMPUTE_DOMAIN} {name_of(domain)}: NVIDIA's controller makes claim template {template} for it, which asks "
         f"for an IMEX channel of the node (a device of driver {_DRIVER}, whose type is channel)"

@@ -61,7 +61,7 @@ class Document:
 
 
 def check_pruned(source: str, line: int, body: Json, pruned: Iterable[FieldPath]) -> None:
-    """Raise ``BadInput`` where it is no object of the API that is nested too deep."""
+    """Raise ``BadInput`` if something other than an object of the API nests too deep."""
     if any(object_on(body, path) is None for path in pruned):
         raise BadInput([too_deep(source, line)])
 

@@ -1,4 +1,4 @@
-"""Why a need has no way, as text: the answer, then groups of nodes alike, each with its reasons and what would help."""
+"""Why a need cannot be met, as text: the answer, then groups of like nodes with their reasons and what would help."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _USERS = 3
 
 
 def draw_pools(answer: PoolExplanation, *, width: int | None, colour: bool, all_nodes: bool = False) -> str:
-    """The text; `all_nodes`: every node by name, and why the others do not fit even where some do."""
+    """The text; `all_nodes`: every node by name, and why the others do not fit even if some do."""
     lines = [_answer(answer)]
     several = len(answer.claims) > 1
     for need in answer.stops:
@@ -51,7 +51,7 @@ def _answer(answer: PoolExplanation) -> Line:
     many = len(answer.claims) > 1
     title = TextPiece(f"{'claims' if many else 'claim'} {some(answer.claims, 8)}", Ink.HEADING)
     if answer.stops:
-        return line(0, title, " ", TextPiece(f"{'have' if many else 'has'} no way on any node", Ink.BAD))
+        return line(0, title, " ", TextPiece("cannot be met on any node", Ink.BAD))
     if answer.nodes == 1:
         verb = ("fit" if many else "fits") if answer.fitting else ("do not fit" if many else "does not fit")
         return line(0, title, " ", TextPiece(f"{verb} on {answer.groups[0].nodes[0]}", _ink(answer)))
@@ -71,7 +71,7 @@ def _group(group: PoolFindingGroup, all_nodes: bool, several: bool) -> Iterator[
         yield from _solution(finding.solution, several)
         if count > 1:
             names = ", ".join(group.nodes[1:]) if all_nodes else some(group.nodes[1:])
-            yield line(1, TextPiece(f"{number(count - 1, 'more node')} where there is a way: {names}", Ink.FAINT))
+            yield line(1, TextPiece(f"{number(count - 1, 'more node')} on which it fits: {names}", Ink.FAINT))
         return
     names = ", ".join(group.nodes) if all_nodes else some(group.nodes, 2)
     heading = f"{number(count, 'node')} ({names}), shown: {finding.node}" if count > 1 else finding.node

@@ -1,7 +1,7 @@
 """The pools and classes that a command works on, from a cluster, its snapshots, recorded nodes or DevicePool documents.
 
 A file with a document of devmgmtproto holds such documents; every other one holds a cluster's objects. Both can be
-given together: then the pools of both are there.
+given together; the pools of both then count.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PoolSupply:
 
 
 def read_supply(arguments: argparse.Namespace, written: PoolDocuments = PoolDocuments()) -> PoolSupply:
-    """What ``--from`` names, or the cluster; ``written``: pools and classes that are thought of as there as well.
+    """What ``--from`` names, or the cluster; ``written``: pools and classes to treat as published as well.
 
     Raises ``CommandFailed``.
     """
@@ -185,6 +185,6 @@ def _files(paths: Sequence[str]) -> list[str]:
 
 
 def unknown_node(name: str, known: Sequence[str]) -> str:
-    """What to say of a node that no pool is on, with the names that look like it."""
+    """The message for a node without pools, with the names that look like it."""
     near = get_close_matches(name, known, 3) or known
     return f"no pool is on a node {name}; there are: {some(near) or 'none'}"

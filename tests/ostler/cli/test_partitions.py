@@ -47,7 +47,7 @@ def test_taken_and_existing_partitions_are_in_the_bar_with_who_has_them(capsys: 
     answer = listed(GPU, instance(GPU, FIRST), instance(GPU, LARGE), holds=(hold,))
     assert shown(answer, capsys) == [
         f"{GPU.name} [a...bbbb] 3 of 8 memory slices are free",
-        "  a  1g.10gb at slice 0: nobody has it",
+        "  a  1g.10gb at slice 0: not held",
         "  b  3g.40gb at slices 4-7: team/one",
     ]
 

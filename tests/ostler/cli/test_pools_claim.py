@@ -64,7 +64,7 @@ def test_a_range_and_a_sum_become_alternatives(ostler: Command, cluster: str) ->
 
 def test_a_sum_that_only_unequal_devices_reach_names_their_parts(ostler: Command, cluster: str) -> None:
     text, _ = ostler("claim", "2 gpu, memory>=136Gi total, same pcieRoot", "--from", cluster, "--node", "node-2")
-    assert "# it names what these devices have, because their sum cannot be said in general\n" in text
+    assert "# it names exactly these devices, because a claim cannot express the sum in general\n" in text
     devices = yaml.safe_load(text)["spec"]["spec"]["devices"]
     assert [each["name"] for each in devices["requests"]] == ["need-1-part-1", "need-1-part-2"]
     parts = [each["exactly"]["selectors"][-1]["cel"]["expression"] for each in devices["requests"]]

@@ -42,7 +42,7 @@ def test_claim_that_fits_is_shown_with_its_devices(explain: Explain, tmp_path: P
         "node-0\n"
         "  claims[0] (class gpu): gpu-2 (memory 80Gi), gpu-3 (memory 50Gi) of pool node-0-gpus\n"
         "  claims[1] (class watch): gpu-0 (admin access) of pool node-0-gpus\n"
-        "  2 more nodes where there is a way: node-1, node-2\n"
+        "  2 more nodes on which it fits: node-1, node-2\n"
     )
 
 
@@ -217,7 +217,7 @@ def test_there_are_no_pools(explain: Explain, tmp_path: Path) -> None:
 
 def test_class_that_is_not_there_stops_on_every_node(explain: Explain, tmp_path: Path) -> None:
     assert explain("--from", documents(tmp_path, *CLASSES, A100S), needs=[{"deviceClass": "gpux"}]) == (
-        "claim trainer has no way on any node\n"
+        "claim trainer cannot be met on any node\n"
         "\n"
         "claims[0] cannot be judged:\n"
         "  there is no DeviceClass gpux; the classes are: gpu, nic, watch\n"

@@ -188,7 +188,7 @@ def test_in_the_agents_pod_its_flags_are_taken_over_where_none_are_given(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     assert main(words) == 0
     printed = capsys.readouterr()
-    assert printed.err == "as process 1 has it: --cdi-dir --state-dir\n"
+    assert printed.err == "with the flags of the agent (process 1): --cdi-dir --state-dir\n"
     assert f"{tmp_path}/state does not exist yet and can be created" in printed.out
     assert "no agent answers" in printed.out, "probes are on, as given here"
 

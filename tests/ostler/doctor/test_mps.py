@@ -43,7 +43,7 @@ def test_a_node_that_shares_nothing_by_mps_is_skipped(tmp_path: Path) -> None:
     one = node(tmp_path, "resources: [{name: nvidia.com/gpu}]\n")
     says(examined(one, "mps-program"), SKIPPED, "no rule shares GPUs by MPS")
     says(examined(one, "mps-file-system"), SKIPPED, "no rule shares GPUs by MPS")
-    says(examined(one, "compute-mode"), SKIPPED, "no GPU tells its compute mode")
+    says(examined(one, "compute-mode"), SKIPPED, "no GPU reports its compute mode")
     says(examined(one, "mps-folders"), SKIPPED, f"MPS has no folders below {tmp_path / 'mps'}")
 
 

@@ -98,7 +98,7 @@ def test_a_manifest_with_several_workloads_is_explained_one_by_one(tmp_path: Pat
         "pod team/late (claim team/big) does not fit on node-b",
     ]
     assert "Deployment web: asked for 1 of its 3 pods; each of them asks for the same" in printed
-    assert "each of the 2 is asked about alone: what the others would take is not counted" in printed
+    assert "each of the 2 is judged alone, as if the others took no device" in printed
     assert main(["explain", "-f", str(manifest), "--from", base, "-o", "json"]) == 0
     made = json.loads(capsys.readouterr().out)
     titles = ["pod team/web (claim team/train)", "pod team/late (claim team/big)"]

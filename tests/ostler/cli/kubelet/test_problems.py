@@ -256,7 +256,7 @@ def test_disk_that_fills_up_refuses_pods_and_is_named(script: Script, small_disk
         (
             ("--node-name", "A"),
             2,
-            "--node-name: 'A' is no name of a node; it must be lower-case letters, digits, '-' and '.'",
+            "--node-name: 'A' is not a valid node name; use only lower-case letters, digits, '-' and '.'",
         ),
         (("-f", "/nonexistent"), 2, "/nonexistent: No such file or directory"),
         (
