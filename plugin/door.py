@@ -124,7 +124,7 @@ class PluginDoor:
                 self._update(name, self._resources[name], ())
         self.bus.publish(StreamsChanged())
 
-    def heard(self, reading: Reading) -> None:
+    def on_reading(self, reading: Reading) -> None:
         """Take in which devices the kubelet counts as healthy; see ``KubeletView.heard``."""
         self._view.heard(reading.began, reading.allocatable)
 

@@ -262,7 +262,7 @@ class Bookkeeping:
         return None if self._listed.is_set() or self._over else self._first_list()
 
     async def _first_list(self) -> None:
-        self._loop.look_at(self._monotonic())
+        self._loop.read_by(self._monotonic())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KNOWN_WITHIN):
                 await self._listed.wait()
@@ -296,7 +296,7 @@ class Bookkeeping:
         if self._running:
             self._loop.wake()
 
-    def shared(self) -> None:
+    def read_often(self) -> None:
         """Read the kubelet more often from now on: the DRA door, or MPS, needs to know what this node's pods have."""
         self._loop.follow(ReadingPace())
 
@@ -386,4 +386,4 @@ class Bookkeeping:
         """Read the kubelet as soon as no other instance can have answered it."""
         until = self.keeper.answered_until
         if self._running and not self.plugin.read_since(until):
-            self._loop.look_at(until)
+            self._loop.read_by(until)

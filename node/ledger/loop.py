@@ -109,7 +109,7 @@ class HoldsLoop:
         self._unseen_readings = 0
         self._want(max(self._clock() + self._pace.settle, self._last + self._pace.soon))
 
-    def look_at(self, when: float) -> None:
+    def read_by(self, when: float) -> None:
         """Read at this time (monotonic) at the latest: a reading made then proves more than an earlier one."""
         self._want(max(when, self._last + self._pace.least))
 

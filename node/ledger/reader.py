@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -34,8 +34,8 @@ from node.values import Value, value
 if TYPE_CHECKING:
     from protos.podresources.v1 import api_pb2, api_pb2_grpc
 
-
 log = logging.getLogger("ostler.holds")
+Answer = TypeVar("Answer")
 
 RACY_NS = 2_000_000_000
 """Nanoseconds after its modification within which a file may be replaced by one that looks the same.
@@ -141,7 +141,9 @@ class LocalKubelet:
         listed, allocatable, recorded = None, None, None
         faults: list[str] = []
         try:
-            listed, allocatable = await ask(self._socket, self._seconds, faults)
+            async with self._lister() as lister:
+                listed = await self._listed(lister)
+                allocatable = await self._allocatable(lister)
         except PodResourcesRefused as error:
             faults.append(str(error))
         try:
@@ -185,15 +187,47 @@ class LocalKubelet:
     async def _listed_in_time(self) -> Holdings:
         while True:
             try:
-                return await list_pods(self._socket, self._seconds)
+                async with self._lister() as lister:
+                    return await self._listed(lister)
             except PodResourcesRefused as error:
                 if error.code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise
             await asyncio.sleep(AGAIN)
 
+    @asynccontextmanager
+    async def _lister(self) -> AsyncIterator[api_pb2_grpc.PodResourcesListerStub]:
+        """A connection to the kubelet; raises ``PodResourcesRefused`` if there is no socket."""
+        from protos.podresources.v1 import api_pb2_grpc  # Imported late: registration comes first.
+
+        if not is_socket(self._socket):
+            raise PodResourcesRefused(self._socket, grpc.StatusCode.UNAVAILABLE, "the socket does not exist")
+        async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=OPTIONS) as channel:
+            yield api_pb2_grpc.PodResourcesListerStub(channel)
+
+    async def _listed(self, lister: api_pb2_grpc.PodResourcesListerStub) -> Holdings:
+        """What containers have; raises ``PodResourcesRefused``."""
+        from protos.podresources.v1 import api_pb2  # As above.
+
+        call = lister.List(api_pb2.ListPodResourcesRequest(), timeout=self._seconds)
+        return holdings(readable(self._socket, await self._answered(call)))
+
+    async def _allocatable(self, lister: api_pb2_grpc.PodResourcesListerStub) -> frozenset[Id]:
+        """What the kubelet counts as healthy; raises ``PodResourcesRefused``."""
+        from protos.podresources.v1 import api_pb2  # As above.
+
+        call = lister.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=self._seconds)
+        found = ids_by_resource(readable(self._socket, await self._answered(call)))
+        return frozenset((name, id_) for name, ids in found.items() for id_ in ids)
+
+    async def _answered(self, call: Awaitable[Answer]) -> Answer:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise PodResourcesRefused(self._socket, error.code(), error.details() or "") from error
+
     @cached_property
     def _file(self) -> Path:
-        from node.kubelet.checkpoint import FILE_NAME  # Imported late: registration comes first.
+        from node.kubelet.checkpoint import FILE_NAME  # As above.
 
         return self._folder / FILE_NAME
 
@@ -209,53 +243,6 @@ class LocalKubelet:
         settled = read is not None and now - read.modified_ns > RACY_NS
         self._last = (read, found) if read is not None and settled else None
         return found
-
-
-async def ask(socket: Path, seconds: float, faults: list[str]) -> tuple[Holdings | None, frozenset[Id] | None]:
-    """What containers have, and what is allocatable; a refused call gives None and its fault.
-
-    Raises ``PodResourcesRefused`` if there is no socket.
-    """
-    from protos.podresources.v1 import api_pb2  # As above.
-
-    listed, allocatable = None, None
-    async with _lister(socket) as lister:
-        try:
-            listed = await _list(lister, socket, seconds)
-            healthy = await lister.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=seconds)
-            found = ids_by_resource(readable(socket, healthy))
-            allocatable = frozenset((name, id_) for name, ids in found.items() for id_ in ids)
-        except PodResourcesRefused as error:
-            faults.append(str(error))
-        except grpc.aio.AioRpcError as error:
-            faults.append(str(PodResourcesRefused(socket, error.code(), error.details() or "")))
-    return listed, allocatable
-
-
-async def list_pods(socket: Path, seconds: float) -> Holdings:
-    """What containers have; raises ``PodResourcesRefused``."""
-    async with _lister(socket) as lister:
-        return await _list(lister, socket, seconds)
-
-
-@asynccontextmanager
-async def _lister(socket: Path) -> AsyncIterator[api_pb2_grpc.PodResourcesListerStub]:
-    from protos.podresources.v1 import api_pb2_grpc  # As above.
-
-    if not is_socket(socket):
-        raise PodResourcesRefused(socket, grpc.StatusCode.UNAVAILABLE, "the socket does not exist")
-    async with grpc.aio.insecure_channel(f"unix:{socket}", options=OPTIONS) as channel:
-        yield api_pb2_grpc.PodResourcesListerStub(channel)
-
-
-async def _list(lister: api_pb2_grpc.PodResourcesListerStub, socket: Path, seconds: float) -> Holdings:
-    from protos.podresources.v1 import api_pb2  # As above.
-
-    try:
-        pods = await lister.List(api_pb2.ListPodResourcesRequest(), timeout=seconds)
-    except grpc.aio.AioRpcError as error:
-        raise PodResourcesRefused(socket, error.code(), error.details() or "") from error
-    return holdings(readable(socket, pods))
 
 
 def holdings(answer: api_pb2.ListPodResourcesResponse) -> Holdings:

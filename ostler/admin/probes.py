@@ -182,8 +182,7 @@ class Probes:
         try:
             return InstanceSocket(path, self._pages)
         except SocketError as error:
-            if not any(str(error) in event.message for event in self._events.recent):
-                self._events.emit(EventType.WARNING, "SocketFailed", f"the instance's socket for probes: {error}")
+            self._events.emit_once(EventType.WARNING, "SocketFailed", f"the instance's socket for probes: {error}")
             return None
 
 

@@ -229,7 +229,6 @@ async def _replaced(old: Endpoint | None, path: Path, view: AgentView, events: E
         endpoint = admin_endpoint(path, view)
         await endpoint.start()
     except SocketError as error:
-        if not any(str(error) in event.message for event in events.recent):
-            events.emit(EventType.WARNING, "SocketFailed", f"the agent's own socket: {error}")
+        events.emit_once(EventType.WARNING, "SocketFailed", f"the agent's own socket: {error}")
         return None
     return endpoint

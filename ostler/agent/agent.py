@@ -108,7 +108,7 @@ class Agent:
         )
         self._doors = BothDoors(settings, sources, services)
         self._publisher = self._doors.publisher
-        bus.subscribe(SnapshotJudged, self._publisher.judged)
+        bus.subscribe(SnapshotJudged, self._publisher.on_judged)
         registers_by_registry = settings.kubelet.registration is not RegistrationChoice.REGISTER
         self.handover = Handover(
             settings.state_dir,

@@ -229,9 +229,9 @@ class BothDoors:
             processes = compute_processes(self._sources, self._settings.roots.proc)
             self._books = open_books(self._settings, services.edges, processes, services.events, services.metrics.holds)
             self.publisher.follow_ledger(self._books)
-            self._books.bus.subscribe(HoldsChanged, self.publisher.held)
-            self._books.bus.subscribe(OfferChanged, self.publisher.held)
-            self._books.bus.subscribe(Reading, self._plugin.heard)
+            self._books.bus.subscribe(HoldsChanged, self.publisher.on_holds_changed)
+            self._books.bus.subscribe(OfferChanged, self.publisher.on_holds_changed)
+            self._books.bus.subscribe(Reading, self._plugin.on_reading)
             self._books.begin(relieves=self._relieves)
             # Before the Allocate that may have asked for it: overlapping devices must be known.
             self._books.place(self.publisher.shown[0], self._settings.rules)
@@ -265,7 +265,7 @@ class BothDoors:
 
     def _run_mps(self) -> None:
         if self._group is not None and self._mps.is_to_run:
-            self._opened_books().shared()
+            self._opened_books().read_often()
             self._mps.run(self._group)
 
     def _open_dra(self) -> None:
@@ -278,7 +278,7 @@ class BothDoors:
         from ostler.agent.dra_service import DraService
 
         services, books = self._services, self._opened_books()
-        books.shared()
+        books.read_often()
         parts = DraParts(
             self._settings,
             services.edges,

@@ -37,6 +37,11 @@ class EventLog:
         )
         self.bus.publish(event)
 
+    def emit_once(self, kind: EventType, reason: str, message: str) -> None:
+        """Emit an event, unless one of the last events has the same message."""
+        if all(event.message != message for event in self._events):
+            self.emit(kind, reason, message)
+
     @property
     def recent(self) -> tuple[Event, ...]:
         """The last events, newest last."""

@@ -40,7 +40,6 @@ class HealthWatch:
         self, settings: Settings, sources: Sequence[Source], bus: EventBus, clocks: Clocks, events: EventSink
     ) -> None:
         self._settings = settings
-        self._rules = settings.rules
         self._sources = sources
         self._bus = bus
         self._clocks = clocks
@@ -66,7 +65,7 @@ class HealthWatch:
         """Judge the snapshot of a scan."""
         self._scanned = snapshot
         if self.live is not None:
-            self.live.observe(snapshot, self._rules)
+            self.live.observe(snapshot, self._settings.rules)
         if self._keeper is None:
             self._bus.publish(SnapshotJudged(snapshot))
         else:
@@ -89,9 +88,9 @@ class HealthWatch:
 
     def use(self, settings: Settings) -> None:
         """Follow other rules, and another policy."""
-        self._settings, self._rules = settings, settings.rules
+        self._settings = settings
         if self.live is not None:
-            self.live.observe(self._scanned, self._rules)
+            self.live.observe(self._scanned, self._settings.rules)
         if self._keeper is not None:
             self._keeper.use(settings.health)
             self._repeat_signals()
@@ -123,7 +122,7 @@ class HealthWatch:
         """The sources of signals besides the scans."""
         found = []
         if self.live is not None:
-            found.append(self.live.status(interfaces=offers_nics(self._rules)))
+            found.append(self.live.status(interfaces=offers_nics(self._settings.rules)))
         if self._nvml is not None:
             found.append(self._nvml.status())
         return tuple(found)
@@ -160,7 +159,7 @@ class HealthWatch:
             dev_root=settings.nvidia.dev_root_mount,
             clock=self._clocks.clock,
         )
-        self.live.observe(self._scanned, self._rules)
+        self.live.observe(self._scanned, self._settings.rules)
         await self.live.run()
 
     def _signals(self) -> NvmlSignals | None:

@@ -59,7 +59,7 @@ class ProcessMps:
             events=self._events,
             bus=self._bus,
             metrics=self.metrics(),
-            on_changed=self._publisher.held,
+            on_changed=self._publisher.on_holds_changed,
         )
         self._publisher.follow_mps(self._service)
 

@@ -88,11 +88,11 @@ class Publisher:
         self._snapshot = snapshot
         self._wanted.set()
 
-    def judged(self, event: SnapshotJudged) -> None:
+    def on_judged(self, event: SnapshotJudged) -> None:
         """Have this snapshot shown; does not block."""
         self.submit(event.snapshot)
 
-    def held(self, _: HoldsChanged | OfferChanged | None = None) -> None:
+    def on_holds_changed(self, _: HoldsChanged | OfferChanged | None = None) -> None:
         """Have the offers follow a change of holds, soon; for the event loop only."""
         if self._scheduled is None:
             seconds = ALONE if self._dra is None else HOLDS

@@ -64,7 +64,7 @@ def told() -> tuple[set[str], list[str]]:
     reasons, unread = set(CHOSEN), []
     for path, tree in trees.items():
         known, where = {**shared, **constants(tree)}, str(path.relative_to(ROOT))
-        said = list(arguments(tree, "emit", 1))
+        said = [each for name in ("emit", "emit_once") for each in arguments(tree, name, 1)]
         said += [each for hander in handers(where) for each in arguments(tree, hander, 0)]
         for each in said:
             if isinstance(each, ast.Constant) and isinstance(each.value, str):

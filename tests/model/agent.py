@@ -174,7 +174,7 @@ class Agent:
 
     def _changed(self) -> None:
         if self.alive:
-            self.publisher.held()
+            self.publisher.on_holds_changed()
 
     def _applied(self) -> None:
         served = set(self.door._resources)

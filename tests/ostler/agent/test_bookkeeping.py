@@ -31,7 +31,7 @@ def test_where_there_is_one_door_the_kubelet_is_read_seldom_and_what_it_says_sta
 def test_when_another_door_opens_the_kubelet_is_read_at_once_and_more_often_from_then_on() -> None:
     async def story(desk: Desk) -> None:
         await asyncio.sleep(30)
-        desk.books.shared()
+        desk.books.read_often()
         await asyncio.sleep(25)
 
     assert play(story, gpu(0)).kubelet.asked == [LATER, 0.5, 30.0, 40.0, 50.0]
@@ -139,7 +139,7 @@ def test_the_doors_are_shown_anew_when_a_reading_says_something_else_and_not_oth
 
 def test_the_doors_are_told_when_what_is_known_is_too_old_to_be_believed() -> None:
     async def story(desk: Desk) -> None:
-        desk.books.shared()
+        desk.books.read_often()
         await asyncio.sleep(5)
         desk.kubelet.faults = ("gone",)
         desk.changes.clear()

@@ -55,7 +55,7 @@ class Node:
             settings, edges, NotImplemented, self.events, HoldsMetrics(edges.clock), reader=self.kubelet
         )
         self.publisher.follow_ledger(self.books)
-        self.books.bus.subscribe(HoldsChanged, self.publisher.held)
+        self.books.bus.subscribe(HoldsChanged, self.publisher.on_holds_changed)
         self.desk = HoldsView(self.books, self.publisher, None, RULES)
         self.books.begin(relieves=False)
         self.publisher.submit(snapshot(*devices))

@@ -69,16 +69,16 @@ async def test_changes_of_what_is_held_are_shown_together(tmp_path: Path) -> Non
         publisher.submit(Snapshot(1))
         await eventually(lambda: books.shows == 1, "the snapshot is shown")
         for _ in range(200):
-            publisher.held()
+            publisher.on_holds_changed()
         await eventually(lambda: books.shows == 2, "what is held is shown")
-        publisher.held()
+        publisher.on_holds_changed()
         await eventually(lambda: books.shows == 3, "the next change is shown, too")
 
 
 async def test_a_new_snapshot_does_not_wait_for_what_is_held(tmp_path: Path) -> None:
     door, books = Window(), Books()
     async with publishing(door, tmp_path, books) as publisher:
-        publisher.held()
+        publisher.on_holds_changed()
         publisher.submit(Snapshot(1))
         await eventually(lambda: publisher.shown[0].generation == 1, "the snapshot is shown")
         await eventually(lambda: books.shows == 2, "what is held is shown after it")
@@ -92,12 +92,12 @@ async def test_the_kubelet_s_list_is_made_anew_only_when_it_would_be_another(tmp
         # A pod has it: the plugin door shows the same.
         hold = Hold(gpu(1).name, Door.PLUGIN, "team/pod", 1.0, plugin_owner(gpu(1).name))
         books.context_now = OfferContext(by_place([hold]))
-        publisher.held()
+        publisher.on_holds_changed()
         await eventually(lambda: books.shows == 2, "the other door may have to know")
         assert publisher.context == books.context_now
         assert door.shown == 1
         books.context_now = OfferContext(by_place([replace(hold, door=Door.DRA, owner="uid")]))
-        publisher.held()
+        publisher.on_holds_changed()
         await eventually(lambda: door.shown == 2, "a claim has it: it is withdrawn from pods")
         publisher.use(replace(Settings(), state_dir=tmp_path))
         publisher.submit(snapshot(gpu(1)))
