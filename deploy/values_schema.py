@@ -152,11 +152,17 @@ def _hardware() -> dict[str, JsonObject]:
 
 
 def _extender() -> JsonObject:
+    names: JsonObject = {
+        "type": "object",
+        "propertyNames": _text(_SUBDOMAIN),
+        "additionalProperties": {"type": "array", "items": {"type": "string"}},
+    }
     return _section(
         {
             "enabled": _boolean(),
             # The extender itself checks it, before it serves and at each change.
             "config": {"type": "object"},
+            "namespaces": _section({"virtualClusters": names, "annotation": _text(rf"({_LABEL_KEY})?")}),
             "tlsSecret": _text(rf"({_SUBDOMAIN})?"),
             "clientNames": {"type": "array", "items": _text(r"\S+"), "uniqueItems": True},
             "replicas": {"type": "integer", "minimum": 1},
