@@ -34,6 +34,11 @@ def cells(nodes: int = 2, **owners: int) -> Object:
     return {"physicalCluster": {**NODE_OF_8, "physicalCells": physical}, "virtualClusters": shares}
 
 
+def gang(name: str, pods: int, leaves: int = 8) -> dict[str, Any]:
+    """The part of a scheduling spec that says which gang a pod belongs to."""
+    return {"affinityGroup": {"name": name, "members": [{"podNumber": pods, "leafCellNumber": leaves}]}}
+
+
 class RunningExtender:
     """An extender that answers; ``ask`` and the calls of a scheduler."""
 

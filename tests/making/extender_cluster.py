@@ -90,6 +90,10 @@ class ClusterApi:
         with self.changed:
             return [copy.deepcopy(each) for (found, _, _), each in self._objects.items() if found == KINDS[kind]]
 
+    def events(self, reason: str) -> list[Object]:
+        """All events with this reason."""
+        return [each for each in self.all("Event") if each["reason"] == reason]
+
     def changes(self, kind: str) -> int:
         """Changes of a kind since it was listed last."""
         with self.changed:

@@ -1,42 +1,17 @@
-"""The life of pods as a scheduler and the API server see it: placing, binding, preempting, recovering."""
+"""The life of pods as a scheduler and the API server see it: placing, binding, preempting."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-import pytest
 import yaml
 
-from tests.making.extender import RunningExtender, cells, extender
+from tests.making.extender import RunningExtender, cells, extender, gang
 from tests.making.extender_cluster import ClusterApi, Object, node, pod
 from tests.waiting import until
 
 GROUP = "hivedscheduler.microsoft.com"
-CLAIMS = {"resourceClaims": [{"name": "nic", "resourceClaimName": "nic-0"}]}
-VOLUME = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
-
-
-@pytest.fixture
-def api() -> Iterator[ClusterApi]:
-    with ClusterApi([node("n0"), node("n1")]) as made:
-        yield made
-
-
-@pytest.fixture
-def running(api: ClusterApi, tmp_path: Path) -> Iterator[RunningExtender]:
-    with extender(tmp_path, api, cells(2)) as made:
-        yield made
-
-
-def gang(name: str, pods: int, leaves: int = 8) -> dict[str, Any]:
-    return {"affinityGroup": {"name": name, "members": [{"podNumber": pods, "leafCellNumber": leaves}]}}
-
-
-def events(api: ClusterApi, reason: str) -> list[Object]:
-    return [each for each in api.all("Event") if each["reason"] == reason]
 
 
 def test_a_pod_is_placed_bound_shown_and_forgotten(running: RunningExtender) -> None:
@@ -163,111 +138,6 @@ def test_prioritize_favours_the_node_of_the_placement(running: RunningExtender) 
     assert running.ask("POST", "/v1/extender/prioritize", body)[1][0] == {"Host": "n0", "Score": 10}
 
 
-def test_a_pod_that_the_scheduler_does_not_bind_is_bound_past_it_at_the_threshold(running: RunningExtender) -> None:
-    late = pod("late")
-    running.add(late)
-    for _ in range(3):
-        assert running.filter(late, "n0", "n1")["NodeNames"] == ["n0"]
-    assert running.api.bindings == []
-    assert running.filter(late, "n0", "n1")["NodeNames"] == ["n0"]
-    until(lambda: running.api.bindings, "it is bound")
-    running.settle()
-    assert "already bound" in running.filter(late, "n0")["Error"]
-
-
-def test_a_binding_past_the_scheduler_that_fails_is_told_on_the_pod(running: RunningExtender) -> None:
-    running.api.refusals["pods/late/binding"] = (403, "no right to bind")
-    late = pod("late")
-    running.add(late)
-    for _ in range(4):
-        running.filter(late, "n0", "n1")
-    until(lambda: events(running.api, "ForceBindFailed"), "an event says so")
-    (event,) = events(running.api, "ForceBindFailed")
-    assert event["message"].startswith(
-        "The scheduler does not bind this pod to node n0; binding it past the scheduler failed: "
-    )
-    assert "no right to bind" in event["message"]
-
-
-def test_a_placement_that_is_not_offered_any_more_is_bound_past_the_scheduler(running: RunningExtender) -> None:
-    moved = pod("p")
-    running.add(moved)
-    assert running.filter(moved, "n0", "n1")["NodeNames"] == ["n0"]
-    answer = running.filter(moved, "n1")
-    assert answer["NodeNames"] is None
-    reason = "the pod is placed on node n0, which the scheduler does not offer; the extender binds it"
-    assert answer["FailedAndUnresolvableNodes"] == {"n1": reason}
-    until(lambda: running.api.bindings, "it is bound")
-
-
-def test_a_placement_on_a_node_that_vanished_is_bound_past_the_scheduler(running: RunningExtender) -> None:
-    lost = pod("p")
-    running.add(lost)
-    running.filter(lost, "n0")
-    running.api.delete("Node", "n0")
-    running.settle()
-    running.filter(lost, "n0")
-    until(lambda: running.api.bindings, "it is bound")
-
-
-@pytest.mark.parametrize(("more", "what"), [(CLAIMS, "resource claims (nic)"), (VOLUME, "unbound volumes (data)")])
-def test_a_pod_that_only_the_scheduler_can_prepare_is_never_bound_past_it(
-    running: RunningExtender, more: Object, what: str
-) -> None:
-    running.api.put(claim("data", bound=False))
-    held = pod("p", pod_spec=more)
-    running.add(held)
-    for _ in range(5):
-        assert running.filter(held, "n0", "n1")["NodeNames"] == ["n0"]
-    until(lambda: events(running.api, "ForceBindRefused"), "an event says so")
-    (event,) = events(running.api, "ForceBindRefused")
-    assert event["message"] == (
-        "The scheduler does not bind this pod to node n0, and the extender does not bind it past the scheduler "
-        f"because it has {what}, which the scheduler must prepare first; see the scheduler's events on this pod"
-    )
-    involved = event["involvedObject"]
-    assert (involved["kind"], involved["namespace"], involved["name"], involved["uid"]) == (
-        "Pod",
-        "default",
-        "p",
-        "uid-p",
-    )
-    assert running.api.bindings == []
-    # Where its node is not offered it gets another one.
-    assert running.filter(held, "n1")["NodeNames"] == ["n1"]
-    assert running.bind(held, "n1") == ""
-
-
-def test_a_pod_whose_volumes_are_bound_is_bound_past_the_scheduler(running: RunningExtender) -> None:
-    running.api.put(claim("data", bound=True))
-    late = pod("p", pod_spec=VOLUME)
-    running.add(late)
-    for _ in range(4):
-        running.filter(late, "n0", "n1")
-    until(lambda: running.api.bindings, "it is bound")
-
-
-def test_a_gang_member_with_claims_waits_for_its_groups_node(running: RunningExtender) -> None:
-    running.place(pod("g-0", spec=gang("g", 2)), "n0", "n1")
-    member = pod("g-1", spec=gang("g", 2), pod_spec=CLAIMS)
-    running.add(member)
-    answer = running.filter(member, "n0")
-    assert answer["FailedAndUnresolvableNodes"] == {
-        "n0": "the pod's group has its cells on node n1, which the scheduler does not offer; the pod has resource "
-        "claims or volumes, so the extender cannot bind it past the scheduler"
-    }
-    assert running.filter(member, "n1")["NodeNames"] == ["n1"]
-
-
-def claim(name: str, *, bound: bool) -> Object:
-    return {
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"volumeName": "pv"} if bound else {},
-        "status": {"phase": "Bound" if bound else "Pending"},
-    }
-
-
 def test_a_stronger_pod_preempts_gangs_of_its_own_virtual_cluster(running: RunningExtender) -> None:
     for name in ("a", "b"):
         running.place(pod(name), "n0", "n1")
@@ -310,74 +180,6 @@ def test_a_pod_that_is_not_bound_yet_is_no_victim(running: RunningExtender) -> N
     assert running.preempt(strong, "n0", "n1") == (200, {"NodeNameToMetaVictims": None})
 
 
-def test_running_pods_keep_their_devices_over_a_restart(api: ClusterApi, tmp_path: Path) -> None:
-    with extender(tmp_path, api, cells(2)) as first:
-        first.place(pod("g-0", 4, spec=gang("g", 3, 4)), "n0", "n1")
-        first.place(pod("solo", 2), "n0", "n1")
-        before = first.groups()
-    with extender(tmp_path, api, cells(2)) as second:
-        assert second.groups() == before
-        member = pod("g-1", 4, spec=gang("g", 3, 4))
-        second.place(member, "n0", "n1")
-        taken = [(each["spec"]["nodeName"], index) for each in api.all("Pod") for index in indices(each)]
-        assert len(taken) == len(set(taken)) == 10
-
-
-@pytest.mark.parametrize("state", ["not ready", "gone"])
-def test_a_running_pod_keeps_its_virtual_cell_over_a_restart_while_other_nodes_are_bad(
-    state: str, tmp_path: Path
-) -> None:
-    # Every cell is owned, so that cells are bound to a bad node as soon as there is one.
-    types: Object = {
-        "G-2": {"childCellType": "G", "childCellNumber": 2},
-        "G-NODE": {"childCellType": "G-2", "childCellNumber": 2, "isNodeLevel": True},
-    }
-    physical = [{"cellType": "G-NODE", "cellAddress": f"n{number}"} for number in range(2)]
-    owners = {
-        "A": {"virtualCells": [{"cellType": "G-NODE", "cellNumber": 1}]},
-        "B": {"virtualCells": [{"cellType": "G-NODE.G-2", "cellNumber": 2}]},
-    }
-    configuration = {"physicalCluster": {"cellTypes": types, "physicalCells": physical}, "virtualClusters": owners}
-    with ClusterApi([node("n0"), node("n1")]) as api:
-        with extender(tmp_path, api, configuration) as first:
-            first.place(pod("web", 1, vc="B"), "n0", "n1")
-            before = first.groups()["default/web"]
-        (other,) = {"n0", "n1"} - set(before["physicalPlacement"])
-        if state == "gone":
-            api.delete("Node", other)
-        else:
-            api.put(node(other, is_ready=False))
-        with extender(tmp_path, api, configuration) as second:
-            after = second.groups()["default/web"]
-    assert before["virtualPlacement"]
-    assert (after["state"], after.get("lazyPreemptionStatus")) == ("Allocated", None)
-    assert sum(map(len, after["virtualPlacement"].values())) == 1
-
-
-def indices(body: Object) -> list[int]:
-    text = body["metadata"]["annotations"][f"{GROUP}/pod-leaf-cell-isolation"]
-    return [int(each) for each in text.split(",")]
-
-
-def test_a_bound_pod_without_a_record_is_told_and_harms_nobody(api: ClusterApi, tmp_path: Path) -> None:
-    api.put(pod("foreign", node="n0"))
-    broken = {f"{GROUP}/pod-bind-info": "[", f"{GROUP}/pod-leaf-cell-isolation": "0"}
-    api.put(pod("broken", node="n0", annotations=broken))
-    with extender(tmp_path, api, cells(2)) as running:
-        assert running.groups() == {}
-        until(lambda: len(events(api, "CellsNotRecovered")) == 2, "events say so")
-        said = {each["involvedObject"]["name"]: each["message"] for each in events(api, "CellsNotRecovered")}
-        assert said["foreign"] == (
-            "The extender does not count this pod's devices as used: annotation "
-            f"{GROUP}/pod-bind-info: is missing or empty; the pod was not bound by this scheduler; "
-            "delete the pod and create it again"
-        )
-        assert "is not valid YAML" in said["broken"]
-        api.delete("Pod", "foreign", "default")
-        running.settle()
-        assert running.place(pod("p"), "n0", "n1")
-
-
 def test_a_pod_that_was_made_anew_under_its_name_is_another_one(running: RunningExtender) -> None:
     running.place(pod("p"), "n0", "n1")
     again = pod("p")
@@ -405,35 +207,3 @@ def test_a_node_that_is_not_ready_or_cordoned_gets_nothing(running: RunningExten
     assert running.filter(held, "n0", "n1")["NodeNames"] is None
     running.add(node("n1"))
     assert running.filter(held, "n0", "n1")["NodeNames"] == ["n1"]
-
-
-def test_a_changed_configuration_is_laid_over_running_pods(running: RunningExtender, tmp_path: Path) -> None:
-    del tmp_path
-    running.place(pod("p"), "n0", "n1")
-    placed = running.groups()["default/p"]["physicalPlacement"]
-    write(running, cells(2, A=1, B=1))
-    until(lambda: set(clusters(running)) == {"A", "B"}, "the new configuration holds")
-    assert running.groups()["default/p"]["physicalPlacement"] == placed
-    other = pod("q", vc="B")
-    running.add(other)
-    assert running.filter(other, "n0", "n1")["NodeNames"] == ["n1"]
-
-
-def test_a_configuration_that_cannot_be_used_changes_nothing(
-    running: RunningExtender, caplog: pytest.LogCaptureFixture
-) -> None:
-    write(running, {"virtualClusters": {"A": {"virtualCels": []}}})
-    until(lambda: "the new configuration is not usable, the old one stays in force" in caplog.text, "it is refused")
-    assert set(clusters(running)) == {"A"}
-    assert running.place(pod("p"), "n0")
-
-
-def write(running: RunningExtender, configuration: Object) -> None:
-    settings = {"kubeApiServerAddress": running.api.url, "webServerAddress": "127.0.0.1:0"}
-    running.path.write_text(json.dumps({**settings, **configuration}))
-    running.process.reload()
-
-
-def clusters(running: RunningExtender) -> dict[str, Any]:
-    _, found = running.ask("GET", "/v1/inspect/clusterstatus/virtualclusters/")
-    return dict(found)

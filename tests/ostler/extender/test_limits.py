@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,11 @@ from scheduling.cells.pod import (
     read_bind_info,
 )
 from tests.making.extender import RunningExtender, cells, extender
-from tests.making.extender_cluster import ClusterApi, Object, node, pod
+from tests.making.extender_cluster import ClusterApi, Object, pod
 from tests.waiting import until
 
 GROUP = "hivedscheduler.microsoft.com"
 SPEC, RECORD = f"{GROUP}/pod-scheduling-spec", f"{GROUP}/pod-bind-info"
-
-
-@pytest.fixture
-def api() -> Iterator[ClusterApi]:
-    with ClusterApi([node("n0"), node("n1")]) as made:
-        yield made
-
-
-@pytest.fixture
-def running(api: ClusterApi, tmp_path: Path) -> Iterator[RunningExtender]:
-    with extender(tmp_path, api, cells(2)) as made:
-        yield made
 
 
 def read(body: Object, *, is_bound: bool = False) -> ReadPod:

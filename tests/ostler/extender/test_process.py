@@ -24,7 +24,7 @@ from ostler.extender.process import ExtenderFailed, address_of, api_access, rest
 from scheduling.cells.configuration import ExtenderSettings
 from tests.kube.authority import Authority
 from tests.making.extender import cells, extender
-from tests.making.extender_cluster import ClusterApi, node, pod
+from tests.making.extender_cluster import ClusterApi, pod
 from tests.ostler.metrics.scraping import families
 from tests.waiting import until
 
@@ -42,12 +42,6 @@ def restored_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     root.handlers[:], level, root.propagate = before
     root.setLevel(level)
-
-
-@pytest.fixture
-def api() -> Iterator[ClusterApi]:
-    with ClusterApi([node("n0"), node("n1")]) as made:
-        yield made
 
 
 def config(folder: Path, **keys: Any) -> Path:
