@@ -6,18 +6,15 @@ The mode that a GPU had is on disk before it is changed, so that the next agent 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
 from node.files import FileError, JsonValue, read_record, write_record
-from node.inventory.nvidia.compute_modes import EXCLUSIVE_PROCESS, ComputeModeError, mode_name
+from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS, ComputeModeError, mode_name
 from node.mps.daemon import MpsError
 from node.mps.processes import MpsProcess
-
-log = logging.getLogger("ostler.mps")
 
 SCHEMA = "mps/v1"
 RECORD = "mps.json"
@@ -48,15 +45,14 @@ class MpsRecord:
         self.modes: dict[str, int] = {}
         self.daemons: dict[str, MpsProcess] = {}
 
-    def read(self) -> None:
-        """Read what an earlier agent left; a damaged record is set aside and logged."""
+    def read(self) -> str:
+        """Read what an earlier agent left; why it cannot be used, empty if nothing is wrong."""
         try:
             data = read_record(self._path, SCHEMA)
         except FileError as error:
-            log.warning("the record of MPS is unusable", extra={"error": str(error)})
-            return
+            return str(error)
         if not isinstance(data, dict):
-            return
+            return ""
         modes, daemons = data.get("modes"), data.get("daemons")
         if isinstance(modes, dict):
             self.modes = {uuid: mode for uuid, mode in modes.items() if isinstance(mode, int)}
@@ -65,6 +61,15 @@ class MpsRecord:
                 match one:
                     case [int(pid), int(started)]:
                         self.daemons[name] = MpsProcess(pid, started)
+        return ""
+
+    def rebuild(self, name: str, process: MpsProcess, uuids: Iterable[str]) -> None:
+        """Enter a running daemon and its devices, whose record was unusable.
+
+        What mode its GPUs had is not known any more; nearly all have the default.
+        """
+        self.daemons[name] = process
+        self.modes |= dict.fromkeys(_gpus(uuids), DEFAULT)
 
     def write(self) -> None:
         """Put it on the disk; raises ``MpsError``."""
@@ -77,7 +82,14 @@ class MpsRecord:
                     processes: JsonValue = {name: [one.pid, one.started] for name, one in daemons.items()}
                     write_record(self._path, SCHEMA, {"modes": {**modes}, "daemons": processes})
             except (FileError, OSError) as error:
-                raise MpsError(f"the compute mode of the GPUs cannot be recorded: {error}") from error
+                raise MpsError(
+                    f"the compute mode of the GPUs cannot be recorded: {error}; check the state folder and its disk"
+                ) from error
+
+
+def _gpus(uuids: Iterable[str]) -> list[str]:
+    """Those that have a compute mode: a MIG device has none, and its GPU's must be the default."""
+    return [uuid for uuid in uuids if not uuid.startswith(_MIG)]
 
 
 class ExclusiveModes:
@@ -104,8 +116,7 @@ class ExclusiveModes:
 
         Raises ``MpsError`` if that cannot be written or another daemon keeps a GPU, and ``ComputeModeError``.
         """
-        # A MIG device has no mode of its own, and its GPU's must be the default.
-        gpus = [uuid for uuid in uuids if not uuid.startswith(_MIG)]
+        gpus = _gpus(uuids)
         await self._turn(name, gpus)
         self._taken |= dict.fromkeys(gpus, (name, record))
         async with self._lock:

@@ -15,11 +15,13 @@ from node.clocks import Clocks
 from node.events import EventBus, EventSink
 from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsResource, hindrance
 from node.mps.modes import ExclusiveModes, MpsRecord
-from node.mps.processes import MpsProcess, find_daemons, find_process
+from node.mps.processes import MpsProcess, find_daemons, find_process, served_devices
 from node.mps.reports import MpsMetrics, MpsReports
 from node.mps.service import MpsHolders, MpsKeeper, MpsPace, MpsParts
 
 log = logging.getLogger("ostler.mps")
+
+_EARLIER = "MPS of an earlier agent"
 
 
 class MpsSupervisor:
@@ -123,7 +125,9 @@ class MpsSupervisor:
 
     async def run(self) -> None:
         """Supervise until cancelled; then daemons without shares are stopped, and others left to the next agent."""
-        await asyncio.to_thread(self._record.read)
+        fault = await asyncio.to_thread(self._record.read)
+        if fault:
+            await self._rebuild(fault)
         await self._tidy()
         try:
             async with asyncio.TaskGroup() as group:
@@ -152,6 +156,19 @@ class MpsSupervisor:
         del self._services[name], self._tasks[name]
         self._on_changed()
 
+    async def _rebuild(self, fault: str) -> None:
+        """Make an unusable record again from the daemons that run: pods may work with them."""
+        fix = "'ostler doctor compute-mode' names GPUs that were left in another compute mode"
+        self._reports.failed(_EARLIER, f"{fault}; ostler takes over the daemons that run; {fix}")
+        for name, process in await asyncio.to_thread(find_daemons, self._home.root, self._home.proc):
+            if self._owns(name):
+                served = await asyncio.to_thread(served_devices, process, self._home.proc)
+                self._record.rebuild(name, process, served or ())
+        try:
+            await asyncio.to_thread(self._record.write)
+        except MpsError as error:
+            self._reports.failed(_EARLIER, str(error))
+
     async def _tidy(self) -> None:
         """Take up daemons that no rule needs any more, end unrecorded ones, and set the other GPUs' modes back."""
         for name, process in tuple(self._record.daemons.items()):
@@ -168,7 +185,7 @@ class MpsSupervisor:
             left = [uuid for uuid in self._record.modes if uuid not in served]
             await self._modes.give_back("", self._record, left)
         except MpsError as error:
-            self._reports.failed("MPS of an earlier agent", str(error))
+            self._reports.failed(_EARLIER, str(error))
 
     async def _keep_on(self, name: str, process: MpsProcess) -> None:
         """Keep a daemon of an earlier agent until its last share is given back; remove one that does not answer."""

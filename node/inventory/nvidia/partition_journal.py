@@ -1,7 +1,8 @@
 """The partitions that ostler makes, has made or uses, on disk: it finds again what a crash left half made.
 
 An entry is written before the first call to the driver, and removed after everything else. So an instance without an
-entry is somebody else's, and is never destroyed.
+entry is somebody else's, and is never destroyed. A disk that takes no more keeps no partition from being removed: the
+entry stays on it until the next write, and if the agent starts before that, it finds nothing at the entry's place.
 
 Instances end with the boot. An entry of another boot is void: what stands in its place now was made by others. For the
 same reason the file need not outlive a power cut, and is written without waiting for the disk. One that is damaged is
@@ -75,6 +76,8 @@ class PartitionJournal:
         self._swept = False
         """Whether this process has removed what killed ones left of the file."""
         self._unreadable: FileError | None = None
+        self._stale = False
+        """Whether the file has entries that were dropped."""
         self._entries = {entry.key: entry for entry in self._load()}
 
     def entries(self) -> tuple[PartitionEntry, ...]:
@@ -102,15 +105,20 @@ class PartitionJournal:
             self._write({**self._entries, entry.key: entry})
 
     def drop(self, entry: PartitionEntry) -> None:
-        """Forget an entry. Raises FileError; then nothing is changed."""
+        """Forget an entry, whose parts that ostler made are gone. Raises FileError if the file cannot be read."""
         with self._lock:
-            self._write({key: each for key, each in self._entries.items() if key != entry.key})
+            left = {key: each for key, each in self._entries.items() if key != entry.key}
+            try:
+                self._write(left)
+            except WriteFailed as error:
+                log.warning("%s; the next write removes the entry of a partition that is gone", error)
+                self._entries, self._stale = left, True
 
     def _write(self, entries: dict[tuple[str, str, int, int], PartitionEntry]) -> None:
         if self._unreadable is not None:
             # Overwriting the file would lose the entries that it may have.
             raise self._unreadable
-        if entries == self._entries:
+        if entries == self._entries and not self._stale:
             return
         if self._foreign:
             set_aside(self.path)
@@ -126,7 +134,7 @@ class PartitionJournal:
             except OSError as refused:
                 raise WriteFailed(self.path.parent, refused.strerror or str(refused)) from refused
             write_record(self.path, SCHEMA, data, durable=False)
-        self._swept = True
+        self._swept, self._stale = True, False
         self._entries = entries
 
     def _load(self) -> Iterable[PartitionEntry]:

@@ -297,7 +297,7 @@ class NvidiaPartitionMaker:
                 raise PartitionError(name, f"{failed}{advice}", pending=failed.error in _ENDS) from failed
             except FileError as error:
                 raise PartitionError(
-                    name, f"{error}; no partition is made or removed without a record of it", pending=True
+                    name, f"{error}; no partition is made without a record of it", pending=True
                 ) from error
 
 

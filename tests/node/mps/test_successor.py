@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 
+import pytest
+
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
 from node.mps.daemon import MpsDevice, MpsResource
 from node.mps.service import MpsHolders
@@ -29,6 +31,30 @@ async def test_the_next_agent_takes_over_a_daemon_with_shares(node: MpsNode) -> 
         assert node.pid == pid
         os.kill(pid, signal.SIGKILL)
         await until(lambda: node.pid not in (None, pid))
+        supervisor.hold(NOBODY)
+        await until(lambda: is_clean(node))
+
+
+@pytest.mark.parametrize("damage", ["garbage", '{"schema":"mps/v9","data":{}}'])
+async def test_the_next_agent_takes_over_a_daemon_whose_record_is_unusable(node: MpsNode, damage: str) -> None:
+    async with node.agent(RESOURCE) as supervisor:
+        supervisor.hold(HELD)
+        await supervisor.ready(NAME)
+        pid = node.pid
+    node.path.write_text(damage)
+    for _ in range(2):
+        async with node.agent(RESOURCE) as supervisor:
+            supervisor.hold(HELD)
+            await supervisor.ready(NAME)
+            assert node.pid == pid
+    ((reason, message),) = node.events
+    assert reason == "MpsFailed"
+    assert message.startswith(f"MPS of an earlier agent: {node.path} ")
+    assert message.endswith(
+        "; ostler takes over the daemons that run; 'ostler doctor compute-mode' names GPUs that were left in another "
+        "compute mode"
+    )
+    async with node.agent(RESOURCE) as supervisor:
         supervisor.hold(NOBODY)
         await until(lambda: is_clean(node))
 

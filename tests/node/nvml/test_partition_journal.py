@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from node.files import read_record, write_record
+import pytest
+
+from node.files import WriteFailed, read_record, write_record
 from node.inventory.nvidia.partition_journal import FILE, SCHEMA
+from node.partitions import PartitionError
 from tests.making.mig_nodes import BOOT, Start, foreign
 from tests.node.nvml import stub
 from tests.node.nvml.stub.injected import InjectedNvml
@@ -73,3 +76,33 @@ def test_an_entry_that_is_not_valid_costs_only_itself(start: Start, tmp_path: Pa
     assert isinstance(entries, list)
     write_record(path, SCHEMA, {**data, "made": [{"owner": 7}, "nonsense", *entries]})
     assert [partition.owner for partition in start().maker.made()] == ["claim"]
+
+
+def test_a_disk_that_takes_no_more_keeps_no_partition_from_being_removed(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = start()
+    for owner, at in (("gone", 5), ("stays", 3)):
+        made.maker.make(made.gpu(), made.shape("1g.10gb", at), owner)
+    path = tmp_path / "state" / FILE
+
+    def full(*_: object, **__: object) -> None:
+        raise WriteFailed(path, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("node.inventory.nvidia.partition_journal.write_record", full)
+        (removed,) = made.maker.remove("gone")
+        assert removed.shape.start == 5
+        with pytest.raises(
+            PartitionError, match="No space left on device; no partition is made without a record"
+        ) as no:
+            made.maker.make(made.gpu(), made.shape("1g.10gb", 4), "new")
+        assert no.value.pending
+    assert made.existing() == [("1g.10gb", 3, 1)]
+    assert [each.owner for each in made.maker.made()] == ["stays"]
+    again = start()
+    assert [each.owner for each in again.maker.made()] == ["gone", "stays"], "the disk still has it"
+    again.maker.sweep(frozenset({"stays"}))
+    assert again.existing() == [("1g.10gb", 3, 1)]
+    made.maker.make(made.gpu(), made.shape("1g.10gb", 5), "next")
+    assert [each.owner for each in start().maker.made()] == ["next", "stays"]

@@ -293,7 +293,7 @@ def test_nothing_is_made_without_a_record(start: Start, tmp_path: Path) -> None:
     made = start()
     (tmp_path / "state").rmdir() if (tmp_path / "state").exists() else None
     (tmp_path / "state").write_text("a file where the folder should be")
-    with pytest.raises(PartitionError, match="no partition is made or removed without a record of it"):
+    with pytest.raises(PartitionError, match="no partition is made without a record of it"):
         made.maker.make(made.gpu(), made.shape("1g.10gb", 5), "claim")
     assert made.existing() == []
 
