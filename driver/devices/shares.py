@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kube.bodies import one_line
 from node.inventory.model import Device
 from node.sharing import (
     COMPUTE,
@@ -31,6 +32,8 @@ _SHOWN = {MEMORY: 1 << 20, COMPUTE: 1}
 """The same as slices and claims write it."""
 _MOST = 2**63 - 1
 """The largest amount that Kubernetes counts."""
+_MOST_SHOWN = 64
+"""Characters of an amount in a message."""
 
 
 @value
@@ -107,7 +110,8 @@ def consumed(consumed_capacity: Mapping[str, str], driver: str) -> Amounts:
         except QuantityError as error:
             raise ValueError(f"{name}: {error}") from error
         if not 0 <= amount <= _MOST:
-            raise ValueError(f"{name}: {text} is {'less than nothing' if amount < 0 else 'more than any device has'}")
+            fault = "less than nothing" if amount < 0 else "more than any device has"
+            raise ValueError(f"{name}: {one_line(text, _MOST_SHOWN)} is {fault}")
         # Under both of its names: nobody gets the larger one for the price of the smaller.
         found[name] = max(found.get(name, 0), amount * _UNITS[name] // _SHOWN[name])
     return tuple(sorted(found.items()))

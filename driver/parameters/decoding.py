@@ -168,9 +168,15 @@ A channel opens other nodes' memory, and ``mofed`` every RDMA device of the node
 """
 
 
-def kind_for(device: DeviceKind) -> str:
-    """The name of the kind that is for such a device."""
-    return next(name for name, kind in KINDS.items() if device in DEVICE_KINDS[kind])
+def wrong_kind(config: AllocatedConfig, content: Config, request: str, device: str, kind: str) -> ParameterError:
+    """The error that parameters are for a request whose device is of a kind that they are not for."""
+    right = next((name for name, made in KINDS.items() if kind in DEVICE_KINDS[made]), "")
+    return ParameterError(
+        config.place,
+        "kind",
+        f"{type(content).__name__} is for request {request}, whose device {device} is of kind {kind}",
+        f"write {right}, or name other requests" if right else "name other requests",
+    )
 
 
 _DEEPEST = 8

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimError, ConfigSource
 from driver.devices.shares import is_shared
 from driver.devices.view import DoorView, DraDevice
-from driver.parameters.decoding import DEVICE_KINDS, Config, GpuConfig, MigConfig, NicConfig, decode, kind_for
+from driver.parameters.decoding import DEVICE_KINDS, Config, GpuConfig, MigConfig, NicConfig, decode, wrong_kind
 from driver.parameters.errors import ParameterError
 from driver.parameters.peers import check_kind, check_served, concerns, is_for
 from driver.parameters.sharing import SharingParameters, SharingTarget, check_sharing
@@ -188,14 +188,7 @@ def _names(config: AllocatedConfig, allocated: AllocatedDevice) -> bool | None:
 def _wrong_kind(
     config: AllocatedConfig, content: Config, allocated: AllocatedDevice, offered: DraDevice
 ) -> ParameterError:
-    device = offered.device
-    return ParameterError(
-        config.place,
-        "kind",
-        f"{type(content).__name__} is for request {allocated.request}, whose device {device.name} is of kind "
-        f"{device.kind}",
-        f"write {kind_for(device.kind)}, or name other requests",
-    )
+    return wrong_kind(config, content, allocated.request, offered.device.name, offered.device.kind)
 
 
 def _applied(options: EditOptions, content: Config) -> EditOptions:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from driver.claims.model import AllocatedConfig, ClaimError, ConfigSource
 from driver.devices.shares import consumed
 from driver.names import Peer
-from driver.parameters.decoding import DEVICE_KINDS, NicConfig, decode
+from driver.parameters.decoding import DEVICE_KINDS, NicConfig, decode, wrong_kind
 from driver.parameters.errors import ParameterError
 from driver.parameters.peers import check_kind, check_served, is_for
 from driver.parameters.sharing import SharingParameters, SharingTarget, check_one_daemon, check_one_limit, check_sharing
@@ -36,26 +36,56 @@ def refusals(state: State, claim: JsonObject, given: Sequence[PlacedDevice]) -> 
     configs = list(_configs(state, claim))
     if not configs and not any(each.driver == OURS and each.shared for each in given):
         return
-    published = _published(state.slices, {(each.driver, each.pool, each.device) for each in given})
+    published = _published(state.slices, {_key(each) for each in given})
     counting: dict[PlacedDevice, SharingParameters] = {}
     for driver, config in sorted(configs, key=lambda each: each[1].source is not ConfigSource.CLASS):
-        for each in given:
-            requests = config.requests
-            if requests and each.request not in requests and each.request.partition("/")[0] not in requests:
-                continue
-            body = published.get((each.driver, each.pool, each.device), {})
-            try:
-                section = _section(driver, config, each, body)
-            except ParameterError as error:
-                yield f"{each.driver} will refuse claim {title_of(claim)}: {error}"
-                break
-            if section is not None:
-                counting[each] = section
+        concerned = [(each, published.get(_key(each), {})) for each in given if _is_named(each, config)]
+        try:
+            _check_is_for_some(driver, config, concerned)
+            sections = [(each, _section(driver, config, each, body)) for each, body in concerned]
+        except ParameterError as error:
+            yield f"{concerned[0][0].driver} will refuse claim {title_of(claim)}: {error}"
+            continue
+        counting |= {each: section for each, section in sections if section is not None}
     try:
         _check_together(counting, published)
         check_one_limit(_shares_by_mps(given, published))
     except ClaimError as error:
         yield f"{given[0].driver} will refuse claim {title_of(claim)}: {error}"
+
+
+def _key(given: PlacedDevice) -> tuple[str, str, str]:
+    return given.driver, given.pool, given.device
+
+
+def _is_named(given: PlacedDevice, config: AllocatedConfig) -> bool:
+    """Whether the parameters are for all requests, or for this device's."""
+    requests = config.requests
+    return not requests or given.request in requests or given.request.partition("/")[0] in requests
+
+
+def _check_is_for_some(
+    driver: str, config: AllocatedConfig, concerned: Sequence[tuple[PlacedDevice, JsonObject]]
+) -> None:
+    """Raise ``ParameterError`` for sharing that is for all requests and fits no device of the claim."""
+    if config.requests:
+        return
+    if config.peer is not None:
+        peers = [(each, body) for each, body in concerned if config.peer in _domains(body, each.driver)]
+        section = check_served(config, peers[0][0].driver) if peers else None
+        if section is None or section.is_served_by_every_gpu:
+            return
+        targets = [_target(each, body) for each, body in peers]
+        if not any(is_for(config, target) for target in targets):
+            check_kind(section, config, targets[0])
+    elif driver == OURS:
+        own = [(each, _text(body, "type")) for each, body in concerned if each.driver == OURS]
+        content = decode(config) if own else None
+        if content is None or isinstance(content, NicConfig) or content.sharing is None:
+            return
+        if not any(not kind or kind in DEVICE_KINDS[type(content)] for _, kind in own):
+            given, kind = own[0]
+            raise wrong_kind(config, content, given.request, given.device, kind)
 
 
 def _section(driver: str, config: AllocatedConfig, given: PlacedDevice, body: JsonObject) -> SharingParameters | None:
@@ -70,11 +100,11 @@ def _section(driver: str, config: AllocatedConfig, given: PlacedDevice, body: Js
         return section
     if driver == given.driver == OURS:
         content = decode(config)
-        return (
-            None
-            if isinstance(content, NicConfig) or target.kind not in DEVICE_KINDS[type(content)]
-            else content.sharing
-        )
+        if target.kind not in DEVICE_KINDS[type(content)]:
+            if given.request in config.requests and _text(body, "type"):
+                raise wrong_kind(config, content, given.request, given.device, target.kind)
+            return None
+        return None if isinstance(content, NicConfig) else content.sharing
     return None
 
 
@@ -85,7 +115,7 @@ def _check_together(
     by_mps: list[SharingParameters] = []
     uuids = []
     for given, section in sections.items():
-        body = published.get((given.driver, given.pool, given.device), {})
+        body = published.get(_key(given), {})
         check_sharing(section, _target(given, body))
         if section.strategy is SharingStrategy.MPS:
             by_mps.append(section)
@@ -101,7 +131,7 @@ def _shares_by_mps(
     """By request the shares whose limits are a container's variables."""
     found: dict[str, list[tuple[str, Amounts]]] = {}
     for each in given:
-        body = published.get((each.driver, each.pool, each.device), {})
+        body = published.get(_key(each), {})
         if each.driver == OURS and _text(body, "sharing") == SharingStrategy.MPS:
             amounts = consumed({one.path: one.value for one in each.consumed if one.value is not None}, OURS)
             found.setdefault(each.request.partition("/")[0], []).append((each.device, amounts))

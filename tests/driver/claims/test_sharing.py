@@ -16,16 +16,18 @@ from typing import Any
 
 import pytest
 
-from driver.claims.model import SharingNotDone
+from driver.claims.model import SharingNotDone, Unavailable
 from driver.claims.sharing import daemon_name
 from driver.parameters.errors import ParameterError
 from kube.bodies import JsonObject
+from node.files import WriteFailed
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
 from node.inventory.nvidia.time_slices import TimeSlice, TimeSliceError, TimeSlicer
 from node.values import replace
 from tests.making.claim_service import GPU0, GPU1, offered, reference
-from tests.making.claim_sharing import LIMITED, NVIDIA, OURS, Sharer
+from tests.making.claim_sharing import LIMITED, LONG, NVIDIA, OURS, Sharer
 from tests.making.devices import mig
+from tests.waiting import eventually
 
 NAME = daemon_name("uid-1")
 
@@ -296,6 +298,52 @@ async def test_a_gpu_is_not_set_back_while_the_next_claim_sets_its_time_slice(sh
         assert not together.is_set()
         assert sharer.sharing.of("uid-1").time_slices == ()
         assert sharer.sharing.of("uid-2").time_slices == (("GPU-0", TimeSlice.LONG),)
+
+
+BY_MPS: JsonObject = {**NVIDIA, "sharing": {"strategy": "MPS"}}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "writer", "refusal"),
+    [
+        (LONG, "driver.claims.sharing.write_record", Unavailable),
+        (BY_MPS, "driver.claims.sharing.write_record", Unavailable),
+        (BY_MPS, "node.mps.modes.write_record", SharingNotDone),
+    ],
+)
+async def test_on_a_full_disk_nothing_is_changed_and_everything_is_undone(
+    sharer: Sharer,
+    monkeypatch: pytest.MonkeyPatch,
+    parameters: JsonObject,
+    writer: str,
+    refusal: type[Exception],
+) -> None:
+    def full(path: Path, *_: object, **__: object) -> None:
+        raise WriteFailed(path, "No space left on device")
+
+    def is_unchanged() -> bool:
+        return not sharer.smi.slices and not sharer.pids and set(sharer.modes.modes.values()) == {DEFAULT}
+
+    sharer.put(1, GPU0, parameters=parameters)
+    sharer.put(2, GPU1, parameters=parameters)
+    async with sharer.process() as service:
+        with monkeypatch.context() as patched:
+            patched.setattr(writer, full)
+            with pytest.raises(refusal, match="No space left on device; check the state folder and its disk"):
+                await service.prepare(reference())
+            await eventually(is_unchanged, "nothing is changed for a claim that is not on record")
+        await service.prepare(reference(1))
+        await service.prepare(reference(2))
+        assert not is_unchanged()
+        with monkeypatch.context() as patched:
+            patched.setattr(writer, full)
+            await service.unprepare(reference(1))
+            await service.unprepare(reference(2))
+            await eventually(is_unchanged, "a release needs no room on the disk")
+            assert service.records() == ()
+    async with sharer.process():
+        await eventually(lambda: not [*(sharer.node.root / "state").rglob("*.json")], "the records are removed")
+        sharer.check_clean()
 
 
 def test_the_drivers_own_library_is_loaded_first(tmp_path: Path) -> None:

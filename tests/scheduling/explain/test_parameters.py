@@ -90,6 +90,34 @@ def test_sharing_that_a_device_cannot_have_is_told_beforehand(
     assert (text in printed) if text else ("refuse" not in printed)
 
 
+OF_MIG = {**OWN, "kind": "MigConfig"}
+PEERS_MIG = {**KIND, "kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}
+NO_SHARING = {"apiVersion": OWN["apiVersion"], "kind": "MigConfig", "gdrcopy": True}
+FOR_NIC = {"apiVersion": OWN["apiVersion"], "kind": "NicConfig", "rdma": True}
+
+
+@pytest.mark.parametrize(
+    ("given", "requests", "text"),
+    [
+        (OF_MIG, ("gpu",), "kind: MigConfig is for request gpu, whose device gpu-0 is of kind gpu; write GpuConfig"),
+        (OF_MIG, (), "kind: MigConfig is for request gpu, whose device gpu-0 is of kind gpu; write GpuConfig"),
+        (NO_SHARING, ("gpu",), "kind: MigConfig is for request gpu, whose device gpu-0 is of kind gpu"),
+        (NO_SHARING, (), ""),
+        (PEERS_MIG, ("gpu",), "the parameters are of kind MigDeviceConfig, and device gpu-0 of request gpu is of kind"),
+        (PEERS_MIG, (), "the parameters are of kind MigDeviceConfig, and device gpu-0 of request gpu is of kind"),
+        (FOR_NIC, ("gpu",), "kind: NicConfig is for request gpu, whose device gpu-0 is of kind gpu; write GpuConfig"),
+    ],
+)
+def test_parameters_for_another_kind_of_device_are_told_beforehand(
+    given: Any, requests: tuple[str, ...], text: str, answers: Answers
+) -> None:
+    driver = OURS if given["apiVersion"].startswith("ostler") else "gpu.nvidia.com"
+    slices = resource_slice("node-a", [of("gpu")], driver=OURS)
+    printed = told(answers(node("node-a"), CLASS, slices, asked(config(given, *requests, driver=driver))))
+    assert "fits on node-a" in printed
+    assert (text in printed) if text else ("refuse" not in printed)
+
+
 BY_MPS = of("gpu", **{"ostler.dev/sharing": {"string": "mps"}})
 POLICY = {"default": "1Gi", "validRange": {"min": "1Mi", "step": "1Mi"}}
 SHARE = {
