@@ -163,6 +163,7 @@ def _extender() -> JsonObject:
             # The extender itself checks it, before it serves and at each change.
             "config": {"type": "object"},
             "namespaces": _section({"virtualClusters": names, "annotation": _text(rf"({_LABEL_KEY})?")}),
+            "kueue": _section({"enabled": _boolean()}),
             "tlsSecret": _text(rf"({_SUBDOMAIN})?"),
             "clientNames": {"type": "array", "items": _text(r"\S+"), "uniqueItems": True},
             "replicas": {"type": "integer", "minimum": 1},

@@ -14,6 +14,7 @@ from ostler.pools.source import read_input, read_source
 from scheduling.cells.configuration import CellsConfiguration, CellsConfigurationError, read_configuration
 from scheduling.cells.pod import (
     ANNOTATION_BIND_INFO,
+    ANNOTATION_GROUP,
     ANNOTATION_SPEC,
     BindInfo,
     CellPod,
@@ -75,7 +76,7 @@ def read_cluster_pods(arguments: argparse.Namespace) -> list[ScheduledPod]:
     from ostler.explain.access import open_cluster
     from scheduling.explain.state import ExplainError
 
-    annotations = dict.fromkeys((ANNOTATION_SPEC, ANNOTATION_BIND_INFO), True)
+    annotations = dict.fromkeys((ANNOTATION_SPEC, ANNOTATION_GROUP, ANNOTATION_BIND_INFO), True)
     names = dict.fromkeys(("name", "namespace", "uid", "resourceVersion", "deletionTimestamp"), True)
     fields: Fields = {"metadata": {**names, "annotations": annotations}, "status": {"phase": True}}
     try:

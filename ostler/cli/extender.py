@@ -52,6 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="address of /livez, /readyz and /metrics, or off (default: off)",
     )
+    parser.add_argument(
+        "--kueue",
+        action="store_true",
+        help="also answer the AdmissionChecks of Kueue's Workloads whose controllerName is ostler.dev/cells",
+    )
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="format of the log")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="its level")
 
@@ -76,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
             "" if arguments.http == "off" else arguments.http,
             _lease_of(arguments.lease),
             identity=identity,
+            is_for_kueue=arguments.kueue,
         )
         process = ExtenderProcess(options, os.environ, CellScheduler)
     except (CellsConfigurationError, TlsError, ExtenderFailed, ConfigurationError) as error:

@@ -94,6 +94,12 @@ class Decider:
         offered = frozenset(arguments.nodes)
         pod = tracked.cell_pod()
         check_gang(pod.spec)
+        hold = books.hold_of(pod.spec.group.name)
+        if hold is not None and hold.pod.namespace != pod.namespace:
+            raise ExtenderError(
+                f"affinity group {pod.spec.group.name!r} belongs to a job of namespace {hold.pod.namespace}; give this "
+                "one another name"
+            )
         decision = books.cells.schedule(pod, arguments.nodes, Phase.FILTERING)
         if isinstance(decision, PodPlaced):
             node = decision.bind_info.node

@@ -74,6 +74,11 @@ class NodeHealth:
         """All nodes that the API server has."""
         return frozenset(self._nodes)
 
+    @property
+    def healthy(self) -> tuple[str, ...]:
+        """The nodes that pods can come to."""
+        return tuple(name for name, is_healthy in self._nodes.items() if is_healthy)
+
     def set_node(self, name: str, is_healthy: bool) -> bool:
         """A Node is there; whether that is a change."""
         before = self._nodes.get(name)

@@ -58,6 +58,16 @@ class ExtenderMetrics:
         self.reloads = Counter(
             "ostler_extender_reloads", "Changed configurations, by result.", ("result",), [("applied",), ("refused",)]
         )
+        self.checks = Counter(
+            "ostler_extender_admission_checks",
+            "Answered AdmissionChecks of Kueue's Workloads, by answer.",
+            ("answer",),
+            [("ready",), ("retry",), ("rejected",)],
+        )
+        self.holds_lost = Counter(
+            "ostler_extender_reservations_lost",
+            "Reservations for Workloads that ended early: a stronger gang took the cells, or they became bad.",
+        )
         self.events = Counter("ostler_extender_events_posted", "Events that the API server has accepted.")
         self.events_dropped = Counter(
             "ostler_extender_events_dropped",
@@ -81,7 +91,7 @@ class ExtenderMetrics:
 class ExtenderFigures:
     """All metrics for a scrape; ``pods`` counts pods by state, ``bad`` what is bad in the configured cluster by kind.
 
-    ``is_active`` says whether this replica acts.
+    ``holds`` counts the Workloads that hold cells. ``is_active`` says whether this replica acts.
     """
 
     def __init__(
@@ -89,11 +99,13 @@ class ExtenderFigures:
         metrics: ExtenderMetrics,
         pods: Callable[[], Mapping[str, int]],
         bad: Callable[[], Mapping[str, int]],
+        holds: Callable[[], int],
         is_active: Callable[[], bool],
     ) -> None:
         self._metrics = metrics
         self._pods = pods
         self._bad = bad
+        self._holds = holds
         self._is_active = is_active
 
     def collect(self) -> Iterator[Metric]:
@@ -115,4 +127,7 @@ class ExtenderFigures:
         devices = Gauge("ostler_extender_bad_devices", "Configured devices that are bad by what their node publishes.")
         devices.set(bad["devices"])
         yield devices
+        holds = Gauge("ostler_extender_reservations", "Workloads of Kueue that hold cells.")
+        holds.set(self._holds())
+        yield holds
         yield from metrics_of(self._metrics)

@@ -20,7 +20,7 @@ from scheduling.cells.decision import CellsUserError
 from scheduling.cells.pod import BindInfo, PodSchedulingSpec
 
 MOST_SPEC = 16 << 10
-"""Characters of the annotation with the scheduling spec; those of real gangs have a few hundred."""
+"""Characters of an annotation with a scheduling spec or group; those of real gangs have a few hundred."""
 MOST_SIZES = 32
 """Different sizes of the pods of a gang."""
 MOST_GANG_NAME = 512
@@ -31,8 +31,8 @@ _OWN_GANG = "\0/\0"
 """In place of the gang's name that a pod without one gets of its own name."""
 _SAME_SPECS = 64
 """Texts of scheduling specs that are remembered while pods are read: the pods of a gang have the same."""
-_ANNOTATIONS = (contract.ANNOTATION_SPEC, contract.ANNOTATION_BIND_INFO)
-_CONTAINER: Fields = {"resources": {"limits": {contract.RESOURCE_ENABLE: True}}}
+_ANNOTATIONS = (contract.ANNOTATION_SPEC, contract.ANNOTATION_GROUP, contract.ANNOTATION_BIND_INFO)
+CONTAINER_FIELDS: Fields = {"resources": {"limits": {contract.RESOURCE_ENABLE: True}}}
 FIELDS: Fields = {
     "metadata": {
         "namespace": True,
@@ -44,8 +44,8 @@ FIELDS: Fields = {
     },
     "spec": {
         "nodeName": True,
-        "containers": _CONTAINER,
-        "initContainers": _CONTAINER,
+        "containers": CONTAINER_FIELDS,
+        "initContainers": CONTAINER_FIELDS,
         "resourceClaims": {"name": True},
         "volumes": {"name": True, "persistentVolumeClaim": {"claimName": True}, "ephemeral": {}},
     },
@@ -139,17 +139,20 @@ class PodReader:
         if facts.node and self._is_bound(facts.uid):
             return ReadPod(facts)
         annotations = object_at(body, "metadata", "annotations")
-        spec, fault = self._asked(text_at(annotations, contract.ANNOTATION_SPEC), facts.key)
+        spec, fault = self._asked(annotations, facts.key)
         if not facts.node:
             # A record that somebody wrote before the pod is bound says nothing, and may be large.
             return ReadPod(facts, PodTexts(spec, fault))
         return ReadPod(facts, PodTexts(spec, fault, *_record_of(annotations)))
 
-    def _asked(self, text: str, key: str) -> tuple[PodSchedulingSpec | None, str]:
-        if len(text) > MOST_SPEC:
-            fault = f"the annotation {contract.ANNOTATION_SPEC} has {len(text)} characters; the limit is {MOST_SPEC}"
-            return None, fault
-        spec, fault = self._read(text)
+    def _asked(self, annotations: JsonObject, key: str) -> tuple[PodSchedulingSpec | None, str]:
+        texts = []
+        for name in (contract.ANNOTATION_SPEC, contract.ANNOTATION_GROUP):
+            text = text_at(annotations, name)
+            if len(text) > MOST_SPEC:
+                return None, f"the annotation {name} has {len(text)} characters; the limit is {MOST_SPEC}"
+            texts.append(text)
+        spec, fault = self._read(*texts)
         if spec is not None and spec.group.name == _OWN_GANG:
             spec = replace(spec, group=replace(spec.group, name=key))
         return spec, fault
@@ -163,7 +166,7 @@ def facts_of(body: JsonObject) -> PodFacts:
     return PodFacts(
         PodIdentity(text_at(metadata, "uid"), intern(text_at(metadata, "namespace")), name),
         node=intern(text_at(spec, "nodeName")),
-        is_enabled=any(_is_enabled(each) for each in _containers(spec)),
+        is_enabled=wants_cells(spec),
         is_over=text_at(body, "status", "phase") in _OVER,
         claims=claims[:MOST_VOLUMES],
         volumes=volumes[:MOST_VOLUMES],
@@ -181,9 +184,9 @@ def is_ready_node(body: JsonObject) -> bool:
     return any(text_at(each, "type") == "Ready" and text_at(each, "status") == "True" for each in _list(conditions))
 
 
-def _containers(spec: JsonObject) -> Iterator[JsonObject]:
-    for key in ("containers", "initContainers"):
-        yield from _list(spec.get(key))
+def wants_cells(spec: JsonObject) -> bool:
+    """Whether a pod's spec opts in by a limit of a container."""
+    return any(_is_enabled(each) for key in ("containers", "initContainers") for each in _list(spec.get(key)))
 
 
 def _is_enabled(container: JsonObject) -> bool:
@@ -213,11 +216,11 @@ def _list(value: Json) -> Iterator[JsonObject]:
             yield each
 
 
-def _spec_of(text: str) -> tuple[PodSchedulingSpec | None, str]:
+def _spec_of(text: str, group: str) -> tuple[PodSchedulingSpec | None, str]:
     """What a pod asks for, or why that cannot be used. Its gang is ``_OWN_GANG`` if it names none."""
     annotation = contract.ANNOTATION_SPEC
     try:
-        spec = contract.read_pod_spec({annotation: text}, *_OWN_GANG.split("/"))
+        spec = contract.read_pod_spec({annotation: text, contract.ANNOTATION_GROUP: group}, *_OWN_GANG.split("/"))
     except CellsUserError as error:
         return None, str(error)
     sizes = len(spec.group.members)

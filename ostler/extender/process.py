@@ -28,10 +28,12 @@ from kube.events import EventPoster, Subject
 from kube.kubeconfig import from_kubeconfig
 from node.given import read_given
 from ostler.admin.http import AddressInvalid, HttpPage, HttpServer, Pages, listen
+from ostler.extender.admission import GROUP, VERSION, AdmissionController
 from ostler.extender.api import ExtenderApi
 from ostler.extender.binding import Binder, PastScheduler
 from ostler.extender.deciding import Decider
 from ostler.extender.drift import SETTLED, CellsDrift
+from ostler.extender.holds import CellHolds
 from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
 from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
 from ostler.extender.published import PublishedDevices, PublishedDevicesWatch
@@ -41,6 +43,7 @@ from ostler.extender.tls import TlsContexts, TlsFiles
 from ostler.extender.tracking import CellTracker
 from ostler.extender.watching import ClusterWatch
 from ostler.extender.wire import PodIdentity
+from ostler.extender.workloads import KueueWorkload
 from scheduling.cells.configuration import CellsConfigurationError, ExtenderSettings, read_configuration
 from scheduling.cells.decision import CellsUserError
 
@@ -69,7 +72,8 @@ class ExtenderFailed(Exception):
 class ExtenderOptions:
     """``http``: address for probes and metrics, empty for none. ``lease``: None if this is the only replica.
 
-    ``drift_after``: seconds after which a difference between configuration and cluster is told.
+    ``drift_after``: seconds after which a difference between configuration and cluster is told. ``is_for_kueue``:
+    answer the AdmissionChecks of Kueue's Workloads.
     """
 
     config: Path
@@ -79,6 +83,7 @@ class ExtenderOptions:
     timing: LeaseTiming = LeaseTiming()  # noqa: RUF009 - frozen
     identity: str = ""
     drift_after: float = SETTLED
+    is_for_kueue: bool = False
 
 
 class ExtenderProcess:
@@ -118,6 +123,14 @@ class ExtenderProcess:
         self.watch = ClusterWatch(self._client, self._tracker, random.random)
         decider = Decider(self._tracker, self._past, self._metrics)
         self._api = ExtenderApi(self._tracker, decider, self._binder, self, self._metrics, pause=self._pause)
+        self._holds = CellHolds(self._tracker)
+        self._admission = (
+            AdmissionController(
+                self._client, self._holds, self, self._metrics, may_act=self._may_act, random=random.random
+            )
+            if options.is_for_kueue
+            else None
+        )
         self._stopped, self._reload = threading.Event(), threading.Event()
         self._is_recovered = False
         self.server: ExtenderServer | None = None
@@ -161,6 +174,18 @@ class ExtenderProcess:
         subject = Subject("Pod", pod.name, pod.uid, namespace=pod.namespace, is_namespaced=True)
         self._poster.offer("Warning", reason, message, time.time(), subject)
 
+    def report(self, workload: KueueWorkload, kind: str, reason: str, message: str) -> None:
+        """See ``ostler.extender.admission.WorkloadReporter``."""
+        subject = Subject(
+            "Workload",
+            workload.name,
+            workload.uid,
+            api_version=f"{GROUP}/{VERSION}",
+            namespace=workload.namespace,
+            is_namespaced=True,
+        )
+        self._poster.offer(kind, reason, message, time.time(), subject)
+
     def _begin(self) -> None:
         threading.Thread(target=self._poster.run, args=(self._client,), name="events", daemon=True).start()
         self._past.start()
@@ -189,6 +214,8 @@ class ExtenderProcess:
             return
         while not self._slices.is_settled and not self._stopped.wait(SOON):
             """Wait: no pod is to be placed on a device that is bad."""
+        if self._admission is not None:
+            self._admission.start(self._stopped)
         # The cells live as long as the process: a full collection would walk them all while the scheduler waits.
         gc.collect()
         gc.freeze()
@@ -251,24 +278,35 @@ class ExtenderProcess:
 
         def readyz() -> HttpPage:
             reason = self.why_not()
-            return HttpPage.lines(
-                not reason, *((reason,) if reason else ("ready", *self.watch.problems, *self._drift.lines))
-            )
+            return HttpPage.lines(not reason, *((reason,) if reason else ("ready", *self._problems())))
 
         def metrics() -> HttpPage:
             # Here and not above: the first scrape loads Prometheus' library.
             from ostler.metrics.exposition import CONTENT_TYPE, exposed
 
             tracker = self._tracker
-            figures = ExtenderFigures(self._metrics, tracker.counts, tracker.bad_counts, lambda: not self.why_not())
+            figures = ExtenderFigures(
+                self._metrics,
+                tracker.counts,
+                tracker.bad_counts,
+                lambda: len(self._holds.holders()),
+                lambda: not self.why_not(),
+            )
             return HttpPage(200, CONTENT_TYPE, exposed(figures.collect))
 
         return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": metrics}
+
+    def _problems(self) -> tuple[str, ...]:
+        """Why what is known may be outdated, and what differs, one line each."""
+        admission = self._admission.problems if self._admission is not None else ()
+        return (*self.watch.problems, *admission, *self._drift.lines)
 
     def _end(self) -> None:
         for server in (self.server, self._pages):
             if server is not None:
                 server.close()
+        if self._admission is not None:
+            self._admission.stop()
         self.watch.stop()
         self._slices.stop()
         self._past.close()

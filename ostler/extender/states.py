@@ -36,6 +36,21 @@ class Cells(CellsView, NodeCells, Protocol):
     def delete_unallocated(self, pod: CellPod) -> None:
         """The pod that had none is gone."""
 
+    def hold(self, pod: CellPod, nodes: Collection[str]) -> PodPlaced | PodPreempting | PodWaiting:
+        """Give a group its cells before it has pods; the pod stands for the holder."""
+
+    def restore_hold(self, pod: CellPod, bind_info: BindInfo | None, nodes: Collection[str]) -> None:
+        """The group was given these cells before a restart."""
+
+    def end_hold(self, pod: CellPod) -> None:
+        """The holder does not need its hold any more."""
+
+    def hold_problem(self, pod: CellPod) -> str:
+        """Why the hold is worth nothing any more, empty if it holds."""
+
+    def never_fits(self, spec: PodSchedulingSpec) -> str:
+        """Why the gang cannot fit even if nothing else runs."""
+
 
 MakeCells = Callable[[CellsConfiguration], Cells]
 """The class of the scheduler of cells; a new one starts with no node and no pod."""
@@ -85,11 +100,24 @@ class PodBinding:
     node_size: int
 
 
+@dataclass(frozen=True, slots=True)
+class CellHold:
+    """Cells that a group has before its pods: ``pod`` stands for the holder, and has its UID and namespace.
+
+    ``bind_info``: the cells; None if the group has to preempt pods first.
+    """
+
+    pod: CellPod
+    bind_info: BindInfo | None
+
+
 class CellBooks:
-    """What is known; the tracker's lock guards it. ``nodes``: their health. ``pods`` by UID."""
+    """What is known; the tracker's lock guards it. ``nodes``: their health. ``pods``, ``holds``: by UID."""
 
     def __init__(self, configuration: CellsConfiguration, cells: Cells, nodes: NodeHealth) -> None:
         self.pods: dict[str, TrackedPod] = {}
+        self.holds: dict[str, CellHold] = {}
+        self._holders: dict[str, str] = {}
         self._records = GangRecords()
         self.use(configuration, cells, nodes)
 
@@ -120,6 +148,22 @@ class CellBooks:
     def has_place(self, gang: str) -> bool:
         """Whether a pod of the gang has a place, so that the gang has one."""
         return self._records.has(gang)
+
+    def keep_hold(self, hold: CellHold) -> None:
+        """Know a hold."""
+        self.holds[hold.pod.uid] = hold
+        self._holders[hold.pod.spec.group.name] = hold.pod.uid
+
+    def drop_hold(self, uid: str) -> CellHold | None:
+        """Forget a hold."""
+        hold = self.holds.pop(uid, None)
+        if hold is not None and self._holders.get(hold.pod.spec.group.name) == uid:
+            del self._holders[hold.pod.spec.group.name]
+        return hold
+
+    def hold_of(self, group: str) -> CellHold | None:
+        """The hold of a group."""
+        return self.holds.get(self._holders.get(group, ""))
 
     def binding_of(self, tracked: TrackedPod) -> PodBinding:
         """What to bind, of a pod that has cells."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 from kube.bodies import Json
 from ostler.extender.health import NodeHealth
@@ -132,6 +132,10 @@ class CellTracker:
                         except Exception as error:
                             log.exception("a bound pod was not taken", extra={"pod": tracked.facts.key})
                             lost.append((tracked, f"{type(error).__name__}: {error}"))
+                for hold in self._books.holds.values():
+                    # If that fails, ``CellHolds.problem`` says so.
+                    with suppress(CellsUserError):
+                        cells.restore_hold(hold.pod, hold.bind_info, nodes.healthy)
             self._books.use(configuration, cells, nodes)
             for tracked, problem in lost:
                 self._books.forget_place(tracked)

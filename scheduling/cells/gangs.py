@@ -56,7 +56,7 @@ def place_gang(state: ClusterState, spec: PodSchedulingSpec, suggested: Abstract
             )
         return _place_guaranteed(state, spec, gang, tree)
     result: FoundPlace | Unplaced = Unplaced(f"virtual cluster {cluster.name!r} owns no cells")
-    for chain in _candidates(state, spec):
+    for chain in candidate_chains(state, spec):
         if is_guaranteed:
             result = _place_guaranteed(state, spec, gang, cluster.trees[chain.name])
         else:
@@ -71,7 +71,7 @@ def names_of(names: Collection[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _candidates(state: ClusterState, spec: PodSchedulingSpec) -> list[Chain]:
+def candidate_chains(state: ClusterState, spec: PodSchedulingSpec) -> list[Chain]:
     """The chains that may hold the gang, ascending by leaf type and name. Raises `CellsUserError`."""
     kind = spec.leaf_cell_type
     by_type = state.chains_by_leaf_type

@@ -15,15 +15,17 @@ Nobody is told when a hold ends in such a way: `hold_problem` says so whenever i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from scheduling.cells.decision import CellsUserError, Decision, Phase, PodPlaced, PodPreempting, PodWaiting
+from scheduling.cells.gangs import candidate_chains
 from scheduling.cells.groups import AffinityGroup, GroupState
 from scheduling.cells.leaves import delete_group
-from scheduling.cells.pod import BindInfo, CellPod
+from scheduling.cells.pod import BindInfo, CellPod, PodSchedulingSpec
 from scheduling.cells.preemption import cancel_reservation
 from scheduling.cells.recovery import restore_group
 from scheduling.cells.state import ClusterState
+from scheduling.cells.tree import LOWEST_GUARANTEED, Cell, PhysicalCell, VirtualCell
 
 
 def hold_group(state: ClusterState, pod: CellPod, schedule: Callable[[Phase], Decision]) -> Decision:
@@ -95,6 +97,45 @@ def hold_problem(state: ClusterState, pod: CellPod) -> str:
         return "the configuration no longer has all of its cells"
     bad = sorted({leaf.nodes[0] for leaf in places if leaf is not None and not leaf.healthy})
     return f"its cells on node {', '.join(bad)} are bad" if bad else ""
+
+
+def never_fits(state: ClusterState, spec: PodSchedulingSpec) -> str:
+    """Why a gang cannot fit even if nothing else runs, empty if it may. Raises `CellsUserError` as a pod would."""
+    needed = sum(each.pod_number * each.leaf_cell_number for each in spec.group.members)
+    largest = max(each.leaf_cell_number for each in spec.group.members)
+    owned = node = 0
+    for roots in _owned(state, spec):
+        owned = max(owned, sum(each.leaf_count for each in roots))
+        node = max(node, max((_node_size(each) for each in roots), default=0))
+    owner = f"virtual cluster {spec.virtual_cluster!r}" if spec.priority >= LOWEST_GUARANTEED else "the cluster"
+    if needed > owned:
+        return f"it asks for {needed} leaf cells, and {owner} has at most {owned} that can hold one gang"
+    if largest > node:
+        return f"a pod asks for {largest} leaf cells, and {owner} has at most {node} on one node"
+    return ""
+
+
+def _owned(state: ClusterState, spec: PodSchedulingSpec) -> Iterator[list[PhysicalCell] | list[VirtualCell]]:
+    """The cells of each place that could hold the whole gang."""
+    cluster = state.clusters.get(spec.virtual_cluster)
+    if cluster is None:
+        return
+    if spec.pinned_cell_id:
+        if tree := cluster.pinned.get(spec.pinned_cell_id):
+            yield [root for roots in tree.preassigned for root in roots]
+        return
+    for chain in candidate_chains(state, spec):
+        if spec.priority < LOWEST_GUARANTEED:
+            yield chain.full[chain.top]
+        else:
+            yield [root for roots in cluster.trees[chain.name].preassigned for root in roots]
+
+
+def _node_size(cell: Cell) -> int:
+    """The devices that a cell has on one node."""
+    while cell.level > cell.node_level:
+        cell = cell.children[0]
+    return cell.leaf_count
 
 
 def _held(state: ClusterState, pod: CellPod) -> AffinityGroup | None:

@@ -35,6 +35,8 @@ ANNOTATION_SPEC: Final = f"{GROUP}/pod-scheduling-spec"
 ANNOTATION_ISOLATION: Final = f"{GROUP}/pod-leaf-cell-isolation"
 ANNOTATION_OLD_ISOLATION: Final = f"{GROUP}/pod-gpu-isolation"
 ANNOTATION_BIND_INFO: Final = f"{GROUP}/pod-bind-info"
+ANNOTATION_GROUP: Final = "ostler.dev/cells-group"
+"""The group of a pod whose job was given cells before it had pods; it replaces the spec's."""
 
 OPPORTUNISTIC: Final = -1
 HIGHEST_PRIORITY: Final = 1000
@@ -186,22 +188,33 @@ def read_pod_spec(annotations: Mapping[str, str], namespace: str, name: str) -> 
         leaf_cell_number=reader.integer(keys, "leafCellNumber"),
         lazy_preemption=reader.flag(keys, "lazyPreemptionEnable", default=False),
         ignore_suggested_nodes=reader.flag(keys, "ignoreK8sSuggestedNodes", default=True),
-        group=_read_group(reader, keys, f"{namespace}/{name}"),
+        group=_read_group(reader, keys, annotations, f"{namespace}/{name}"),
     )
     _check_spec(spec)
     return replace(spec, group=_merged(spec.group))
 
 
-def _read_group(reader: _Reader, keys: Mapping[str, yaml.Node], default_name: str) -> AffinityGroupSpec:
-    node = keys.get("affinityGroup")
-    if node is None:
+def _read_group(
+    reader: _Reader, keys: Mapping[str, yaml.Node], annotations: Mapping[str, str], default_name: str
+) -> AffinityGroupSpec:
+    if made := annotations.get(ANNOTATION_GROUP, ""):
+        reader = _Reader(ANNOTATION_GROUP)
+        group = reader.document(made)
+    elif (node := keys.get("affinityGroup")) is not None:
+        group = reader.mapping(node, "affinityGroup")
+    else:
         return AffinityGroupSpec(default_name, (GroupMember(1, reader.integer(keys, "leafCellNumber")),))
-    group = reader.mapping(node, "affinityGroup")
     members: list[GroupMember] = []
     for each in reader.items(group, "members"):
         member = reader.mapping(each, "affinityGroup.members")
         members.append(GroupMember(reader.integer(member, "podNumber"), reader.integer(member, "leafCellNumber")))
     return AffinityGroupSpec(reader.text(group, "name"), tuple(members))
+
+
+def write_group(group: AffinityGroupSpec) -> str:
+    """The text of the annotation `ANNOTATION_GROUP`."""
+    members = [{"podNumber": each.pod_number, "leafCellNumber": each.leaf_cell_number} for each in group.members]
+    return json.dumps({"name": group.name, "members": members})
 
 
 def _check_spec(spec: PodSchedulingSpec) -> None:

@@ -16,11 +16,11 @@ from scheduling.cells.decision import CellsUserError, Decision, Phase, PodPreemp
 from scheduling.cells.gangs import names_of, place_gang
 from scheduling.cells.groups import AffinityGroup, AllocatedPod, GroupState, new_group
 from scheduling.cells.health import set_node_health
-from scheduling.cells.holds import end_hold, hold_group, hold_problem, restore_hold
+from scheduling.cells.holds import end_hold, hold_group, hold_problem, never_fits, restore_hold
 from scheduling.cells.leaves import delete_group
 from scheduling.cells.moving import PodMove, move_pods, place_of
 from scheduling.cells.placing import Unplaced
-from scheduling.cells.pod import BindInfo, CellPod
+from scheduling.cells.pod import BindInfo, CellPod, PodSchedulingSpec
 from scheduling.cells.preassigned import judged_once
 from scheduling.cells.preemption import (
     cancel_reservation,
@@ -165,6 +165,10 @@ class CellScheduler:
     def hold_problem(self, pod: CellPod) -> str:
         """Why a hold is worth nothing any more, empty if it holds."""
         return hold_problem(self.state, pod)
+
+    def never_fits(self, spec: PodSchedulingSpec) -> str:
+        """Why a gang cannot fit even if nothing else runs, empty if it may. Raises `CellsUserError`."""
+        return never_fits(self.state, spec)
 
     def groups(self) -> tuple[GroupStatus, ...]:
         """All groups, by name."""

@@ -22,6 +22,8 @@ KINDS = {
     "Lease": "leases",
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "ResourceSlice": "resourceslices",
+    "AdmissionCheck": "admissionchecks",
+    "Workload": "workloads",
 }
 
 

@@ -8,6 +8,7 @@ was built before.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,27 @@ def containerd() -> Path:
 def tools() -> Path:
     """Folder with ``helm`` and ``grpcurl``."""
     return _tools_of("tools")
+
+
+def kueue() -> Path:
+    """Folder with ``kueue``, Kueue's manager, and ``manifests``: its CRDs (``crd``) and its ``webhooks.yaml``."""
+    files = {file: (SOURCES / "kueue" / file).read_bytes() for file in ("go.mod", "go.sum")}
+
+    def make(folder: Path) -> None:
+        build_module("Kueue", files, folder, ["install", "-ldflags", "-s -w", "tool"])
+        module = "sigs.k8s.io/kueue"
+        listed = subprocess.run(
+            [go_command(), "list", "-m", "-f", "{{.Dir}}", module],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        source = Path(listed.stdout.strip()) / "config/components"
+        shutil.copytree(source / "crd/bases", folder / "bin/manifests/crd")
+        shutil.copyfile(source / "webhook/manifests.yaml", folder / "bin/manifests/webhooks.yaml")
+
+    return cached(f"components/kueue-{digest(*files.values())}", make) / "bin"
 
 
 def _tools_of(name: str) -> Path:

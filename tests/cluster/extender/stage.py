@@ -52,13 +52,14 @@ class ExtenderStage:
     ``device``: the resource that pods ask for.
     """
 
-    def __init__(self, cluster: Cluster, configuration: Object, device: str) -> None:
+    def __init__(self, cluster: Cluster, configuration: Object, device: str, *, is_for_kueue: bool = False) -> None:
         self.api: Api = cluster.api
         self._device = device
         self._cluster = cluster
         self._root = cluster.place.root
         self._address = cluster.place.control
         self._configuration = configuration
+        self._is_for_kueue = is_for_kueue
         self._extender: subprocess.Popen[bytes] | None = None
         self._scheduler: subprocess.Popen[bytes] | None = None
 
@@ -92,7 +93,7 @@ class ExtenderStage:
                 sys.executable, "-m", "ostler", "extender", f"--config={self.file}",
                 f"--tls-cert={folder / 'extender.crt'}", f"--tls-key={folder / 'extender.key'}",
                 f"--tls-client-ca={self._cluster.authority.certificate}", "--tls-client-name=system:kube-scheduler",
-                f"--lease={NAMESPACE}/ostler-extender",
+                f"--lease={NAMESPACE}/ostler-extender", *(["--kueue"] if self._is_for_kueue else []),
             ],
         )  # fmt: skip
         recovered = self.log.count("msg=recovered")
@@ -195,6 +196,7 @@ class ExtenderStage:
         # Tests of the chart on the same cluster leave it.
         self._have("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         values: dict[str, Any] = {"extender": {"enabled": True, "config": self._configuration, "tlsSecret": "tls"}}
+        values["extender"]["kueue"] = {"enabled": self._is_for_kueue}
         group = "/apis/rbac.authorization.k8s.io/v1"
         subject = {"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}
         for document in render(values):
@@ -262,8 +264,9 @@ class ExtenderStage:
 class BareNodes(ExtenderStage):
     """The same with three nodes without kubelets."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster, cells([{"cellType": "NODE", "cellAddress": name} for name in NODES]), DEVICE)
+    def __init__(self, cluster: Cluster, *, is_for_kueue: bool = False) -> None:
+        nodes = [{"cellType": "NODE", "cellAddress": name} for name in NODES]
+        super().__init__(cluster, cells(nodes), DEVICE, is_for_kueue=is_for_kueue)
         self._struck = threading.Event()
 
     def build(self) -> None:

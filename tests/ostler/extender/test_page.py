@@ -20,7 +20,7 @@ def kind(metric: Metric) -> str:
 def test_the_table_of_metrics_is_the_codes() -> None:
     rows = re.findall(r"^\| `(ostler_extender_\w+)` \| (\w+) \| (.*?) ?\| (.*) \|$", PAGE, re.MULTILINE)
     shown = {name: (of, set(re.findall(r"`(\w+)`", labels)), meaning) for name, of, labels, meaning in rows}
-    figures = ExtenderFigures(ExtenderMetrics(), dict, lambda: {"nodes": 0, "devices": 0}, lambda: True)
+    figures = ExtenderFigures(ExtenderMetrics(), dict, lambda: {"nodes": 0, "devices": 0}, lambda: 0, lambda: True)
     assert shown == {each.name: (kind(each), set(each.labels), each.help) for each in figures.collect()}
 
 
