@@ -213,8 +213,6 @@ class HoldKeeper:
         listed: frozenset[str] = frozenset(),
         offered: Mapping[str, float] | None = None,
         healthy: frozenset[str] = frozenset(),
-        at_scheduler: frozenset[str] = frozenset(),
-        contested: frozenset[str] = frozenset(),
     ) -> OfferContext:
         """The facts that the offers of both doors depend on.
 
@@ -228,10 +226,8 @@ class HoldKeeper:
             known=self.plugin.known(self._monotonic()),
             settled=self.known,
             at_kubelet=self.plugin.at_kubelet | later,
-            at_scheduler=at_scheduler,
             listed=listed,
             offered=healthy,
-            contested=contested,
         )
 
     def _taken(self, event: HoldsTaken) -> None:

@@ -286,14 +286,7 @@ class BothDoors:
             services.events,
             is_alive=services.alive,
             partitions=PartitionMaking(self._partition_maker(), services.inventory.rescan),
-            sharing=sharing_tools(
-                self._settings,
-                self._sources,
-                services.edges,
-                self._mps,
-                events=services.events,
-                bus=services.bus,
-            ),
+            sharing=sharing_tools(self._settings, self._sources, self._mps),
         )
         self.dra = DraService(self._settings.dra.driver_name, parts, books)
         self.publisher.open_dra(self.dra)

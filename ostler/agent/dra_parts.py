@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.claims.claim_status import ClaimStatusWriter
 from driver.claims.interfaces import ClaimObserver, ClaimOptions
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.service import ClaimService
-from driver.claims.sharing import CLAIMS_RECORD, ClaimDaemons, ClaimSharing, SharingTools, is_of_claim
+from driver.claims.sharing import ClaimSharing, SharingTools
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
 from driver.node_watch.evictions import PodEvictions
@@ -28,7 +27,7 @@ from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal
 from driver.resource_api.async_client import AsyncResourceApi
 from node.clocks import Clocks
-from node.events import EventBus, EventSink, EventType
+from node.events import EventSink, EventType
 from node.inventory.nvidia.time_slices import TimeSlicer
 from node.inventory.source import Source
 from node.ledger.bookkeeping import Bookkeeping
@@ -67,46 +66,11 @@ NO_PARTITIONS = PartitionMaking(None, _no_rescan)
 NO_SHARING = SharingTools()
 
 
-def sharing_tools(
-    settings: Settings,
-    sources: Iterable[Source],
-    edges: Edges,
-    mps: ProcessMps,
-    *,
-    events: EventSink,
-    bus: EventBus,
-) -> SharingTools:
-    """The tools of this node for sharing the GPUs of claims.
-
-    ``mps``: runs the daemons of shared resources, whose modes and metrics the claims' own daemons have in common.
-    ``bus``: gets a ``HealthEvent`` for GPUs whose MPS server ended.
-    """
-    sessions = nvml_sessions(sources)
-    if sessions is None:
+def sharing_tools(settings: Settings, sources: Iterable[Source], mps: ProcessMps) -> SharingTools:
+    """The tools of this node for sharing the GPUs of claims."""
+    if nvml_sessions(sources) is None:
         return SharingTools(shares=mps)
-    nvidia = settings.nvidia
-
-    def daemons() -> ClaimDaemons:
-        # Imported here: only claims with MPS need them.
-        from node.mps.daemon import MpsHome
-        from node.mps.modes import MpsRecord
-        from node.mps.service import MpsPace
-        from node.mps.supervisor import MpsSupervisor
-
-        return MpsSupervisor(
-            MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, settings.roots.proc, nvidia.mps_size),
-            mps.modes(),
-            MpsRecord(settings.state_dir / CLAIMS_RECORD),
-            clocks=edges,
-            events=events,
-            on_changed=lambda: None,
-            bus=bus,
-            metrics=mps.metrics(),
-            pace=MpsPace(linger=0.0),
-            owns=is_of_claim,
-        )
-
-    return SharingTools(TimeSlicer(nvidia.driver_root_mount), daemons, mps)
+    return SharingTools(TimeSlicer(settings.nvidia.driver_root_mount), lambda: mps.claim_daemons(settings), mps)
 
 
 class DraParts:

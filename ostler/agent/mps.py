@@ -88,10 +88,16 @@ def _with_shares(name: str, context: OfferContext) -> tuple[str, ...]:
     )
 
 
+def mps_home(settings: Settings, mounts: Mounts | None = None) -> MpsHome:
+    """Where MPS is on this node; ``mounts``: the kernel's, unless given."""
+    nvidia, proc = settings.nvidia, settings.roots.proc
+    return MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, proc, nvidia.mps_size, mounts or KernelMounts())
+
+
 class MpsService:
     """Runs the daemons that the offered devices need; for the event loop only.
 
-    ``modes``: None without a driver. ``mounts``: the kernel's, unless given.
+    ``modes``: None without a driver. ``mounts``: see ``mps_home``.
     """
 
     def __init__(
@@ -106,13 +112,11 @@ class MpsService:
         on_changed: Callable[[], None],
         mounts: Mounts | None = None,
     ) -> None:
-        nvidia, proc = settings.nvidia, settings.roots.proc
-        home = MpsHome(Path(nvidia.mps_root), nvidia.driver_root_mount, proc, nvidia.mps_size, mounts or KernelMounts())
         self._supervisor = (
             None
             if modes is None
             else MpsSupervisor(
-                home,
+                mps_home(settings, mounts),
                 modes,
                 MpsRecord(settings.state_dir / RECORD),
                 clocks=clocks,

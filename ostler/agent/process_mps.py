@@ -22,6 +22,7 @@ from ostler.config.settings import Settings
 if TYPE_CHECKING:
     from node.mps.modes import ExclusiveModes
     from node.mps.reports import MpsMetrics
+    from node.mps.supervisor import MpsSupervisor
     from ostler.agent.mps import MpsService
 
 
@@ -97,6 +98,27 @@ class ProcessMps:
         """See ``driver.claims.sharing.ShareDaemons``."""
         if self._service is not None:
             await self._service.ready(resource)
+
+    def claim_daemons(self, settings: Settings) -> MpsSupervisor:
+        """What runs the daemons of single claims; made when the first claim needs one."""
+        from driver.claims.sharing import CLAIMS_RECORD, is_of_claim
+        from node.mps.modes import MpsRecord
+        from node.mps.service import MpsPace
+        from node.mps.supervisor import MpsSupervisor
+        from ostler.agent.mps import mps_home
+
+        return MpsSupervisor(
+            mps_home(settings),
+            self.modes(),
+            MpsRecord(settings.state_dir / CLAIMS_RECORD),
+            clocks=self._clocks,
+            events=self._events,
+            on_changed=lambda: None,
+            bus=self._bus,
+            metrics=self.metrics(),
+            pace=MpsPace(linger=0.0),
+            owns=is_of_claim,
+        )
 
     def metrics(self) -> MpsMetrics:
         """The counters of MPS daemons, of resources and of claims; made when the first daemon is needed."""
