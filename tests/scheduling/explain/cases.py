@@ -12,6 +12,22 @@ from tests.making.clusters import Object, write
 ANSWERS = Path(__file__).with_name("answers")
 """What is printed for a case, as people see it: one file each, the exit code in its last line."""
 
+SLICE = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: node-1-gpu}
+spec:
+  driver: gpu.example.com
+  nodeName: node-1
+  pool: {name: node-1, generation: 1, resourceSliceCount: 1}
+  devices:
+  - name: gpu-0
+    attributes:
+      model: {string: a100}
+    capacity:
+      memory: {value: 80Gi}
+"""
+
 
 class Answers:
     """Asks the command about objects in a file."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 
 from scheduling.pools.claim_documents import DeviceClaim
-from scheduling.pools.documents import DevicePool
+from scheduling.pools.documented import documented_pools
+from scheduling.pools.documents import DevicePool, PoolDeviceClass
+from scheduling.pools.published_classes import ClusterClasses
+from scheduling.pools.questions import PoolJudge
 from tests.making.pool_documents import claim, class_, device, pool
 
 COLORS = st.sampled_from(["red", "blue"])
@@ -94,3 +98,10 @@ def in_use(given: list[Any]) -> list[DeviceClaim]:
         )
         for number, (where, which, amount) in enumerate(given)
     ]
+
+
+def judge_of(
+    pools: Sequence[DevicePool], others: Sequence[DeviceClaim] = (), classes: Sequence[PoolDeviceClass] = CLASSES
+) -> PoolJudge:
+    published = documented_pools(pools, classes, others)
+    return PoolJudge(published, ClusterClasses((), published, written=classes))
