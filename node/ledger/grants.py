@@ -117,11 +117,25 @@ class PluginGrants:
         id_: Id | None = None,
     ) -> Hold:
         """The hold of a new pod. Its arguments go by position: a pod may ask for a thousand shares."""
-        resource, ids = ("", ()) if id_ is None else (id_[0], (id_,))
-        name, within, state = offered.device.name, self.within(offered.device), HoldState.ALLOCATED
-        own, sizes, slices = plugin_owner(name, share), (offered.amounts, offered.whole), self._slices.get(name)
+        device = offered.device
+        name = device.name
         return Hold(
-            name, Door.PLUGIN, holder, at, own, share, False, within, state, resource, False, ids, (), *sizes, slices
+            name,
+            Door.PLUGIN,
+            holder,
+            at,
+            plugin_owner(name, share),
+            share,
+            False,
+            self.within(device),
+            HoldState.ALLOCATED,
+            id_[0] if id_ else "",
+            False,
+            (id_,) if id_ else (),
+            (),
+            offered.amounts,
+            offered.whole,
+            self._slices.get(name),
         )
 
     def within(self, device: Device) -> tuple[str, ...]:
