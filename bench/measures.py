@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import allocation, large, placement, pools
+from bench import allocation, cells, extender, large, placement, pools
 from bench.figures import FLOOR, latency_figures, median, percentile
 from bench.hardware import Hardware, announce
 from bench.kubelet import BareKubelet, NothingCame, Registered
@@ -92,6 +92,8 @@ class BenchRun:
         explain = self._root / "explain"
         figures |= await asyncio.to_thread(allocation.explanation_figures, explain, quick=self._effort is QUICK)
         figures |= await asyncio.to_thread(pools.figures, self._root / "pools", quick=self._effort is QUICK)
+        figures |= await asyncio.to_thread(cells.figures)
+        figures |= await asyncio.to_thread(extender.figures, self._root / "extender", quick=self._effort is QUICK)
         return figures | await asyncio.to_thread(large.figures, self._root / "large")
 
     def _agent(self, flags: dict[str, str] | None = None) -> AgentPlugin:
