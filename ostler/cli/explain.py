@@ -20,7 +20,7 @@ from scheduling.explain.verdict import Explanation
 
 if TYPE_CHECKING:
     from kube.discovery import ObjectGetter
-    from ostler.explain.live import Wanted
+    from ostler.explain.live import ClusterScope
 
 TOTAL = 120.0
 """Seconds for all nodes; those that are left then have no answer."""
@@ -111,9 +111,9 @@ def _read(
     return merge(merge(live, made), over.state), asked, (*over.notes, *notes)
 
 
-def _wanted(asked: Sequence[Question], files: State) -> Wanted:
+def _wanted(asked: Sequence[Question], files: State) -> ClusterScope:
     """The pods and claims to read by name; a question without a kind may be about either."""
-    from ostler.explain.live import Wanted
+    from ostler.explain.live import ClusterScope
 
     if len(namespaces := {each.namespace for each in asked}) > 1:
         raise ExplainError(
@@ -122,7 +122,7 @@ def _wanted(asked: Sequence[Question], files: State) -> Wanted:
     direct = [each for each in asked if not each.workload]
     pods = tuple(each.name for each in direct if each.kind in (None, Kind.POD) and not _has(files, each))
     claims = tuple(each.name for each in direct if each.kind in (None, Kind.CLAIM) and not _has(files, each))
-    return Wanted(asked[0].namespace, pods, claims)
+    return ClusterScope(asked[0].namespace, pods, claims)
 
 
 def _has(files: State, asked: Question) -> bool:

@@ -192,12 +192,12 @@ def _read_base(paths: Sequence[str]) -> tuple[State, tuple[str, ...]]:
 
 def _read_cluster(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[State, tuple[str, ...]]:
     from kube.errors import KubeError
-    from ostler.explain.live import Wanted, read_cluster
+    from ostler.explain.live import ClusterScope, read_cluster
 
     try:
         with open_cluster(arguments) as cluster:
             arguments.namespace = cluster.namespace
-            wanted = Wanted(cluster.namespace, everything=True, running=True)
+            wanted = ClusterScope(cluster.namespace, everything=True, running=True)
             state = read_cluster(cluster.client, cluster.server, wanted, say)
     except KubeError as error:
         raise BadQuestion(str(error)) from error

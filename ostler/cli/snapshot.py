@@ -95,10 +95,10 @@ def _read(arguments: argparse.Namespace) -> State:
 
 def _read_cluster(arguments: argparse.Namespace) -> State:
     # Here and not above: files need no client library.
-    from ostler.explain.live import Wanted, read_cluster
+    from ostler.explain.live import ClusterScope, read_cluster
 
     with open_cluster(arguments) as cluster:
-        return read_cluster(cluster.client, cluster.server, Wanted(cluster.namespace, everything=True))
+        return read_cluster(cluster.client, cluster.server, ClusterScope(cluster.namespace, everything=True))
 
 
 def _text(path: Path | None, state: State, *, hidden: bool) -> str:

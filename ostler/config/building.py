@@ -63,7 +63,7 @@ _HIDDEN_NAME = 16
 
 
 @value
-class Habits(Value):
+class ForeignDefaults(Value):
     """What a foreign format's file implies beyond the values in it.
 
     ``renames``: names that take precedence over those of the MIG strategy. ``shares``: resources that are shared.
@@ -77,12 +77,14 @@ class Habits(Value):
     first_has_all: bool = False
 
 
-def build_settings(values: Values, habits: Habits, problems: list[ConfigError], notes: list[Note]) -> Settings:
+def build_settings(
+    values: Values, implied: ForeignDefaults, problems: list[ConfigError], notes: list[Note]
+) -> Settings:
     """The settings for these values; adds what is wrong to ``problems``."""
     nvidia = _nvidia(values, problems)
     roots = Roots(nvidia.driver_root, nvidia.dev_root)
-    rules = _rules(values, habits, roots, problems, notes)
-    if schema.RESOURCES not in values and not habits.nvidia_alone:
+    rules = _rules(values, implied, roots, problems, notes)
+    if schema.RESOURCES not in values and not implied.nvidia_alone:
         rules += other_rules(values.section(option_fields.DEFAULTS), roots)
     kubernetes = _kubernetes(values)
     by_node = kubernetes.door_by_node
@@ -196,13 +198,13 @@ def _nvidia(values: Values, problems: list[ConfigError]) -> NvidiaSettings:
 
 
 def _rules(
-    values: Values, habits: Habits, roots: Roots, problems: list[ConfigError], notes: list[Note]
+    values: Values, implied: ForeignDefaults, roots: Roots, problems: list[ConfigError], notes: list[Note]
 ) -> tuple[Rule, ...]:
-    defaults, renames = values.section(option_fields.DEFAULTS), habits.renames
+    defaults, renames = values.section(option_fields.DEFAULTS), implied.renames
     if schema.RESOURCES in values:
         placed = read_resources(values[schema.RESOURCES], defaults, roots, problems)
         complete = len(placed) == len(values[schema.RESOURCES])
-        if habits.first_has_all:
+        if implied.first_has_all:
             placed = reached(placed, notes)
         check_together(placed, problems, notes)
         _check_strategy(values, placed, complete, problems, notes)
@@ -211,7 +213,7 @@ def _rules(
     options = edit_options(nothing, defaults, roots, NVIDIA_GPUS)
     check_options(options, nothing, defaults, NVIDIA_GPUS, problems)
     strategy = values.section(schema.NVIDIA)[schema.MIG_STRATEGY]
-    placed = nvidia_resources(values, renames, habits.shares, roots=roots, problems=problems, notes=notes)
+    placed = nvidia_resources(values, renames, implied.shares, roots=roots, problems=problems, notes=notes)
     for rename in renames:
         if rename.kind is DeviceKind.MIG and strategy is MigStrategy.NONE:
             text = "is ignored: migStrategy none does not offer MIG devices"

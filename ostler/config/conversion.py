@@ -20,10 +20,10 @@ from typing import cast
 
 from node.rules import FunctionRange
 from ostler.config import device_fields, option_fields, schema, sharing
-from ostler.config.building import Habits
+from ostler.config.building import ForeignDefaults
 from ostler.config.default_rules import nvidia_resources
 from ostler.config.errors import ConfigErrors, Note, NoteKind, Origin
-from ostler.config.load import Read, SourceFormat, load_bytes, read_document
+from ostler.config.load import FileValues, SourceFormat, load_bytes, read_document
 from ostler.config.nvidia_sharing import differs_there
 from ostler.config.options import Roots
 from ostler.config.resources import PlacedRule
@@ -60,7 +60,7 @@ def convert(source: str, data: bytes) -> str:
         values.put(schema.RESOURCES, tuple(_resources(read)), values.origin)
     else:
         _leave_out(values, {note.origin for note in loaded.notes if note.kind is NoteKind.IDLE})
-    differences = [*(_nvidia_differences(values, read.habits) if nvidia else _sriov_differences(loaded.notes))]
+    differences = [*(_nvidia_differences(values, read.implied) if nvidia else _sriov_differences(loaded.notes))]
     _leave_out_strategy(values)
     given = {note.origin for note in loaded.notes if note.kind is NoteKind.TAKEN}
 
@@ -111,11 +111,11 @@ def _paragraph(text: str, first: str, further: str) -> list[str]:
     )
 
 
-def _resources(read: Read) -> Iterator[Values]:
+def _resources(read: FileValues) -> Iterator[Values]:
     """Our resources for the renames, the MIG strategy and the shared resources of a file of NVIDIA's plugin."""
-    habits, roots = read.habits, Roots("/", "/")
+    implied, roots = read.implied, Roots("/", "/")
     # The file has been judged: it has no problems.
-    for one in nvidia_resources(read.values, habits.renames, habits.shares, roots=roots, problems=[], notes=[]):
+    for one in nvidia_resources(read.values, implied.renames, implied.shares, roots=roots, problems=[], notes=[]):
         yield _resource(one)
 
 
@@ -146,7 +146,7 @@ def _leave_out_strategy(values: Values) -> None:
         nvidia.put(schema.MIG_STRATEGY, MigStrategy.NONE, Origin(values.origin.source))
 
 
-def _nvidia_differences(values: Values, habits: Habits) -> Iterator[str]:
+def _nvidia_differences(values: Values, implied: ForeignDefaults) -> Iterator[str]:
     strategy = values.section(schema.NVIDIA)[schema.MIG_STRATEGY]
     yield f"migStrategy {strategy} is written out as resources. Add others there: the first that matches gets a device."
     defaults = values.section(option_fields.DEFAULTS)
@@ -156,9 +156,9 @@ def _nvidia_differences(values: Values, habits: Habits) -> Iterator[str]:
             "passDeviceSpecs is not in the file; its default is true here and false in the plugin: device nodes are "
             "part of the answer, so that containers keep them after 'systemctl daemon-reload'."
         )
-    if habits.renames:
+    if implied.renames:
         yield "The section resources has effect: NVIDIA's plugin reads it and then ignores it."
-    if any(differs_there(share) for share in habits.shares):
+    if any(differs_there(share) for share in implied.shares):
         yield "The keys rename and devices of shared resources have effect: NVIDIA's plugin overrules them."
 
 

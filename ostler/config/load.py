@@ -15,7 +15,7 @@ from node.partitions import MigLayout
 from node.topology.model import PlaceOverride
 from node.values import Value, replace, value
 from ostler.config import schema
-from ostler.config.building import Habits, build_settings
+from ostler.config.building import ForeignDefaults, build_settings
 from ostler.config.document import (
     Mapping,
     RefusedNode,
@@ -74,9 +74,9 @@ def load_bytes(
     """``load`` for a file's content; ``source`` is its name in messages. A content of None means no file."""
     problems: list[ConfigError] = []
     notes: list[Note] = []
-    read = Read(Values(Origin(source))) if data is None else read_document(source, data, problems, notes)
+    read = FileValues(Values(Origin(source))) if data is None else read_document(source, data, problems, notes)
     apply_overrides(read.values, flags, environment, problems)
-    settings = build_settings(read.values, read.habits, problems, notes)
+    settings = build_settings(read.values, read.implied, problems, notes)
     if problems:
         raise ConfigErrors(problems)
     if settings.topology_file is not None:
@@ -90,11 +90,11 @@ def load_bytes(
 
 
 @value
-class Read(Value):
+class FileValues(Value):
     """A file's values, in the terms of our format."""
 
     values: Values
-    habits: Habits = field(default_factory=Habits)
+    implied: ForeignDefaults = field(default_factory=ForeignDefaults)
     source_format: SourceFormat = SourceFormat.DEFAULTS
 
 
@@ -129,11 +129,11 @@ def _ignored(errors: ConfigErrors) -> list[Note]:
     ]
 
 
-def read_document(source: str, data: bytes, problems: list[ConfigError], notes: list[Note]) -> Read:
+def read_document(source: str, data: bytes, problems: list[ConfigError], notes: list[Note]) -> FileValues:
     """The values of a file in any known format; adds what is wrong to ``problems``."""
     tree, faults = parse_document(source, data)
     problems.extend(faults)
-    nothing = Read(_broken(source))
+    nothing = FileValues(_broken(source))
     if tree is None or isinstance(tree, RefusedNode):
         return nothing
     if not isinstance(tree, Mapping):
@@ -148,22 +148,24 @@ def read_document(source: str, data: bytes, problems: list[ConfigError], notes: 
     if not _is_ours(tree, source, problems):
         return nothing
     root = Origin(source, tree.line, tree.column)
-    return Read(schema.ROOT.read(tree, root, problems), source_format=SourceFormat.OSTLER)
+    return FileValues(schema.ROOT.read(tree, root, problems), source_format=SourceFormat.OSTLER)
 
 
-def _read_foreign(tree: Mapping, source: str, problems: list[ConfigError], notes: list[Note]) -> Read | None:
+def _read_foreign(tree: Mapping, source: str, problems: list[ConfigError], notes: list[Note]) -> FileValues | None:
     """The values of a file of a plugin that ostler can replace; None for any other."""
     from ostler.config.foreign import entry_of  # only for nodes that change over
 
     if entry_of(tree, "resourceList") is not None:
         from ostler.config.sriov import read_sriov
 
-        return Read(read_sriov(tree, source, problems, notes), Habits(first_has_all=True), SourceFormat.SRIOV)
+        return FileValues(
+            read_sriov(tree, source, problems, notes), ForeignDefaults(first_has_all=True), SourceFormat.SRIOV
+        )
     from ostler.config.nvidia import is_nvidias, read_nvidia
 
     if is_nvidias(tree):
         values, renames, shares = read_nvidia(tree, source, problems, notes)
-        return Read(values, Habits(renames, shares, nvidia_alone=True), SourceFormat.NVIDIA)
+        return FileValues(values, ForeignDefaults(renames, shares, nvidia_alone=True), SourceFormat.NVIDIA)
     return None
 
 

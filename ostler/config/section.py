@@ -69,7 +69,7 @@ class AnyField(Protocol):
 
 
 @value
-class Given(Value):
+class PlacedValue(Value):
     """A value with the place it comes from."""
 
     value: object
@@ -89,7 +89,7 @@ class Values:
         self.origin = origin
         self.broken = False
         self.notes: list[Note] = []
-        self._given: dict[str, Given] = {}
+        self._given: dict[str, PlacedValue] = {}
 
     def __getitem__(self, field: ConfigField[T]) -> T:
         given = self._given.get(field.key)
@@ -98,7 +98,7 @@ class Values:
     def __contains__(self, field: AnyField) -> bool:
         return field.key in self._given
 
-    def __iter__(self) -> Iterator[tuple[str, Given]]:
+    def __iter__(self) -> Iterator[tuple[str, PlacedValue]]:
         return iter(self._given.items())
 
     def place(self, field: AnyField) -> Origin:
@@ -115,7 +115,7 @@ class Values:
 
     def put(self, field: ConfigField[T], value: T, origin: Origin) -> None:
         """Give the field a value; one that was given before is replaced."""
-        self._given[field.key] = Given(value, origin)
+        self._given[field.key] = PlacedValue(value, origin)
 
     def section(self, field: ConfigField[Values]) -> Values:
         """The values of a section inside this one, an empty one when it is not given."""

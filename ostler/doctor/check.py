@@ -80,7 +80,7 @@ class CheckFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """A check's finding, and the seconds it took."""
 
     check: str

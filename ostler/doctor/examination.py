@@ -28,7 +28,7 @@ from ostler.doctor import (
     machine,
     registration,
 )
-from ostler.doctor.check import Check, CheckFinding, CheckSubject, CheckVerdict, Result
+from ostler.doctor.check import Check, CheckFinding, CheckResult, CheckSubject, CheckVerdict
 from ostler.doctor.node import NodeView
 from ostler.drawing.text import plain
 
@@ -56,19 +56,19 @@ class _Run:
             finding = CheckFinding(CheckVerdict.ERROR, f"failed to check: {type(error).__name__}: {text}", _REPORT)
         self._done = (finding, self._clock() - self._began)
 
-    def result(self) -> Result:
+    def result(self) -> CheckResult:
         """Wait for the check until its deadline."""
         self._thread.join(max(0.0, self._began + self.check.deadline - self._clock()))
         finding, seconds = self._done or (
             CheckFinding(CheckVerdict.ERROR, f"failed to check: no result within {self.check.deadline:g} s", _REPORT),
             self._clock() - self._began,
         )
-        return Result(self.check.name, self.subject, finding, round(seconds, 3))
+        return CheckResult(self.check.name, self.subject, finding, round(seconds, 3))
 
 
 def examine(
     subjects: Sequence[CheckSubject], view: NodeView, clock: Callable[[], float] = time.monotonic
-) -> tuple[Result, ...]:
+) -> tuple[CheckResult, ...]:
     """The result of every check, in the order of the catalogue."""
     runs = [_Run(subject.name, check, view, clock) for subject in subjects for check in subject.checks]
     return tuple(run.result() for run in runs)
@@ -118,14 +118,14 @@ _COLOURS = {
 _WIDEST_VERDICT = max(len(verdict) for verdict in CheckVerdict)
 
 
-def worst(results: Iterable[Result]) -> CheckVerdict:
+def worst(results: Iterable[CheckResult]) -> CheckVerdict:
     """The most severe verdict; ``skipped`` if nothing was checked."""
     return max(
         (result.finding.verdict for result in results), key=lambda each: each.weight, default=CheckVerdict.SKIPPED
     )
 
 
-def document(results: Sequence[Result], node_name: str) -> dict[str, object]:
+def document(results: Sequence[CheckResult], node_name: str) -> dict[str, object]:
     """The report as plain data."""
     counts = Counter(result.finding.verdict for result in results)
     return {
@@ -148,7 +148,7 @@ def document(results: Sequence[Result], node_name: str) -> dict[str, object]:
     }
 
 
-def text(results: Sequence[Result], *, colour: bool) -> str:
+def text(results: Sequence[CheckResult], *, colour: bool) -> str:
     """The report for people."""
     width = max((len(result.check) for result in results), default=0)
     lines: list[str] = []
@@ -159,7 +159,7 @@ def text(results: Sequence[Result], *, colour: bool) -> str:
     return "\n".join((*lines, "", summary(results), ""))
 
 
-def summary(results: Sequence[Result]) -> str:
+def summary(results: Sequence[CheckResult]) -> str:
     """One line: the number of each verdict, and the names of failed checks."""
     counts = Counter(result.finding.verdict for result in results)
     parts = [f"{counts[verdict]} {verdict}" for verdict in reversed(CheckVerdict) if counts[verdict]]
@@ -167,7 +167,7 @@ def summary(results: Sequence[Result]) -> str:
     return ", ".join(parts or ["nothing was checked"]) + (f" (look at: {', '.join(bad)})" if bad else "")
 
 
-def _lines(result: Result, width: int, *, colour: bool) -> list[str]:
+def _lines(result: CheckResult, width: int, *, colour: bool) -> list[str]:
     verdict = result.finding.verdict
     shown = f"{verdict:<{_WIDEST_VERDICT}}"
     if colour:

@@ -154,7 +154,7 @@ def read_files(proc: Path, pid: int | str) -> FileUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeSpace:
     """Free space in a folder's file system; ``inodes`` is None if the file system has no such limit."""
 
     folder: Path
@@ -162,7 +162,7 @@ class Room:
     inodes: int | None
 
 
-def judge_room(rooms: Iterable[Room]) -> CheckFinding:
+def judge_room(rooms: Iterable[FreeSpace]) -> CheckFinding:
     """Whether files can still be written whole."""
     rooms = tuple(rooms)
     findings = [finding for room in rooms if (finding := _judge_one(room)) is not None]
@@ -170,7 +170,7 @@ def judge_room(rooms: Iterable[Room]) -> CheckFinding:
     return joined(findings, several(free, 4))
 
 
-def _judge_one(room: Room) -> CheckFinding | None:
+def _judge_one(room: FreeSpace) -> CheckFinding | None:
     fix = f"free space on the file system of {room.folder}"
     if room.bytes < _NOTHING:
         return failed(f"{room.folder} has {_size(room.bytes)} free: ostler cannot write state and CDI specs", fix)
@@ -181,7 +181,7 @@ def _judge_one(room: Room) -> CheckFinding | None:
     return None
 
 
-def read_room(folder: Path) -> Room | None:
+def read_room(folder: Path) -> FreeSpace | None:
     """Free space where ``folder`` is or would be; None if that cannot be read."""
     for place in (folder, *folder.parents):
         try:
@@ -190,7 +190,7 @@ def read_room(folder: Path) -> Room | None:
             continue
         except OSError:
             return None
-        return Room(folder, status.f_bavail * status.f_frsize, status.f_favail if status.f_files else None)
+        return FreeSpace(folder, status.f_bavail * status.f_frsize, status.f_favail if status.f_files else None)
     return None
 
 

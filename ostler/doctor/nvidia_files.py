@@ -33,7 +33,7 @@ _ALL_RW = 0o666
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedFile:
     """A device file that should exist: path below /dev, numbers (major None if the driver does not report it).
 
     ``needed``: nothing works without it; the driver's tools create the others when they are first used.
@@ -46,7 +46,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A path's device numbers, None if it is not a character device, and its permission bits."""
 
     numbers: tuple[int, int] | None
@@ -55,26 +55,26 @@ class Found:
 
 def expected_files(
     gpu_minors: Iterable[int], capability_minors: Iterable[int], majors: Mapping[str, int]
-) -> list[Expected]:
+) -> list[ExpectedFile]:
     """The files of these GPUs and MIG instances; ``majors`` as /proc/devices has them."""
     frontend = majors.get("nvidia", majors.get("nvidia-frontend", _MAJOR))
     uvm, caps = majors.get("nvidia-uvm"), majors.get("nvidia-caps")
-    files = [Expected("nvidiactl", majors.get("nvidiactl", frontend), _CONTROL_MINOR, needed=True)]
-    files += [Expected(f"nvidia{minor}", frontend, minor, needed=True) for minor in sorted(gpu_minors)]
-    files += [Expected("nvidia-uvm", uvm, 0, needed=False), Expected("nvidia-uvm-tools", uvm, 1, needed=False)]
+    files = [ExpectedFile("nvidiactl", majors.get("nvidiactl", frontend), _CONTROL_MINOR, needed=True)]
+    files += [ExpectedFile(f"nvidia{minor}", frontend, minor, needed=True) for minor in sorted(gpu_minors)]
+    files += [ExpectedFile("nvidia-uvm", uvm, 0, needed=False), ExpectedFile("nvidia-uvm-tools", uvm, 1, needed=False)]
     return files + [
-        Expected(f"nvidia-caps/nvidia-cap{minor}", caps, minor, needed=False) for minor in sorted(capability_minors)
+        ExpectedFile(f"nvidia-caps/nvidia-cap{minor}", caps, minor, needed=False) for minor in sorted(capability_minors)
     ]
 
 
-def judge_files(expected: Iterable[Expected], found: Mapping[str, Found]) -> CheckFinding:
+def judge_files(expected: Iterable[ExpectedFile], found: Mapping[str, FoundFile]) -> CheckFinding:
     """Whether every file exists and is right. ``found``: by name, without missing ones."""
     expected = list(expected)
     findings = [finding for each in expected if (finding := _judge_file(each, found.get(each.name))) is not None]
     return joined(findings, f"{len(expected)} files exist, with the driver's numbers")
 
 
-def _judge_file(expected: Expected, found: Found | None) -> CheckFinding | None:
+def _judge_file(expected: ExpectedFile, found: FoundFile | None) -> CheckFinding | None:
     path = f"/dev/{expected.name}"
     if found is None:
         if expected.needed:
@@ -122,7 +122,7 @@ def read_gpu_minors(proc: Path) -> tuple[int, ...]:
     return tuple(int(match[1]) for match in matches if match is not None)
 
 
-def read_files(dev: Path, names: Iterable[str], stat: StatDevice) -> dict[str, Found]:
+def read_files(dev: Path, names: Iterable[str], stat: StatDevice) -> dict[str, FoundFile]:
     """The files below ``dev`` with these names."""
     found = {}
     for name in names:
@@ -132,7 +132,7 @@ def read_files(dev: Path, names: Iterable[str], stat: StatDevice) -> dict[str, F
             mode = os.lstat(path).st_mode & 0o7777
         except OSError:
             continue  # Missing or hidden; the finding says that it is missing.
-        found[name] = Found(numbers[1:] if numbers is not None and numbers[0] == "c" else None, mode)
+        found[name] = FoundFile(numbers[1:] if numbers is not None and numbers[0] == "c" else None, mode)
     return found
 
 
@@ -149,7 +149,7 @@ def read_links(dev: Path, numbers: Iterable[tuple[int, int]]) -> dict[tuple[int,
     return found
 
 
-def _expected(view: NodeView) -> list[Expected]:
+def _expected(view: NodeView) -> list[ExpectedFile]:
     sysfs = view.facts().sysfs
     capabilities = (
         [each.minor for each in sysfs.nvidia_capabilities if "/mig/" in each.path] if sysfs is not None else []

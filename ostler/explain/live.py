@@ -118,7 +118,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClusterScope:
     """The question: names of pods and claims in ``namespace``; ``everything``: all that a snapshot keeps.
 
     ``running``: with ``everything``, also the pods on nodes without devices, for the resources that they use there.
@@ -131,7 +131,7 @@ class Wanted:
     running: bool = False
 
 
-def read_cluster(client: ReadClient, server: str, wanted: Wanted, progress: Progress = lambda _: None) -> State:
+def read_cluster(client: ReadClient, server: str, wanted: ClusterScope, progress: Progress = lambda _: None) -> State:
     """All objects that an answer needs; ``server``: its address, for people.
 
     Raises ``DevicesNotServed``, and ``kube.errors.RequestError`` if the server does not answer at all.
@@ -152,7 +152,7 @@ def read_cluster(client: ReadClient, server: str, wanted: Wanted, progress: Prog
 
 
 class _Reader:
-    def __init__(self, client: ReadClient, versions: dict[Kind, str], wanted: Wanted, progress: Progress) -> None:
+    def __init__(self, client: ReadClient, versions: dict[Kind, str], wanted: ClusterScope, progress: Progress) -> None:
         self._client = client
         self._versions = versions
         self._wanted = wanted

@@ -16,8 +16,8 @@ from ostler.explain.yaml_objects import FieldPath
 from scheduling.explain.state import Kind
 
 Shape = object
-"""A type (str, int, bool), ``QuantityShape``, ``Need`` of a shape, ``Each`` of a shape (a mapping with any keys), a
-list with the one shape of its items, or a dict of the shapes of known fields."""
+"""A type (str, int, bool), ``QuantityShape``, ``Required`` or ``MappingOf`` a shape, a list with the one shape of its
+items, or a dict of the shapes of known fields."""
 
 
 class QuantityShape:
@@ -25,14 +25,14 @@ class QuantityShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Required:
     """A required field that must not be empty."""
 
     shape: Shape
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class MappingOf:
     """A mapping with any keys, whose values all have one shape."""
 
     shape: Shape
@@ -54,11 +54,11 @@ def _texts(names: str) -> dict[str, Shape]:
 
 def _needed(names: str) -> dict[str, Shape]:
     """Several texts that must be there."""
-    return dict.fromkeys(names.split(), Need(str))
+    return dict.fromkeys(names.split(), Required(str))
 
 
-_LABELS = Each(str)
-_META = Need({**_texts("name namespace uid generateName"), "labels": _LABELS, "annotations": _LABELS})
+_LABELS = MappingOf(str)
+_META = Required({**_texts("name namespace uid generateName"), "labels": _LABELS, "annotations": _LABELS})
 _REQUIREMENTS = [{**_needed("key operator"), "values": [str]}]
 _NODE_SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}]}
 _NODES = {"nodeName": str, "nodeSelector": _NODE_SELECTOR, "allNodes": bool}
@@ -75,12 +75,12 @@ _POLICY = {
     "validValues": [QuantityShape],
     "validRange": dict.fromkeys(("min", "max", "step"), QuantityShape),
 }
-_COUNTERS = Each({"value": QuantityShape})
+_COUNTERS = MappingOf({"value": QuantityShape})
 _DEVICE = {
-    "name": Need(str),
-    "attributes": Each(_ATTRIBUTE),
-    "capacity": Each({"value": QuantityShape, "requestPolicy": _POLICY}),
-    "consumesCounters": [{"counterSet": Need(str), "counters": _COUNTERS, "compatibilityGroups": [str]}],
+    "name": Required(str),
+    "attributes": MappingOf(_ATTRIBUTE),
+    "capacity": MappingOf({"value": QuantityShape, "requestPolicy": _POLICY}),
+    "consumesCounters": [{"counterSet": Required(str), "counters": _COUNTERS, "compatibilityGroups": [str]}],
     **_NODES,
     "taints": [_TAINT],
     "bindsToNode": bool,
@@ -88,12 +88,12 @@ _DEVICE = {
     "allowMultipleAllocations": bool,
 }
 _SLICE = {
-    "driver": Need(str),
-    "pool": Need({"name": Need(str), "generation": int, "resourceSliceCount": int}),
+    "driver": Required(str),
+    "pool": Required({"name": Required(str), "generation": int, "resourceSliceCount": int}),
     **_NODES,
     "perDeviceNodeSelection": bool,
     "devices": [_DEVICE],
-    "sharedCounters": [{"name": Need(str), "counters": _COUNTERS}],
+    "sharedCounters": [{"name": Required(str), "counters": _COUNTERS}],
 }
 _SELECTORS = [{"cel": {"expression": str}}]
 _SUB_REQUEST = {
@@ -102,12 +102,12 @@ _SUB_REQUEST = {
     "allocationMode": str,
     "count": int,
     "tolerations": [_TOLERATION],
-    "capacity": {"requests": Each(QuantityShape)},
+    "capacity": {"requests": MappingOf(QuantityShape)},
 }
 _OPAQUE = {"driver": str}
 _DEVICE_CLAIM = {
     "requests": [
-        {"name": Need(str), "exactly": {**_SUB_REQUEST, "adminAccess": bool}, "firstAvailable": [_SUB_REQUEST]}
+        {"name": Required(str), "exactly": {**_SUB_REQUEST, "adminAccess": bool}, "firstAvailable": [_SUB_REQUEST]}
     ],
     "constraints": [{"requests": [str], **_texts("matchAttribute distinctAttribute")}],
     "config": [{"requests": [str], "opaque": _OPAQUE}],
@@ -117,7 +117,7 @@ _RESULT = {
     "adminAccess": bool,
     "tolerations": [_TOLERATION],
     "shareID": str,
-    "consumedCapacity": Each(QuantityShape),
+    "consumedCapacity": MappingOf(QuantityShape),
     **_BINDING,
 }
 _CLAIM_STATUS = {
@@ -125,7 +125,9 @@ _CLAIM_STATUS = {
     "reservedFor": [_texts("resource name uid apiGroup")],
     "devices": [{**_texts("driver pool device shareID"), "conditions": [_CONDITION]}],
 }
-_CONTAINERS = [{"name": Need(str), "resources": {"requests": Each(QuantityShape), "limits": Each(QuantityShape)}}]
+_CONTAINERS = [
+    {"name": Required(str), "resources": {"requests": MappingOf(QuantityShape), "limits": MappingOf(QuantityShape)}}
+]
 _POD_SPEC = {
     "nodeName": str,
     "nodeSelector": _LABELS,
@@ -134,32 +136,32 @@ _POD_SPEC = {
     "tolerations": [_TOLERATION],
     "containers": _CONTAINERS,
     "initContainers": _CONTAINERS,
-    "resourceClaims": [{"name": Need(str), **_texts("resourceClaimName resourceClaimTemplateName")}],
+    "resourceClaims": [{"name": Required(str), **_texts("resourceClaimName resourceClaimTemplateName")}],
 }
 _POD_STATUS = {
     "phase": str,
     "conditions": [_CONDITION],
-    "resourceClaimStatuses": [{"name": Need(str), "resourceClaimName": str}],
+    "resourceClaimStatuses": [{"name": Required(str), "resourceClaimName": str}],
     "extendedResourceClaimStatus": {"resourceClaimName": str},
 }
 SHAPES: Mapping[Kind, Mapping[str, Shape]] = {
-    Kind.SLICE: {"metadata": _META, "spec": Need(_SLICE)},
-    Kind.CLAIM: {"metadata": _META, "spec": Need({"devices": _DEVICE_CLAIM}), "status": _CLAIM_STATUS},
-    Kind.TEMPLATE: {"metadata": _META, "spec": Need({"spec": Need({"devices": _DEVICE_CLAIM})})},
+    Kind.SLICE: {"metadata": _META, "spec": Required(_SLICE)},
+    Kind.CLAIM: {"metadata": _META, "spec": Required({"devices": _DEVICE_CLAIM}), "status": _CLAIM_STATUS},
+    Kind.TEMPLATE: {"metadata": _META, "spec": Required({"spec": Required({"devices": _DEVICE_CLAIM})})},
     Kind.CLASS: {
         "metadata": _META,
         "spec": {"selectors": _SELECTORS, "config": [{"opaque": _OPAQUE}], "extendedResourceName": str},
     },
     Kind.TAINT_RULE: {
         "metadata": _META,
-        "spec": Need({"deviceSelector": _texts("driver pool device"), "taint": Need(_TAINT)}),
+        "spec": Required({"deviceSelector": _texts("driver pool device"), "taint": Required(_TAINT)}),
     },
     Kind.NODE: {
         "metadata": _META,
         "spec": {"taints": [_TAINT], "unschedulable": bool},
-        "status": {"conditions": [_CONDITION], "allocatable": Each(QuantityShape)},
+        "status": {"conditions": [_CONDITION], "allocatable": MappingOf(QuantityShape)},
     },
-    Kind.POD: {"metadata": _META, "spec": Need(_POD_SPEC), "status": _POD_STATUS},
+    Kind.POD: {"metadata": _META, "spec": Required(_POD_SPEC), "status": _POD_STATUS},
 }
 
 _WORDS = {str: "a string", int: "a whole number", bool: "true or false", QuantityShape: "a quantity such as 40Gi"}
@@ -173,7 +175,7 @@ def misfits(kind: Kind, body: JsonObject) -> Iterator[Misfit]:
 def _fields(shape: Mapping[str, Shape], body: JsonObject, path: FieldPath) -> Iterator[Misfit]:
     for key, inner in shape.items():
         value = body.get(key)
-        if isinstance(inner, Need):
+        if isinstance(inner, Required):
             if value is None or value == "":
                 yield Misfit((*path, key), "is missing", f"give {_wanted(inner.shape)}")
                 continue
@@ -190,7 +192,7 @@ def _value(shape: Shape, value: Json, holder: Json, key: str | int, path: FieldP
             if not isinstance(value, str):
                 holder[key] = str(value)  # type: ignore[index]  # what holds a value has its key
             return
-    elif isinstance(shape, Each):
+    elif isinstance(shape, MappingOf):
         if isinstance(value, dict):
             for name, one in value.items():
                 yield from _value(shape.shape, one, value, name, (*path, key))

@@ -95,7 +95,7 @@ _SAFE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Anonymous:
+class AnonymousState:
     """A state with other names, and the alias of each name."""
 
     state: State
@@ -107,7 +107,7 @@ def reduced(state: State) -> State:
     return _written(state, NamesUnchanged())
 
 
-def anonymous(state: State, *, nodes: bool = False) -> Anonymous:
+def anonymous(state: State, *, nodes: bool = False) -> AnonymousState:
     """A state with the names of workloads replaced, with ``nodes`` those of nodes, pools and slices and labels too.
 
     Aliases sort as the names do, so that devices are tried in the same order.
@@ -121,7 +121,7 @@ def anonymous(state: State, *, nodes: bool = False) -> Anonymous:
         truncated=(_PARTLY,) if state.truncated else (),
         missing=tuple(MissingKind(one.kind, f"{FACTS[one.kind].plural} could not be read") for one in state.missing),
     )
-    return Anonymous(plain, aliases.table)
+    return AnonymousState(plain, aliases.table)
 
 
 def _written(state: State, naming: AliasNaming) -> State:

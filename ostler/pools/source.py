@@ -69,10 +69,10 @@ def _read_files(paths: Sequence[str]) -> State:
 
 
 def _read_cluster(arguments: argparse.Namespace) -> State:
-    from ostler.explain.live import Wanted, read_cluster
+    from ostler.explain.live import ClusterScope, read_cluster
 
     with open_cluster(arguments) as cluster:
-        return read_cluster(cluster.client, cluster.server, Wanted(cluster.namespace))
+        return read_cluster(cluster.client, cluster.server, ClusterScope(cluster.namespace))
 
 
 def read_input(name: str) -> str:

@@ -10,8 +10,8 @@ from node.directories import Inotify, KernelInotify
 from ostler.doctor.check import CheckVerdict
 from ostler.doctor.limits import (
     FileUse,
+    FreeSpace,
     InotifyUse,
-    Room,
     judge_files,
     judge_instances,
     judge_room,
@@ -116,15 +116,15 @@ def test_room_on_disk_is_well_and_named(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_has_failed_and_a_nearly_full_one_is_a_warning() -> None:
-    folder, good = Path("/var/lib/ostler"), Room(Path("/run/cdi"), 1 << 40, 10**6)
+    folder, good = Path("/var/lib/ostler"), FreeSpace(Path("/run/cdi"), 1 << 40, 10**6)
     says(
-        judge_room([good, Room(folder, 4096, None)]),
+        judge_room([good, FreeSpace(folder, 4096, None)]),
         CheckVerdict.FAILED,
         "/var/lib/ostler has 4 KiB free",
         "free space",
     )
-    says(judge_room([good, Room(folder, 1 << 30, 5)]), CheckVerdict.FAILED, "5 inodes free", "free space")
-    says(judge_room([good, Room(folder, 30 << 20, None)]), CheckVerdict.WARNING, "only 30 MiB free", "free space")
+    says(judge_room([good, FreeSpace(folder, 1 << 30, 5)]), CheckVerdict.FAILED, "5 inodes free", "free space")
+    says(judge_room([good, FreeSpace(folder, 30 << 20, None)]), CheckVerdict.WARNING, "only 30 MiB free", "free space")
     says(judge_room([good]), CheckVerdict.OK, "/run/cdi has 1 TiB free")
 
 

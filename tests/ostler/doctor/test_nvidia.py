@@ -16,8 +16,8 @@ from ostler.doctor.container_runtime import Runtime
 from ostler.doctor.devices import judge_driver
 from ostler.doctor.node import NodeView
 from ostler.doctor.nvidia_files import (
-    Expected,
-    Found,
+    ExpectedFile,
+    FoundFile,
     RuntimeOptions,
     expected_files,
     judge_files,
@@ -123,25 +123,30 @@ def test_missing_device_files_fail_where_nothing_works_without_them(tmp_path: Pa
 
 
 def test_wrong_numbers_no_device_and_a_closed_mode_are_told() -> None:
-    control = Expected("nvidiactl", 195, 255, needed=True)
-    cap = Expected("nvidia-caps/nvidia-cap1", None, 1, needed=False)
-    wrong = judge_files([control], {"nvidiactl": Found((195, 0), 0o666)})
+    control = ExpectedFile("nvidiactl", 195, 255, needed=True)
+    cap = ExpectedFile("nvidia-caps/nvidia-cap1", None, 1, needed=False)
+    wrong = judge_files([control], {"nvidiactl": FoundFile((195, 0), 0o666)})
     says(
         wrong,
         CheckVerdict.FAILED,
         "/dev/nvidiactl has the numbers 195:0, the driver's are 195:255",
         "remove it, then run",
     )
-    says(judge_files([cap], {cap.name: Found((9, 2), 0o444)}), CheckVerdict.FAILED, "the driver's are ?:1", "remove it")
     says(
-        judge_files([control], {"nvidiactl": Found(None, 0o644)}),
+        judge_files([cap], {cap.name: FoundFile((9, 2), 0o444)}),
+        CheckVerdict.FAILED,
+        "the driver's are ?:1",
+        "remove it",
+    )
+    says(
+        judge_files([control], {"nvidiactl": FoundFile(None, 0o644)}),
         CheckVerdict.FAILED,
         "is not a device file",
         "remove it, then",
     )
-    closed = judge_files([control], {"nvidiactl": Found((195, 255), 0o600)})
+    closed = judge_files([control], {"nvidiactl": FoundFile((195, 255), 0o600)})
     says(closed, CheckVerdict.WARNING, "mode 0600: containers that do not run as root", "NVreg_DeviceFileMode=0666")
-    assert expected_files([], [3], {})[-1] == Expected("nvidia-caps/nvidia-cap3", None, 3, needed=False)
+    assert expected_files([], [3], {})[-1] == ExpectedFile("nvidia-caps/nvidia-cap3", None, 3, needed=False)
 
 
 def test_links_by_number_are_looked_for(tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ import json
 
 import jsonschema
 
-from ostler.doctor.check import CheckFinding, CheckVerdict, Result, failed, ok, skipped, warning
+from ostler.doctor.check import CheckFinding, CheckResult, CheckVerdict, failed, ok, skipped, warning
 from ostler.doctor.examination import document, summary, text, worst
 
 RESULTS = (
-    Result("clock", "machine", ok("synchronised"), 0.001),
-    Result("rights", "machine", warning("user 1000", "run it as root"), 0.002),
-    Result("kubelet-socket", "kubelet", failed("nobody listens", "start the kubelet"), 0.5),
-    Result("nvml", "drivers", skipped("no GPU"), 0.0),
+    CheckResult("clock", "machine", ok("synchronised"), 0.001),
+    CheckResult("rights", "machine", warning("user 1000", "run it as root"), 0.002),
+    CheckResult("kubelet-socket", "kubelet", failed("nobody listens", "start the kubelet"), 0.5),
+    CheckResult("nvml", "drivers", skipped("no GPU"), 0.0),
 )
 SCHEMA: dict[str, object] = {
     "type": "object",
@@ -77,7 +77,7 @@ def test_colour_changes_nothing_but_colour() -> None:
 
 
 def test_control_characters_of_a_finding_do_not_reach_the_terminal() -> None:
-    hostile = (Result("clock", "machine", CheckFinding(CheckVerdict.FAILED, "\x1b[2Jgone", "rm \x07"), 0.0),)
+    hostile = (CheckResult("clock", "machine", CheckFinding(CheckVerdict.FAILED, "\x1b[2Jgone", "rm \x07"), 0.0),)
     assert "\x1b" not in text(hostile, colour=False)
     assert "\\x1b[2Jgone" in text(hostile, colour=False)
 

@@ -11,7 +11,7 @@ import yaml
 
 from kube.bodies import Json, JsonObject, object_at
 from ostler.cli.main import main
-from ostler.explain.live import Wanted, read_cluster
+from ostler.explain.live import ClusterScope, read_cluster
 from scheduling.explain.state import SHOWN, Kind, State, name_of
 from tests.kube.conftest import client_of
 from tests.kube.server import ApiServer
@@ -53,7 +53,7 @@ def server(cluster: Cluster) -> Iterator[ApiServer]:
         yield made
 
 
-def read(server: ApiServer, wanted: Wanted) -> State:
+def read(server: ApiServer, wanted: ClusterScope) -> State:
     client = client_of(server)
     try:
         return read_cluster(client, server.url, wanted)
@@ -137,7 +137,7 @@ def test_a_claim_that_cannot_be_read_is_left_out_by_name(
     assert f"ResourceClaim evil/bad {problem} (" in said
     assert "so it is left out" in " ".join(told.split())
     assert "name: bad" not in snapshot
-    state = read(server, Wanted("team", everything=True))
+    state = read(server, ClusterScope("team", everything=True))
     assert Kind.CLAIM not in state.whole
     assert [name_of(one) for one in state.claims] == ["mine"]
 
@@ -145,7 +145,7 @@ def test_a_claim_that_cannot_be_read_is_left_out_by_name(
 def test_of_many_claims_that_cannot_be_read_some_are_named(cluster: Cluster, server: ApiServer) -> None:
     cluster.objects += [{**claim(f"bad-{n}", "evil"), "spec": {"future": "@bad@"}} for n in range(70)]
     cluster.raw["@bad@"] = b"oops"
-    truncated = read(server, Wanted("team")).truncated
+    truncated = read(server, ClusterScope("team")).truncated
     assert len(truncated) == SHOWN + 1
     assert truncated[-1] == f"and {70 - SHOWN} more of the kind ResourceClaim"
 

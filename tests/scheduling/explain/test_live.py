@@ -13,7 +13,7 @@ from kube.bodies import JsonObject
 from kube.errors import ConfigurationError, ServerFault
 from ostler.cli.main import main
 from ostler.explain.access import AccessChoice, find_access
-from ostler.explain.live import PAGE, Wanted, read_cluster
+from ostler.explain.live import PAGE, ClusterScope, read_cluster
 from scheduling.explain.state import DevicesNotServed, ExplainError, Kind, State, name_of
 from tests.kube.conftest import client_of
 from tests.kube.server import ApiServer, refused
@@ -49,10 +49,12 @@ def server(cluster: Cluster) -> Iterator[ApiServer]:
         yield made
 
 
-def read(server: ApiServer, wanted: Wanted | None = None, said: list[str] | None = None) -> State:
+def read(server: ApiServer, wanted: ClusterScope | None = None, said: list[str] | None = None) -> State:
     client = client_of(server)
     try:
-        return read_cluster(client, server.url, wanted or Wanted("team"), (said if said is not None else []).append)
+        return read_cluster(
+            client, server.url, wanted or ClusterScope("team"), (said if said is not None else []).append
+        )
     finally:
         client.close()
 
@@ -62,7 +64,7 @@ def names(state: State, kind: Kind) -> list[str]:
 
 
 def test_all_that_an_answer_takes_is_read_and_named(server: ApiServer) -> None:
-    state = read(server, Wanted("team", pods=("train",)))
+    state = read(server, ClusterScope("team", pods=("train",)))
     assert (state.server_version, state.origin) == ("v1.37.0", server.url)
     assert (names(state, Kind.CLASS), names(state, Kind.SLICE), names(state, Kind.NODE)) == (["gpu"], ["s"], ["node-1"])
     assert (names(state, Kind.TAINT_RULE), names(state, Kind.TEMPLATE)) == (["t"], ["mine"])
@@ -74,23 +76,23 @@ def test_all_that_an_answer_takes_is_read_and_named(server: ApiServer) -> None:
 
 
 def test_only_pods_asked_about_are_read(server: ApiServer) -> None:
-    state = read(server, Wanted("team", pods=("train",)))
+    state = read(server, ClusterScope("team", pods=("train",)))
     assert names(state, Kind.POD) == ["train"]
     assert "/api/v1/pods" not in paths(server)
     assert not [path for path in paths(server) if path.endswith("/team/pods")]
 
 
 def test_for_a_claim_the_pods_that_wait_for_it_are_read(server: ApiServer) -> None:
-    state = read(server, Wanted("team", claims=("mine",)))
+    state = read(server, ClusterScope("team", claims=("mine",)))
     assert names(state, Kind.POD) == ["train"]
 
 
 def test_a_pod_that_is_not_there_is_no_error_here(server: ApiServer) -> None:
-    assert read(server, Wanted("team", pods=("gone",))).find(Kind.POD, "gone", "team") is None
+    assert read(server, ClusterScope("team", pods=("gone",))).find(Kind.POD, "gone", "team") is None
 
 
 def test_a_snapshot_reads_all_pods_with_claims(server: ApiServer) -> None:
-    state = read(server, Wanted(everything=True))
+    state = read(server, ClusterScope(everything=True))
     assert names(state, Kind.POD) == ["train"]
     assert names(state, Kind.TEMPLATE) == ["mine", "theirs"]
     assert Kind.POD in state.whole
@@ -101,9 +103,9 @@ def test_a_snapshot_has_the_pods_that_take_devices_of_a_plugin_as_well(cluster: 
         body: Any = pod(name, nodeName="node-1")
         body["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu": "1"}}
         cluster.objects.append({**body, "status": {"phase": phase}})
-    before = names(read(server, Wanted(everything=True)), Kind.POD)
+    before = names(read(server, ClusterScope(everything=True)), Kind.POD)
     assert ("busy" in before, "over" in before) == (True, False)
-    assert "over" in names(read(server, Wanted(everything=True, running=True)), Kind.POD)
+    assert "over" in names(read(server, ClusterScope(everything=True, running=True)), Kind.POD)
 
 
 def test_lists_are_read_in_pages_and_progress_is_told(cluster: Cluster, server: ApiServer) -> None:
@@ -170,7 +172,7 @@ def test_forbidden_kinds_are_notes_with_the_missing_right(cluster: Cluster, serv
 
 def test_forbidden_pods_are_notes_too(cluster: Cluster, server: ApiServer) -> None:
     cluster.forbidden = {"pods"}
-    state = read(server, Wanted("team", pods=("train",)))
+    state = read(server, ClusterScope("team", pods=("train",)))
     assert "the verb get on pods" in str(state.lacks(Kind.POD))
     assert "with a Role" in str(state.lacks(Kind.POD))
     assert state.truncated == ()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kube.bodies import Json, JsonObject, object_at
 from ostler.explain.files import read_files
 from ostler.explain.kept import NameGroup
-from ostler.explain.snapshot import Anonymous, anonymous, as_json, as_yaml, reduced
+from ostler.explain.snapshot import AnonymousState, anonymous, as_json, as_yaml, reduced
 from scheduling.explain.nodes import hindrances
 from scheduling.explain.question import Question
 from scheduling.explain.state import (
@@ -263,7 +263,7 @@ def test_a_snapshot_with_other_names_gives_the_same_answers(state: State, nodes:
 
 @given(states(), st.booleans())
 def test_names_are_replaced_one_by_one_and_in_their_order(state: State, nodes: bool) -> None:
-    made: Anonymous = anonymous(state, nodes=nodes)
+    made: AnonymousState = anonymous(state, nodes=nodes)
     for table in made.names.values():
         aliases = [table[name] for name in sorted(table)]
         assert aliases == sorted(set(aliases))
