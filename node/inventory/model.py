@@ -129,6 +129,11 @@ class PartitionShape(Value):
     size: int
     capacity: tuple[Capacity, ...] = ()
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Profile id and start: no two partitions of a GPU have both in common."""
+        return self.profile_id, self.start
+
 
 @value
 class PeerLink(Value):

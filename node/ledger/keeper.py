@@ -292,11 +292,12 @@ class HoldKeeper:
             if device not in whole:
                 # While containers keep one share, claims wait for the check, and pods may have the other shares.
                 by_pod = self.states.of(device) in (LedgerState.POD_CHECK, LedgerState.POD_CONTAINERS)
-                entered = self._for_plugin_door(hold) if by_pod else hold
+                # The plugin door may give the device out again while it is checked.
+                entered = replace(hold, door=Door.PLUGIN, owner=plugin_owner(hold.device)) if by_pod else hold
                 facts.setdefault(entered.owner, entered)
         facts |= {hold.owner: hold for hold in pending.values()}
         for owner in self.ledger.owners:
-            if owner not in facts and self._is_mine(owner):
+            if owner not in facts and owner.startswith((plugin_owner(""), pending_owner(""))):
                 self.ledger.release(owner)
         conflicts: list[HeldError] = []
         for owner, hold in facts.items():
@@ -334,15 +335,6 @@ class HoldKeeper:
             rule = self._rules.get(hold.device)
             if rule is not None and hold.door is not None and not rule.door.has(hold.door):
                 self._unverified.add(hold.device)
-
-    @staticmethod
-    def _for_plugin_door(hold: Hold) -> Hold:
-        """The hold of a device whose door may give it out again while it is checked."""
-        return replace(hold, door=Door.PLUGIN, owner=plugin_owner(hold.device))
-
-    @staticmethod
-    def _is_mine(owner: str) -> bool:
-        return owner.startswith((plugin_owner(""), pending_owner("")))
 
     def _enter_wishes(self) -> list[tuple[str, HeldError]]:
         """Reserve what nothing excludes; returns what the plugin door has given out."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
 
 from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole, Snapshot
 from node.inventory.pci import pci_address
@@ -27,6 +28,7 @@ _DRIVER_NUMBER = r"(nvidia\d+)(?:/gi(\d+))?(?:/.*)?"
 _DRM_NODE = r"((?:card|renderd)\d+)(?:-\d+)?"
 _ROLES = (NodeRole.DEVICE, NodeRole.RENDER)
 
+Key = TypeVar("Key")
 Devices = tuple[Device, ...]
 
 
@@ -87,13 +89,10 @@ class DeviceIndex:
                 _append(self._nodes, node.path.rpartition("/")[2].lower(), device)
         instance = device.attribute("gpuInstanceID")
         if device.kind is DeviceKind.MIG and device.parent and isinstance(instance, int):
-            self._instances[device.parent, instance] = (
-                *self._instances.get((device.parent, instance), ()),
-                device,
-            )
+            _append(self._instances, (device.parent, instance), device)
 
 
-def _append(index: dict[str, Devices], key: str, device: Device) -> None:
+def _append(index: dict[Key, Devices], key: Key, device: Device) -> None:
     index[key] = (*index.get(key, ()), device)
 
 

@@ -12,22 +12,18 @@ from ostler.admin.messages import source_message
 from protos.agent.v1alpha1 import agent_pb2
 
 
-async def _at_once() -> str:
-    return ""
-
-
 class HealthView:
     """Answers people's questions about health from ``keeper``.
 
     ``sources``: the sources of signals. ``saved``: waits until the last change is on disk and returns the
-    reason if it is not, empty if it is.
+    reason if it is not, empty if it is; None: nothing is saved.
     """
 
     def __init__(
         self,
         keeper: HealthKeeper,
         sources: Sequence[SourceStatus] = (),
-        saved: Callable[[], Awaitable[str]] = _at_once,
+        saved: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         self._keeper = keeper
         self._sources = sources
@@ -84,7 +80,7 @@ class HealthView:
 
     async def _kept(self, changes: tuple[str, ...], *, dry_run: bool) -> tuple[str, ...]:
         """``changes`` once they are on disk, or with a line that says why a restart would forget them."""
-        problem = "" if dry_run else await self._saved()
+        problem = "" if dry_run or self._saved is None else await self._saved()
         return (*changes, f"a restart would forget this: {problem}") if problem else changes
 
 

@@ -27,7 +27,7 @@ from driver.node_watch.reservations import ReservationsChanged
 from node.door_policy import Acting, Taints, effective
 from node.inventory.model import Device, Snapshot
 from node.ledger.bookkeeping import Bookkeeping
-from node.ledger.holds import Hold, HoldState
+from node.ledger.holds import HoldState
 from node.ledger.offer_context import OfferContext
 from node.offer import Cause, Offer
 from node.partitions import whole_of_partition
@@ -245,7 +245,9 @@ class DraService:
         """Whether nothing that is shown depends on answers that are about to come."""
         if not context.known:
             return False
-        if any(_is_looked_at(hold) for holds in context.holds.values() for hold in holds):
+        holds = (hold for those in context.holds.values() for hold in those)
+        if any(hold.state is HoldState.PENDING_RELEASE and hold.door is not None for hold in holds):
+            # A check for leftover processes is under way.
             return False
         if self._parts.doors.features.asks_for_counters:
             return False
@@ -283,8 +285,3 @@ class DraService:
         self._books.keeper.reserve(claims)
         self._evict_by_name()
         self._books.pods_changed()
-
-
-def _is_looked_at(hold: Hold) -> bool:
-    """Whether a check for leftover processes is under way that the plugin door does not wait for."""
-    return hold.state is HoldState.PENDING_RELEASE and hold.door is not None

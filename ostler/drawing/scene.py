@@ -171,11 +171,9 @@ def boxes_of(topology: Topology) -> tuple[Box, ...]:
     for place in topology.places:
         nodes.setdefault(place.numa_node, []).append(place)
     known = sorted(nodes, key=lambda number: (number is None, number or 0))
-    return tuple(_numa(number, nodes[number], order) for number in known)
-
-
-def _numa(number: int | None, places: list[Place], order: Mapping[str, int]) -> Box:
-    return Box(BoxKind.NUMA, "" if number is None else str(number), _members(places, 0, order))
+    return tuple(
+        Box(BoxKind.NUMA, "" if number is None else str(number), _members(nodes[number], 0, order)) for number in known
+    )
 
 
 def _members(places: list[Place], depth: int, order: Mapping[str, int]) -> tuple[Box | Place, ...]:

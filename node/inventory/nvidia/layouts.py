@@ -85,8 +85,7 @@ def plan_layout(
     # The largest have the fewest places, and leave the rest in one piece.
     wanted = sorted(profiles, key=lambda profile: (-_weight(by_profile[profile][0]), profile))
     choices = [
-        sorted(by_profile[profile], key=lambda shape: ((shape.profile_id, shape.start) not in existing, shape.start))
-        for profile in wanted
+        sorted(by_profile[profile], key=lambda shape: (shape.place not in existing, shape.start)) for profile in wanted
     ]
     found = _fill(choices, list(fixed), _limits(gpu))
     if found is None:

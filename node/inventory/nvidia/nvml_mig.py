@@ -31,6 +31,11 @@ class GpuInstance(Value):
     start: int
     size: int
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """As ``PartitionShape.place``."""
+        return self.profile_id, self.start
+
     def overlaps(self, start: int, size: int) -> bool:
         """Whether it takes one of these memory slices."""
         return self.start < start + size and start < self.start + self.size

@@ -54,12 +54,7 @@ class PartitionEntry(Value):
     @property
     def key(self) -> tuple[str, str, int, int]:
         """Owner, GPU and place; one owner may have several partitions of a GPU."""
-        return self.partition.owner, *place_of(self.partition.gpu_uuid, self.partition.shape)
-
-
-def place_of(gpu_uuid: str, shape: PartitionShape) -> tuple[str, int, int]:
-    """Identifies a partition of the node: no two of one profile begin at one place."""
-    return gpu_uuid, shape.profile_id, shape.start
+        return self.partition.owner, self.partition.gpu_uuid, *self.partition.shape.place
 
 
 class PartitionJournal:
@@ -92,11 +87,11 @@ class PartitionJournal:
     def find(self, owner: str, gpu_uuid: str, shape: PartitionShape) -> PartitionEntry | None:
         """The entry of this owner at this place."""
         with self._lock:
-            return self._entries.get((owner, *place_of(gpu_uuid, shape)))
+            return self._entries.get((owner, gpu_uuid, *shape.place))
 
     def at(self, gpu_uuid: str, shape: PartitionShape) -> PartitionEntry | None:
         """The entry at this place, whoever owns it."""
-        place = place_of(gpu_uuid, shape)
+        place = gpu_uuid, *shape.place
         return next((entry for entry in self.entries() if entry.key[1:] == place), None)
 
     def put(self, entry: PartitionEntry) -> None:

@@ -23,7 +23,7 @@ from node.inventory.nvidia.layouts import LayoutError, plan_layout
 from node.inventory.nvidia.nvml_binding import CallFailed, Handle
 from node.inventory.nvidia.nvml_mig import GONE, ComputeInstance, GpuInstance, MigCalls
 from node.inventory.nvidia.nvml_session import NvmlSessions
-from node.inventory.nvidia.partition_journal import MadePart, PartitionEntry, PartitionJournal, place_of, with_device
+from node.inventory.nvidia.partition_journal import MadePart, PartitionEntry, PartitionJournal, with_device
 from node.partitions import MigLayout, Partition, PartitionError
 from node.values import replace
 
@@ -130,16 +130,15 @@ class NvidiaPartitionMaker:
             self.remove(owner)
             self.leave_partitioning(gpu)
             return
-        mine = {place_of(gpu.uuid or "", entry.partition.shape)[1:] for entry in entries}
-        with self._gpu(gpu.uuid or "", gpu.name) as calls:
-            handle = calls.gpu(gpu.uuid or "", gpu.index)
-            shapes = _planned(gpu, layout, calls.all_instances(handle), mine)
-        kept = {(shape.profile_id, shape.start) for shape in shapes}
+        uuid, mine = gpu.uuid or "", {entry.partition.shape.place for entry in entries}
+        with self._gpu(uuid, gpu.name) as calls:
+            shapes = _planned(gpu, layout, calls.all_instances(calls.gpu(uuid, gpu.index)), mine)
+        kept = {shape.place for shape in shapes}
         for entry in entries:
-            if (entry.partition.shape.profile_id, entry.partition.shape.start) not in kept:
+            if entry.partition.shape.place not in kept:
                 self._remove(entry)
-        with self._gpu(gpu.uuid or "", gpu.name) as calls:
-            self._enter_mode(calls, calls.gpu(gpu.uuid or "", gpu.index), gpu)
+        with self._gpu(uuid, gpu.name) as calls:
+            self._enter_mode(calls, calls.gpu(uuid, gpu.index), gpu)
         for shape in shapes:
             self.make(gpu, shape, owner)
 
@@ -212,7 +211,7 @@ class NvidiaPartitionMaker:
         """Destroy what is ours of a partition. Raises PartitionError while somebody uses it, and CallFailed."""
         shape, gpu = entry.partition.shape, entry.partition.gpu
         instance = None if entry.number is None else calls.instance(handle, entry.number)
-        if instance is None or (instance.profile_id, instance.start) != (shape.profile_id, shape.start):
+        if instance is None or instance.place != shape.place:
             instance = _at(calls, handle, shape)
         if instance is None or entry.makes is MadePart.NOTHING:
             return
@@ -309,9 +308,9 @@ def _planned(
     gpu: Device, layout: MigLayout, existing: Sequence[GpuInstance], mine: set[tuple[int, int]]
 ) -> tuple[PartitionShape, ...]:
     """Where the instances of a layout go that others have not made already. Raises PartitionError."""
-    shapes = {(shape.profile_id, shape.start): shape for shape in gpu.partitions}
-    there = [shapes[each.profile_id, each.start] for each in existing if (each.profile_id, each.start) in shapes]
-    others = [shape for shape in there if (shape.profile_id, shape.start) not in mine]
+    shapes = {shape.place: shape for shape in gpu.partitions}
+    there = [shapes[each.place] for each in existing if each.place in shapes]
+    others = [shape for shape in there if shape.place not in mine]
     wanted = Counter(layout.profiles) - Counter(shape.profile for shape in others)
     try:
         return plan_layout(gpu, sorted(wanted.elements()), mine, others)

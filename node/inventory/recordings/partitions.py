@@ -54,7 +54,7 @@ class RecordedPartitions:
             for each in self._made:
                 if each.gpu_uuid != gpu_uuid:
                     continue
-                if (each.owner, each.shape.profile_id, each.shape.start) == (owner, shape.profile_id, shape.start):
+                if (each.owner, each.shape.place) == (owner, shape.place):
                     return each
                 if each.shape.start < shape.start + shape.size and shape.start < each.shape.start + each.shape.size:
                     reason = f"{each.device} takes memory slices of {shape.profile} at {shape.start}"
