@@ -22,6 +22,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from node.clocks import SELDOM, until_tick
 from node.events import EventType
 from node.sockets import FileId, PlacedSocket, SocketError, is_answered, is_socket, make_private_directory
 from ostler.admin.http import BACKLOG, HttpPage, HttpServer, Pages, listen
@@ -38,7 +39,7 @@ log = logging.getLogger("ostler.http")
 
 ADDRESS_RETRY = 0.2
 """Seconds between attempts to listen while another instance has the address; an attempt takes about 20 microseconds."""
-SOCKET_CHECK = 10.0
+SOCKET_CHECK = SELDOM
 """Seconds between checks that the instance's socket is still there."""
 TIMEOUT = 0.9
 """Seconds that the other instance has for each step: less than the second that a kubelet gives a probe by default."""
@@ -169,7 +170,7 @@ class Probes:
             while True:
                 if served is None or not served.intact:
                     served = self._replaced(served, path)
-                await asyncio.sleep(self._socket_check)
+                await asyncio.sleep(until_tick(self._socket_check, asyncio.get_running_loop().time()))
         finally:
             if served is not None:
                 served.close()

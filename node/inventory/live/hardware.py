@@ -199,7 +199,7 @@ class LiveHardware:
         return self._uevents.state is EventState.POLLING or bool(self._uevents.missed)
 
     def _news(self) -> tuple[int, int] | None:
-        return None if self._without_uevents() else (self._uevents.events.total, self._uevents.overflows.total)
+        return None if self._without_uevents() else (self._uevents.hints, self._uevents.overflows.total)
 
     async def _supervise(self, part: LivePart) -> None:
         loop = asyncio.get_running_loop()

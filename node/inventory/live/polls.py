@@ -220,10 +220,11 @@ class Polls:
         fresh = self._heard is None or self._heard != heard
         unreported, rest = len(self._always), len(self._always) + len(self._reported)
         now: list[Hashable] = [signature(fresh) for signature in self._always]
-        if fresh or rung or not self._covered or began >= self._net:
+        rung = rung or self._heard is None
+        if rung or not self._covered or began >= self._net:
             self._net = began + until_tick(self._seldom, began) - self._interval / 2
             self._covered = not self._reported or self._folders.cover()
-            now += [signature(fresh or rung) for signature in self._reported]
+            now += [signature(rung) for signature in self._reported]
         else:
             now += self._last[unreported:rest]
         # A signature that is needed again has missed changes meanwhile.
