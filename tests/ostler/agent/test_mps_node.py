@@ -9,6 +9,7 @@ import re
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -25,6 +26,9 @@ from tests.waiting import eventually
 pytestmark = [*stub.needs_gcc, pytest.mark.needs_root, needs_mounts]
 
 GPU = "nvidia.com/gpu.shared"
+
+
+AnyNode = TypeVar("AnyNode", bound="SharingNode")
 
 
 class SharingNode:
@@ -80,15 +84,21 @@ class SharingNode:
         return found
 
 
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharingNode]:
-    made = SharingNode(tmp_path)
+@contextlib.contextmanager
+def with_hardware(made: AnyNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnyNode]:
+    """The node, whose daemons end with the test."""
     monkeypatch.setenv(stub.VARIABLE, str(made.hardware.file))
     with propagating(made.root):
         yield made
         for pid in made.daemons:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharingNode]:
+    with with_hardware(SharingNode(tmp_path), monkeypatch) as made:
+        yield made
 
 
 async def test_pods_share_by_mps_from_the_first_share_to_the_last(node: SharingNode) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from ostler.config.settings import Settings
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.kube.server import Answer, ApiServer, Asked, refused
+from tests.ostler.agent.here import running_part
 from tests.waiting import eventually
 
 POD = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -77,15 +78,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 async def running(cluster: Cluster, log: EventLog, **flags: str) -> AsyncIterator[NodeEvents]:
     environment = ApiEnvironment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
     part = NodeEvents(cluster.settings(**flags), log, environment)
-    task = asyncio.create_task(part.run())
-    try:
+    async with running_part(part.run()):
         yield part
-    finally:
-        begun = time.monotonic()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        assert time.monotonic() - begun < 15, "the end waits for nobody"
 
 
 def posting() -> list[threading.Thread]:

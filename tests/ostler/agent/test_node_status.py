@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,7 @@ from ostler.config.settings import Settings
 from plugin.door import ResourceStatus
 from plugin.registration import PluginRegistrationState, PluginRegistrationStatus
 from sandbox.apiserver.server import ApiServer
+from tests.ostler.agent.here import running_part
 from tests.waiting import eventually
 
 GPU, NIC = "nvidia.com/gpu", "ostler.dev/nic"
@@ -184,15 +185,8 @@ async def running(cluster: Cluster, log: EventLog) -> AsyncIterator[NodeStatus]:
     environment = ApiEnvironment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
     part = NodeStatus(cluster.settings(), log, environment, rise=0.01)
     part.show([shows(4)])
-    task = asyncio.create_task(part.run())
-    try:
+    async with running_part(part.run()):
         yield part
-    finally:
-        begun = time.monotonic()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        assert time.monotonic() - begun < 15, "the end waits for nobody"
     await eventually(lambda: not [each for each in threading.enumerate() if each.name == "node status"])
 
 

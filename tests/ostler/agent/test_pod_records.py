@@ -13,10 +13,7 @@ from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import Json, JsonObject, object_at, text_at
 from node.clocks import SYSTEM
 from node.events import EventBus, EventType
-from node.inventory.recordings.source import RecordedSource
 from node.ledger.reader import Holding, Reading
-from ostler.agent.agent import Agent
-from ostler.agent.edges import Edges, Notifier
 from ostler.agent.pod_records import (
     MOST_EVENTS,
     NOT_FOLLOWED,
@@ -26,7 +23,6 @@ from ostler.agent.pod_records import (
     record_of,
     stripped,
 )
-from ostler.config.load import load
 from ostler.metrics.counters import HoldsMetrics
 from plugin.record_annotations import ALLOCATED, DEVICE_NUMBERS, DEVICES, LONGEST, MOST_DEVICES, ids_in, numbers_in
 from plugin.records import ContainerSizes, RecordBook
@@ -34,11 +30,11 @@ from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.apiserver.server import ApiServer
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
-from sandbox.nodes import path
 from tests.making.events import RecordedEvents
 from tests.making.records import GPU, book
 from tests.making.resource_api import async_api_of
 from tests.making.watched_node import NODE, SOON, TEAM
+from tests.ostler.agent.here import agent
 from tests.waiting import background, eventually
 
 
@@ -307,29 +303,14 @@ async def test_without_the_right_to_write_people_are_told_once_and_the_agent_goe
         await eventually(lambda: desk.part.reasons() == ())
 
 
-def agent(root: Path, kubeconfig: Path) -> Agent:
-    """An agent on a recorded node with 8 GPUs, which follows records."""
-    flags = {
-        "--kubelet-device-plugin-dir": str(root / "device-plugins"),
-        "--kubelet-registry-dir": str(root / "plugins_registry"),
-        "--state-dir": str(root / "state"),
-        "--socket": str(root / "run" / "ostler.sock"),
-        "--http": "off",
-        "--node-name": NODE,
-        "--kubeconfig": str(kubeconfig),
-        "--kubernetes-recorded-devices": "on",
-    }
-    settings = load(None, flags, {}).settings
-    return Agent(settings, [RecordedSource(path("h100-sxm-8"))], lambda: settings, Edges(notifier=Notifier({})))
-
-
 async def test_pods_of_one_size_that_arrive_in_reversed_order_end_with_annotations_that_tell_the_truth(
     short_dir: Path, server: ApiServer
 ) -> None:
     """Through a real kubelet's calls: final annotations equal podresources."""
     desk = Desk(server)
     server.store.create("nodes", {"metadata": {"name": NODE}})
-    served = agent(short_dir, server.kubeconfig(short_dir / "kubeconfig"))
+    kubeconfig = str(server.kubeconfig(short_dir / "kubeconfig"))
+    served = agent(short_dir, node_name=NODE, kubeconfig=kubeconfig, kubernetes_recorded_devices="on")
     async with Kubelet(short_dir, reconcile_interval=0.05) as kubelet, background(served.run()):
         await kubelet.wait_for(GPU, healthy=8)
         uids = {

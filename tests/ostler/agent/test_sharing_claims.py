@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -16,10 +15,10 @@ from sandbox.cluster import samples
 from sandbox.cluster.cluster import PodOutcome
 from sandbox.node import SandboxNode
 from tests.making.mig_nodes import device_files
-from tests.making.mounts import needs_mounts, propagating
+from tests.making.mounts import needs_mounts
 from tests.making.mps import SmiStandIn
 from tests.node.nvml import stub
-from tests.ostler.agent.test_mps_node import GPU, SharingNode
+from tests.ostler.agent.test_mps_node import GPU, SharingNode, with_hardware
 from tests.waiting import background, eventually
 
 pytestmark = [
@@ -55,13 +54,8 @@ class ClaimingNode(SharingNode):
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClaimingNode]:
-    made = ClaimingNode(tmp_path)
-    monkeypatch.setenv(stub.VARIABLE, str(made.hardware.file))
-    with propagating(made.root):
+    with with_hardware(ClaimingNode(tmp_path), monkeypatch) as made:
         yield made
-        for pid in made.daemons:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
 
 async def run(box: SandboxNode, pod: str, parameters: dict[str, Any] | None = None, **capacity: str) -> PodOutcome:
