@@ -2,8 +2,8 @@
 
 A scheduler keeps its connection and sends one request after the other; people use curl. Nobody else has a reason to
 connect, but anybody may. So there is a limit on connections (a new one closes the oldest), on the size of headers and
-body, and on the time from a request's first byte to its last. A TLS handshake takes place in the connection's own
-thread. Whatever a client sends, the worst that happens is that its own connection ends.
+body, on all large bodies together, and on the time from a request's first byte to its last. A TLS handshake takes place
+in the connection's own thread. Whatever a client sends, the worst that happens is that its own connection ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import ipaddress
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -30,7 +31,10 @@ log = logging.getLogger("ostler.extender")
 MOST_HEADERS = 16 << 10
 """Bytes of a request before its body."""
 MOST_BODY = 64 << 20
-"""Bytes of a body: 5,000 whole Nodes, which nodeCacheCapable: false sends, have about half of that."""
+"""Bytes of one body, and of all large ones that are held at once: 5,000 whole Nodes, which nodeCacheCapable: false
+sends, have about half of that."""
+_SMALL = 1 << 20
+"""Bytes of a body that is always taken; 5,000 names have a fifth of that."""
 REQUEST_TIME = 10.0
 """Seconds from a request's first byte to its last; the scheduler itself gives up after 5 by default."""
 IDLE_TIME = 300.0
@@ -75,6 +79,8 @@ class ExtenderServer(BoundedServer):
         super().__init__(listener, _RequestHandler, "extender")
         self.answer = answer
         self._tls = tls
+        self._lock = threading.Lock()
+        self._large = 0
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a client; the TLS handshake is left to the connection's own thread."""
@@ -87,6 +93,24 @@ class ExtenderServer(BoundedServer):
         except OSError:
             connection.close()
             raise
+
+    @contextlib.contextmanager
+    def room_for(self, size: int) -> Iterator[None]:
+        """Hold a body of so many bytes; raises ``ExtenderError`` if there is no room beside the others."""
+        held = size if size > _SMALL else 0
+        with self._lock:
+            if self._large + held > MOST_BODY:
+                raise ExtenderError(
+                    f"the request body has {size} bytes, and there is no room for it while others are answered; ask "
+                    "again, and set nodeCacheCapable: true in the scheduler's configuration",
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                )
+            self._large += held
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._large -= held
 
     def admit(self, request: Any) -> None:
         """Do the TLS handshake, if any; raises ``OSError`` if it fails or a client of this name may not ask."""
@@ -160,8 +184,13 @@ class _RequestHandler(http.server.BaseHTTPRequestHandler):
             )
             return HttpAnswer(error.code, error.text)
         try:
-            body = self._body()
-            return self.server.answer(self.command, self.path.partition("?")[0], body)
+            size = self._size()
+            # A body that is not read would be taken for the next request.
+            keeps, self.close_connection = not self.close_connection, True
+            with self.server.room_for(size):
+                body = self._body(size)
+                self.close_connection = not keeps
+                return self.server.answer(self.command, self.path.partition("?")[0], body)
         except ExtenderError as error:
             return HttpAnswer(error.code, error.text)
         except (TimeoutError, ConnectionError, ssl.SSLError):
@@ -172,7 +201,8 @@ class _RequestHandler(http.server.BaseHTTPRequestHandler):
             failure = ExtenderError("the request failed; the extender's log says why", 500)
             return HttpAnswer(failure.code, failure.text)
 
-    def _body(self) -> bytes:
+    def _size(self) -> int:
+        """The size of the body; raises ``ExtenderError``."""
         if self.headers.get("Transfer-Encoding"):
             self.close_connection = True
             raise ExtenderError(
@@ -190,6 +220,9 @@ class _RequestHandler(http.server.BaseHTTPRequestHandler):
                 "set nodeCacheCapable: true in the scheduler's configuration",
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             )
+        return size
+
+    def _body(self, size: int) -> bytes:
         self._source.allow(size, REQUEST_TIME)
         body = self.rfile.read(size)
         if len(body) < size:

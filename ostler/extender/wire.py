@@ -16,6 +16,10 @@ from kube.bodies import Json, JsonObject, one_line
 
 MOST_NODES = 50_000
 """Nodes of one question; Kubernetes supports a tenth of that."""
+MOST_COLLECTIONS, MOST_VALUES = 1_000_000, 4_000_000
+"""Of a large body: small values take many times their text. 5,000 whole Nodes have 700,000 objects and lists."""
+_LARGE = 1 << 20
+"""Bytes of a body from which on its values are counted before they are decoded."""
 MOST_NAME = 253
 """Characters of a name or UID."""
 MOST_REASON = 1024
@@ -84,6 +88,14 @@ class PreemptArguments:
 
 def decoded(body: bytes) -> JsonObject:
     """The JSON object of a request; raises ``ExtenderError``."""
+    if len(body) > _LARGE and (
+        body.count(b"{") + body.count(b"[") > MOST_COLLECTIONS or body.count(b",") > MOST_VALUES
+    ):
+        raise ExtenderError(
+            f"the request body has more than {MOST_COLLECTIONS} objects and lists or {MOST_VALUES} values; set "
+            "nodeCacheCapable: true in the scheduler's configuration",
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        )
     try:
         value = json.loads(body, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:

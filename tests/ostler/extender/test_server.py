@@ -253,3 +253,25 @@ def test_tls_files_that_cannot_be_used_are_named_with_their_option(tmp_path: Pat
     said = problem(files.certificate, files.key, empty)
     assert said.startswith(f"--tls-client-ca: {empty} contains no certificate in PEM form (")
     assert said.endswith("give the CA certificate that signs the scheduler's client certificate")
+
+
+def test_large_bodies_have_a_bound_together_and_small_ones_are_always_taken(port: int) -> None:
+    head = b"POST /x HTTP/1.1\r\nContent-Length: %d\r\n\r\n"
+    with closing(socket.create_connection(("127.0.0.1", port))) as slow:
+        slow.sendall(head % serving.MOST_BODY + b"a")
+
+        def refused() -> bool:
+            return b" 503 " in talk(port, head % (2 << 20)).partition(b"\r\n")[0]
+
+        until(refused, "there is no room while the slow client sends its body")
+        answer = talk(port, head % (2 << 20))
+        assert b"the request body has 2097152 bytes, and there is no room for it while others are answered" in answer
+        assert ask(port, "POST", "/x", b"a" * 1000)[0] == 200
+
+    def taken() -> bool:
+        # Of a refused body the server reads the beginning alone.
+        with suppress(ConnectionError, http.client.HTTPException):
+            return ask(port, "POST", "/x", b"a" * (2 << 20))[0] == 200
+        return False
+
+    until(taken, "the slow client is gone")

@@ -158,3 +158,14 @@ def test_a_wrong_question_is_refused_by_one_sentence(read: Callable[[Any], objec
 def test_a_number_of_many_digits_costs_nothing() -> None:
     with pytest.raises(ExtenderError, match="not JSON"):
         decoded(json.dumps({"a": 1}).replace("1", "9" * 100_000).encode())
+
+
+@pytest.mark.parametrize("body", [b'{"x":[' + b"[]," * 1_000_001 + b"0]}", b'{"x":[' + b"0," * 4_000_001 + b"0]}"])
+def test_a_large_body_of_small_values_is_not_decoded(body: bytes) -> None:
+    with pytest.raises(ExtenderError) as refused:
+        decoded(body)
+    assert refused.value.code == 413
+    assert str(refused.value) == (
+        "the request body has more than 1000000 objects and lists or 4000000 values; set nodeCacheCapable: true in the "
+        "scheduler's configuration"
+    )
