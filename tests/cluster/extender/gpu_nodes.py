@@ -7,20 +7,23 @@ moved on by N. So what a container sees says which GPUs of which node it has.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from urllib.request import urlopen
 
 import yaml
 
 from tests.cluster.door.container import LOOK, Seen, seen
-from tests.cluster.dra.claims import DRIVER, SLICES, user
+from tests.cluster.dra.claims import DRIVER, SLICES, Claims, user
 from tests.cluster.extender.stage import ISOLATION, ExtenderStage, cells
 from tests.cluster.rig.agent import RECORDED, NodeAgent, configuration, forget, wait_allocatable
 from tests.cluster.rig.api import Object
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import PODS, Pods, simple
+from tests.cluster.rig.pods import PODS, Pods, phase, simple
 from tests.cluster.rig.processes import wait_until
 
 GPU = "nvidia.com/gpu"
@@ -30,6 +33,8 @@ DEVICES, ALLOCATED = "ostler.dev/pod-devices", "ostler.dev/pod-allocated-devices
 STAY = f"{LOOK}\ntrap 'exit 0' TERM; while :; do sleep 1 & wait $!; done"
 """Unlike a shell that waits for ``sleep``, this one ends at once when it is told to."""
 GRACE = 30
+PINNED = "claims"
+_OUTCOME = re.compile(r'^ostler_pod_records_total\{outcome="(\w+)"\} (\S+)$', re.MULTILINE)
 _UUID = re.compile(r"GPU-[0-9a-f]{2}")
 _MINOR = re.compile(r"^      minor: (\d)$", re.MULTILINE)
 
@@ -59,10 +64,22 @@ class Held:
     annotations: Mapping[str, str] = field(repr=False)
 
 
-def node_cell(name: str) -> Object:
-    """The cell of a node, its second island first: the plugin by itself would begin with the first one."""
-    islands = [{"cellChildren": [{"cellAddress": str(n)} for n in numbers]} for numbers in (range(4, 8), range(4))]
+def node_cell(name: str, pinned: str = "") -> Object:
+    """The cell of a node, its second island first: the plugin by itself would begin with the first one.
+
+    ``pinned``: makes the first island a pinned cell.
+    """
+    islands: list[Object] = [
+        {"cellChildren": [{"cellAddress": str(number)} for number in numbers]} for numbers in (range(4, 8), range(4))
+    ]
+    if pinned:
+        islands[1]["pinnedCellId"] = pinned
     return {"cellType": "NODE", "cellAddress": name, "cellChildren": islands}
+
+
+def whole(count: int) -> Object:
+    """So many whole nodes of a virtual cluster."""
+    return {"cellType": "NODE", "cellNumber": count}
 
 
 def recording(number: int) -> str:
@@ -81,16 +98,44 @@ def gpus_of(text: str) -> Gpus:
 
 
 class GpuNodes(ExtenderStage):
-    """All nodes of the cluster, their GPUs offered through ``door``."""
+    """All nodes of the cluster; one virtual cluster, ``team``, owns their GPUs.
 
-    def __init__(self, cluster: Cluster, door: str, configuration: Object | None = None) -> None:
+    ``door``: through which they are offered. At both doors the first island of the last node belongs to another virtual
+    cluster, ``claims``, whose pods use claims.
+    """
+
+    def __init__(self, cluster: Cluster, door: str) -> None:
         self.nodes = {node.name: node for node in cluster.nodes}
-        super().__init__(cluster, configuration or cells([node_cell(name) for name in self.nodes]), GPU)
+        self.door = door
+        names = list(self.nodes)
+        self.whole = len(names) - (1 if self.has_claims else 0)
+        """Nodes that belong to the team as a whole."""
+        self.islands = 2 * len(names) - (1 if self.has_claims else 0)
+        super().__init__(cluster, self.configuration(team=[whole(self.whole)]), GPU)
         self.pods = Pods(cluster.api)
-        self._door = door
+        self.claims = Claims(cluster.api)
         self._recorded = {node.name: recording(number) for number, node in enumerate(cluster.nodes, 1)}
         self.gpus = {name: gpus_of(text) for name, text in self._recorded.items()}
         self.agents: dict[str, NodeAgent] = {}
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether claims get GPUs."""
+        return self.door != "plugin"
+
+    @property
+    def last(self) -> str:
+        """The node that belongs to the claims in part."""
+        return list(self.nodes)[-1]
+
+    def configuration(self, **teams: Sequence[Object]) -> Object:
+        """The cells, of which virtual clusters own these; the team owns the island beside that of the claims."""
+        pinned = {self.last: PINNED} if self.has_claims else {}
+        owned = {name: {"virtualCells": list(those)} for name, those in teams.items()}
+        if self.has_claims:
+            owned["team"]["virtualCells"].append({"cellType": "NODE.QUAD", "cellNumber": 1})
+            owned["claims"] = {"pinnedCells": [{"pinnedCellId": PINNED}]}
+        return cells([node_cell(name, pinned.get(name, "")) for name in self.nodes], **owned)
 
     def build(self) -> None:
         """Start everything; the nodes side by side."""
@@ -105,23 +150,25 @@ class GpuNodes(ExtenderStage):
         for name, agent in self.agents.items():
             agent.stop()
             forget(self.nodes[name])
+        # The kubelet takes half a minute.
+        self.claims.delete_slices()
 
     def wait_offered(self, *names: str) -> None:
         """Return when these nodes offer all of their GPUs."""
         for name in names:
             wait_allocatable(self.api, self.nodes[name], GPU, GPUS)
-            if self._door != "plugin":
-                wait_until(f"{name} publishes its GPUs", lambda name=name: self._published(name) == GPUS)  # type: ignore[misc]
+            if self.has_claims:
+                wait_until(f"{name} publishes its GPUs", partial(self._publishes_all, name))
 
-    def _published(self, name: str) -> int:
+    def _publishes_all(self, name: str) -> bool:
         path = f"{SLICES}?fieldSelector=spec.driver={DRIVER},spec.nodeName={name}"
-        return sum(len(one["spec"].get("devices", ())) for one in self.api.items(path))
+        return sum(len(one["spec"].get("devices", ())) for one in self.api.items(path)) == GPUS
 
     def _agent(self, node: Node) -> NodeAgent:
         path = node.folder / "recorded.yaml"
         path.write_text(self._recorded[node.name])
         kubernetes = {"kubeconfig": str(node.folder / "kubelet.kubeconfig"), "recordedDevices": "on"}
-        resource = {"name": GPU, "door": self._door, "devices": {"kind": "gpu"}}
+        resource = {"name": GPU, "door": self.door, "devices": {"kind": "gpu"}}
         document = configuration(HARDWARE, resource, kubernetes=kubernetes, inventory={"recorded": str(path)})
         agent = NodeAgent(node, document)
         agent.spawn()
@@ -137,10 +184,25 @@ class GpuNodes(ExtenderStage):
             for number in range(pods)
         ]  # fmt: skip
 
-    def claiming(self, name: str, template: str, devices: int, **more: Any) -> str:
-        """Create a pod that has its devices by a claim from this template; its name."""
+    def claiming(self, name: str, template: str, devices: int) -> str:
+        """Create a pod that has its devices by a claim from this template, in the claims' island; its name."""
         pod = user(name, STAY, own=template, terminationGracePeriodSeconds=GRACE)
-        return self.submit(pod, name, 1, devices, **more)
+        return self.submit(pod, name, 1, devices, team="claims", pinnedCellId=PINNED)
+
+    def create_plain(self, name: str, template: str) -> str:
+        """Create a pod with a claim that the ordinary scheduler allocates; its name."""
+        return self.pods.create(user(name, STAY, own=template, terminationGracePeriodSeconds=GRACE))
+
+    def wait_unschedulable(self, name: str, text: str) -> None:
+        """Return when a pod waits, and its condition has this text."""
+
+        def waits(pod: Object) -> bool:
+            return any(
+                one["type"] == "PodScheduled" and one["status"] == "False" and text in one.get("message", "")
+                for one in pod["status"].get("conditions", ())
+            )
+
+        self.pods.wait(name, f"waits for {text!r}", waits)
 
     def held(self, name: str) -> Held:
         """What the pod's container holds, as soon as it runs; by environment, device files and annotations alike."""
@@ -153,27 +215,63 @@ class GpuNodes(ExtenderStage):
             assert self.gpus[node].numbers_of_uuids(told) == numbers, f"{name} sees {told} and {_files(inside)}"
         return Held(node, numbers, running["metadata"]["annotations"])
 
-    def recorded(self, name: str) -> Held:
-        """The same once the agent has noted what the pod got; its annotations must name what the container holds."""
-        found = self.held(name)
-        gpus = self.gpus[found.node]
+    def exact(self, *names: str) -> dict[str, Held]:
+        """What each pod holds: what its binding named, or what the annotations name since a swap of equal pods."""
+        found = {name: self._noted(name) for name in names}
+        for name, held in found.items():
+            gpus, annotations = self.gpus[held.node], held.annotations
+            assert _numbers(annotations[ISOLATION]) == held.numbers, name
+            assert gpus.numbers_of_uuids(annotations[ALLOCATED].split(",")) == held.numbers, name
+            # Nodes publish UUIDs for claims alone.
+            assert (DEVICES in annotations) == self.has_claims, name
+            if self.has_claims:
+                assert gpus.numbers_of_uuids(annotations[DEVICES].split(",")) == held.numbers, name
+        return found
 
-        def noted(pod: Object) -> bool:
+    def _noted(self, name: str) -> Held:
+        """What the pod's container holds, with the annotations that the agent has left."""
+        found = self.held(name)
+
+        def has_note(pod: Object) -> bool:
             return ALLOCATED in pod["metadata"]["annotations"]
 
-        pod = self.pods.wait(name, "has a note of its devices", noted)
-        annotations = pod["metadata"]["annotations"]
-        assert tuple(sorted(map(int, annotations[ISOLATION].split(",")))) == found.numbers, name
-        assert gpus.numbers_of_uuids(annotations[ALLOCATED].split(",")) == found.numbers, name
-        if DEVICES in annotations:
-            assert gpus.numbers_of_uuids(annotations[DEVICES].split(",")) == found.numbers, name
-        return Held(found.node, found.numbers, annotations)
+        pod = self.pods.wait(name, "has a note of its devices", has_note)
+        return Held(found.node, found.numbers, pod["metadata"]["annotations"])
+
+    def running(self) -> list[str]:
+        """The pods that run and are not being ended."""
+        return [
+            one["metadata"]["name"]
+            for one in self.pods.all()
+            if phase(one) == "Running" and "deletionTimestamp" not in one["metadata"]
+        ]
+
+    def end(self, *names: str) -> None:
+        """Delete pods as their owner would, and return when the kubelets have ended them."""
+        for name in names:
+            self.api.delete(f"{PODS}/{name}", None)
+        for name in names:
+            self.api.wait_gone(f"{PODS}/{name}")
+
+    def outcomes(self) -> Counter[str]:
+        """How many pods the kubelets gave what was recorded for them, by the agents' metrics."""
+        found: Counter[str] = Counter()
+        for name in self.agents:
+            with urlopen(f"http://{self.nodes[name].address}:9410/metrics", timeout=10) as answer:
+                text = answer.read().decode()
+            for outcome, count in _OUTCOME.findall(text):
+                found[outcome] += int(float(count))
+        return found
 
     def clear(self) -> None:
         """Remove all pods, and return when the kubelets have ended them."""
-        for found in self.api.items(PODS):
-            self.api.delete(f"{PODS}/{found['metadata']['name']}", None)
-        wait_until("no pod is left", lambda: not self.api.items(PODS))
+        self.end(*(one["metadata"]["name"] for one in self.pods.all()))
+        self.claims.delete_all()
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """The numbers of an annotation, sorted."""
+    return tuple(sorted(map(int, text.split(","))))
 
 
 def _files(inside: Seen) -> list[str]:

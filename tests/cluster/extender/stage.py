@@ -28,6 +28,8 @@ SCHEDULER = "cells"
 PORT = 9096
 USER = "ostler-extender-test"
 NAMESPACE = "ostler-system"
+RANKS = {"weak": 10, "strong": 1000, "stronger": 2000}
+"""PriorityClasses: the scheduler must rank pods as the extender does."""
 BEAT = 5.0
 """Seconds between two signs of life of the nodes; after 40 without one the controllers give them up."""
 
@@ -65,7 +67,7 @@ class ExtenderStage:
 
     def build(self) -> None:
         """Start everything."""
-        for name, value in (("weak", 10), ("strong", 1000)):
+        for name, value in RANKS.items():
             body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"}
             self._have("/apis/scheduling.k8s.io/v1/priorityclasses", body)
         self._grant()
@@ -142,7 +144,7 @@ class ExtenderStage:
         devices: int,
         *,
         priority: int = 0,
-        strong: bool = False,
+        rank: str = "weak",
         team: str = "team",
         **more: Any,
     ) -> str:
@@ -160,7 +162,7 @@ class ExtenderStage:
         pod["metadata"]["annotations"] = {SPEC: json.dumps(spec)}
         pod["spec"] |= {
             "schedulerName": SCHEDULER,
-            "priorityClassName": "strong" if strong else "weak",
+            "priorityClassName": rank,
         }
         return str(self.api.create(PODS, pod)["metadata"]["name"])
 
@@ -178,10 +180,12 @@ class ExtenderStage:
 
     def strike(self) -> None:
         """Take everything down."""
-        for process in (self._scheduler, self._extender):
-            if process is not None:
-                process.kill()
-                process.wait()
+        if self._scheduler is not None:
+            self._scheduler.kill()
+            self._scheduler.wait()
+        if self._extender is not None and self._extender.poll() is None:
+            # In good order, so that the next one need not wait for the lease.
+            self.end_extender(signal.SIGTERM)
         self.clear()
 
     def _write(self, configuration: Object) -> None:
@@ -282,7 +286,7 @@ class BareNodes(ExtenderStage):
         """Create a member of a gang; the pod's name."""
         # The controllers take nodes without kubelets for lost ones.
         made = simple(name, resources={self._device: devices}, tolerations=[{"operator": "Exists"}])
-        return self.submit(made, group, pods, devices, priority=priority, strong=strong)
+        return self.submit(made, group, pods, devices, priority=priority, rank="strong" if strong else "weak")
 
     def strike(self) -> None:
         """Take everything down."""

@@ -6,11 +6,12 @@ Every 20 ms it looks at all processes that have a root file system other than th
 it, so a container counts from the moment its ``/dev`` is made until its last process ends. What books, APIs or agents
 say plays no part. It is a process of its own, so that a busy test does not make it late::
 
-    python -m tests.cluster.ledger.overlaps INIT CGROUP PATTERN   # prints one JSON document when its input ends
+    python -m tests.cluster.ledger.overlaps PATTERN INIT:CGROUP ...   # prints one JSON document when its input ends
 
-``INIT``: the pid of the node's first process. ``CGROUP``: the one that its containers are below. Containers of one pod
-share its host name; pods whose names are the same up to the last ``--`` are users of one claim, who may share. A name
-that begins with a number and ``m-`` says how many thousandths of the device the pod asked for; others have all of it.
+For each node, ``INIT``: the pid of its first process; ``CGROUP``: the one that its containers are below. Containers of
+one pod share its host name, which no other pod has, on any node; pods whose names are the same up to the last ``--``
+are users of one claim, who may share. A name that begins with a number and ``m-`` says how many thousandths of the
+device the pod asked for; others have all of it.
 """
 
 from __future__ import annotations
@@ -88,17 +89,24 @@ class Overlaps:
             self._open[key].seconds = now - self._open[key].began
 
 
-class Processes:
-    """The containers' processes of one node; ``devices`` names the files that count."""
+_NO_CONTAINER: tuple[str, str, tuple[str, ...]] = ("", "", ())
 
-    def __init__(self, init: int, cgroup: str, devices: re.Pattern[str]) -> None:
-        self._cgroup = f":{cgroup}/"
+
+class Processes:
+    """Containers' processes on ``nodes``: cgroups by the nodes' first processes. ``devices`` names files that count.
+
+    A device is named by the cgroup of its node and its file.
+    """
+
+    def __init__(self, nodes: Mapping[int, str], devices: re.Pattern[str]) -> None:
+        self._cgroups = tuple(nodes.values())
         self._devices = devices
-        self._outside = {_mounts(os.getpid()), _mounts(init)}
-        self._root = Path(f"/proc/{init}/root").stat()
+        self._outside = {_mounts(os.getpid()), *map(_mounts, nodes)}
+        # Nodes have the machine's.
+        self._root = Path(f"/proc/{min(nodes)}/root").stat()
         self._plain: set[str] = set()
         """Processes that are in no container and never will be."""
-        self._known: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._known: dict[str, tuple[str, str, tuple[str, ...]]] = {}
 
     def look(self) -> dict[str, set[str]]:
         """By host name the device files of containers that have a living process now."""
@@ -108,27 +116,29 @@ class Processes:
         self._known = {pid: what for pid, what in self._known.items() if pid in pids}
         for pid in pids - self._plain:
             with contextlib.suppress(OSError):
-                host, devices = self._known.get(pid) or self._examined(pid)
+                host, cgroup, devices = self._known.get(pid) or self._examined(pid)
                 for device in devices:
                     Path(f"/proc/{pid}/root/dev/{device}").stat()  # A process that has ended has no root any more.
-                    found.setdefault(host, set()).add(device)
+                    found.setdefault(host, set()).add(f"{cgroup}/{device}")
         return found
 
-    def _examined(self, pid: str) -> tuple[str, tuple[str, ...]]:
+    def _examined(self, pid: str) -> tuple[str, str, tuple[str, ...]]:
         if _mounts(pid) in self._outside:
             if time.time() - Path(f"/proc/{pid}").stat().st_mtime > 2.0:
                 # A young one may be about to become a container.
                 self._plain.add(pid)
-            return "", ()
+            return _NO_CONTAINER
         if os.path.samestat(Path(f"/proc/{pid}/root").stat(), self._root):
-            return "", ()  # Its container is being made.
-        if self._cgroup not in Path(f"/proc/{pid}/cgroup").read_text():
-            return "", ()  # Of another node on this machine.
+            return _NO_CONTAINER  # It is being made.
+        groups = Path(f"/proc/{pid}/cgroup").read_text()
+        cgroup = next((each for each in self._cgroups if f":{each}/" in groups), "")
+        if not cgroup:
+            return _NO_CONTAINER  # Of another node on this machine.
         devices = tuple(filter(self._devices.fullmatch, os.listdir(f"/proc/{pid}/root/dev")))  # noqa: PTH208
         host = Path(f"/proc/{pid}/root/etc/hostname").read_text().strip()
         if host and devices:
-            self._known[pid] = host, devices
-        return host, devices
+            self._known[pid] = host, cgroup, devices
+        return host, cgroup, devices
 
 
 def _mounts(pid: int | str) -> str:
@@ -136,10 +146,10 @@ def _mounts(pid: int | str) -> str:
 
 
 class Watcher:
-    """The process that looks, for a node; a context of which ``report`` tells afterwards."""
+    """The process that looks at these nodes; a context of which ``report`` tells afterwards."""
 
-    def __init__(self, node: Node, devices: str) -> None:
-        self._command = [sys.executable, "-m", __name__, str(node.init), node.cgroup, devices]
+    def __init__(self, devices: str, *nodes: Node) -> None:
+        self._command = [sys.executable, "-m", __name__, devices, *(f"{node.init}:{node.cgroup}" for node in nodes)]
         self._process: subprocess.Popen[str] | None = None
         self.report = Report([], 0, 0.0, 0)
 
@@ -155,9 +165,10 @@ class Watcher:
         self.report = Report(overlaps, **told)
 
 
-def main(init: int, cgroup: str, devices: str) -> None:
+def main(devices: str, *nodes: str) -> None:
     """Look until the input ends and once more then, and tell what was seen."""
-    processes, overlaps = Processes(init, cgroup, re.compile(devices)), Overlaps()
+    cgroups = {int(init): cgroup for init, _, cgroup in (each.partition(":") for each in nodes)}
+    processes, overlaps = Processes(cgroups, re.compile(devices)), Overlaps()
     report = Report(overlaps.found, 0, 0.0, 0)
     pods: set[str] = set()
     last = time.time()
@@ -176,4 +187,4 @@ def main(init: int, cgroup: str, devices: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:])
+    main(*sys.argv[1:])

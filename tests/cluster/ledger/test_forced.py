@@ -26,7 +26,7 @@ def rage(stage: Stage, storm: Storm, random: Random, pods: int, victims: tuple[s
     forced = ForcedStorm(
         stage.cluster.api, stage.node, storm, random, lambda victim: kill(victim, stage.cluster, stage.node, agent)
     )
-    with Watcher(stage.node, DEVICES) as watcher:
+    with Watcher(DEVICES, stage.node) as watcher:
         forced.rage(pods, victims)
     seen = watcher.report
     show(forced, seen)
@@ -68,7 +68,7 @@ def test_a_pod_that_waits_for_the_device_of_one_deleted_by_force_gets_it_when_it
     calm(stage)
     api, pods = stage.cluster.api, stage.pods
     forced = ForcedStorm(api, stage.node, storm, Random(1), lambda _: None)
-    with Watcher(stage.node, DEVICES) as watcher:
+    with Watcher(DEVICES, stage.node) as watcher:
         holders = [forced.holder(f"holder-{number}", PLUGIN) for number in range(8)]
         for name in holders:
             pods.wait_phase(name, "Running")

@@ -40,7 +40,7 @@ def rage(stage: Stage, storm: Storm, random: Random, pods: int, *victims: str) -
     )
     for one in storming.templates():
         stage.cluster.api.create(TEMPLATES, one)
-    with Watcher(stage.node, DEVICES) as watcher:
+    with Watcher(DEVICES, stage.node) as watcher:
         storming.rage(pods, victims)
     seen = watcher.report
     show(storming, seen)
@@ -94,7 +94,7 @@ def test_every_replica_of_a_shared_gpu_is_given_to_a_pod_of_its_own(stage: Stage
     stage.run_driver("h100-sxm-8", *resources(partitions=False))
     wait_allocatable(stage.cluster.api, stage.node, SHARED, 3 * REPLICAS)
     wish = SHARES[0]
-    with Watcher(stage.node, DEVICES) as watcher:
+    with Watcher(DEVICES, stage.node) as watcher:
         names = []
         for number in range(3 * REPLICAS):
             body = wish.pod(number, 600.0, 0)
