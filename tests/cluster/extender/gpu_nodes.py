@@ -117,6 +117,7 @@ class GpuNodes(ExtenderStage):
         self._recorded = {node.name: recording(number) for number, node in enumerate(cluster.nodes, 1)}
         self.gpus = {name: gpus_of(text) for name, text in self._recorded.items()}
         self.agents: dict[str, NodeAgent] = {}
+        self._lost: set[str] = set()
 
     @property
     def has_claims(self) -> bool:
@@ -146,6 +147,8 @@ class GpuNodes(ExtenderStage):
 
     def strike(self) -> None:
         """Take everything down but the nodes."""
+        for name in list(self._lost):
+            self.bring_back(name)
         super().strike()
         for name, agent in self.agents.items():
             agent.stop()
@@ -154,9 +157,10 @@ class GpuNodes(ExtenderStage):
         self.claims.delete_slices()
 
     def wait_offered(self, *names: str) -> None:
-        """Return when these nodes offer all of their GPUs."""
+        """Return when these nodes offer all of their GPUs, except those that claims have."""
+        claimed = sum(one["spec"].get("resourceClaims") is not None for one in self.pods.all())
         for name in names:
-            wait_allocatable(self.api, self.nodes[name], GPU, GPUS)
+            wait_allocatable(self.api, self.nodes[name], GPU, GPUS - (2 * claimed if name == self.last else 0), 60)
             if self.has_claims:
                 wait_until(f"{name} publishes its GPUs", partial(self._publishes_all, name))
 
@@ -213,7 +217,7 @@ class GpuNodes(ExtenderStage):
         if not running["spec"].get("resourceClaims"):
             told = inside.env["NVIDIA_VISIBLE_DEVICES"].split(",")
             assert self.gpus[node].numbers_of_uuids(told) == numbers, f"{name} sees {told} and {_files(inside)}"
-        return Held(node, numbers, running["metadata"]["annotations"])
+        return Held(node, numbers, running["metadata"].get("annotations", {}))
 
     def exact(self, *names: str) -> dict[str, Held]:
         """What each pod holds: what its binding named, or what the annotations name since a swap of equal pods."""
@@ -237,6 +241,26 @@ class GpuNodes(ExtenderStage):
 
         pod = self.pods.wait(name, "has a note of its devices", has_note)
         return Held(found.node, found.numbers, pod["metadata"]["annotations"])
+
+    def lose(self, name: str) -> None:
+        """Cut a node's power, and return when the controllers have noticed."""
+        self._lost.add(name)
+        self.nodes[name].power_off()
+
+        def is_lost(node: Object) -> bool:
+            return any(one["type"] == "Ready" and one["status"] != "True" for one in node["status"]["conditions"])
+
+        self.api.wait(f"/api/v1/nodes/{name}", "is not ready", is_lost, 120)
+
+    def bring_back(self, name: str) -> None:
+        """Start a lost node again, and return when it offers its GPUs."""
+        node = self.nodes[name]
+        node.power_on()
+        node.start_kubelet()
+        node.wait_ready(self.api)
+        self.agents[name].spawn()
+        self.wait_offered(name)
+        self._lost.discard(name)
 
     def running(self) -> list[str]:
         """The pods that run and are not being ended."""
