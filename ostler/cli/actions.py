@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ostler.cli.client import TIMEOUT, running_agent
+from ostler.cli.exits import Exit
 from ostler.cli.options import add_socket, sendable
 from ostler.cli.output import emit, print_changes
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
@@ -54,7 +55,7 @@ class AgentAction:
             answer = self._method(agent, arguments)
         print_changes(answer.changes)
         emit(self._end)
-        return 0
+        return Exit.OK
 
 
 rescan = AgentAction(

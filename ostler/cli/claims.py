@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ostler.cli.client import TIMEOUT, running_agent
-from ostler.cli.exits import CommandFailed
+from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_socket
 from ostler.cli.output import add_format, print_message, print_table, time_text
 from protos.agent.v1alpha1 import agent_pb2
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         chosen = agent_pb2.ListClaimsResponse(claims=claims)
         print_message(chosen, arguments.output)
-    return 0
+    return Exit.OK
 
 
 def _is_meant(claim: agent_pb2.Claim, name: str | None) -> bool:

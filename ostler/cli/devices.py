@@ -8,6 +8,7 @@ import sys
 
 from node.rules import Door, Doors
 from ostler.cli.client import TIMEOUT, NoAgent, running_agent
+from ostler.cli.exits import Exit
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.output import add_format, print_message, print_table
 from ostler.config.settings import Settings
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print_table(answer)
     else:
         print_message(answer, arguments.output, defaults=False)
-    return 0
+    return Exit.OK
 
 
 def _ask(settings: Settings) -> agent_pb2.ListDevicesResponse:

@@ -132,7 +132,7 @@ def _print(changes: Sequence[str], *, dry_run: bool) -> int:
     if dry_run:
         sys.stdout.write("dry run, nothing is changed:\n")
     print_changes(changes)
-    return 0
+    return Exit.OK
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -143,12 +143,12 @@ def _list(arguments: argparse.Namespace) -> int:
         raise CommandFailed(str(UnknownDevice(arguments.device)))
     if arguments.output == "table":
         _print_text(answer, chosen)
-        return 0
+        return Exit.OK
     found = agent_pb2.ListHealthResponse(
         devices=chosen, brakes=answer.brakes, dry_run=answer.dry_run, sources=answer.sources
     )
     print_message(found, arguments.output)
-    return 0
+    return Exit.OK
 
 
 def _is_meant(device: agent_pb2.DeviceHealth, arguments: argparse.Namespace) -> bool:

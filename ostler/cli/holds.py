@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from node.sharing import amount_words
 from ostler.cli.client import TIMEOUT, running_agent
-from ostler.cli.exits import CommandFailed
+from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_socket, sendable
 from ostler.cli.output import add_format, print_changes, print_message, print_table, time_text
 from ostler.drawing.text import plain
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     with running_agent(arguments.socket) as agent:
         answer = agent.ReleaseHold(request, timeout=TIMEOUT)
     print_changes(answer.changes)
-    return 0
+    return Exit.OK
 
 
 def _list(arguments: argparse.Namespace, name: str | None) -> int:
@@ -62,7 +62,7 @@ def _list(arguments: argparse.Namespace, name: str | None) -> int:
     else:
         found = agent_pb2.ListHoldsResponse(devices=chosen, status=answer.status, shared=shared)
         print_message(found, arguments.output)
-    return 0
+    return Exit.OK
 
 
 def print_holds(

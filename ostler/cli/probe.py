@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from node.sockets import is_answered, is_socket
-from ostler.cli.exits import CommandFailed
+from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, print_document
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandFailed(f"{path}: something listens there, but it does not speak gRPC") from error
         document = {"socket": str(path), "services": _services(channel), **_answers(channel)}
     print_document({key: value for key, value in document.items() if value is not None}, arguments.output)
-    return 0
+    return Exit.OK
 
 
 def _services(channel: grpc.Channel) -> dict[str, list[str]] | None:

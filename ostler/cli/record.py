@@ -16,7 +16,7 @@ from node.inventory.facts import merge
 from node.inventory.identity import Identities
 from node.inventory.model import DeviceKind
 from node.inventory.recordings.source import anonymize, dump
-from ostler.cli.exits import CommandFailed
+from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.scanning import open_sources
 
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     text = dump(facts, name=name, description=arguments.description, recorded_at=now)
     if arguments.output is None:
         sys.stdout.write(text)
-        return 0
+        return Exit.OK
     try:
         write_given(arguments.output, text.encode(), 0o644)
     except WriteFailed as error:
@@ -56,4 +56,4 @@ def run(arguments: argparse.Namespace) -> int:
     gpus = sum(device.kind is DeviceKind.GPU for device in devices)
     nics = sum(device.kind in (DeviceKind.NIC, DeviceKind.RDMA) for device in devices)
     sys.stderr.write(f"{arguments.output}: {gpus} GPUs and {nics} NICs recorded\n")
-    return 0
+    return Exit.OK

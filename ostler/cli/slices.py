@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
             for pool in document["pools"]:
                 pool["devices"] = [device for device in pool["devices"] if device["state"] != "published"]
         print_document(document, arguments.output)
-    return 1 if arguments.check and _unsettled(answer) else 0
+    return Exit.FAILED if arguments.check and _unsettled(answer) else Exit.OK
 
 
 def _print_recorded(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ostler.cli.exits import CommandFailed
+from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import emit
 from ostler.drawing.text import plain
 from ostler.explain.access import add_access, add_origin, open_cluster
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.names is not None:
         _write(arguments.names, json.dumps(names, indent=1, ensure_ascii=False) + "\n")
     _report(arguments.output, state)
-    return 0
+    return Exit.OK
 
 
 def _read(arguments: argparse.Namespace) -> State:

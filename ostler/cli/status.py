@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from ostler.cli.client import TIMEOUT, running_agent
+from ostler.cli.exits import Exit
 from ostler.cli.options import add_socket
 from ostler.cli.output import add_format, print_message, print_table, time_text
 from ostler.drawing.text import plain
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print_text(status)
     else:
         print_message(status, arguments.output, defaults=False)
-    return 0
+    return Exit.OK
 
 
 def _print_text(status: agent_pb2.GetStatusResponse) -> None:

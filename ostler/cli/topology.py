@@ -9,7 +9,7 @@ import sys
 from node.topology.model import Topology
 from ostler.admin.messages import topology_from
 from ostler.cli.client import TIMEOUT, NoAgent, running_agent
-from ostler.cli.exits import CommandFailed
+from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.output import add_format, print_document
 from ostler.config.errors import NoteKind
@@ -43,14 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
         from ostler.drawing.svg import draw_svg
 
         sys.stdout.write(draw_svg(scene))
-        return 0
+        return Exit.OK
     from ostler.drawing.text_forms import draw_matrix, draw_tree, topology_document
 
     if form == "json":
         print_document(topology_document(scene), form)
     else:
         sys.stdout.write(draw_tree(scene) if form == "tree" else draw_matrix(scene))
-    return 0
+    return Exit.OK
 
 
 def _ask(loaded: Loaded) -> Scene:

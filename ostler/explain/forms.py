@@ -19,7 +19,7 @@ from typing import Protocol
 
 from ostler import __version__
 from ostler.drawing.text import number
-from ostler.explain.page import Ink, Line, TextPiece, brief, line, page, quoted, some, value
+from ostler.explain.page import GROUPS, Ink, Line, TextPiece, brief, hidden_nodes, line, page, quoted, some, value
 from ostler.explain.wording import advice, obstacle_lines
 from scheduling.explain.obstacles import Held, Obstacle
 from scheduling.explain.verdict import (
@@ -35,7 +35,7 @@ from scheduling.explain.verdict import (
 )
 
 MOST = 12
-"""Groups of nodes that are shown unless all are asked for, and requests that say the same."""
+"""Requests that say the same, shown one by one."""
 
 
 ALIKE = 3
@@ -56,14 +56,10 @@ def draw(verdict: Explanation, *, width: int | None, colour: bool, all_nodes: bo
             left_out += len(group.nodes)
         elif all_nodes or not _only_stopped(group, stops):
             shown += 1
-            if shown > MOST and not all_nodes:
+            if shown > GROUPS and not all_nodes:
                 continue
             lines += [line(0), *_group(group, stops, all_nodes, len(verdict.claims) > 1)]
-    if shown > MOST and not all_nodes:
-        lines += [line(0), line(0, f"{shown - MOST} more groups of nodes; --all-nodes shows them")]
-    if left_out:
-        others = "1 other node does" if left_out == 1 else f"{left_out} other nodes do"
-        lines += [line(0), line(0, f"{others} not fit; --all-nodes shows why")]
+    lines += hidden_nodes(0 if all_nodes else shown - GROUPS, left_out)
     if verdict.notes:
         lines += [line(0), *(line(0, TextPiece("note: ", Ink.VALUE), note) for note in verdict.notes)]
     return page(lines, width, colour=colour)

@@ -84,6 +84,21 @@ def taint(key: str, value: str, effect: str) -> str:
     return f"{key}{'=' if value else ''}{value}:{effect}"
 
 
+GROUPS = 12
+"""Groups of nodes that are shown unless all are asked for."""
+
+
+def hidden_nodes(groups: int, misfits: int) -> list[Line]:
+    """Lines about what is left out: ``groups`` beyond ``GROUPS``, and nodes on which it does not fit (``misfits``)."""
+    lines = []
+    if groups > 0:
+        lines += [line(0), line(0, f"{groups} more groups of nodes; --all-nodes shows them")]
+    if misfits:
+        others = "1 other node does" if misfits == 1 else f"{misfits} other nodes do"
+        lines += [line(0), line(0, f"{others} not fit; --all-nodes shows why")]
+    return lines
+
+
 INDENT = 2
 HANGING = 4
 """Columns by which the continuation of a wide line is indented."""

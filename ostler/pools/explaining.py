@@ -6,7 +6,21 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ostler.drawing.text import number
-from ostler.explain.page import Ink, Line, TextPiece, brief, code, joined, line, page, some, taint, value
+from ostler.explain.page import (
+    GROUPS,
+    Ink,
+    Line,
+    TextPiece,
+    brief,
+    code,
+    hidden_nodes,
+    joined,
+    line,
+    page,
+    some,
+    taint,
+    value,
+)
 from ostler.explain.wording import TIMES, advice
 from scheduling.api.excerpts import excerpt
 from scheduling.pools import obstacles as kinds
@@ -18,8 +32,6 @@ from scheduling.pools.remedies import PoolRemedy, PoolRemedyKind
 from scheduling.pools.search import MetNeed, PoolSolution
 from scheduling.pools.survey import PoolExplanation, PoolFindingGroup
 
-MOST = 12
-"""Groups of nodes that are shown unless all are asked for."""
 _USERS = 3
 
 
@@ -37,13 +49,9 @@ def draw_pools(answer: PoolExplanation, *, width: int | None, colour: bool, all_
             left_out += len(group.nodes)
             continue
         shown += 1
-        if shown <= MOST or all_nodes:
+        if shown <= GROUPS or all_nodes:
             lines += [line(0), *_group(group, all_nodes, several)]
-    if shown > MOST and not all_nodes:
-        lines += [line(0), line(0, f"{shown - MOST} more groups of nodes; --all-nodes shows them")]
-    if left_out:
-        others = "1 other node does" if left_out == 1 else f"{left_out} other nodes do"
-        lines += [line(0), line(0, f"{others} not fit; --all-nodes shows why")]
+    lines += hidden_nodes(0 if all_nodes else shown - GROUPS, left_out)
     return page(lines, width, colour=colour)
 
 

@@ -6,7 +6,7 @@ little: v1beta1 keeps a device's facts under `basic`, writes the fields of `exac
 of Kubernetes 1.31, which can be read but not written.
 
 Invariants: objects are plain dicts as read from JSON or YAML. The input is never changed; what does not differ is
-shared with the result, so treat both as read-only. A part that has not the expected type (a device that is a string)
+shared with the result, so treat both as read-only. A part of another type than expected (a device that is a string)
 is carried over as it stands: refusing it is the business of `scheduling.api.validation`. Fields that neither version
 knows are kept where no version could take them for a known one; a known field in another version's place is dropped, as
 the API server drops it.

@@ -168,7 +168,7 @@ def _constraint_attribute(constraint: Mapping[str, Any], path: str, gates: Gates
 
 
 def admin_request(spec: Spec) -> Iterator[StatusCause]:
-    """The first request with admin access, in a namespace that has not the right. The server's path lacks `exactly`."""
+    """The first request with admin access, in a namespace that lacks the right. The server's path lacks `exactly`."""
     for index, request in enumerate(spec.get("devices", {}).get("requests", [])):
         if request.get("exactly", {}).get("adminAccess"):
             yield forbidden(f"spec.devices.requests[{index}].adminAccess", ADMIN_NEEDED)
@@ -189,7 +189,7 @@ def claim_status(
     def state(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
         yield from _device_state(entry, path)
         if identity(entry) not in allocated:
-            yield invalid(path, _described(entry), "must be a device that this claim has been given")
+            yield invalid(path, _described(entry), "must be a device that is allocated to this claim")
 
     yield from distinct(status.get("devices", []), None, "status.devices", state, key=identity)
     if allocation is None:
@@ -201,7 +201,7 @@ def claim_status(
 
 
 def admin_result(claim: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[StatusCause]:
-    """The first result with admin access, if there was none before and the namespace has not the right."""
+    """The first result with admin access, if there was none before and the namespace lacks the right."""
     if any(result.get("adminAccess") for result in results_of(old)):
         return
     for index, result in enumerate(results_of(claim)):

@@ -1,7 +1,7 @@
 """Reading, writing and comparing values by their types.
 
 Reading is as strict as the API server's decoder: a wrong type ends it with `Undecodable` (the server answers 400),
-unknown fields are dropped (it warns), nulls are as if not written, and half of a surrogate pair becomes U+FFFD.
+unknown fields are dropped (it warns), nulls count as absent, and half of a surrogate pair becomes U+FFFD.
 Stricter in one thing: raw JSON has bounds here, so that neither depth nor what YAML's aliases repeat can hurt.
 """
 
@@ -45,7 +45,7 @@ _TIME: Final = re.compile(
 
 
 class Undecodable(Exception):
-    """A value has not the type of its field. `field`: its path; `message`: what was expected and found."""
+    """A value does not have the type of its field. `field`: its path; `message`: what was expected and found."""
 
     def __init__(self, field: str, expected: str, found: object) -> None:
         self.message = f"must be {expected}, is {shown(found)}"

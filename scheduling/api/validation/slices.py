@@ -345,4 +345,4 @@ def _node_resources(entry: Device, path: str) -> Iterator[StatusCause]:
         if key == "":
             yield invalid(f"{at}.capacityKey", key, "must be left out or name a capacity")
         elif key is not None and key not in entry.get("capacity", {}):
-            yield StatusCause(f"{at}.capacityKey", NOT_FOUND, f"{shown(key)} is no capacity of this device")
+            yield StatusCause(f"{at}.capacityKey", NOT_FOUND, f"{shown(key)} is not a capacity of this device")

@@ -115,7 +115,7 @@ def test_state_of_a_device_that_the_claim_has_not() -> None:
     claim = claim_of(request_of())
     state = {"driver": "d", "pool": "p", "device": "x", "conditions": []}
     [cause] = validate_claim_status({**claim, "status": {"devices": [state]}}, claim)
-    assert str(cause) == "status.devices[0]: 'd/p/x' must be a device that this claim has been given"
+    assert str(cause) == "status.devices[0]: 'd/p/x' must be a device that is allocated to this claim"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_node_resources_of_a_device() -> None:
             f"{at}[cpu].allocationMultiplier: '{multiplier}' must be above zero"
         ]
     assert causes("cpu", capacityKey="") == [f"{at}[cpu].capacityKey: '' must be left out or name a capacity"]
-    assert causes("cpu", capacityKey="x") == [f"{at}[cpu].capacityKey: 'x' is no capacity of this device"]
+    assert causes("cpu", capacityKey="x") == [f"{at}[cpu].capacityKey: 'x' is not a capacity of this device"]
     assert causes("a/b") == [
         f"{at}[a/b]: 'a/b' must be a resource of Kubernetes' own, such as cpu or memory",
     ]
