@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from tests.cluster.components.build import kueue
-from tests.cluster.extender.stage import DEVICE, ENABLE, SPEC
+from tests.cluster.extender.stage import DEVICE, ENABLE, SCHEDULER, SPEC
 from tests.cluster.rig.api import Api, Object, Refused
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.processes import died, start, wait_until
@@ -27,7 +27,7 @@ _PORT, _HEALTH = 9443, 8081
 
 
 class KueueManager:
-    """From ``build`` to ``strike``. ``quota``: devices of the queue."""
+    """From ``build`` to ``strike``."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.api: Api = cluster.api
@@ -39,7 +39,7 @@ class KueueManager:
         self._made: list[str] = []
 
     def build(self, quota: int) -> None:
-        """Install it, start it, and create a queue with the check."""
+        """Install it, start it, and create a queue with the check and so many devices."""
         for path in sorted((self._binaries / "manifests/crd").glob("*.yaml")):
             self._create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(path.read_text()))
         for made in self._made:
@@ -49,8 +49,11 @@ class KueueManager:
         self._install_webhooks()
         self._queue(quota)
 
-    def create_job(self, name: str, pods: int, *, devices: int = 8, priority: int = 0, **spec: object) -> None:
-        """Create a Job of the queue; Kueue suspends it."""
+    def create_job(
+        self, name: str, pods: int, *, priority: int = 0, scheduler: str = SCHEDULER, **spec: object
+    ) -> None:
+        """Create a Job of the queue whose pods have eight devices each; ``spec``: keys of the pods' annotation."""
+        devices = 8
         asked = {"virtualCluster": "team", "priority": priority, "leafCellNumber": devices, **spec}
         resources = {DEVICE: str(devices), ENABLE: "1"}
         container = {"name": "c", "image": "local/box:1", "resources": {"limits": resources, "requests": resources}}
@@ -58,7 +61,7 @@ class KueueManager:
             "metadata": {"annotations": {SPEC: json.dumps(asked)}},
             "spec": {
                 "restartPolicy": "Never",
-                "schedulerName": "cells",
+                "schedulerName": scheduler,
                 "priorityClassName": "strong" if priority > 0 else "weak",
                 "tolerations": [{"operator": "Exists"}],
                 "terminationGracePeriodSeconds": 0,
@@ -67,7 +70,7 @@ class KueueManager:
         }
         body = {
             "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": QUEUE}},
-            "spec": {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": template},
+            "spec": {"parallelism": pods, "completions": pods, "backoffLimit": 6, "template": template},
         }
         self.api.create(_JOBS, body)
 
