@@ -16,6 +16,7 @@ from ostler.checkpoint.state_file import StateKind, recognised
 from ostler.config.load import load_bytes
 from ostler.config.topology import parse_overrides
 from ostler.extender import api
+from ostler.extender.workloads import CONTROLLER
 from scheduling.cells.configuration import read_configuration
 from scheduling.cells.pod import RESOURCE_ENABLE, read_pod_spec
 from tests.docs.chart import values_fault
@@ -37,13 +38,22 @@ def test_every_file_shown_is_usable(document: str) -> None:
             judge(block, part)
 
 
-def judge(block: Block, part: dict[str, object]) -> None:
+def judge(block: Block, part: dict[str, Any]) -> None:
     """Hold a file against whatever reads it: told apart by its keys, as the agent and Kubernetes do."""
     version = str(part.get("apiVersion", ""))
     if part.get("kind") == "Topology":
         assert parse_overrides(str(block), block.text.encode()), str(block)
     elif part.get("kind") == "KubeSchedulerConfiguration":
         judge_scheduler(block, part)
+    elif version.startswith("config.kueue.x-k8s.io/"):
+        # The limit that opts in is no device, and no queue has quota for it.
+        assert any(RESOURCE_ENABLE.startswith(each) for each in part["resources"]["excludeResourcePrefixes"]), str(
+            block
+        )
+    elif part.get("kind") == "AdmissionCheck":
+        assert part["spec"]["controllerName"] == CONTROLLER, str(block)
+    elif part.get("kind") == "Job" and (found := part["spec"]["template"].get("metadata", {}).get("annotations")):
+        assert read_pod_spec(found, "a", "b").virtual_cluster, str(block)
     elif "physicalCluster" in part:
         assert read_configuration(block.text, str(block)).virtual_clusters, str(block)
     elif "kind" in part and not version.startswith("ostler.dev/"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ class Queue:
         """A new Workload with quota."""
         self.number += 1
         size = self.random.choice((1, 2, 4, 8))
-        spec = {"priority": self.random.choice((-1, 0, 5)), "virtualCluster": self.random.choice("AB")}
+        spec: dict[str, Any] = {"priority": self.random.choice((-1, 0, 5)), "virtualCluster": self.random.choice("AB")}
         count = self.random.choice((1, 1, 2, 3))
         self.api.put(workload(f"w{self.number}", pod_set(count=count, leaves=size, **spec)))
 
