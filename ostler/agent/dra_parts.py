@@ -11,14 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from driver.claims.claim_status import ClaimStatusWriter
-from driver.claims.interfaces import ClaimObserver, ClaimOptions
+from driver.claims.interfaces import ClaimOptions
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.service import ClaimService
 from driver.claims.sharing import ClaimSharing, SharingTools
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
 from driver.node_watch.evictions import PodEvictions
-from driver.node_watch.following import NodeCheck
 from driver.node_watch.node_claims import NodeClaims
 from driver.node_watch.node_doors import NodeDoorsKeeper
 from driver.parameters.decoding import pairs
@@ -26,7 +25,6 @@ from driver.publishing.publisher import SlicePublisher, controller_maker
 from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal
 from driver.resource_api.async_client import AsyncResourceApi
-from node.clocks import Clocks
 from node.events import EventSink, EventType
 from node.inventory.nvidia.time_slices import TimeSlicer
 from node.inventory.source import Source
@@ -93,29 +91,32 @@ class DraParts:
         sharing: SharingTools = NO_SHARING,
     ) -> None:
         driver, node_name, bus = settings.dra.driver_name, settings.node_name, books.bus
-        check = node_check(settings)
+        self._settings, self._edges, self._books, self._events = settings, edges, books, events
+        self._check = check = node_check(settings)
         self.metrics = DraMetrics(books.observer, edges.clock)
         self.api = AsyncResourceApi(
             lambda: resource_api(settings, edges.random, connections=CALLS + 2, pairs=pairs), threads=CALLS
         )
-        self.shown = _shown_before(settings, events)
+        self.shown = self._shown_before()
         self.status = ClaimStatusWriter(driver, self.api, events=events, clocks=edges)
-        observer = self.metrics.claims
-        self.partitions = ClaimPartitions(partitions.maker, partitions.rescan, observer, edges.monotonic, bus)
-        self.sharing = ClaimSharing(sharing, settings.state_dir, boot_id(settings.roots.proc))
-        self.claims = _claim_service(
-            settings,
-            self.api,
-            books,
-            clocks=edges,
-            events=events,
-            observer=observer,
-            partitions=self.partitions,
-            sharing=self.sharing,
+        self.partitions = ClaimPartitions(
+            partitions.maker, partitions.rescan, self.metrics.claims, edges.monotonic, bus
         )
+        self.sharing = ClaimSharing(sharing, settings.state_dir, boot_id(settings.roots.proc))
+        self.claims = self._claim_service()
         self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=bus)
         self.evictions = PodEvictions(self.api, events=events, clocks=edges)
-        self.doors = _doors_of_node(settings, self.api, books, clocks=edges, events=events, check=check)
+        self.doors = NodeDoorsKeeper(
+            self.api,
+            driver,
+            node_name,
+            settings.state_dir,
+            events=events,
+            clocks=edges,
+            by_node=settings.kubernetes.door_by_node,
+            check=check,
+            bus=bus,
+        )
         self.door = DraDoor(
             DoorOptions(driver, node_name, settings.dra.plugins_dir, settings.kubelet.registry_dir),
             self.claims,
@@ -126,9 +127,7 @@ class DraParts:
             is_alive=is_alive,
             reporter=self.status,
         )
-        self.slices = _slice_publisher(
-            settings, self.api, self.claims, self.doors, self.shown, clocks=edges, events=events, check=check
-        )
+        self.slices = self._slice_publisher()
         self.withdrawal = Withdrawal(
             self.shown,
             self.node_claims.claims_naming,
@@ -139,91 +138,47 @@ class DraParts:
             clocks=edges,
         )
 
+    def _shown_before(self) -> ShownDevices:
+        shown = ShownDevices(self._settings.state_dir)
+        problem = shown.load()
+        if problem:
+            self._events.emit(EventType.WARNING, "ShownDevicesUnknown", problem)
+        return shown
 
-def _claim_service(
-    settings: Settings,
-    api: AsyncResourceApi,
-    books: Bookkeeping,
-    *,
-    clocks: Clocks,
-    events: EventSink,
-    observer: ClaimObserver,
-    partitions: ClaimPartitions,
-    sharing: ClaimSharing,
-) -> ClaimService:
-    options = ClaimOptions(
-        settings.dra.driver_name,
-        settings.node_name,
-        settings.state_dir,
-        settings.cdi.directory,
-        settings.kubelet.registry_dir.parent,
-        peers=settings.dra.peers,
-        mps_root=settings.nvidia.mps_root,
-    )
-    return ClaimService(
-        options,
-        api,
-        events=events,
-        observer=observer,
-        boot=boot_id(settings.roots.proc),
-        clocks=clocks,
-        ledger=books.ledger,
-        partitions=partitions,
-        sharing=sharing,
-        is_known=lambda: books.keeper.known,
-    )
+    def _claim_service(self) -> ClaimService:
+        settings, books = self._settings, self._books
+        options = ClaimOptions(
+            settings.dra.driver_name,
+            settings.node_name,
+            settings.state_dir,
+            settings.cdi.directory,
+            settings.kubelet.registry_dir.parent,
+            peers=settings.dra.peers,
+            mps_root=settings.nvidia.mps_root,
+        )
+        return ClaimService(
+            options,
+            self.api,
+            events=self._events,
+            observer=self.metrics.claims,
+            boot=boot_id(settings.roots.proc),
+            clocks=self._edges,
+            ledger=books.ledger,
+            partitions=self.partitions,
+            sharing=self.sharing,
+            is_known=lambda: books.keeper.known,
+        )
 
-
-def _doors_of_node(
-    settings: Settings,
-    api: AsyncResourceApi,
-    books: Bookkeeping,
-    *,
-    clocks: Clocks,
-    events: EventSink,
-    check: NodeCheck | None,
-) -> NodeDoorsKeeper:
-    return NodeDoorsKeeper(
-        api,
-        settings.dra.driver_name,
-        settings.node_name,
-        settings.state_dir,
-        events=events,
-        clocks=clocks,
-        by_node=settings.kubernetes.door_by_node,
-        check=check,
-        bus=books.bus,
-    )
-
-
-def _slice_publisher(
-    settings: Settings,
-    api: AsyncResourceApi,
-    claims: ClaimService,
-    doors: NodeDoorsKeeper,
-    shown: ShownDevices,
-    *,
-    clocks: Clocks,
-    events: EventSink,
-    check: NodeCheck | None,
-) -> SlicePublisher:
-    """The publisher's threads report their findings on the running loop."""
-    loop, node_name = asyncio.get_running_loop(), settings.node_name
-    return SlicePublisher(
-        node_name,
-        controller_maker(api.made, settings.dra.driver_name, node_name, clocks, check=check),
-        events=FromThreads(events, loop),
-        peers=settings.dra.peers,
-        clocks=clocks,
-        shown=shown,
-        on_dropped=lambda: call_on(loop, doors.features.doubt),
-        gives_way=lambda: claims.is_making,
-    )
-
-
-def _shown_before(settings: Settings, events: EventSink) -> ShownDevices:
-    shown = ShownDevices(settings.state_dir)
-    problem = shown.load()
-    if problem:
-        events.emit(EventType.WARNING, "ShownDevicesUnknown", problem)
-    return shown
+    def _slice_publisher(self) -> SlicePublisher:
+        """The publisher, whose threads report their findings on the running loop."""
+        loop, dra, node_name = asyncio.get_running_loop(), self._settings.dra, self._settings.node_name
+        return SlicePublisher(
+            node_name,
+            controller_maker(self.api.made, dra.driver_name, node_name, self._edges, check=self._check),
+            events=FromThreads(self._events, loop),
+            peers=dra.peers,
+            clocks=self._edges,
+            shown=self.shown,
+            on_dropped=lambda: call_on(loop, self.doors.features.doubt),
+            gives_way=lambda: self.claims.is_making,
+        )
