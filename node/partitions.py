@@ -87,6 +87,10 @@ class PartitionMaker(Protocol):
     Safe against a crash between any two calls of the driver: what is about to be made is on disk before.
     """
 
+    @property
+    def fault(self) -> str:
+        """Why what an earlier process made is not known, so that it is never removed; empty if it is known."""
+
     def make(self, gpu: Device, shape: PartitionShape, owner: str) -> Partition:
         """The partition of this shape for this owner, which exists when the call returns; turns MIG mode on if needed.
 

@@ -133,6 +133,12 @@ class ClaimPartitions:
         """Take over what an earlier process made for these claims, remove the rest; returns what failed."""
         if self._maker is None:
             return ()
+        problems = []
+        if self._maker.fault:
+            fix = (
+                "if 'ostler devices' shows one that no claim has, remove it (nvidia-smi mig -dci, nvidia-smi mig -dgi)"
+            )
+            problems.append(f"{self._maker.fault}; partitions that it named stay when their claims end; {fix}")
         try:
             self._know(await self._in_thread(self._maker.made))
             if not self._made.keys() <= set(owners):
@@ -141,8 +147,8 @@ class ClaimPartitions:
                 self._fade(swept)
                 self._observer.partitions_removed(len(swept))
         except PartitionError as error:
-            return (f"partitions of released claims may remain: {error}",)
-        return ()
+            problems.append(f"partitions of released claims may remain: {error}")
+        return tuple(problems)
 
     async def make(self, claim: ClaimReference, work: PartitionWork) -> None:
         """Make the partitions; raises ``PartitionPending`` or ``PartitionNotMade``, and keeps those already made."""

@@ -133,6 +133,7 @@ class FakeHardware:
         self.reached = reached
         self.busy: set[str] = set()
         self.refuses: PartitionError | None = None
+        self.fault = ""
         self.gates: dict[str, threading.Event] = {}
         self.sweeping: threading.Event | None = None
         self._lock = threading.RLock()

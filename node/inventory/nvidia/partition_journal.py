@@ -70,6 +70,8 @@ class PartitionJournal:
         self._foreign = False
         self._swept = False
         """Whether this process has removed what killed ones left of the file."""
+        self.fault = ""
+        """Why what an earlier process wrote is not known; empty if it is."""
         self._unreadable: FileError | None = None
         self._stale = False
         """Whether the file has entries that were dropped."""
@@ -137,10 +139,11 @@ class PartitionJournal:
             data = read_record(self.path, SCHEMA)
         except RecordSchemaUnknown as error:
             log.warning("%s; the agent treats the partitions that it names as foreign", error)
-            self._foreign = True
+            self.fault, self._foreign = str(error), True
             return ()
         except FileError as error:
             log.warning("%s; the agent treats the partitions that it names as foreign", error)
+            self.fault = str(error)
             # A file that was set aside does no harm; one that cannot be read may be readable later.
             self._unreadable = error if self.path.exists() else None
             return ()

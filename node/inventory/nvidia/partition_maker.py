@@ -115,6 +115,11 @@ class NvidiaPartitionMaker:
         entries = self._journal.entries()
         return tuple(entry.partition for entry in entries if not entry.partition.owner.startswith(LAYOUT))
 
+    @property
+    def fault(self) -> str:
+        """See ``PartitionMaker``."""
+        return self._journal.fault
+
     def layout_of(self, gpu: Device) -> tuple[PartitionShape, ...]:
         """The partitions made of a GPU for its layout."""
         return tuple(entry.partition.shape for entry in self._journal.of(f"{LAYOUT}{gpu.uuid}"))

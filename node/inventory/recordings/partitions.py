@@ -29,6 +29,9 @@ _MIB = 1 << 20
 class RecordedPartitions:
     """Implements ``node.partitions.PartitionMaker``; ``folder``: where it keeps what was made."""
 
+    fault = ""
+    """What was made is the record itself: nothing that an unusable one named remains."""
+
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
         self._lock = threading.Lock()

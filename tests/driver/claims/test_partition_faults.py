@@ -70,6 +70,16 @@ async def test_a_lost_gpu_keeps_no_pod_from_ending_and_its_partition_is_removed_
     parts.check_empty()
 
 
+async def test_a_record_of_partitions_that_is_unusable_is_told_with_what_remains(parts: Parts) -> None:
+    parts.hardware.fault = "partitions.json is damaged: it names no schema"
+    await parts.started()
+    (told,) = parts.node.events.of("ClaimRecoveryIncomplete")
+    assert told == (
+        "partitions.json is damaged: it names no schema; partitions that it named stay when their claims end; if "
+        "'ostler devices' shows one that no claim has, remove it (nvidia-smi mig -dci, nvidia-smi mig -dgi)"
+    )
+
+
 async def test_a_slow_gpu_holds_up_no_claim_of_another(parts: Parts) -> None:
     service = await parts.started()
     parts.put(1, PART)

@@ -39,6 +39,7 @@ def test_a_damaged_journal_is_set_aside_and_what_it_named_stays(start: Start, tm
     path.write_bytes(path.read_bytes().replace(b"claim", b"clbim"))
     again = start()
     assert again.maker.made() == ()
+    assert again.maker.fault.endswith(f"does not match; it was set aside as {FILE}.damaged-1")
     assert again.maker.sweep(frozenset()) == ()
     assert again.existing() == [("1g.10gb", 5, 1)]
     assert [each.name for each in path.parent.glob("*.damaged-*")] == [f"{FILE}.damaged-1"]
@@ -51,6 +52,7 @@ def test_a_journal_of_another_version_is_left_until_there_is_something_to_write(
     path.parent.mkdir()
     write_record(path, "partitions/v99", {"boot": BOOT, "made": []})
     made = start()
+    assert "has schema partitions/v99, this version knows" in made.maker.fault
     assert "v99" in path.read_text()
     made.maker.make(made.gpu(), made.shape("1g.10gb", 5), "claim")
     assert read_record(path, SCHEMA) is not None
