@@ -7,7 +7,9 @@ pod has a bound.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from sys import intern
@@ -27,6 +29,10 @@ MOST_GANG_NAME = 512
 """Characters of a gang's name; namespace and name of a pod have 317."""
 MOST_VOLUMES = 16
 """Volumes, and claims, that are known by name; the extender binds no pod with more past the scheduler."""
+MOST_READING = 10.0
+"""Seconds of the processor for the annotations of one namespace's pods."""
+_FORGIVEN = 0.05
+"""Seconds of these that are forgiven each second."""
 _OWN_GANG = "\0/\0"
 """In place of the gang's name that a pod without one gets of its own name."""
 _SAME_SPECS = 64
@@ -119,14 +125,54 @@ class ReadPod(dict[str, Json]):
         self.texts = texts
 
 
+class ReadingTime:
+    """How long the annotations of a namespace's pods may take to be read; for one thread.
+
+    Others wait while they are read, above all at a start. Those of 5,000 pods take about a second.
+    """
+
+    def __init__(
+        self, cpu: Callable[[], float] = time.thread_time, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cpu = cpu
+        self._monotonic = monotonic
+        self._spent: dict[str, tuple[float, float]] = {}
+        """By namespace: seconds, and when."""
+
+    def why_not(self, namespace: str) -> str:
+        """Why nothing of a namespace is read now, empty if it is."""
+        if self._left_of(namespace) < MOST_READING:
+            return ""
+        return (
+            f"the annotations of the pods of namespace {namespace} take more than {MOST_READING:g} s to read, and no "
+            "more of them are read for now; delete pods with strange annotations, and change or create this one again"
+        )
+
+    @contextmanager
+    def taken(self, namespace: str) -> Iterator[None]:
+        """Count the time that is spent inside."""
+        began = self._cpu()
+        try:
+            yield
+        finally:
+            spent = self._left_of(namespace) + self._cpu() - began
+            self._spent[namespace] = spent, self._monotonic()
+
+    def _left_of(self, namespace: str) -> float:
+        """What is left of the time that was spent: it is forgiven little by little."""
+        spent, at = self._spent.get(namespace, (0.0, 0.0))
+        return max(0.0, spent - _FORGIVEN * (self._monotonic() - at))
+
+
 class PodReader:
     """Reads pods; for one thread. ``is_bound``: whether a pod's annotations are known already, by its UID.
 
     What a bound pod has never changes. So its annotations are read once, however often its status changes.
     """
 
-    def __init__(self, is_bound: Callable[[str], bool]) -> None:
+    def __init__(self, is_bound: Callable[[str], bool], time: ReadingTime | None = None) -> None:
         self._is_bound = is_bound
+        self._time = time or ReadingTime()
         self._read = lru_cache(_SAME_SPECS)(_spec_of)
 
     def read(self, body: JsonObject) -> JsonObject:
@@ -138,12 +184,16 @@ class PodReader:
             return {}
         if facts.node and self._is_bound(facts.uid):
             return ReadPod(facts)
-        annotations = object_at(body, "metadata", "annotations")
+        namespace = facts.identity.namespace
+        if fault := self._time.why_not(namespace):
+            return ReadPod(facts, PodTexts(fault=fault, record_fault=fault))
+        with self._time.taken(namespace):
+            return ReadPod(facts, self._texts(object_at(body, "metadata", "annotations"), facts))
+
+    def _texts(self, annotations: JsonObject, facts: PodFacts) -> PodTexts:
         spec, fault = self._asked(annotations, facts.key)
-        if not facts.node:
-            # A record that somebody wrote before the pod is bound says nothing, and may be large.
-            return ReadPod(facts, PodTexts(spec, fault))
-        return ReadPod(facts, PodTexts(spec, fault, *_record_of(annotations)))
+        # A record that somebody wrote before the pod is bound says nothing, and may be large.
+        return PodTexts(spec, fault, *_record_of(annotations)) if facts.node else PodTexts(spec, fault)
 
     def _asked(self, annotations: JsonObject, key: str) -> tuple[PodSchedulingSpec | None, str]:
         texts = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ostler.extender.pods import MOST_VOLUMES, PodReader, ReadPod
+from ostler.extender.pods import MOST_VOLUMES, PodReader, ReadingTime, ReadPod
 from ostler.extender.records import MOST_DEVICES, MOST_RECORD, MOST_VERSIONS, GangRecords, check_record
 from scheduling.cells.decision import CellsUserError
 from scheduling.cells.pod import (
@@ -208,3 +208,34 @@ def test_a_record_of_an_absurd_gang_costs_its_own_pod_alone(
         (event,) = [each for each in api.all("Event") if each["reason"] == "CellsNotRecovered"]
         assert event["involvedObject"]["name"] == "strange"
         assert problem in event["message"]
+
+
+def test_a_namespace_whose_annotations_take_long_to_read_waits_and_others_do_not() -> None:
+    now = {"cpu": 0.0, "clock": 0.0}
+
+    def tick() -> float:
+        # Two looks at each pod: so each takes six seconds.
+        now["cpu"] += 6.0
+        return now["cpu"]
+
+    reader = PodReader(lambda _: False, ReadingTime(tick, lambda: now["clock"]))
+
+    def fault(name: str, namespace: str = "default") -> str:
+        body = pod(name)
+        body["metadata"]["namespace"] = namespace
+        found = reader.read(body)
+        assert isinstance(found, ReadPod)
+        assert (found.texts.spec is None) is bool(found.texts.fault)
+        return found.texts.fault
+
+    assert fault("p") == fault("q") == ""
+    assert fault("r") == (
+        "the annotations of the pods of namespace default take more than 10 s to read, and no more of them are read "
+        "for now; delete pods with strange annotations, and change or create this one again"
+    )
+    assert fault("r", "other") == ""
+    # 12 s were spent, of which one in twenty is forgiven each second.
+    now["clock"] = 39.0
+    assert fault("r") != ""
+    now["clock"] = 41.0
+    assert fault("r") == ""
