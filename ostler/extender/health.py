@@ -13,7 +13,7 @@ node's slices when it restarts, and a bad device does not heal by that.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -103,6 +103,14 @@ class NodeHealth:
     def judge_devices(self, name: str) -> bool:
         """A node publishes its GPUs otherwise than before; whether other devices are bad now."""
         return name in self._configured and self._judge(name)
+
+    def numbers_of(self, name: str, ids: Iterable[str]) -> tuple[int, ...]:
+        """The numbers of a configured node's devices by their UUIDs; none unless all are published."""
+        found = self._devices.of_node(name)
+        numbers = self._numbers(name, found.devices) if name in self._configured and found.is_complete else None
+        known = {each.uuid: number for each, number in zip(found.devices, numbers or (), strict=False)}
+        asked = [known.get(each, -1) for each in ids]
+        return () if -1 in asked else tuple(asked)
 
     def counts(self) -> Mapping[str, int]:
         """How many of the configured nodes, and how many devices on their own, are bad."""

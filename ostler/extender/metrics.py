@@ -42,6 +42,18 @@ class ExtenderMetrics:
             "ostler_extender_pods_not_recovered",
             "Bound pods whose cells could not be entered; their devices count as free.",
         )
+        self.moves = Counter(
+            "ostler_extender_pods_moved",
+            "Pods with other devices than their cells, by whether the cells could follow.",
+            ("result",),
+            [("moved",), ("refused",)],
+        )
+        self.written = Counter(
+            "ostler_extender_records_written",
+            "Records of bound pods that were written again, by result of each attempt.",
+            ("result",),
+            [("written",), ("failed",)],
+        )
         self.device_changes = Counter(
             "ostler_extender_device_changes",
             "Devices that became bad, or healthy again, by what their node publishes.",

@@ -17,6 +17,7 @@ from sys import intern
 from kube.bodies import Json, JsonObject, count_of, object_at, text_at
 from kube.json_stream import Fields
 from ostler.extender.wire import MOST_NAME, PodIdentity
+from plugin.record_annotations import ALLOCATED, DEVICE_NUMBERS, ids_in, numbers_in
 from scheduling.cells import pod as contract
 from scheduling.cells.decision import CellsUserError
 from scheduling.cells.pod import BindInfo, PodSchedulingSpec
@@ -37,7 +38,15 @@ _OWN_GANG = "\0/\0"
 """In place of the gang's name that a pod without one gets of its own name."""
 _SAME_SPECS = 64
 """Texts of scheduling specs that are remembered while pods are read: the pods of a gang have the same."""
-_ANNOTATIONS = (contract.ANNOTATION_SPEC, contract.ANNOTATION_GROUP, contract.ANNOTATION_BIND_INFO)
+MOST_GIVEN = 1024
+"""Characters of the annotation with a pod's devices that are kept; UUIDs of 24 GPUs."""
+_ANNOTATIONS = (
+    contract.ANNOTATION_SPEC,
+    contract.ANNOTATION_GROUP,
+    contract.ANNOTATION_BIND_INFO,
+    DEVICE_NUMBERS,
+    ALLOCATED,
+)
 CONTAINER_FIELDS: Fields = {"resources": {"limits": {contract.RESOURCE_ENABLE: True}}}
 FIELDS: Fields = {
     "metadata": {
@@ -66,12 +75,23 @@ _OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
+class GivenDevices:
+    """What the agent of a bound pod's node says: ``ids`` that the kubelet gave it, joined by commas, empty before that.
+
+    ``numbers``: those that the scheduler recorded, or that the agent put in their place.
+    """
+
+    ids: str = ""
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PodFacts:
     """``node``: empty while the pod is not bound. ``is_over``: it has succeeded or failed.
 
     ``is_read``: False if only the metadata could be read. ``claims``: its resource claims. ``volumes``: the
     PersistentVolumeClaims that it uses. ``has_more``: it has more claims or volumes than are named here.
-    ``created``: as written.
+    ``created``: as written. ``given``: the devices that the kubelet gave it, by the node's agent.
     """
 
     identity: PodIdentity
@@ -83,6 +103,7 @@ class PodFacts:
     has_more: bool = False
     created: str = ""
     is_read: bool = True
+    given: GivenDevices = GivenDevices()
 
     @property
     def uid(self) -> str:
@@ -223,7 +244,14 @@ def facts_of(body: JsonObject) -> PodFacts:
         has_more=max(len(claims), len(volumes)) > MOST_VOLUMES,
         created=text_at(metadata, "creationTimestamp"),
         is_read=bool(spec),
+        given=_given(object_at(metadata, "annotations")) if text_at(spec, "nodeName") else GivenDevices(),
     )
+
+
+def _given(annotations: JsonObject) -> GivenDevices:
+    ids = text_at(annotations, ALLOCATED)
+    numbers = numbers_in(text_at(annotations, DEVICE_NUMBERS))
+    return GivenDevices(ids if len(ids) <= MOST_GIVEN and ids_in(ids) else "", numbers)
 
 
 def is_ready_node(body: JsonObject) -> bool:

@@ -35,6 +35,7 @@ from ostler.extender.deciding import Decider
 from ostler.extender.drift import SETTLED, CellsDrift
 from ostler.extender.holds import CellHolds
 from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
+from ostler.extender.mending import RecordMender
 from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
 from ostler.extender.published import PublishedDevices, PublishedDevicesWatch
 from ostler.extender.server import ExtenderServer, is_local
@@ -44,6 +45,7 @@ from ostler.extender.tracking import CellTracker
 from ostler.extender.watching import ClusterWatch
 from ostler.extender.wire import PodIdentity
 from ostler.extender.workloads import KueueWorkload
+from ostler.extender.writing import StatusRecordWriter
 from scheduling.cells.configuration import CellsConfigurationError, ExtenderSettings, read_configuration
 from scheduling.cells.decision import CellsUserError
 
@@ -117,7 +119,13 @@ class ExtenderProcess:
         self.devices = PublishedDevices()
         self._binder = Binder(self._client, self.devices, self._may_act)
         self._past = PastScheduler(self._binder, self, self._metrics)
-        self._tracker = CellTracker(self._configuration, make, self.devices, self, self._metrics)
+        self._writer = StatusRecordWriter(
+            self._client, self, self._metrics, may_act=self._may_act, random=random.random
+        )
+        mender = RecordMender(self._writer, self, self._metrics)
+        self._tracker = CellTracker(
+            self._configuration, make, self.devices, mender, reporter=self, metrics=self._metrics
+        )
         self._drift = CellsDrift(self._configuration, self.devices, self._metrics, options.drift_after)
         self._slices = PublishedDevicesWatch(self._client, self.devices, (self._tracker, self._drift), random.random)
         self.watch = ClusterWatch(self._client, self._tracker, random.random)
@@ -189,6 +197,7 @@ class ExtenderProcess:
     def _begin(self) -> None:
         threading.Thread(target=self._poster.run, args=(self._client,), name="events", daemon=True).start()
         self._past.start()
+        self._writer.start()
         if self._options.http:
             self._pages = HttpServer(_listener("--http", self._options.http), self._health())
             self._pages.start()
@@ -310,6 +319,7 @@ class ExtenderProcess:
         self.watch.stop()
         self._slices.stop()
         self._past.close()
+        self._writer.close()
         if self._lease is not None:
             self._lease.release()
         self._poster.close()

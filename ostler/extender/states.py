@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
@@ -17,7 +17,8 @@ from ostler.extender.pods import PodFacts
 from ostler.extender.records import GangRecords
 from ostler.extender.wire import ExtenderError, PodIdentity
 from scheduling.cells.configuration import CellsConfiguration
-from scheduling.cells.decision import Phase, PodPlaced, PodPreempting, PodWaiting
+from scheduling.cells.decision import CellsUserError, Phase, PodPlaced, PodPreempting, PodWaiting
+from scheduling.cells.moving import PodMove
 from scheduling.cells.pod import BindInfo, CellPod, PodSchedulingSpec
 
 
@@ -29,6 +30,15 @@ class Cells(CellsView, NodeCells, Protocol):
 
     def add_allocated(self, pod: CellPod, bind_info: BindInfo) -> None:
         """The pod has these cells."""
+
+    def devices_of(self, pod: CellPod) -> tuple[int, ...]:
+        """The numbers of the devices that the pod has by the books; none if they are not all known."""
+
+    def record_of(self, pod: CellPod) -> BindInfo | None:
+        """The record of a pod with the places that its group has now."""
+
+    def move_allocated(self, moves: Sequence[PodMove]) -> dict[str, BindInfo]:
+        """The pods have these devices; the new records of their groups' pods. Raises ``CellsUserError``."""
 
     def delete_allocated(self, pod: CellPod) -> None:
         """The pod that had cells is gone."""
@@ -70,6 +80,8 @@ class TrackedPod:
     """``spec``: None with a ``fault`` if its annotation is not usable. ``bind_info``: where it has cells, else None.
 
     ``attempts``: filter calls since it is Binding. ``is_forced``: it was handed to the binder, or refused.
+    ``is_outdated``: its annotation has another record than ``bind_info``. ``reported``: devices that it has, and whose
+    cells it cannot get.
     """
 
     facts: PodFacts
@@ -79,6 +91,8 @@ class TrackedPod:
     bind_info: BindInfo | None = None
     attempts: int = 0
     is_forced: bool = False
+    is_outdated: bool = False
+    reported: tuple[int, ...] = ()
 
     def cell_pod(self) -> CellPod:
         """The pod for the scheduler of cells; raises ``ExtenderError`` if its annotation is not usable."""
@@ -139,6 +153,18 @@ class CellBooks:
             raise
         tracked.bind_info = kept
 
+    def put_record(self, tracked: TrackedPod, info: BindInfo) -> None:
+        """Keep another record of a pod that has a place."""
+        pod = tracked.cell_pod()
+        if tracked.bind_info is not None:
+            self._records.give_back(pod.spec.group.name, tracked.bind_info)
+        try:
+            tracked.bind_info = self._records.take(pod.namespace, pod.spec, info)
+        except CellsUserError:
+            # While some pods of a huge gang have the old record the bound may be reached. It is kept uncounted.
+            tracked.bind_info = info
+        tracked.is_outdated = True
+
     def forget_place(self, tracked: TrackedPod) -> None:
         """Of a pod whose place the cells do not have any more."""
         if tracked.bind_info is not None and tracked.spec is not None:
@@ -189,6 +215,13 @@ class PodReporter(Protocol):
 
     def warn(self, pod: PodIdentity, reason: str, message: str) -> None:
         """Something is wrong with the pod."""
+
+
+class RecordWriter(Protocol):
+    """Writes records into pods' annotations, later and in a thread of its own."""
+
+    def write_later(self, pod: PodIdentity, info: BindInfo) -> None:
+        """Take the record of a bound pod; never blocks."""
 
 
 class ForceBinder(Protocol):

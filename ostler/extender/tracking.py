@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 
 from kube.bodies import Json
 from ostler.extender.health import NodeHealth
+from ostler.extender.mending import RecordMender, Unentered
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.pods import PodFacts, PodTexts, ReadPod
 from ostler.extender.published import PublishedDevices
@@ -41,6 +42,8 @@ class CellTracker:
         configuration: CellsConfiguration,
         make: MakeCells,
         devices: PublishedDevices,
+        mender: RecordMender,
+        *,
         reporter: PodReporter,
         metrics: ExtenderMetrics,
     ) -> None:
@@ -50,6 +53,7 @@ class CellTracker:
         self._metrics = metrics
         health = NodeHealth(configuration, devices, metrics)
         self._books = CellBooks(configuration, make(configuration), health)
+        self._mender = mender
         self._by_key: dict[str, str] = {}
 
     @contextmanager
@@ -81,10 +85,13 @@ class CellTracker:
 
     def devices_changed(self, nodes: Iterable[str]) -> None:
         """See ``DevicesFollower``."""
-        for name in nodes:
+        changed = tuple(nodes)
+        for name in changed:
             with self._lock:
                 if self._books.nodes.judge_devices(name):
                     self._tell_node(name)
+        with self._lock:
+            self._mend("the nodes", lambda: self._mender.devices_changed(self._books, changed))
 
     def is_bound(self, uid: str) -> bool:
         """Whether a pod is known as bound, so that its annotations need not be read again."""
@@ -109,9 +116,19 @@ class CellTracker:
             for uid in set(self._books.pods) - {each.facts.uid for each in found}:
                 self._forget(uid)
             is_recovery = not self._books.pods
+            unentered: list[Unentered] = []
             with self._books.nodes.all_healthy(self._books.cells) if is_recovery else nullcontext():
                 for pod in found:
-                    self._set_pod(pod.facts, pod.texts)
+                    self._set_pod(pod.facts, pod.texts, unentered)
+                lost: Sequence[Unentered] = unentered
+                try:
+                    lost = self._mender.recover(self._books, unentered)
+                except Exception:
+                    self._metrics.faults.add()
+                    log.exception("records were not compared with the devices of their pods")
+            for tracked, _, problem in lost:
+                if tracked.bind_info is None:
+                    self._report_lost(tracked, problem)
 
     def reconfigure(self, configuration: CellsConfiguration) -> None:
         """Lay another configuration over the running pods: every pod that has cells keeps its devices.
@@ -144,6 +161,7 @@ class CellTracker:
             for tracked in self._books.pods.values():
                 if tracked.state is not PodState.BOUND and tracked.bind_info is None:
                     tracked.state = PodState.WAITING
+            self._mend("all pods", lambda: self._mender.settle(self._books))
 
     def look(self, ask: Callable[[Cells], Json]) -> Json:
         """Ask the scheduler of cells while nothing changes; raises ``CellsUserError``."""
@@ -175,7 +193,11 @@ class CellTracker:
             "the health of a node was not taken", name, lambda: self._books.nodes.tell(self._books.cells, name)
         )
 
-    def _set_pod(self, facts: PodFacts, texts: PodTexts) -> None:
+    def _mend(self, name: str, step: Callable[[], None]) -> None:
+        self._guarded("records were not compared with the devices of their pods", name, step)
+
+    def _set_pod(self, facts: PodFacts, texts: PodTexts, unentered: list[Unentered] | None = None) -> None:
+        """``unentered`` takes a bound pod that cannot be entered; without it the pod is reported."""
         known = self._by_key.get(facts.key)
         if known is not None and known != facts.uid:
             # Its deletion was missed.
@@ -191,23 +213,27 @@ class CellTracker:
             tracked = self._books.pods[facts.uid] = TrackedPod(facts, texts.spec, texts.fault)
             self._by_key[facts.key] = facts.uid
             if facts.node:
-                self._take_bound(tracked, texts)
+                self._take_bound(tracked, texts, unentered)
             return
         tracked.facts = facts
         if facts.node and tracked.state is not PodState.BOUND:
-            self._bind_known(tracked, texts)
+            self._bind_known(tracked, texts, unentered)
+        elif tracked.state is PodState.BOUND:
+            self._mend(facts.key, lambda: self._mender.pod_changed(self._books, tracked))
         elif tracked.state is PodState.WAITING:
             tracked.spec, tracked.fault = texts.spec, texts.fault
 
-    def _bind_known(self, tracked: TrackedPod, texts: PodTexts) -> None:
+    def _bind_known(self, tracked: TrackedPod, texts: PodTexts, unentered: list[Unentered] | None) -> None:
         """A pod that had no node has one now."""
         if tracked.bind_info is not None and tracked.bind_info.node == tracked.facts.node:
             tracked.state = PodState.BOUND
+            self._mender.write(tracked)
+            self._mend(tracked.facts.key, lambda: self._mender.pod_changed(self._books, tracked))
             return
         self.release(tracked)
-        self._take_bound(tracked, texts)
+        self._take_bound(tracked, texts, unentered)
 
-    def _take_bound(self, tracked: TrackedPod, texts: PodTexts) -> None:
+    def _take_bound(self, tracked: TrackedPod, texts: PodTexts, unentered: list[Unentered] | None) -> None:
         """Enter the cells that a bound pod has by its own annotation."""
         tracked.state = PodState.BOUND
         if texts.record is None:
@@ -216,11 +242,17 @@ class CellTracker:
         try:
             self._books.allocate(tracked, texts.record)
         except (CellsUserError, ExtenderError) as error:
-            self._report_lost(tracked, str(error))
+            if unentered is None:
+                self._report_lost(tracked, str(error))
+            else:
+                unentered.append((tracked, texts.record, str(error)))
         except Exception as error:
             # A pod of one user must not end the service for all; the scheduler's step was taken back.
             log.exception("a bound pod was not taken", extra={"pod": tracked.facts.key})
             self._report_lost(tracked, f"{type(error).__name__}: {error}")
+        else:
+            if unentered is None:
+                self._mend(tracked.facts.key, lambda: self._mender.pod_changed(self._books, tracked))
 
     def _report_lost(self, tracked: TrackedPod, problem: str) -> None:
         self._metrics.unrecovered.add()
@@ -235,6 +267,9 @@ class CellTracker:
         if self._by_key.get(tracked.facts.key) == uid:
             del self._by_key[tracked.facts.key]
         self.release(tracked)
+        if tracked.state is PodState.BOUND:
+            node = tracked.facts.node
+            self._mend(node, lambda: self._mender.pod_gone(self._books, node))
 
     def release(self, tracked: TrackedPod) -> None:
         """Take a pod's cells, or its reservation, away. Call it with the books locked."""

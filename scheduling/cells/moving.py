@@ -53,6 +53,17 @@ def place_of(state: ClusterState, pod: CellPod) -> tuple[PhysicalCell, ...]:
     return tuple(leaves) if len(leaves) == pod.spec.leaf_cell_number else ()
 
 
+def record_of(state: ClusterState, pod: CellPod) -> BindInfo | None:
+    """The record of a running pod with the places that its group has now; None if it has none."""
+    group = state.groups.get(pod.spec.group.name)
+    position = None if group is None else _position(group, pod)
+    if group is None or position is None:
+        return None
+    each = group.pods[pod.spec.leaf_cell_number][position]
+    assert each is not None
+    return _rewritten(group, each, position)
+
+
 def move_pods(state: ClusterState, moves: Sequence[PodMove]) -> dict[str, BindInfo]:
     """Move all of these pods, or none; the new records of all pods of their groups by UID. Raises `CellsUserError`."""
     steps = [step for move in moves for step in _steps(state, move)]

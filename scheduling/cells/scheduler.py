@@ -18,7 +18,7 @@ from scheduling.cells.groups import AffinityGroup, AllocatedPod, GroupState, new
 from scheduling.cells.health import set_node_health
 from scheduling.cells.holds import end_hold, hold_group, hold_problem, never_fits, restore_hold
 from scheduling.cells.leaves import delete_group
-from scheduling.cells.moving import PodMove, move_pods, place_of
+from scheduling.cells.moving import PodMove, move_pods, place_of, record_of
 from scheduling.cells.placing import Unplaced
 from scheduling.cells.pod import BindInfo, CellPod, PodSchedulingSpec
 from scheduling.cells.preassigned import judged_once
@@ -142,6 +142,10 @@ class CellScheduler:
     def devices_of(self, pod: CellPod) -> tuple[int, ...]:
         """The indices of a running pod's devices; none if the configuration no longer has all of them."""
         return tuple(leaf.index for leaf in place_of(self.state, pod))
+
+    def record_of(self, pod: CellPod) -> BindInfo | None:
+        """The record of a running pod with the places that its group has now; None if it has none."""
+        return record_of(self.state, pod)
 
     def move_allocated(self, moves: Sequence[PodMove]) -> dict[str, BindInfo]:
         """Running pods have other devices of their nodes: all are moved, or none.

@@ -142,6 +142,17 @@ class ClusterApi:
             self.put(pod)
             return 201, {"kind": "Status", "status": "Success", "code": 201}
 
+    def annotate(self, namespace: str, name: str, body: Object) -> tuple[int, Object]:
+        """Take the annotations of a patch of a pod's status."""
+        with self.changed:
+            pod = copy.deepcopy(self._objects.get(("pods", namespace, name)))
+            if pod is None:
+                return 404, _status(404, "NotFound", f'pods "{name}" not found')
+            if body["metadata"]["uid"] != pod["metadata"]["uid"]:
+                return 409, _status(409, "Conflict", "Precondition failed: UID in precondition")
+            pod["metadata"]["annotations"].update(body["metadata"]["annotations"])
+            return 200, self.put(pod)
+
     def write(self, method: str, parts: list[str], path: str, body: Object) -> tuple[int, Object]:
         for end, (status, message) in self.refusals.items():
             if path.endswith(end):
@@ -149,6 +160,8 @@ class ClusterApi:
         namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
         if parts[-1] == "binding":
             return self.bind(namespace, parts[-2], path, body)
+        if method == "PATCH" and "pods" in parts and parts[-1] == "status":
+            return self.annotate(namespace, parts[-2], body)
         kind = next(each for each in KINDS.values() if each in parts)
         name = body.get("metadata", {}).get("name", parts[-1])
         with self.changed:

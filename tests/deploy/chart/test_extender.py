@@ -54,6 +54,7 @@ def test_its_account_has_these_rights_alone() -> None:
     assert rights(documents) == {
         *(("", resource, "", verb) for resource in ("nodes", "pods", "resourceslices") for verb in ("list", "watch")),
         ("", "pods/binding", "", "create"),
+        ("", "pods/status", "", "patch"),
         ("", "persistentvolumeclaims", "", "get"),
         *(("", "events", "", verb) for verb in ("create", "patch")),
         ("ostler-system", "leases", "", "create"),

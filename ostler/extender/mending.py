@@ -1,0 +1,246 @@
+"""Lets the books follow the devices that pods really have.
+
+The kubelet may give a pod other devices than the scheduler recorded for it. The agent of the node then says so in the
+pod's annotations: ids that the kubelet gave, and the numbers that it put in the place of the recorded ones. Pods that
+have each other's devices exchange their cells here, and a pod that has free ones moves to them, as long as every gang
+keeps its guarantee (``scheduling.cells.moving``). The new places are written into the records of all pods of the gangs,
+which nobody else writes. A pod whose cells cannot follow keeps them in the books, and an event says why; it is tried
+again whenever something changes on its node.
+
+Users can write these annotations as well. By that they move their own pod to free cells, and no other pod is touched:
+a pod is exchanged with another one only if that one's annotations say the same.
+
+Records are written one by one, so a restart may find a gang with old and new ones, or two gangs that claim one device.
+Then the devices that pods really have decide, and every record is written again that differs from its gang's places.
+
+All functions are called with the tracker's lock held.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ostler.extender.metrics import ExtenderMetrics
+from ostler.extender.pods import GivenDevices
+from ostler.extender.states import CellBooks, PodReporter, PodState, RecordWriter, TrackedPod
+from ostler.extender.wire import ExtenderError
+from scheduling.cells.decision import CellsUserError
+from scheduling.cells.moving import PodMove
+from scheduling.cells.pod import BindInfo, GroupMemberPlacement, PodPlacement
+from scheduling.cells.recovery import recorded_position
+
+log = logging.getLogger("ostler.extender")
+
+Unentered = tuple[TrackedPod, BindInfo, str]
+"""A bound pod whose record could not be entered: the record, and why."""
+
+
+class RecordMender:
+    """Compares books and nodes. ``writer`` gets the records that changed."""
+
+    def __init__(self, writer: RecordWriter, reporter: PodReporter, metrics: ExtenderMetrics) -> None:
+        self._writer = writer
+        self._reporter = reporter
+        self._metrics = metrics
+        self._unsettled: set[str] = set()
+        """Nodes with pods whose cells differ from their devices."""
+
+    def pod_changed(self, books: CellBooks, tracked: TrackedPod) -> None:
+        """A bound pod is new or has changed."""
+        node = tracked.facts.node
+        if node in self._unsettled or _differs(books, tracked):
+            self.node_changed(books, node)
+
+    def devices_changed(self, books: CellBooks, nodes: Iterable[str]) -> None:
+        """These nodes publish other devices, so that more of what pods have may be known by number."""
+        known = frozenset(nodes)
+        on_nodes = [each for each in books.pods.values() if each.facts.node in known and each.state is PodState.BOUND]
+        for node in dict.fromkeys(each.facts.node for each in on_nodes if _differs(books, each)):
+            self.node_changed(books, node)
+
+    def pod_gone(self, books: CellBooks, node: str) -> None:
+        """A pod of the node is gone, and with it perhaps an obstacle."""
+        if node in self._unsettled:
+            self.node_changed(books, node)
+
+    def node_changed(self, books: CellBooks, node: str) -> None:
+        """Move pods of the node to the devices that they have, as far as that is possible now."""
+        pods = {
+            uid: each
+            for uid, each in books.pods.items()
+            if each.facts.node == node and each.state is PodState.BOUND and each.bind_info is not None
+        }
+        tried: set[frozenset[str]] = set()
+        while True:
+            moving = {uid for uid, each in pods.items() if _differs(books, each)}
+            if not moving:
+                self._unsettled.discard(node)
+                return
+            self._unsettled.add(node)
+            sets = sorted({_closed(books, pods, moving, uid) for uid in moving} - tried, key=_by_size)
+            if not sets:
+                return
+            for uids in sets:
+                tried.add(uids)
+                if uids <= moving and self._is_moved(books, [pods[uid] for uid in sorted(uids)]):
+                    break
+
+    def recover(self, books: CellBooks, unentered: Sequence[Unentered]) -> list[Unentered]:
+        """Enter what could not be entered by the records alone, and let all pods follow their devices.
+
+        Returns the pods that still have no cells.
+        """
+        left = list(unentered)
+        while left:
+            for node in dict.fromkeys(each.facts.node for each, _, _ in left):
+                self.node_changed(books, node)
+            rest = [each for each in left if not _is_entered(books, each)]
+            if len(rest) == len(left):
+                break
+            left = rest
+        self.settle(books)
+        return left
+
+    def settle(self, books: CellBooks) -> None:
+        """Compare all nodes; and bring the records of each gang into line, of which only some may have been written."""
+        bound = [each for each in books.pods.values() if each.state is PodState.BOUND and each.bind_info is not None]
+        for node in dict.fromkeys(each.facts.node for each in bound if _differs(books, each)):
+            self.node_changed(books, node)
+        gangs: dict[str, list[TrackedPod]] = {}
+        for each in bound:
+            if each.spec is not None:
+                gangs.setdefault(each.spec.group.name, []).append(each)
+        for pods in gangs.values():
+            first = pods[0].bind_info
+            if first is not None and any(_places(each) != first.members for each in pods):
+                for each in pods:
+                    record = books.cells.record_of(each.cell_pod())
+                    if record is not None and record != each.bind_info:
+                        books.put_record(each, record)
+        for each in bound:
+            self.write(each)
+
+    def write(self, tracked: TrackedPod) -> None:
+        """Have the record of a bound pod written if it has changed."""
+        if tracked.is_outdated and tracked.state is PodState.BOUND and tracked.bind_info is not None:
+            tracked.is_outdated = False
+            self._writer.write_later(tracked.facts.identity, tracked.bind_info)
+
+    def _is_moved(self, books: CellBooks, pods: Sequence[TrackedPod]) -> bool:
+        moves = [PodMove(each.cell_pod(), devices_of(books, each)) for each in pods]
+        before = [books.cells.devices_of(move.pod) for move in moves]
+        try:
+            records = books.cells.move_allocated(moves)
+        except CellsUserError as error:
+            for each, move, cells in zip(pods, moves, before, strict=True):
+                self._refuse(each, move, cells, str(error))
+            return False
+        for uid, info in records.items():
+            tracked = books.pods.get(uid)
+            if tracked is not None:
+                books.put_record(tracked, info)
+                self.write(tracked)
+        for each, move, cells in zip(pods, moves, before, strict=True):
+            each.reported = ()
+            log.info(
+                "pod moved to the cells of the devices that it has",
+                extra={"pod": each.facts.key, "node": each.facts.node, "has": move.indices, "had": cells},
+            )
+        self._metrics.moves.add("moved", by=len(pods))
+        return True
+
+    def _refuse(self, tracked: TrackedPod, move: PodMove, cells: tuple[int, ...], problem: str) -> None:
+        """Say once for these devices why the books do not follow; while the kubelet has not given them it may yet."""
+        if not tracked.facts.given.ids or tracked.reported == move.indices:
+            return
+        tracked.reported = move.indices
+        self._metrics.moves.add("refused")
+        has, recorded = (",".join(map(str, sorted(each))) for each in (move.indices, cells))
+        facts = {"pod": tracked.facts.key, "has": has, "recorded": recorded, "error": problem}
+        log.warning("pod has other devices than its cells", extra=facts)
+        text = (
+            f"The kubelet gave this pod GPU {has} of node {tracked.facts.node}, and its cells are GPU {recorded}. They "
+            f"cannot follow: {problem}; the extender counts GPU {recorded} as used. Delete the pod if that harms others"
+        )
+        self._reporter.warn(tracked.facts.identity, "CellsNotMoved", text)
+
+
+def devices_of(books: CellBooks, tracked: TrackedPod) -> tuple[int, ...]:
+    """The numbers of the devices that a bound pod has by its node; none if they are not known."""
+    given: GivenDevices = tracked.facts.given
+    numbers = books.nodes.numbers_of(tracked.facts.node, given.ids.split(",")) if given.ids else ()
+    return tuple(sorted(numbers or given.numbers))
+
+
+def _differs(books: CellBooks, tracked: TrackedPod) -> bool:
+    """Whether a pod has other devices than the books say."""
+    if tracked.spec is None or tracked.bind_info is None:
+        return False
+    has = devices_of(books, tracked)
+    if len(has) != tracked.spec.leaf_cell_number:
+        return False
+    cells = books.cells.devices_of(tracked.cell_pod())
+    return bool(cells) and set(cells) != set(has)
+
+
+def _closed(books: CellBooks, pods: dict[str, TrackedPod], moving: set[str], uid: str) -> frozenset[str]:
+    """A pod and all others that must give it devices, and so on; also those that cannot, which are not in moving."""
+    owners = {number: other for other, each in pods.items() for number in books.cells.devices_of(each.cell_pod())}
+    found, left = {uid}, [uid]
+    while left:
+        current = left.pop()
+        for number in devices_of(books, pods[current]) if current in moving else ():
+            other = owners.get(number)
+            if other is not None and other not in found:
+                found.add(other)
+                left.append(other)
+    return frozenset(found)
+
+
+def _by_size(uids: frozenset[str]) -> tuple[int, list[str]]:
+    return len(uids), sorted(uids)
+
+
+def _places(tracked: TrackedPod) -> tuple[GroupMemberPlacement, ...]:
+    return tracked.bind_info.members if tracked.bind_info is not None else ()
+
+
+def _is_entered(books: CellBooks, unentered: Unentered) -> bool:
+    """Whether the pod has its cells now: by its record, or by the devices that its gang's pods have."""
+    tracked, record, _ = unentered
+    for info in (record, _by_devices(books, tracked, record)):
+        try:
+            books.allocate(tracked, info)
+        except (CellsUserError, ExtenderError):
+            continue
+        tracked.is_outdated = info != record
+        return True
+    return False
+
+
+def _by_devices(books: CellBooks, tracked: TrackedPod, record: BindInfo) -> BindInfo:
+    """A record with the devices that the gang's pods have by their nodes, and the others as recorded."""
+    places: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = {}
+    for each in books.pods.values():
+        is_member = each.spec is not None and tracked.spec is not None and each.spec.group == tracked.spec.group
+        info = record if each is tracked else each.bind_info
+        if not is_member or each.spec is None or info is None or each.state is not PodState.BOUND:
+            continue
+        size = each.spec.leaf_cell_number
+        position, has = recorded_position(info, size), devices_of(books, each)
+        if position is not None:
+            places[size, position] = info.node, has if len(has) == size else info.leaf_cell_isolation
+    members = tuple(GroupMemberPlacement(tuple(_put(places, member))) for member in record.members)
+    size = len(record.leaf_cell_isolation)
+    own = places.get((size, recorded_position(record, size) or 0), (record.node, record.leaf_cell_isolation))
+    return replace(record, leaf_cell_isolation=own[1], members=members)
+
+
+def _put(
+    places: Mapping[tuple[int, int], tuple[str, tuple[int, ...]]], member: GroupMemberPlacement
+) -> Iterator[PodPlacement]:
+    for position, each in enumerate(member.pod_placements):
+        node, numbers = places.get((len(each.indices), position), ("", ()))
+        yield replace(each, indices=numbers) if node == each.node else each
