@@ -5,7 +5,7 @@ pod's annotations: ids that the kubelet gave, and the numbers that it put in the
 have each other's devices exchange their cells here, and a pod that has free ones moves to them, as long as every gang
 keeps its guarantee (``scheduling.cells.moving``). The new places are written into the records of all pods of the gangs,
 which nobody else writes. A pod whose cells cannot follow keeps them in the books, and an event says why; it is tried
-again whenever something changes on its node.
+again when something changes on its node, and every few seconds.
 
 Users can write these annotations as well. By that they move their own pod to free cells, and no other pod is touched:
 a pod is exchanged with another one only if that one's annotations say the same.
@@ -19,7 +19,7 @@ All functions are called with the tracker's lock held.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ostler.extender.metrics import ExtenderMetrics
@@ -33,6 +33,8 @@ from scheduling.cells.recovery import recorded_position
 
 log = logging.getLogger("ostler.extender")
 
+_UNKNOWN = -1
+"""In a record the number of a device that the configuration does not have."""
 Unentered = tuple[TrackedPod, BindInfo, str]
 """A bound pod whose record could not be entered: the record, and why."""
 
@@ -65,8 +67,11 @@ class RecordMender:
         if node in self._unsettled:
             self.node_changed(books, node)
 
-    def node_changed(self, books: CellBooks, node: str) -> None:
-        """Move pods of the node to the devices that they have, as far as that is possible now."""
+    def node_changed(self, books: CellBooks, node: str, claimed: Collection[int] = ()) -> None:
+        """Move pods of the node to the devices that they have, as far as that is possible now.
+
+        ``claimed``: devices that are left to others.
+        """
         pods = {
             uid: each
             for uid, each in books.pods.items()
@@ -84,8 +89,14 @@ class RecordMender:
                 return
             for uids in sets:
                 tried.add(uids)
-                if uids <= moving and self._is_moved(books, [pods[uid] for uid in sorted(uids)]):
+                is_left = any(number in claimed for uid in uids & moving for number in devices_of(books, pods[uid]))
+                if uids <= moving and not is_left and self._is_moved(books, [pods[uid] for uid in sorted(uids)]):
                     break
+
+    def try_again(self, books: CellBooks) -> None:
+        """What stood in the way may have been elsewhere: a virtual cluster may have other cells left by now."""
+        for node in sorted(self._unsettled):
+            self.node_changed(books, node)
 
     def recover(self, books: CellBooks, unentered: Sequence[Unentered]) -> list[Unentered]:
         """Enter what could not be entered by the records alone, and let all pods follow their devices.
@@ -93,13 +104,19 @@ class RecordMender:
         Returns the pods that still have no cells.
         """
         left = list(unentered)
-        while left:
-            for node in dict.fromkeys(each.facts.node for each, _, _ in left):
-                self.node_changed(books, node)
-            rest = [each for each in left if not _is_entered(books, each)]
-            if len(rest) == len(left):
-                break
-            left = rest
+        # First what the records and the devices say together; then what runs comes before what is only recorded.
+        for is_last in (False, True):
+            while left:
+                if is_last:
+                    _free_what_runs(books)
+                for node in dict.fromkeys(each.facts.node for each, _, _ in left):
+                    claims = [info for each, info, _ in left if each.facts.node == node and not is_last]
+                    self.node_changed(books, node, [number for each in claims for number in each.leaf_cell_isolation])
+                rest = [each for each in left if not _is_entered(books, each, left, may_vacate=is_last)]
+                if len(rest) == len(left):
+                    break
+                left = rest
+        _free_what_runs(books)
         self.settle(books)
         return left
 
@@ -207,11 +224,38 @@ def _places(tracked: TrackedPod) -> tuple[GroupMemberPlacement, ...]:
     return tracked.bind_info.members if tracked.bind_info is not None else ()
 
 
-def _is_entered(books: CellBooks, unentered: Unentered) -> bool:
-    """Whether the pod has its cells now: by its record, or by the devices that its gang's pods have."""
+def _free_what_runs(books: CellBooks) -> None:
+    """Take the devices of pods whose own record and node agree from places that no pod has.
+
+    An older record of the pod's gang has put it elsewhere, or one of another gang is older.
+    """
+    for each in list(books.pods.values()):
+        if each.bind_info is not None and _differs(books, each):
+            has = devices_of(books, each)
+            if has == tuple(sorted(each.bind_info.leaf_cell_isolation)):
+                cells = books.cells.devices_of(each.cell_pod())
+                books.cells.vacate(each.facts.node, set(has).difference(cells))
+
+
+def _is_entered(books: CellBooks, unentered: Unentered, others: Sequence[Unentered], *, may_vacate: bool) -> bool:
+    """Whether the pod has its cells now: by its record, or by the devices that its gang's pods have.
+
+    The places of pods that are gone may be others' by now. With ``may_vacate`` they do not count, here and in other
+    gangs: what runs does.
+    """
     tracked, record, _ = unentered
-    for info in (record, _by_devices(books, tracked, record)):
+    records = {each.facts.uid: info for each, info, _ in others}
+    if tracked.bind_info is not None:
+        return True
+    tries = [record, _by_devices(books, tracked, record, records)]
+    if may_vacate:
+        tries.append(_by_devices(books, tracked, record, records, has_empty=False))
+    for number, info in enumerate(tries):
         try:
+            if number == 2:
+                for member in info.members:
+                    for place in member.pod_placements:
+                        books.cells.vacate(place.node, place.indices)
             books.allocate(tracked, info)
         except (CellsUserError, ExtenderError):
             continue
@@ -220,27 +264,35 @@ def _is_entered(books: CellBooks, unentered: Unentered) -> bool:
     return False
 
 
-def _by_devices(books: CellBooks, tracked: TrackedPod, record: BindInfo) -> BindInfo:
-    """A record with the devices that the gang's pods have by their nodes, and the others as recorded."""
+def _by_devices(
+    books: CellBooks, tracked: TrackedPod, record: BindInfo, records: Mapping[str, BindInfo], *, has_empty: bool = True
+) -> BindInfo:
+    """A record with the devices that the gang's pods have by their nodes, and the others as recorded.
+
+    ``records``: of pods that have no place. ``has_empty``: it names the places that no pod has.
+    """
     places: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = {}
     for each in books.pods.values():
         is_member = each.spec is not None and tracked.spec is not None and each.spec.group == tracked.spec.group
-        info = record if each is tracked else each.bind_info
+        info = each.bind_info or records.get(each.facts.uid)
         if not is_member or each.spec is None or info is None or each.state is not PodState.BOUND:
             continue
         size = each.spec.leaf_cell_number
         position, has = recorded_position(info, size), devices_of(books, each)
         if position is not None:
             places[size, position] = info.node, has if len(has) == size else info.leaf_cell_isolation
-    members = tuple(GroupMemberPlacement(tuple(_put(places, member))) for member in record.members)
+    members = tuple(GroupMemberPlacement(tuple(_put(places, member, has_empty=has_empty))) for member in record.members)
     size = len(record.leaf_cell_isolation)
     own = places.get((size, recorded_position(record, size) or 0), (record.node, record.leaf_cell_isolation))
     return replace(record, leaf_cell_isolation=own[1], members=members)
 
 
 def _put(
-    places: Mapping[tuple[int, int], tuple[str, tuple[int, ...]]], member: GroupMemberPlacement
+    places: Mapping[tuple[int, int], tuple[str, tuple[int, ...]]], member: GroupMemberPlacement, *, has_empty: bool
 ) -> Iterator[PodPlacement]:
     for position, each in enumerate(member.pod_placements):
         node, numbers = places.get((len(each.indices), position), ("", ()))
-        yield replace(each, indices=numbers) if node == each.node else each
+        if node == each.node:
+            yield replace(each, indices=numbers)
+        else:
+            yield each if has_empty else replace(each, indices=(_UNKNOWN,) * len(each.indices))

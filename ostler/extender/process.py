@@ -252,6 +252,7 @@ class ExtenderProcess:
                 self._read_again()
                 looked = time.monotonic()
                 self._drift.look(looked)
+                self._tracker.try_again()
 
     def _read_again(self) -> None:
         try:

@@ -40,6 +40,9 @@ class Cells(CellsView, NodeCells, Protocol):
     def move_allocated(self, moves: Sequence[PodMove]) -> dict[str, BindInfo]:
         """The pods have these devices; the new records of their groups' pods. Raises ``CellsUserError``."""
 
+    def vacate(self, node: str, indices: Collection[int]) -> None:
+        """Take devices from places of gangs that no pod has."""
+
     def delete_allocated(self, pod: CellPod) -> None:
         """The pod that had cells is gone."""
 

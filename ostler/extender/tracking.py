@@ -93,6 +93,11 @@ class CellTracker:
         with self._lock:
             self._mend("the nodes", lambda: self._mender.devices_changed(self._books, changed))
 
+    def try_again(self) -> None:
+        """Let cells follow that could not before; called every few seconds."""
+        with self._lock:
+            self._mend("all pods", lambda: self._mender.try_again(self._books))
+
     def is_bound(self, uid: str) -> bool:
         """Whether a pod is known as bound, so that its annotations need not be read again."""
         with self._lock:

@@ -3,8 +3,8 @@
 A node may swap equal devices of two pods, or give a pod others of its own. The books must follow, because the devices
 are in use there. What is moved is a set of pods at once, such as two that have each other's devices. A pod stays on its
 node, and keeps its guarantee: the virtual cluster must have a cell of the same kind for the new devices, without
-preempting anybody. Otherwise the move is refused: all groups keep their cells. The order of free cells and the bindings
-of bad parts may change even then.
+preempting anybody. A place of its own group that no pod has yet gives way to it. Otherwise the move is refused: all
+groups keep their cells. The order of free cells and the bindings of bad parts may change even then.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class _LeafMove:
 
     group: AffinityGroup
     pod: CellPod
+    size: int
     position: int
     slot: int
     leaf: PhysicalCell
@@ -67,6 +68,7 @@ def record_of(state: ClusterState, pod: CellPod) -> BindInfo | None:
 def move_pods(state: ClusterState, moves: Sequence[PodMove]) -> dict[str, BindInfo]:
     """Move all of these pods, or none; the new records of all pods of their groups by UID. Raises `CellsUserError`."""
     steps = [step for move in moves for step in _steps(state, move)]
+    steps += _yielding(steps)
     _check_targets(moves, steps)
     with judged_once(state):
         for step in steps:
@@ -83,6 +85,24 @@ def move_pods(state: ClusterState, moves: Sequence[PodMove]) -> dict[str, BindIn
                     records[each.pod.uid] = info = _rewritten(group, each, position)
                     places[position] = AllocatedPod(each.pod, info)
     return records
+
+
+def vacate(state: ClusterState, node: str, indices: Collection[int]) -> None:
+    """Take these devices from places that no pod has: something runs on them. The places become unknown."""
+    for leaf in state.leaves_by_node.get(node, ()):
+        group = leaf.used_by
+        if leaf.index not in indices or group is None or group.state is not GroupState.ALLOCATED:
+            continue
+        for size, places in group.physical.items():
+            for position, leaves in enumerate(places):
+                if leaf in leaves and group.pods[size][position] is None:
+                    slot = leaves.index(leaf)
+                    virtual = None if group.virtual is None else group.virtual[size][position][slot]
+                    release_leaf(state, leaf, virtual, group)
+                    leaf.used_by, leaf.state = None, CellState.FREE
+                    leaves[slot] = None
+                    if group.virtual is not None:
+                        group.virtual[size][position][slot] = None
 
 
 def _position(group: AffinityGroup, pod: CellPod) -> int | None:
@@ -114,8 +134,26 @@ def _steps(state: ClusterState, move: PodMove) -> Iterator[_LeafMove]:
     for slot, leaf in enumerate(leaves):
         if leaf not in found:
             yield _LeafMove(
-                group, pod, position, slot, leaf, None if virtual is None else virtual[slot], missing.pop(0)
+                group, pod, size, position, slot, leaf, None if virtual is None else virtual[slot], missing.pop(0)
             )
+
+
+def _yielding(steps: Sequence[_LeafMove]) -> list[_LeafMove]:
+    """Places of the same groups without pods that have devices of the pods: they get devices that these leave."""
+    targets, left = {step.target for step in steps}, {step.leaf for step in steps}
+    free = [step.leaf for step in steps if step.leaf not in targets]
+    found: list[_LeafMove] = []
+    for step in steps:
+        if step.target in left or step.target.used_by is not step.group or step.target.reserved_by is not None:
+            continue
+        for size, places in step.group.physical.items():
+            for position, leaves in enumerate(places):
+                if step.target in leaves and step.group.pods[size][position] is None:
+                    slot = leaves.index(step.target)
+                    virtual = None if step.group.virtual is None else step.group.virtual[size][position][slot]
+                    target = free.pop(0)
+                    found.append(_LeafMove(step.group, step.pod, size, position, slot, step.target, virtual, target))
+    return found
 
 
 def _check_targets(moves: Sequence[PodMove], steps: Sequence[_LeafMove]) -> None:
@@ -171,10 +209,9 @@ def _allocate(state: ClusterState, steps: Sequence[_LeafMove]) -> str:
         return problem
     for step, virtual in done:
         step.target.used_by, step.target.state = step.group, CellState.USED
-        size = step.pod.spec.leaf_cell_number
-        step.group.physical[size][step.position][step.slot] = step.target
+        step.group.physical[step.size][step.position][step.slot] = step.target
         if step.group.virtual is not None:
-            step.group.virtual[size][step.position][step.slot] = virtual
+            step.group.virtual[step.size][step.position][step.slot] = virtual
     return ""
 
 
@@ -183,9 +220,8 @@ def _give_back(state: ClusterState, step: _LeafMove) -> None:
     virtual = step.virtual
     if virtual is not None:
         virtual = _bindable(state, step, step.leaf, virtual)
-        size = step.pod.spec.leaf_cell_number
         if step.group.virtual is not None:
-            step.group.virtual[size][step.position][step.slot] = virtual
+            step.group.virtual[step.size][step.position][step.slot] = virtual
     allocate_leaf(state, step.leaf, virtual, step.group)
 
 

@@ -18,7 +18,7 @@ from scheduling.cells.groups import AffinityGroup, AllocatedPod, GroupState, new
 from scheduling.cells.health import set_node_health
 from scheduling.cells.holds import end_hold, hold_group, hold_problem, never_fits, restore_hold
 from scheduling.cells.leaves import delete_group
-from scheduling.cells.moving import PodMove, move_pods, place_of, record_of
+from scheduling.cells.moving import PodMove, move_pods, place_of, record_of, vacate
 from scheduling.cells.placing import Unplaced
 from scheduling.cells.pod import BindInfo, CellPod, PodSchedulingSpec
 from scheduling.cells.preassigned import judged_once
@@ -153,6 +153,10 @@ class CellScheduler:
         Returns the new records of all pods of their groups by UID. Raises `CellsUserError`.
         """
         return move_pods(self.state, moves)
+
+    def vacate(self, node: str, indices: Collection[int]) -> None:
+        """Take devices from places of groups that no pod has, since something runs on them."""
+        vacate(self.state, node, indices)
 
     def hold(self, pod: CellPod, nodes: Collection[str]) -> Decision:
         """Give a group its cells before it has pods; `pod` stands for the holder. Raises `CellsUserError`."""

@@ -84,6 +84,19 @@ def test_pods_of_one_gang_exchange_their_places_in_every_record() -> None:
     assert again.groups()[0].physical == made.groups()[0].physical
 
 
+def test_a_place_of_the_gang_without_a_pod_gives_way() -> None:
+    made = scheduler(A="G-NODE")
+    first, second = (pod("g", f"g-{number}", leaves=2, pods=2) for number in range(2))
+    assert place(made, first) == ("n0", (0, 1))
+    records = moved(made, (first, (1, 2)))
+    assert [each.indices for each in records["g-0"].members[0].pod_placements] == [(2, 1), (0, 3)]
+    assert place(made, second) == ("n0", (0, 3))
+    # A place of another gang does not.
+    other = pod("h", "h-0", leaves=2, pods=2)
+    assert place(made, other) == ("n0", (4, 5))
+    assert refused(made, (first, (6, 7))) == "pod default/g-0: GPU 6 of node n0 belongs to the group 'h'"
+
+
 def test_a_pod_moves_to_free_devices_where_its_virtual_cluster_has_a_cell_of_the_kind() -> None:
     made = scheduler(2, A=PAIR, B="G-NODE")
     first = pod("a", leaves=2)
