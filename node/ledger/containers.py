@@ -57,7 +57,6 @@ class NodeContainers:
 
     def __init__(self, cgroups: Path, proc: Path, *, clock: Callable[[], float]) -> None:
         self._cgroups = PodCgroups(cgroups, clock=clock)
-        self._place = cgroups
         self._proc = proc
         self._sees_processes = sees_processes(proc)
         self._off = ""
@@ -88,7 +87,7 @@ class NodeContainers:
         if not fits and not self._sees_processes:
             # An agent in its own PID namespace sees no pod's process, unless the kubelet is in the same one.
             self._sees_processes = bool(living) and bool(processes_of(set(living), self._proc))
-        self._off = "" if fits or self._sees_processes else _UNSEEN.format(cgroups=self._place)
+        self._off = "" if fits or self._sees_processes else _UNSEEN.format(cgroups=self._cgroups.root)
 
 
 def processes_of(uids: Collection[str], proc: Path) -> set[str]:
@@ -159,7 +158,7 @@ class PodCgroups:
     """The pods' cgroups below ``root``, where the node's cgroups are mounted; ``clock``: monotonic seconds."""
 
     def __init__(self, root: Path, *, clock: Callable[[], float]) -> None:
-        self._root = root
+        self.root = root
         self._clock = clock
         self._folders: tuple[str, ...] = ()
         self._searched = -math.inf
@@ -208,11 +207,11 @@ class PodCgroups:
         return True
 
     def _hierarchies(self) -> Iterator[str]:
-        if (self._root / "cgroup.controllers").exists():
-            yield str(self._root)
+        if (self.root / "cgroup.controllers").exists():
+            yield str(self.root)
         for name in _CONTROLLERS:
-            if (self._root / name / "cgroup.procs").exists():
-                yield str(self._root / name)
+            if (self.root / name / "cgroup.procs").exists():
+                yield str(self.root / name)
 
 
 def _folders_of_pods(top: str) -> Iterator[str]:

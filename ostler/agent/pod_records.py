@@ -48,7 +48,7 @@ SWAPPED = "RecordsSwapped"
 NOT_NOTED = "AllocatedDevicesNotNoted"
 """Reasons of events."""
 NOT_FOLLOWING = "the plugin door does not know which devices schedulers recorded for pods"
-NOT_WRITING = "cannot note the devices of pods on them"
+NOT_WRITING = "cannot write pods' devices into their annotations"
 """Beginnings of lines of the agent's status."""
 QUIET, MOST_EVENTS = 60.0, 20
 """Seconds in which at most so many events about records are emitted; the metric counts them all."""
@@ -320,7 +320,7 @@ class PodRecords:
         except (NotFound, WriteConflict):
             pass  # The pod is gone, or another one has its name by now.
         except Invalid as error:
-            log.warning("the API server does not take notes", extra={"pod": str(pod), "error": str(error)})
+            log.warning("the API server refuses the annotations of a pod", extra={"pod": str(pod), "error": str(error)})
         except (KubeError, Unavailable) as error:
             self._fails(pod, error)
             await asyncio.sleep(self._backoff.delay(error.retry_after if isinstance(error, RequestError) else None))
@@ -335,7 +335,7 @@ class PodRecords:
         if fault == self._fault:
             return
         self._fault = fault
-        log.warning("cannot note a pod's devices on it", extra={"pod": str(pod), "error": str(error)})
+        log.warning("cannot write a pod's devices into its annotations", extra={"pod": str(pod), "error": str(error)})
         if isinstance(error, Forbidden):
             self._events.emit(EventType.WARNING, NOT_NOTED, fault)
 

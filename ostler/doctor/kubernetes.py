@@ -82,7 +82,10 @@ def judge_records(reasons: Iterable[str], answer: RightAnswer) -> CheckFinding:
         return warning(f"the API server does not say whether the agent may patch pods/status: {answer.fault}", _REACH)
     if not answer.is_granted:
         why = f": {answer.reason}" if answer.reason else ""
-        return warning(f"the agent may not patch pods/status, so it cannot note pods' devices{why}", _PATCHES_PODS)
+        return warning(
+            f"the agent may not patch pods/status, so it cannot write pods' devices into their annotations{why}",
+            _PATCHES_PODS,
+        )
     return ok("the agent may patch pods/status")
 
 

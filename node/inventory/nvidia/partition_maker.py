@@ -107,7 +107,7 @@ class NvidiaPartitionMaker:
             try:
                 removed.append(self._remove(entry))
             except PartitionError as error:
-                log.warning("cannot remove a partition that nobody has yet: %s", error)
+                log.warning("cannot remove a partition that no claim has: %s", error)
         return tuple(removed)
 
     def made(self) -> tuple[Partition, ...]:
@@ -199,7 +199,7 @@ class NvidiaPartitionMaker:
             self._take_away(calls, handle, entry)
             self._journal.drop(entry)
         except (CallFailed, PartitionError, FileError) as error:
-            log.warning("a partition was made in part: %s", error)
+            log.warning("a partition was made only in part and is removed later: %s", error)
 
     def _remove(self, entry: PartitionEntry) -> Partition:
         partition = entry.partition

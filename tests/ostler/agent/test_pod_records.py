@@ -292,7 +292,7 @@ async def test_without_the_right_to_write_people_are_told_once_and_the_agent_goe
         desk.give(uid, "g0")
         await eventually(lambda: len(server.requests.of("patch", "pods")) > 2)
         (message,) = desk.events.of(NOT_NOTED)
-        assert message.startswith("cannot note the devices of pods on them: ")
+        assert message.startswith("cannot write pods' devices into their annotations: ")
         assert message.endswith(
             "; let the agent patch pods/status of its node (the chart's recordedDevices.enabled does), or set "
             "kubernetes.recordedDevices to off"

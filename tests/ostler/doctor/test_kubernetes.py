@@ -137,7 +137,9 @@ def test_the_right_to_note_devices_on_pods_is_asked_for(tmp_path: Path) -> None:
         attributes = {"verb": "patch", "group": "", "resource": "pods", "subresource": "status"}
         assert review.body["spec"] == {"resourceAttributes": attributes}
         server.respond = lambda _: Answer.of({"status": {"allowed": False, "reason": "no RBAC rule"}}, 201)
-        expected = "the agent may not patch pods/status, so it cannot note pods' devices: no RBAC rule"
+        expected = (
+            "the agent may not patch pods/status, so it cannot write pods' devices into their annotations: no RBAC rule"
+        )
         says(examined(recording(node), "kubernetes-records"), CheckVerdict.WARNING, expected, "recordedDevices.enabled")
         server.respond = lambda _: refused(500, "No", "not today")
         expected = "the API server does not say whether the agent may patch pods/status: "
