@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from sandbox.nodes import names
 from tests.making.tours import sandbox, tour_of
 from tests.sandbox.sessions import SESSIONS, session
+from tests.waiting import until
 
 STEPS = ["node", "devices", "topology", "resources", "capacity", "allocations", "refused", "failure", "recovery"]
 CLAIM_STEPS = ["slices", "claim", "claim_failure", "claim_recovery", "released", "holds", "withdrawn", "offered_again"]
@@ -153,12 +153,10 @@ def test_nics_break_at_the_prompt_too(run_dir: Path) -> None:
 def test_a_signal_ends_the_agent_too(words: list[str], code: int) -> None:
     command = [sys.executable, "-m", "ostler", "sandbox", "--node", "l4-2", *words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
-        deadline = time.monotonic() + 30
-        while not (found := agents(started.pid)):
-            assert time.monotonic() < deadline
+        found = until(lambda: agents(started.pid), "the agent runs")
         folders = {Path(name) for each in found for name in FOLDER.findall((each / "cmdline").read_text())}
         started.send_signal(signal.SIGTERM)
-        started.communicate(timeout=60)
+        started.communicate(timeout=240)
     assert started.returncode == code
     assert not [agent for agent in found if agent.exists()]
     assert [folder.exists() for folder in folders] == [False], "the sandbox's folder goes with it"
@@ -170,9 +168,15 @@ FOLDER = re.compile("/tmp/ostler-[a-z0-9_]+")
 def agents(parent: int) -> list[Path]:
     """The processes of ostler's that this one has started."""
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [
-        process for process in map(Path("/proc").joinpath, children) if b"\0run\0" in (process / "cmdline").read_bytes()
-    ]
+    return [process for process in map(Path("/proc").joinpath, children) if b"\0run\0" in command_of(process)]
+
+
+def command_of(process: Path) -> bytes:
+    """Its command line; empty for a process that has ended."""
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_an_unknown_node_is_told_with_the_known_ones() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -47,17 +46,15 @@ def test_a_check_that_hangs_is_left_behind_at_its_deadline(tmp_path: Path) -> No
     ending = threading.Event()
 
     def hang(node: NodeView) -> CheckFinding:
-        ending.wait(30)
+        ending.wait(600)
         return ok("late")
 
-    began = time.monotonic()
     try:
         hung, well = examine(
             (CheckSubject("s", (_check("hang", hang, 0.05), _check("well", lambda _: ok("fine")))),), view(tmp_path)
         )
-        assert time.monotonic() - began < 25
         left = [thread for thread in threading.enumerate() if thread.name == "check hang"]
-        assert [thread.daemon for thread in left] == [True], "it would keep the command from ending"
+        assert [thread.daemon for thread in left] == [True], "it hangs still, and would keep the command from ending"
     finally:
         ending.set()
     says(hung.finding, CheckVerdict.ERROR, "failed to check: no result within 0.05 s", "run it again")
