@@ -43,6 +43,8 @@ class PolledChange(Value):
 class FolderEvents:
     """Wakes its reader when an entry of one of ``folders`` comes, goes or is renamed; inotify's events, never what.
 
+    devtmpfs reports also the files that the kernel makes, to every mount of it.
+
     ``open``, ``drain`` and ``close`` belong to the thread of the loop, ``cover`` to the reader's.
     """
 
