@@ -30,6 +30,8 @@ from scheduling.cells.decision import CellsUserError, Phase, PodPlaced, PodPreem
 
 log = logging.getLogger("ostler.extender")
 
+ARRIVAL = 1.0
+"""Seconds that a preempt call waits for the API server to report its pod; a scheduler gives up after 5."""
 _UNKNOWN = (
     f"the pod is unknown: it does not exist, is over, has no limit {contract.RESOURCE_ENABLE} of 1 or more, "
     "or the API server has not reported it yet"
@@ -74,7 +76,12 @@ class Decider:
             return books.binding_of(tracked)
 
     def preempt(self, arguments: PreemptArguments) -> JsonObject:
-        """The victims on one of the nodes; raises ``ExtenderError``."""
+        """The victims on one of the nodes; raises ``ExtenderError``.
+
+        A pod that fits nowhere comes here without a filter call before, so perhaps before the API server has reported
+        it. kube-scheduler repeats a failed filter call at once, but a failed preemption at the next event.
+        """
+        self._tracker.wait_for(arguments.pod.uid, ARRIVAL)
         with self._tracker.locked() as books:
             tracked = _admitted(books, arguments.pod, "preempt")
             if tracked.state is PodState.BINDING and tracked.bind_info is not None:

@@ -48,6 +48,7 @@ class CellTracker:
         metrics: ExtenderMetrics,
     ) -> None:
         self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
         self._make = make
         self._reporter = reporter
         self._metrics = metrics
@@ -103,6 +104,11 @@ class CellTracker:
         with self._lock:
             tracked = self._books.pods.get(uid)
             return tracked is not None and tracked.state is PodState.BOUND
+
+    def wait_for(self, uid: str, seconds: float) -> None:
+        """Wait until a pod is known, so long at most. Nothing is locked meanwhile."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: uid in self._books.pods, seconds)
 
     def set_pod(self, pod: ReadPod) -> None:
         """A Pod is new or has changed."""
@@ -216,6 +222,7 @@ class CellTracker:
         tracked = self._books.pods.get(facts.uid)
         if tracked is None:
             tracked = self._books.pods[facts.uid] = TrackedPod(facts, texts.spec, texts.fault)
+            self._arrived.notify_all()
             self._by_key[facts.key] = facts.uid
             if facts.node:
                 self._take_bound(tracked, texts, unentered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
@@ -207,3 +208,23 @@ def test_a_node_that_is_not_ready_or_cordoned_gets_nothing(running: RunningExten
     assert running.filter(held, "n0", "n1")["NodeNames"] is None
     running.add(node("n1"))
     assert running.filter(held, "n0", "n1")["NodeNames"] == ["n1"]
+
+
+def test_a_preemption_waits_until_its_pod_is_reported(running: RunningExtender) -> None:
+    weak, strong = pod("weak", priority=0), pod("strong", priority=5)
+    where = running.place(weak, "n0", "n1")
+    other = running.place(pod("also"), "n0", "n1")
+    running.api.hold(is_holding=True)
+    running.api.put(strong)
+    with ThreadPoolExecutor(1) as asking:
+        answer = asking.submit(running.preempt, strong, where, other)
+        running.api.hold(is_holding=False)
+        status, found = answer.result()
+    assert status == 200
+    assert len(found["NodeNameToMetaVictims"]) == 1
+
+
+def test_a_preemption_of_a_pod_that_is_never_reported_fails(running: RunningExtender) -> None:
+    status, text = running.preempt(pod("nobody"), "n0")
+    assert status == 400
+    assert "preempt: the pod is unknown" in text
