@@ -100,6 +100,12 @@ class Decider:
     def _place(self, books: CellBooks, tracked: TrackedPod, arguments: FilterArguments) -> FilterOutcome:
         offered = frozenset(arguments.nodes)
         pod = tracked.cell_pod()
+        gang = pod.spec.group.name
+        owner = books.owner(gang)
+        if owner and owner != pod.namespace:
+            raise CellsUserError(
+                f"the gang {gang!r} belongs to namespace {owner}, whose places this pod would take; name another gang"
+            )
         check_gang(pod.spec)
         hold = books.hold_of(pod.spec.group.name)
         if hold is not None and hold.pod.namespace != pod.namespace:
@@ -114,8 +120,7 @@ class Decider:
                 tracked.state = PodState.WAITING
                 reasons = dict.fromkeys(arguments.nodes, _only_scheduler(node))
                 return FilterOutcome(filter_answer(arguments, unresolvable=reasons), is_waiting=True)
-            gang = pod.spec.group.name
-            if not books.has_place(gang):
+            if not owner:
                 check_record(gang, decision.bind_info)
             books.allocate(tracked, decision.bind_info)
             tracked.state = PodState.BINDING

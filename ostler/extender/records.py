@@ -40,9 +40,10 @@ class GangRecords:
         self._gangs: dict[str, list[_Kept]] = {}
         self._devices: Counter[str] = Counter()
 
-    def has(self, gang: str) -> bool:
-        """Whether a pod of the gang has a place."""
-        return gang in self._gangs
+    def owner(self, gang: str) -> str:
+        """The namespace of the gang, empty if no pod of it has a place."""
+        kept = self._gangs.get(gang)
+        return kept[0].namespace if kept else ""
 
     def take(self, namespace: str, spec: PodSchedulingSpec, info: BindInfo) -> BindInfo:
         """The record as it is to be kept, for one pod more. Raises ``CellsUserError`` if it is too much."""

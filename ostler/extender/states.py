@@ -174,9 +174,9 @@ class CellBooks:
             self._records.give_back(tracked.spec.group.name, tracked.bind_info)
         tracked.bind_info = None
 
-    def has_place(self, gang: str) -> bool:
-        """Whether a pod of the gang has a place, so that the gang has one."""
-        return self._records.has(gang)
+    def owner(self, gang: str) -> str:
+        """The namespace of a gang whose pods have places, else empty."""
+        return self._records.owner(gang)
 
     def keep_hold(self, hold: CellHold) -> None:
         """Know a hold."""

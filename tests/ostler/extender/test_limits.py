@@ -131,16 +131,26 @@ def test_with_many_volumes_the_scheduler_alone_binds(running: RunningExtender) -
     assert running.api.bindings == []
 
 
+def test_a_pod_takes_no_place_of_a_gang_in_another_namespace(running: RunningExtender) -> None:
+    running.place(pod("first", 2, spec=gang("g", (2, 2))), "n0", "n1")
+    thief = pod("thief", 2, spec=gang("g", (2, 2)))
+    thief["metadata"]["namespace"] = "elsewhere"
+    running.add(thief)
+    expected = "the gang 'g' belongs to namespace default, whose places this pod would take; name another gang"
+    assert expected in running.filter(thief, "n0", "n1")["Error"]
+    running.place(pod("second", 2, spec=gang("g", (2, 2))), "n0", "n1")
+
+
 def test_the_pods_of_a_gang_share_one_record() -> None:
     records = GangRecords()
     first, second = place("n0", 0), place("n0", 1)
     kept = [records.take("ns", spec(pods=2), read_bind_info({RECORD: info(first, second).write()})) for _ in range(2)]
     assert kept[0].members is kept[1].members
-    assert records.has("g")
+    assert records.owner("g") == "ns"
     records.give_back("g", kept[0])
-    assert records.has("g")
+    assert records.owner("g") == "ns"
     records.give_back("g", kept[1])
-    assert not records.has("g")
+    assert records.owner("g") == ""
 
 
 def test_what_the_records_of_a_namespace_name_has_a_bound_and_comes_back() -> None:
