@@ -10,33 +10,23 @@ again when something changes on its node, and every few seconds.
 Users can write these annotations as well. By that they move their own pod to free cells, and no other pod is touched:
 a pod is exchanged with another one only if that one's annotations say the same.
 
-Records are written one by one, so a restart may find a gang with old and new ones, or two gangs that claim one device.
-Then the devices that pods really have decide, and every record is written again that differs from its gang's places.
-
-All functions are called with the tracker's lock held.
+All functions are called with the tracker's lock held. What a restart finds is put in order by
+``ostler.extender.recovering``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
 
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.pods import GivenDevices
 from ostler.extender.states import CellBooks, PodReporter, PodState, RecordWriter, TrackedPod
-from ostler.extender.wire import ExtenderError
 from scheduling.cells.decision import CellsUserError
 from scheduling.cells.moving import PodMove
-from scheduling.cells.pod import BindInfo, GroupMemberPlacement, PodPlacement
-from scheduling.cells.recovery import recorded_position
+from scheduling.cells.pod import GroupMemberPlacement
 
 log = logging.getLogger("ostler.extender")
-
-_UNKNOWN = -1
-"""In a record the number of a device that the configuration does not have."""
-Unentered = tuple[TrackedPod, BindInfo, str]
-"""A bound pod whose record could not be entered: the record, and why."""
 
 
 class RecordMender:
@@ -52,14 +42,14 @@ class RecordMender:
     def pod_changed(self, books: CellBooks, tracked: TrackedPod) -> None:
         """A bound pod is new or has changed."""
         node = tracked.facts.node
-        if node in self._unsettled or _differs(books, tracked):
+        if node in self._unsettled or differs(books, tracked):
             self.node_changed(books, node)
 
     def devices_changed(self, books: CellBooks, nodes: Iterable[str]) -> None:
         """These nodes publish other devices, so that more of what pods have may be known by number."""
         known = frozenset(nodes)
         on_nodes = [each for each in books.pods.values() if each.facts.node in known and each.state is PodState.BOUND]
-        for node in dict.fromkeys(each.facts.node for each in on_nodes if _differs(books, each)):
+        for node in dict.fromkeys(each.facts.node for each in on_nodes if differs(books, each)):
             self.node_changed(books, node)
 
     def pod_gone(self, books: CellBooks, node: str) -> None:
@@ -79,7 +69,7 @@ class RecordMender:
         }
         tried: set[frozenset[str]] = set()
         while True:
-            moving = {uid for uid, each in pods.items() if _differs(books, each)}
+            moving = {uid for uid, each in pods.items() if differs(books, each)}
             if not moving:
                 self._unsettled.discard(node)
                 return
@@ -98,32 +88,10 @@ class RecordMender:
         for node in sorted(self._unsettled):
             self.node_changed(books, node)
 
-    def recover(self, books: CellBooks, unentered: Sequence[Unentered]) -> list[Unentered]:
-        """Enter what could not be entered by the records alone, and let all pods follow their devices.
-
-        Returns the pods that still have no cells.
-        """
-        left = list(unentered)
-        # First what the records and the devices say together; then what runs comes before what is only recorded.
-        for is_last in (False, True):
-            while left:
-                if is_last:
-                    _free_what_runs(books)
-                for node in dict.fromkeys(each.facts.node for each, _, _ in left):
-                    claims = [info for each, info, _ in left if each.facts.node == node and not is_last]
-                    self.node_changed(books, node, [number for each in claims for number in each.leaf_cell_isolation])
-                rest = [each for each in left if not _is_entered(books, each, left, may_vacate=is_last)]
-                if len(rest) == len(left):
-                    break
-                left = rest
-        _free_what_runs(books)
-        self.settle(books)
-        return left
-
     def settle(self, books: CellBooks) -> None:
         """Compare all nodes; and bring the records of each gang into line, of which only some may have been written."""
         bound = [each for each in books.pods.values() if each.state is PodState.BOUND and each.bind_info is not None]
-        for node in dict.fromkeys(each.facts.node for each in bound if _differs(books, each)):
+        for node in dict.fromkeys(each.facts.node for each in bound if differs(books, each)):
             self.node_changed(books, node)
         gangs: dict[str, list[TrackedPod]] = {}
         for each in bound:
@@ -191,7 +159,7 @@ def devices_of(books: CellBooks, tracked: TrackedPod) -> tuple[int, ...]:
     return tuple(sorted(numbers or given.numbers))
 
 
-def _differs(books: CellBooks, tracked: TrackedPod) -> bool:
+def differs(books: CellBooks, tracked: TrackedPod) -> bool:
     """Whether a pod has other devices than the books say."""
     if tracked.spec is None or tracked.bind_info is None:
         return False
@@ -222,77 +190,3 @@ def _by_size(uids: frozenset[str]) -> tuple[int, list[str]]:
 
 def _places(tracked: TrackedPod) -> tuple[GroupMemberPlacement, ...]:
     return tracked.bind_info.members if tracked.bind_info is not None else ()
-
-
-def _free_what_runs(books: CellBooks) -> None:
-    """Take the devices of pods whose own record and node agree from places that no pod has.
-
-    An older record of the pod's gang has put it elsewhere, or one of another gang is older.
-    """
-    for each in list(books.pods.values()):
-        if each.bind_info is not None and _differs(books, each):
-            has = devices_of(books, each)
-            if has == tuple(sorted(each.bind_info.leaf_cell_isolation)):
-                cells = books.cells.devices_of(each.cell_pod())
-                books.cells.vacate(each.facts.node, set(has).difference(cells))
-
-
-def _is_entered(books: CellBooks, unentered: Unentered, others: Sequence[Unentered], *, may_vacate: bool) -> bool:
-    """Whether the pod has its cells now: by its record, or by the devices that its gang's pods have.
-
-    The places of pods that are gone may be others' by now. With ``may_vacate`` they do not count, here and in other
-    gangs: what runs does.
-    """
-    tracked, record, _ = unentered
-    records = {each.facts.uid: info for each, info, _ in others}
-    if tracked.bind_info is not None:
-        return True
-    tries = [record, _by_devices(books, tracked, record, records)]
-    if may_vacate:
-        tries.append(_by_devices(books, tracked, record, records, has_empty=False))
-    for number, info in enumerate(tries):
-        try:
-            if number == 2:
-                for member in info.members:
-                    for place in member.pod_placements:
-                        books.cells.vacate(place.node, place.indices)
-            books.allocate(tracked, info)
-        except (CellsUserError, ExtenderError):
-            continue
-        tracked.is_outdated = info != record
-        return True
-    return False
-
-
-def _by_devices(
-    books: CellBooks, tracked: TrackedPod, record: BindInfo, records: Mapping[str, BindInfo], *, has_empty: bool = True
-) -> BindInfo:
-    """A record with the devices that the gang's pods have by their nodes, and the others as recorded.
-
-    ``records``: of pods that have no place. ``has_empty``: it names the places that no pod has.
-    """
-    places: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = {}
-    for each in books.pods.values():
-        is_member = each.spec is not None and tracked.spec is not None and each.spec.group == tracked.spec.group
-        info = each.bind_info or records.get(each.facts.uid)
-        if not is_member or each.spec is None or info is None or each.state is not PodState.BOUND:
-            continue
-        size = each.spec.leaf_cell_number
-        position, has = recorded_position(info, size), devices_of(books, each)
-        if position is not None:
-            places[size, position] = info.node, has if len(has) == size else info.leaf_cell_isolation
-    members = tuple(GroupMemberPlacement(tuple(_put(places, member, has_empty=has_empty))) for member in record.members)
-    size = len(record.leaf_cell_isolation)
-    own = places.get((size, recorded_position(record, size) or 0), (record.node, record.leaf_cell_isolation))
-    return replace(record, leaf_cell_isolation=own[1], members=members)
-
-
-def _put(
-    places: Mapping[tuple[int, int], tuple[str, tuple[int, ...]]], member: GroupMemberPlacement, *, has_empty: bool
-) -> Iterator[PodPlacement]:
-    for position, each in enumerate(member.pod_placements):
-        node, numbers = places.get((len(each.indices), position), ("", ()))
-        if node == each.node:
-            yield replace(each, indices=numbers)
-        else:
-            yield each if has_empty else replace(each, indices=(_UNKNOWN,) * len(each.indices))

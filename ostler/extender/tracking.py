@@ -22,10 +22,11 @@ from contextlib import contextmanager, nullcontext, suppress
 
 from kube.bodies import Json
 from ostler.extender.health import NodeHealth
-from ostler.extender.mending import RecordMender, Unentered
+from ostler.extender.mending import RecordMender
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.pods import PodFacts, PodTexts, ReadPod
 from ostler.extender.published import PublishedDevices
+from ostler.extender.recovering import CellRecovery, UnenteredPod
 from ostler.extender.states import CellBooks, Cells, MakeCells, PodReporter, PodState, TrackedPod
 from ostler.extender.wire import ExtenderError
 from scheduling.cells.configuration import CellsConfiguration
@@ -127,19 +128,19 @@ class CellTracker:
             for uid in set(self._books.pods) - {each.facts.uid for each in found}:
                 self._forget(uid)
             is_recovery = not self._books.pods
-            unentered: list[Unentered] = []
+            unentered: list[UnenteredPod] = []
             with self._books.nodes.all_healthy(self._books.cells) if is_recovery else nullcontext():
                 for pod in found:
                     self._set_pod(pod.facts, pod.texts, unentered)
-                lost: Sequence[Unentered] = unentered
+                lost: Sequence[UnenteredPod] = unentered
                 try:
-                    lost = self._mender.recover(self._books, unentered)
+                    lost = CellRecovery(self._books, self._mender).enter(unentered)
                 except Exception:
                     self._metrics.faults.add()
                     log.exception("records were not compared with the devices of their pods")
-            for tracked, _, problem in lost:
-                if tracked.bind_info is None:
-                    self._report_lost(tracked, problem)
+            for each in lost:
+                if each.tracked.bind_info is None:
+                    self._report_lost(each.tracked, each.problem)
 
     def reconfigure(self, configuration: CellsConfiguration) -> None:
         """Lay another configuration over the running pods: every pod that has cells keeps its devices.
@@ -207,7 +208,7 @@ class CellTracker:
     def _mend(self, name: str, step: Callable[[], None]) -> None:
         self._guarded("records were not compared with the devices of their pods", name, step)
 
-    def _set_pod(self, facts: PodFacts, texts: PodTexts, unentered: list[Unentered] | None = None) -> None:
+    def _set_pod(self, facts: PodFacts, texts: PodTexts, unentered: list[UnenteredPod] | None = None) -> None:
         """``unentered`` takes a bound pod that cannot be entered; without it the pod is reported."""
         known = self._by_key.get(facts.key)
         if known is not None and known != facts.uid:
@@ -235,7 +236,7 @@ class CellTracker:
         elif tracked.state is PodState.WAITING:
             tracked.spec, tracked.fault = texts.spec, texts.fault
 
-    def _bind_known(self, tracked: TrackedPod, texts: PodTexts, unentered: list[Unentered] | None) -> None:
+    def _bind_known(self, tracked: TrackedPod, texts: PodTexts, unentered: list[UnenteredPod] | None) -> None:
         """A pod that had no node has one now."""
         if tracked.bind_info is not None and tracked.bind_info.node == tracked.facts.node:
             tracked.state = PodState.BOUND
@@ -245,7 +246,7 @@ class CellTracker:
         self.release(tracked)
         self._take_bound(tracked, texts, unentered)
 
-    def _take_bound(self, tracked: TrackedPod, texts: PodTexts, unentered: list[Unentered] | None) -> None:
+    def _take_bound(self, tracked: TrackedPod, texts: PodTexts, unentered: list[UnenteredPod] | None) -> None:
         """Enter the cells that a bound pod has by its own annotation."""
         tracked.state = PodState.BOUND
         if texts.record is None:
@@ -257,7 +258,7 @@ class CellTracker:
             if unentered is None:
                 self._report_lost(tracked, str(error))
             else:
-                unentered.append((tracked, texts.record, str(error)))
+                unentered.append(UnenteredPod(tracked, texts.record, str(error)))
         except Exception as error:
             # A pod of one user must not end the service for all; the scheduler's step was taken back.
             log.exception("a bound pod was not taken", extra={"pod": tracked.facts.key})
