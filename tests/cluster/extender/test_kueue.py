@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster.extender.kueue import WORKLOADS, KueueManager
-from tests.cluster.extender.stage import NODES, BareNodes
-from tests.cluster.rig.api import MERGE, Object
+from tests.cluster.extender.stage import NODES, SPEC, BareNodes, cells
+from tests.cluster.rig.api import MERGE, Object, Refused
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.pods import PODS
 from tests.cluster.rig.processes import wait_until
+from tests.deploy.chart.rendering import render
 
 # Kueue asks again after ten seconds or more, and building it takes minutes.
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 _PLACES = "ostler.dev/cells-reserved"
+_POLICY = "ostler-extender-workloads"
+PLURALS = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +142,50 @@ def test_a_job_that_can_never_fit_is_deactivated(queue: KueueManager) -> None:
     workload = queue.workload("wrong")
     assert workload is not None
     wait_until("it is inactive", lambda: (queue.workload("wrong") or {})["spec"]["active"] is False)
+
+
+def test_a_workload_may_not_name_the_virtual_cluster_of_another_namespace(queue: KueueManager) -> None:
+    configuration = cells([], team={}, product={})
+    values = {
+        "config": configuration,
+        "tlsSecret": "tls",
+        "kueue": {"enabled": True},
+        "namespaces": {"virtualClusters": {"default": ["team"]}},
+    }
+    made = []
+    for document in render({"extender": {"enabled": True, **values}}):
+        if document["metadata"]["name"] == _POLICY:
+            collection = f"/apis/admissionregistration.k8s.io/v1/{PLURALS[document['kind']]}"
+            queue.api.create(collection, document)
+            made.append(f"{collection}/{_POLICY}")
+    assert len(made) == len(PLURALS)
+    try:
+        expected = "namespace default may not use the virtual cluster product; it may use team"
+        wait_until("it is refused", lambda: expected in refusal(queue, "product"))
+        assert refusal(queue, "team") == ""
+        # The API server finds nothing wrong with the policy's types either.
+        found = queue.api.wait(made[0], "is checked", lambda body: "typeChecking" in body.get("status", {}))
+        assert not found["status"]["typeChecking"].get("expressionWarnings")
+    finally:
+        for path in made:
+            queue.api.delete(path)
+
+
+def refusal(queue: KueueManager, cluster: str) -> str:
+    """Why a Workload of that virtual cluster is refused, empty if it is not; nothing is created."""
+    annotations = {SPEC: json.dumps({"virtualCluster": cluster, "leafCellNumber": 1})}
+    template = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    body = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "tried"},
+        "spec": {"podSets": [{"name": "main", "count": 1, "template": template}]},
+    }
+    try:
+        queue.api.request("POST", f"{WORKLOADS}?dryRun=All", body)
+    except Refused as refused:
+        return str(refused)
+    return ""
 
 
 def history(queue: KueueManager, job: str) -> str:

@@ -49,6 +49,17 @@ def test_nothing_of_it_is_there_by_default() -> None:
     assert NAME not in json.dumps(render())
 
 
+def test_for_kueue_it_reads_workloads_and_checks_and_writes_their_status() -> None:
+    documents = render(values(kueue={"enabled": True}))
+    assert rights(documents) - rights(render(values())) == {
+        *(("", kind, "", verb) for kind in ("admissionchecks", "workloads") for verb in ("get", "list", "watch")),
+        *(("", f"{kind}/status", "", "update") for kind in ("admissionchecks", "workloads")),
+    }
+    arguments = named(documents, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert command_line("extender").parse_args(arguments).kueue
+    assert "--kueue" not in json.dumps(render(values()))
+
+
 def test_its_account_has_these_rights_alone() -> None:
     documents = render(values())
     assert rights(documents) == {

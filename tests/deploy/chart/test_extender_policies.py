@@ -20,6 +20,7 @@ from tests.making.policies import Admission
 pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
 
 RECORDS, CLUSTERS, AGENTS = "ostler-extender-records", "ostler-extender-clusters", "ostler-pod-status"
+WORKLOADS = "ostler-extender-workloads"
 EXTENDER, AGENT = (f"system:serviceaccount:ostler-system:{name}" for name in ("ostler-extender", "ostler"))
 DEVICES, ALLOCATED = "ostler.dev/pod-devices", "ostler.dev/pod-allocated-devices"
 TIED = {"virtualClusters": {"default": ["team"]}}
@@ -159,6 +160,30 @@ def test_other_virtual_clusters_and_unclear_texts_are_refused(text: str, problem
     stored = pod({ANNOTATION_SPEC: text})
     assert Admission(pod({ANNOTATION_SPEC: text}, labels={"a": "b"}), stored).refusals(policy) == []
     assert Admission(pod({ANNOTATION_SPEC: text}), pod({})).refusals(policy) == [problem]
+
+
+def workload(*texts: str | None) -> dict[str, Any]:
+    templates: list[dict[str, Any]] = [
+        {"spec": {}} if text is None else {"metadata": {"annotations": {ANNOTATION_SPEC: text}}} for text in texts
+    ]
+    sets = [{"name": str(number), "template": each} for number, each in enumerate(templates)]
+    return {"metadata": {"name": "w"}, "spec": {"podSets": sets}}
+
+
+def test_workloads_of_a_namespace_may_name_its_virtual_cluster_alone() -> None:
+    assert WORKLOADS not in policies(values(namespaces=TIED))
+    assert WORKLOADS not in policies(values(kueue={"enabled": True}))
+    policy = policies(values(namespaces=TIED, kueue={"enabled": True}))[WORKLOADS]
+    ours, theirs = "virtualCluster: team", "{virtualCluster: product}"
+    assert Admission(workload(ours, None, ours)).refusals(policy) == []
+    assert Admission(workload(None)).refusals(policy) == []
+    assert Admission({"metadata": {"name": "w"}, "spec": {}}).refusals(policy) == []
+    expected = "namespace default may not use the virtual cluster product; it may use team"
+    assert Admission(workload(ours, theirs)).refusals(policy) == [expected]
+    assert Admission(workload(ours, "virtualCluster: *a")).refusals(policy) == [UNCLEAR]
+    # What was admitted before may be changed otherwise, and deleted.
+    assert Admission(workload(theirs), workload(theirs)).refusals(policy) == []
+    assert Admission(workload(ours, theirs), workload(ours)).refusals(policy) == [expected]
 
 
 PARTS = (
