@@ -32,26 +32,19 @@ class Origin(Value):
 
     def error(self, problem: str, fix: str) -> ConfigError:
         """An error of the value at this place."""
-        return ConfigError(self.source, self.line, self.column, self.key, problem, fix)
+        return ConfigError(self, problem, fix)
 
 
 @value
 class ConfigError(Value):
-    """One problem. ``path`` is the file, flag (``--http``) or variable (``OSTLER_HTTP``) that has it.
+    """One problem of the value at ``origin``. ``str()`` is the line people see: ``FILE:LINE: KEY: problem; fix``."""
 
-    ``str()`` is the line that people see: ``FILE:LINE: KEY: problem; fix``.
-    """
-
-    path: str
-    line: int | None
-    column: int | None
-    key: str
+    origin: Origin
     problem: str
     fix: str
 
     def __str__(self) -> str:
-        origin = Origin(self.path, self.line, self.column, self.key)
-        return f"{origin}: {self.problem}; {self.fix}"
+        return f"{self.origin}: {self.problem}; {self.fix}"
 
 
 class ConfigErrors(Exception):
@@ -66,7 +59,8 @@ class ConfigErrors(Exception):
 
 
 def _order(error: ConfigError) -> tuple[bool, str, int, int, str]:
-    return error.line is None, error.path, error.line or 0, error.column or 0, str(error)
+    origin = error.origin
+    return origin.line is None, origin.source, origin.line or 0, origin.column or 0, str(error)
 
 
 class NoteKind(StrEnum):

@@ -120,11 +120,7 @@ def _layouts(path: Path, name: str, notes: list[Note]) -> tuple[MigLayout, ...]:
 
 def _ignored(errors: ConfigErrors) -> list[Note]:
     return [
-        Note(
-            NoteKind.FAULT,
-            Origin(error.path, error.line, error.column, error.key),
-            f"{error.problem}; {error.fix} (the whole file is ignored)",
-        )
+        Note(NoteKind.FAULT, error.origin, f"{error.problem}; {error.fix} (the whole file is ignored)")
         for error in errors.errors
     ]
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import grpc
 
@@ -101,6 +101,9 @@ ANSWERED = ""
 HIDDEN, MISSING, DEAD, LISTENING = "hidden", "missing", "dead", "answered"
 
 
+KubeletAnswer = TypeVar("KubeletAnswer")
+
+
 @dataclass(frozen=True, slots=True)
 class KubeletAnswers:
     """``state``: ``hidden`` (this user may not look), ``missing``, ``dead`` (nobody listens) or ``answered``.
@@ -133,22 +136,20 @@ def ask_kubelet(socket: Path, timeout: float = TIMEOUT) -> KubeletAnswers:
     faults: dict[str, str] = {}
     with grpc.insecure_channel(f"unix:{socket}", options=OPTIONS) as channel:
         stub = api_pb2_grpc.PodResourcesListerStub(channel)
-        answer: list[api_pb2.AllocatableResourcesResponse] = []
-        faults["GetAllocatableResources"] = _kubelet_fault(
-            lambda: answer.append(stub.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=timeout))
-        )
+        request = api_pb2.AllocatableResourcesRequest()
+        found, faults["GetAllocatableResources"] = _asked(stub.GetAllocatableResources, request, timeout)
         nobody = api_pb2.GetPodResourcesRequest(pod_name="-", pod_namespace="-")
-        faults["Get"] = _kubelet_fault(lambda: stub.Get(nobody, timeout=timeout))
-    return KubeletAnswers(LISTENING, faults, ids_by_resource(answer[0]) if answer else None)
+        _, faults["Get"] = _asked(stub.Get, nobody, timeout)
+    return KubeletAnswers(LISTENING, faults, None if found is None else ids_by_resource(found))
 
 
-def _kubelet_fault(question: Callable[[], object]) -> str:
+def _asked(method: Callable[..., KubeletAnswer], request: object, timeout: float) -> tuple[KubeletAnswer | None, str]:
+    """The answer of a method, and the fault if there is none."""
     try:
-        question()
+        return method(request, timeout=timeout), ANSWERED
     except grpc.RpcError as error:
         call = cast("grpc.Call", error)  # The error that a call raises is also the call itself.
-        return f"{call.code().name}: {call.details() or ''}"
-    return ANSWERED
+        return None, f"{call.code().name}: {call.details() or ''}"
 
 
 PAGE_TIMEOUT = 3.0

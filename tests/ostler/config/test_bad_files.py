@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ostler.config.errors import MAX_SHOWN, ConfigErrors
+from ostler.config.errors import MAX_SHOWN, ConfigErrors, Origin
 from ostler.config.load import load, load_bytes
 from tests.ostler.config.samples import BAD, remarks
 
@@ -27,15 +27,15 @@ def test_messages_are_in_order_on_one_line_each_and_hold_a_fix(path: Path) -> No
     with pytest.raises(ConfigErrors) as caught:
         load(path, {}, {})
     errors = caught.value.errors
-    assert [error.line for error in errors] == sorted(error.line or 0 for error in errors)
+    assert [error.origin.line for error in errors] == sorted(error.origin.line or 0 for error in errors)
     assert str(caught.value).splitlines() == [str(error) for error in errors]
     for error in errors:
         assert str(error).isprintable()
-        assert error.path == str(path)
+        assert error.origin.source == str(path)
         assert error.problem
         assert error.fix
-        assert error.column is not None
-        assert error.column >= 1
+        assert error.origin.column is not None
+        assert error.origin.column >= 1
         assert len(error.problem) < 300
 
 
@@ -43,7 +43,7 @@ def test_an_error_has_file_line_column_key_problem_and_fix() -> None:
     with pytest.raises(ConfigErrors) as caught:
         load_bytes("a.yaml", b"apiVersion: ostler.dev/v1alpha1\nkind: Config\nlog: {level: loud}\n", {}, {})
     (error,) = caught.value.errors
-    assert (error.path, error.line, error.column, error.key) == ("a.yaml", 3, 7, "log.level")
+    assert error.origin == Origin("a.yaml", 3, 7, "log.level")
     assert (error.problem, error.fix) == ('is "loud"', "allowed: debug, info, warning, error")
     assert str(error) == 'a.yaml:3: log.level: is "loud"; allowed: debug, info, warning, error'
 

@@ -104,7 +104,7 @@ def test_an_unreachable_rule_gets_no_device(selectors: list[Selector], devices: 
     problems: list[ConfigError] = []
     check_together(rules, problems)
     for problem in problems:
-        dead = next(one.rule for one in rules if one.origin.line == problem.line)
+        dead = next(one.rule for one in rules if one.origin.line == problem.origin.line)
         assert all(rule_for(device, [one.rule for one in rules]) is not dead for device in devices)
 
 

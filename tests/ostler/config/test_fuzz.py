@@ -54,7 +54,7 @@ def judge(data: bytes) -> None:
     assert result.errors
     for one in result.errors:
         assert str(one).isprintable()
-        assert one.line is not None or "bytes" in one.problem
+        assert one.origin.line is not None or "bytes" in one.problem
         assert len(str(one)) < 1000
 
 

@@ -111,7 +111,7 @@ def test_a_bad_flag_or_variable_is_named(flag: str, value: str, message: str) ->
 def test_problems_of_file_flags_and_variables_come_together() -> None:
     with pytest.raises(ConfigErrors) as caught:
         load_bytes("a.yaml", FILE + b"bogus: 1\n", {"--http": "x"}, {"OSTLER_LOG_LEVEL": "y"})
-    assert [error.path for error in caught.value.errors] == ["a.yaml", "--http", "OSTLER_LOG_LEVEL"]
+    assert [error.origin.source for error in caught.value.errors] == ["a.yaml", "--http", "OSTLER_LOG_LEVEL"]
 
 
 def test_an_override_can_save_what_the_file_says_wrongly_together() -> None:
