@@ -6,6 +6,7 @@ input, one JSON object a line. A fork costs a tenth of an interpreter of its own
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -77,6 +78,8 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         function = getattr(importlib.import_module(order["module"]), order["function"])
+        # A collection in a child would copy all pages.
+        gc.freeze()
         pid = os.fork()
         if pid == 0:
             code = 1

@@ -1,14 +1,12 @@
 """Runs a scenario of the partition maker in a process that dies at a chosen point; see ``test_partition_kills``.
 
-A helper without threads, so that it can fork: it reads orders from standard input, one JSON object a line, runs each in
-a child, and writes how that ended. The NVML library counts points and kills at one of them; a file operation of the
-journal is one more, seen by an audit hook.
+The process is one of ``tests.making.dying``. The NVML library counts points and kills at one of them; a file operation
+of the journal is one more, seen by an audit hook.
 """
 
 from __future__ import annotations
 
 import ctypes
-import gc
 import json
 import os
 import signal
@@ -128,8 +126,10 @@ def _hook(event: str, _: object) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _child(order: dict[str, str]) -> None:
-    os.environ.update(order["environment"])  # type: ignore[arg-type]
+def run(text: str) -> None:
+    """Carry out an order, a JSON object: see ``test_partition_kills.Killer``."""
+    order = json.loads(text)
+    os.environ.update(order["environment"])
     os.environ.pop("NVML_STUB_KILL", None)
     sys.addaudithook(_hook)
     library = Path(order["library"])
@@ -140,28 +140,3 @@ def _child(order: dict[str, str]) -> None:
         act(made, order["action"])
     points = ctypes.CDLL(str(library)).nvml_stub_points()
     Path(order["folder"], "counts").write_text(json.dumps({"points": points, "operations": _armed["seen"]}))
-
-
-def main() -> None:
-    """Carry out orders until there are no more."""
-    # A collection in a child would copy all pages.
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                _child(json.loads(line))
-                code = 0
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        _, status = os.waitpid(pid, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from node.partitions import MigLayout
+from tests.making.dying import DyingProcesses
 from tests.making.mig_nodes import Partitioned, node, shape_of
-from tests.node.nvml import stub
+from tests.node.nvml import killed_maker, stub
 from tests.node.nvml.killed_maker import LAYOUT
 
 pytestmark = stub.needs_gcc
@@ -45,42 +44,28 @@ SCENARIOS = (
 
 
 class Killer:
-    """The helper, which runs a scenario in a child of its own each time."""
+    """Runs a scenario in a process of its own each time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, dying: DyingProcesses) -> None:
         self.library = stub.build(folder / "driver")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.node.nvml.killed_maker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[3],
-        )
+        self._dying = dying
 
     def run(self, folder: Path, action: str, **environment: str) -> int:
-        """The child's exit code, below 0 for a signal."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        """The process' exit code, below 0 for a signal."""
         order = {
             "library": str(self.library),
             "folder": str(folder),
             "action": action,
             "environment": {stub.VARIABLE: str(folder / "hardware.txt"), **environment},
         }
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        """End the helper."""
-        self._process.communicate()
+        death = self._dying.run(killed_maker.run, json.dumps(order))
+        print(death.written)
+        return death.code
 
 
 @pytest.fixture(scope="module")
-def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
-    made = Killer(tmp_path_factory.mktemp("killer"))
-    yield made
-    made.close()
+def killer(tmp_path_factory: pytest.TempPathFactory, dying: DyingProcesses) -> Killer:
+    return Killer(tmp_path_factory.mktemp("killer"), dying)
 
 
 @pytest.mark.parametrize(("preparation", "action"), SCENARIOS)
