@@ -143,6 +143,14 @@ class MigConfig(Value):
     sharing: SharingParameters | None = None
 
 
+def asks_for_features(content: Config) -> bool:
+    """Whether parameters ask for one of NVIDIA's features."""
+    if isinstance(content, NicConfig):
+        return False
+    channels = content.imex_channels if isinstance(content, GpuConfig) else ()
+    return any((content.gdrcopy, content.gds, content.mofed, channels))
+
+
 @value
 class NicConfig(Value):
     """Parameters of NICs. ``rdma``: the nodes of their RDMA device. ``vhost_net``: /dev/vhost-net and /dev/net/tun."""
@@ -177,6 +185,12 @@ def wrong_kind(config: AllocatedConfig, content: Config, request: str, device: s
         f"{type(content).__name__} is for request {request}, whose device {device} is of kind {kind}",
         f"write {right}, or name other requests" if right else "name other requests",
     )
+
+
+def of_another_vendor(place: str, device: str, vendor: str) -> ParameterError:
+    """The error that parameters ask for NVIDIA's features on a device of another vendor."""
+    found = f"gdrcopy, gds, mofed and IMEX are NVIDIA's, {device} is {vendor}'s"
+    return ParameterError(place, "", found, "leave its fields out")
 
 
 _DEEPEST = 8

@@ -25,7 +25,16 @@ from collections.abc import Iterable, Mapping
 from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimError, ConfigSource
 from driver.devices.shares import is_shared
 from driver.devices.view import DoorView, DraDevice
-from driver.parameters.decoding import DEVICE_KINDS, Config, GpuConfig, MigConfig, NicConfig, decode, wrong_kind
+from driver.parameters.decoding import (
+    DEVICE_KINDS,
+    Config,
+    GpuConfig,
+    MigConfig,
+    NicConfig,
+    decode,
+    of_another_vendor,
+    wrong_kind,
+)
 from driver.parameters.errors import ParameterError
 from driver.parameters.peers import check_kind, check_served, concerns, is_for
 from driver.parameters.sharing import SharingParameters, SharingTarget, check_sharing
@@ -226,11 +235,7 @@ def check_fit(device: Device, options: EditOptions, host: Host, places: Mapping[
         _check_features(device, options, places.get("features"))
         _check_channels(device, options, places)
     elif places:
-        place = next(iter(places.values()))
-        fix = "leave its fields out"
-        raise ParameterError(
-            place, "", f"gdrcopy, gds, mofed and IMEX are NVIDIA's, {device.name} is {device.vendor}'s", fix
-        )
+        raise of_another_vendor(next(iter(places.values())), device.name, device.vendor)
 
 
 def _check_rdma(device: Device, options: EditOptions, host: Host, place: str | None) -> None:

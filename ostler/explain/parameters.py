@@ -12,7 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from driver.claims.model import AllocatedConfig, ClaimError, ConfigSource
 from driver.devices.shares import consumed
 from driver.names import Peer
-from driver.parameters.decoding import DEVICE_KINDS, NicConfig, decode, wrong_kind
+from driver.parameters.decoding import (
+    DEVICE_KINDS,
+    NicConfig,
+    asks_for_features,
+    decode,
+    of_another_vendor,
+    wrong_kind,
+)
 from driver.parameters.errors import ParameterError
 from driver.parameters.peers import check_kind, check_served, is_for
 from driver.parameters.sharing import SharingParameters, SharingTarget, check_one_daemon, check_one_limit, check_sharing
@@ -27,6 +34,7 @@ from scheduling.explain.verdict import PlacedDevice
 
 OURS = "ostler.dev"
 """The driver's name unless ``dra.driverName`` says otherwise."""
+_NVIDIA = "nvidia"
 _SHARED_FACT = "numaNode"
 """An attribute that other drivers publish in a foreign domain."""
 
@@ -104,6 +112,8 @@ def _section(driver: str, config: AllocatedConfig, given: PlacedDevice, body: Js
             if given.request in config.requests and _text(body, "type"):
                 raise wrong_kind(config, content, given.request, given.device, target.kind)
             return None
+        if target.vendor != _NVIDIA and asks_for_features(content):
+            raise of_another_vendor(config.place, given.device, target.vendor)
         return None if isinstance(content, NicConfig) else content.sharing
     return None
 
@@ -145,7 +155,7 @@ def _target(given: PlacedDevice, body: JsonObject) -> SharingTarget:
     return SharingTarget(
         given.request,
         given.device,
-        _text(body, "vendor") or "nvidia",
+        _text(body, "vendor") or _NVIDIA,
         _text(body, "type") or DeviceKind.GPU,
         (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None,
         is_share=body.get("allowMultipleAllocations") is True,

@@ -90,6 +90,19 @@ def test_sharing_that_a_device_cannot_have_is_told_beforehand(
     assert (text in printed) if text else ("refuse" not in printed)
 
 
+@pytest.mark.parametrize("fields", [{"gdrcopy": True}, {"gds": True, "gdrcopy": False}])
+def test_features_of_nvidia_on_another_vendors_gpu_are_told_beforehand(fields: Any, answers: Answers) -> None:
+    given = {"apiVersion": OWN["apiVersion"], "kind": "GpuConfig", **fields}
+    for vendor, text in (
+        ("amd", "gdrcopy, gds, mofed and IMEX are NVIDIA's, gpu-0 is amd's; leave its"),
+        ("nvidia", ""),
+    ):
+        slices = resource_slice("node-a", [of("gpu", **{"ostler.dev/vendor": {"string": vendor}})], driver=OURS)
+        printed = told(answers(node("node-a"), CLASS, slices, asked(config(given, driver=OURS))))
+        assert "fits on node-a" in printed
+        assert (text in printed) if text else ("refuse" not in printed)
+
+
 OF_MIG = {**OWN, "kind": "MigConfig"}
 PEERS_MIG = {**KIND, "kind": "MigDeviceConfig", "sharing": {"strategy": "MPS"}}
 NO_SHARING = {"apiVersion": OWN["apiVersion"], "kind": "MigConfig", "gdrcopy": True}
