@@ -97,6 +97,11 @@ ANYBODY: list[Call] = [
 ]
 EXTENDERS: list[Call] = [
     Call("POST", f"{PODS}/waiting/binding", ALLOWED, binding("waiting", **RECORD, **{DEVICES: "GPU-1"}), "with places"),
+    Call("PATCH", f"{PODS}/recorded/status", ALLOWED, annotated(**{PLACES: "others"}), "with other places"),
+    Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{ISOLATION: "1"}), "with other devices"),
+    Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{PLACES: None}), "without its places"),
+    Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, {"status": {"message": "x"}}, "with a message"),
+    Call("PATCH", f"{PODS}/plain/status", BY_POLICY, annotated(**{PLACES: "x"}), "of a pod without a record"),
 ]
 AGENTS: list[Call] = [
     *(
@@ -164,6 +169,8 @@ def test_records_and_virtual_clusters_are_protected(cluster: Cluster, api: Api, 
     assert f"annotation {PLACES} records the devices of a pod; only the scheduler extender" in str(refusal.value)
 
     extender = cluster.api_as(Credentials(token=token(api, "ostler-extender")))
+    message = Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, {"status": {"message": "x"}})
+    wait_until("the extender is limited", lambda: message.outcome(extender) == BY_POLICY)
     assert wrong(extender, EXTENDERS) == {}
 
     here = pod("agent", nodeName=OWN, serviceAccountName="ostler")

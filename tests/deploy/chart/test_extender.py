@@ -75,6 +75,9 @@ def test_its_account_has_these_rights_alone() -> None:
         subject = {"kind": "ServiceAccount", "name": NAME, "namespace": "ostler-system"}
         assert named(documents, kind)["subjects"] == [subject]
     assert not rights(render({**values(), "rbac": {"create": False}}))
+    # Without a policy that limits it the right to patch a status is none to give.
+    without = rights(render({**values(), "admissionPolicy": {"enabled": False}}))
+    assert rights(documents) - without == {("", "pods/status", "", "patch")}
 
 
 def test_its_configuration_is_one_that_the_extender_reads() -> None:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
 
 RECORDS, CLUSTERS, AGENTS = "ostler-extender-records", "ostler-extender-clusters", "ostler-pod-status"
 WORKLOADS = "ostler-extender-workloads"
+OWN = "ostler-extender-pod-status"
 EXTENDER, AGENT = (f"system:serviceaccount:ostler-system:{name}" for name in ("ostler-extender", "ostler"))
 DEVICES, ALLOCATED = "ostler.dev/pod-devices", "ostler.dev/pod-allocated-devices"
 TIED = {"virtualClusters": {"default": ["team"]}}
@@ -96,6 +97,30 @@ def test_agents_correct_devices_in_the_status_of_pods_if_they_are_to() -> None:
         assert Admission(corrected, RECORDED, subresource="status").refusals(policy)
     places = pod({**before, ANNOTATION_BIND_INFO: "b"})
     assert Admission(places, RECORDED, user=AGENT, subresource="status").refusals(policy)
+
+
+def test_the_extender_writes_of_a_pods_status_only_the_record_of_a_pod_that_has_one() -> None:
+    assert OWN not in policies({}).keys() | policies({**values(), "admissionPolicy": {"enabled": False}}).keys()
+    policy = policies(values())[OWN]
+    before = RECORDED["metadata"]["annotations"]
+    moved = pod({**before, ANNOTATION_BIND_INFO: "b"})
+
+    def refused(written: Document, stored: Document = RECORDED, user: str = EXTENDER) -> list[str]:
+        return Admission(written, stored, user=user, subresource="status").refusals(policy)
+
+    assert refused(moved) == []
+    expected = [f"the scheduler extender writes only the annotation {ANNOTATION_BIND_INFO}, of pods that have it"]
+    for wrong in (
+        pod({**before, ANNOTATION_ISOLATION: "1"}),
+        pod({ANNOTATION_BIND_INFO: "b"}),
+        pod({**before, ANNOTATION_BIND_INFO: "b", "other": "x"}),
+        pod({**before, ANNOTATION_BIND_INFO: "b"}, labels={"a": "b"}),
+        {**moved, "status": {"phase": "Failed"}},
+        pod(),
+    ):
+        assert refused(wrong) == expected
+        assert refused(wrong, user=AGENT) == []
+    assert refused(pod({ANNOTATION_BIND_INFO: "b"}), pod()) == expected
 
 
 def test_an_agent_writes_of_a_pods_status_only_the_annotations_of_recorded_devices() -> None:

@@ -82,20 +82,27 @@ object.status.?conditions.orValue([]).all(each, each.type == 'DisruptionTarget' 
 {{- end -}}
 
 {{/*
+CEL: a pod is written that has one of the annotations ``had``, and nothing differs but the annotations ``written``; call
+with (dict "had" (list ...) "written" (list ...)).
+*/}}
+{{- define "ostler.onlyAnnotations" -}}
+oldObject.metadata.?annotations.orValue({}).exists(key, key in {{ toJson .had }}) &&
+        {{ range $part, $free := dict "metadata" (list "annotations" "managedFields" "resourceVersion") "status" list -}}
+dyn(object.{{ $part }}).all(key, key in {{ toJson $free }} || dyn(object.{{ $part }})[key] == dyn(oldObject.{{ $part }})[?key].orValue(null)) &&
+        dyn(oldObject.{{ $part }}).all(key, key in {{ toJson $free }} || key in dyn(object.{{ $part }})) &&
+        {{ end -}}
+object.metadata.?annotations.orValue({}).all(key, key in {{ toJson .written }} ||
+        (key in oldObject.metadata.annotations && object.metadata.annotations[key] == oldObject.metadata.annotations[key])) &&
+        oldObject.metadata.annotations.all(key, key in object.metadata.?annotations.orValue({}))
+{{- end -}}
+
+{{/*
 CEL: a pod is written that has devices recorded by a scheduler, and nothing differs but the annotations that say which.
 An agent cannot make a pod one of those: it had a record before.
 */}}
 {{- define "ostler.onlyRecordedDevices" -}}
 {{- $recorded := list "hivedscheduler.microsoft.com/pod-leaf-cell-isolation" "ostler.dev/pod-devices" -}}
-{{- $written := append $recorded "ostler.dev/pod-allocated-devices" -}}
-oldObject.metadata.?annotations.orValue({}).exists(key, key in {{ toJson $recorded }}) &&
-        {{ range $part, $free := dict "metadata" (list "annotations" "managedFields" "resourceVersion") "status" list -}}
-dyn(object.{{ $part }}).all(key, key in {{ toJson $free }} || dyn(object.{{ $part }})[key] == dyn(oldObject.{{ $part }})[?key].orValue(null)) &&
-        dyn(oldObject.{{ $part }}).all(key, key in {{ toJson $free }} || key in dyn(object.{{ $part }})) &&
-        {{ end -}}
-object.metadata.?annotations.orValue({}).all(key, key in {{ toJson $written }} ||
-        (key in oldObject.metadata.annotations && object.metadata.annotations[key] == oldObject.metadata.annotations[key])) &&
-        oldObject.metadata.annotations.all(key, key in object.metadata.?annotations.orValue({}))
+{{- include "ostler.onlyAnnotations" (dict "had" $recorded "written" (append $recorded "ostler.dev/pod-allocated-devices")) -}}
 {{- end -}}
 
 {{/*
