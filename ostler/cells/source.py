@@ -68,7 +68,14 @@ def read_pods(name: str) -> list[ScheduledPod]:
     return scheduled(bodies, name)
 
 
-def read_cluster_pods(arguments: argparse.Namespace) -> list[ScheduledPod]:
+def running_pods(arguments: argparse.Namespace) -> list[ScheduledPod]:
+    """The pods of ``--pods``, else with ``--cluster`` those of the cluster, else none. Raises ``CommandFailed``."""
+    if arguments.pods:
+        return read_pods(arguments.pods)
+    return _read_cluster_pods(arguments) if arguments.cluster else []
+
+
+def _read_cluster_pods(arguments: argparse.Namespace) -> list[ScheduledPod]:
     """The pods of the cluster that kubectl would use. Raises ``CommandFailed``."""
     from kube.bodies import whole
     from kube.collection import Collection, read_whole

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Here and not above: help needs none of it.
     from ostler.cells.drift import configured_nodes
     from ostler.cells.planning import CellPlanner, is_usable
-    from ostler.cells.source import read_cells, read_cluster_pods, read_pods
+    from ostler.cells.source import read_cells, running_pods
     from ostler.pools.source import read_source
     from scheduling.cells.decision import CellsUserError
 
@@ -62,9 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"--bad {unknown}: no cell is on this node; {arguments.file} has {', '.join(sorted(known))}", Exit.USAGE
         )
     bad = set(arguments.bad)
-    running = read_pods(arguments.pods) if arguments.pods else []
-    if arguments.cluster and not arguments.pods:
-        running = read_cluster_pods(arguments)
+    running = running_pods(arguments)
     if arguments.cluster or arguments.origin:
         nodes = {text_at(node, "metadata", "name"): node for node in read_source(arguments).nodes}
         bad |= {name for name in known if name not in nodes or not is_usable(nodes[name])}

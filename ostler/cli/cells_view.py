@@ -40,12 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
     # Here and not above: help needs none of it.
     from ostler.cells.pictures import document, svg_picture, text_picture
     from ostler.cells.placed import placed_cells
-    from ostler.cells.source import read_cells, read_cluster_pods, read_discovered, read_pods
+    from ostler.cells.source import read_cells, read_discovered, running_pods
 
     configuration = read_cells(arguments.file)
-    pods = read_pods(arguments.pods) if arguments.pods else []
-    if arguments.cluster and not arguments.pods:
-        pods = read_cluster_pods(arguments)
+    pods = running_pods(arguments)
     nodes = read_discovered(arguments)[0].nodes if arguments.cluster or arguments.origin else ()
     placed = placed_cells(configuration, pods, nodes)
     if arguments.output == "svg":

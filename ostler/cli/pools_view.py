@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.exits import Exit
 from ostler.cli.output import add_format, emit, print_document, print_table
 from ostler.drawing.text import plain
+from ostler.pools.needs import check_nodes
 from ostler.pools.source import add_source
 
 if TYPE_CHECKING:
@@ -35,17 +36,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Read and print."""
     # Here and not above: help needs none of it.
     from ostler.explain.files import uncollected
-    from ostler.pools.supply import read_supply, unknown_node
+    from ostler.pools.supply import read_supply
     from scheduling.pools.overview import nodes_of
 
     with uncollected():
         supply = read_supply(arguments)
         nodes = nodes_of(supply.pools)
         if arguments.node:
-            known = {each.name: each for each in nodes}
-            missing = next((name for name in arguments.node if name not in known), None)
-            if missing is not None:
-                raise CommandFailed(unknown_node(missing, [name for name in known if name]), Exit.USAGE)
+            known = {each.name: each for each in nodes if each.name}
+            check_nodes(arguments.node, list(known))
             nodes = tuple(known[name] for name in dict.fromkeys(arguments.node))
         if arguments.output != "table":
             from ostler.pools.forms import view_document

@@ -44,9 +44,14 @@ def claims_in(written: PoolDocuments, files: Sequence[str]) -> tuple[DeviceClaim
 
 
 def check_nodes(asked: Sequence[str], known: Sequence[str]) -> None:
-    """Raise ``CommandFailed`` for a node that is not known."""
-    from ostler.pools.supply import unknown_node
-
+    """Raise ``CommandFailed`` for a node on which no pool is, with the names that look like it."""
     unknown = next((each for each in asked if each not in known), None)
-    if unknown is not None:
-        raise CommandFailed(unknown_node(unknown, known), Exit.USAGE)
+    if unknown is None:
+        return
+    # Here and not above: only a wrong name needs them.
+    from difflib import get_close_matches
+
+    from ostler.explain.page import some
+
+    near = get_close_matches(unknown, known, 3) or known
+    raise CommandFailed(f"no pool is on a node {unknown}; there are: {some(near) or 'none'}", Exit.USAGE)

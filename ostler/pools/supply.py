@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from kube.bodies import text_at
@@ -21,7 +20,6 @@ from ostler.cli.exits import CommandFailed, Exit
 from ostler.drawing.text import plain
 from ostler.explain.documents import MAX_BYTES
 from ostler.explain.files import STDIN, SUFFIXES
-from ostler.explain.page import some
 from ostler.pools.source import classes_of, pools_of, read_input, read_source
 from scheduling.api.versions import with_defaults
 from scheduling.explain.state import Kind, State, merge, objects_at
@@ -182,9 +180,3 @@ def _files(paths: Sequence[str]) -> list[str]:
         else:
             found.append(name)
     return found
-
-
-def unknown_node(name: str, known: Sequence[str]) -> str:
-    """The message for a node without pools, with the names that look like it."""
-    near = get_close_matches(name, known, 3) or known
-    return f"no pool is on a node {name}; there are: {some(near) or 'none'}"
