@@ -121,8 +121,6 @@ def _steps(state: ClusterState, move: PodMove) -> Iterator[_LeafMove]:
     assert position is not None
     if group.state is not GroupState.ALLOCATED:
         raise CellsUserError(f"the group {group.name!r} of pod {pod.key} is being preempted", 409)
-    if group.holder:
-        raise CellsUserError(f"the group {group.name!r} of pod {pod.key} is held for pods to come", 409)
     chain, node = leaves[0].chain, leaves[0].nodes[0]
     targets = [state.leaf_by_place.get((chain, node, index)) for index in sorted(move.indices)]
     found = [each for each in targets if each is not None]

@@ -9,6 +9,7 @@ import pytest
 
 from scheduling.cells.configuration import read_configuration
 from scheduling.cells.decision import CellsUserError, Phase, PodPlaced, PodPreempting, PodWaiting
+from scheduling.cells.moving import PodMove
 from scheduling.cells.pod import AffinityGroupSpec, CellPod, GroupMember, PodSchedulingSpec
 from scheduling.cells.scheduler import CellScheduler
 from tests.making.extender import cells
@@ -181,3 +182,26 @@ def test_a_group_that_has_pods_or_a_holder_is_not_held_by_another() -> None:
         made.hold(replace(holder, uid="second"), NODES)
     with pytest.raises(CellsUserError, match="affinity group 'train' is held by another"):
         made.restore_hold(replace(holder, uid="second"), None, NODES)
+
+
+def test_pods_of_a_held_group_follow_the_devices_that_they_have() -> None:
+    made = scheduler()
+    holder = pod("train", "holder", leaves=4, pods=2)
+    assert isinstance(made.hold(holder, NODES), PodPlaced)
+    first, second = (pod("train", f"train-{number}", leaves=4, pods=2) for number in range(2))
+    node, indices = place(made, first)
+    others = tuple(sorted(set(range(8)) - set(indices)))
+    # To the place of the pod that is still to come, which takes the other one.
+    made.move_allocated([PodMove(first, others)])
+    assert not broken(made.state)
+    assert place(made, second) == (node, indices)
+    made.move_allocated([PodMove(first, indices), PodMove(second, others)])
+    assert not broken(made.state)
+    made.move_allocated([PodMove(first, others), PodMove(second, indices)])
+    for each in (first, second):
+        made.delete_allocated(each)
+    assert made.hold_problem(holder) == ""
+    assert isinstance(made.schedule(pod("other"), NODES, Phase.FILTERING), PodWaiting)
+    made.end_hold(holder)
+    assert not made.groups()
+    assert not broken(made.state)
