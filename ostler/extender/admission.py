@@ -25,6 +25,7 @@ from typing import Protocol
 from kube.bodies import Json, JsonObject, object_at, path_of, text_at
 from kube.collection import Collection, ReadClient
 from kube.errors import KubeError, NotFound, WriteConflict
+from kube.events import Subject
 from kube.json_stream import Fields
 from kube.reflector import Handler, Reflector
 from ostler.extender.holds import CellHolds
@@ -79,7 +80,7 @@ class AdmissionClient(ReadClient, Protocol):
 class WorkloadReporter(Protocol):
     """Takes what people must know of a Workload; never blocks."""
 
-    def report(self, workload: KueueWorkload, kind: str, reason: str, message: str) -> None:
+    def report(self, workload: Subject, kind: str, reason: str, message: str) -> None:
         """``kind``: Normal or Warning."""
 
 
@@ -318,7 +319,7 @@ class AdmissionController:
             return False
         answer = next(iter(answers.values()))
         self._metrics.checks.add(answer.state.value.lower())
-        self._reporter.report(workload, *_EVENTS[answer.state], answer.message)
+        self._reporter.report(_subject(workload), *_EVENTS[answer.state], answer.message)
         log.info("check answered", extra={"workload": workload.key, "state": answer.state.value, "why": answer.message})
         return True
 
@@ -382,6 +383,17 @@ class _Workloads:
 
     def bookmark(self, resource_version: str) -> None:
         """Nothing has changed."""
+
+
+def _subject(workload: KueueWorkload) -> Subject:
+    return Subject(
+        "Workload",
+        workload.name,
+        workload.uid,
+        api_version=f"{GROUP}/{VERSION}",
+        namespace=workload.namespace,
+        is_namespaced=True,
+    )
 
 
 def _name(body: JsonObject) -> str:

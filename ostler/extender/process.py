@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kube.access import Access, FixedCredentials, in_cluster, runs_in_cluster
 from kube.client import Client
@@ -28,7 +29,6 @@ from kube.events import EventPoster, Subject
 from kube.kubeconfig import from_kubeconfig
 from node.given import read_given
 from ostler.admin.http import AddressInvalid, HttpPage, HttpServer, Pages, listen
-from ostler.extender.admission import GROUP, VERSION, AdmissionController
 from ostler.extender.api import ExtenderApi
 from ostler.extender.binding import Binder, PastScheduler
 from ostler.extender.deciding import Decider
@@ -44,10 +44,12 @@ from ostler.extender.tls import TlsContexts, TlsFiles
 from ostler.extender.tracking import CellTracker
 from ostler.extender.watching import ClusterWatch
 from ostler.extender.wire import PodIdentity
-from ostler.extender.workloads import KueueWorkload
 from ostler.extender.writing import StatusRecordWriter
 from scheduling.cells.configuration import CellsConfigurationError, ExtenderSettings, read_configuration
 from scheduling.cells.decision import CellsUserError
+
+if TYPE_CHECKING:
+    from ostler.extender.admission import AdmissionController
 
 log = logging.getLogger("ostler.extender")
 
@@ -132,13 +134,7 @@ class ExtenderProcess:
         decider = Decider(self._tracker, self._past, self._metrics)
         self._api = ExtenderApi(self._tracker, decider, self._binder, self, self._metrics, pause=self._pause)
         self._holds = CellHolds(self._tracker)
-        self._admission = (
-            AdmissionController(
-                self._client, self._holds, self, self._metrics, may_act=self._may_act, random=random.random
-            )
-            if options.is_for_kueue
-            else None
-        )
+        self._admission = self._admission_controller() if options.is_for_kueue else None
         self._stopped, self._reload = threading.Event(), threading.Event()
         self._is_recovered = False
         self.server: ExtenderServer | None = None
@@ -182,17 +178,17 @@ class ExtenderProcess:
         subject = Subject("Pod", pod.name, pod.uid, namespace=pod.namespace, is_namespaced=True)
         self._poster.offer("Warning", reason, message, time.time(), subject)
 
-    def report(self, workload: KueueWorkload, kind: str, reason: str, message: str) -> None:
+    def report(self, workload: Subject, kind: str, reason: str, message: str) -> None:
         """See ``ostler.extender.admission.WorkloadReporter``."""
-        subject = Subject(
-            "Workload",
-            workload.name,
-            workload.uid,
-            api_version=f"{GROUP}/{VERSION}",
-            namespace=workload.namespace,
-            is_namespaced=True,
+        self._poster.offer(kind, reason, message, time.time(), workload)
+
+    def _admission_controller(self) -> AdmissionController:
+        # Here and not above: an extender without Kueue loads none of it, which is 6 MB.
+        from ostler.extender.admission import AdmissionController
+
+        return AdmissionController(
+            self._client, self._holds, self, self._metrics, may_act=self._may_act, random=random.random
         )
-        self._poster.offer(kind, reason, message, time.time(), subject)
 
     def _begin(self) -> None:
         threading.Thread(target=self._poster.run, args=(self._client,), name="events", daemon=True).start()

@@ -35,6 +35,8 @@ class ClusterApi:
         self.bindings: list[Object] = []
         self.refusals: dict[str, tuple[int, str]] = {}
         """Status and message for writes whose path ends so."""
+        self.missing: frozenset[str] = frozenset()
+        """Collections that this server does not know."""
         self.is_holding = False
         self._objects: dict[tuple[str, str, str], Object] = {}
         self._events: list[tuple[int, str, str, Object]] = []
@@ -199,6 +201,8 @@ def _handler(api: ClusterApi) -> type[http.server.BaseHTTPRequestHandler]:
                 self._send(
                     200, {"versions": versions, "resources": [{"name": "resourceslices"}, {"name": "resourceclaims"}]}
                 )
+            elif kind in api.missing:
+                self._send(404, _status(404, "NotFound", "the server could not find the requested resource"))
             elif parts[-1] == kind and query.get("watch"):
                 self._watch(kind, int(query["resourceVersion"][0]))
             elif parts[-1] == kind:

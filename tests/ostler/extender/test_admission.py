@@ -283,15 +283,24 @@ def test_a_write_that_is_refused_is_tried_again(api: ClusterApi, running: Runnin
     until(lambda: check_of(api, "train")["state"] == "Ready", "ready")
 
 
-def test_ten_thousand_workloads_that_wait_for_quota_cost_nothing(api: ClusterApi, tmp_path: Path) -> None:
-    for number in range(2000):
+def test_workloads_that_wait_for_quota_take_no_part(api: ClusterApi, tmp_path: Path) -> None:
+    for number in range(300):
         api.put(workload(f"w{number}", has_quota=False))
     with started(tmp_path, api) as running:
         answered(api, workload("train"), "Ready")
         assert list(running.groups()) == ["team/train"]
 
 
-def test_without_kueue_pods_are_placed_all_the_same(api: ClusterApi, tmp_path: Path) -> None:
+def test_kueue_may_be_installed_later(api: ClusterApi, tmp_path: Path) -> None:
+    api.missing = frozenset({"workloads", "admissionchecks"})
+    with started(tmp_path, api) as running:
+        assert running.place(pod("plain", vc="B"), "n0", "n1")
+        api.put(workload("train"))
+        api.missing = frozenset()
+        until(lambda: check_of(api, "train")["state"] == "Ready", "it is answered")
+
+
+def test_without_the_option_no_check_is_answered(api: ClusterApi, tmp_path: Path) -> None:
     with extender(tmp_path, api, cells(2)) as running:
         api.put(workload("train"))
         assert running.place(pod("plain"), "n0", "n1")
