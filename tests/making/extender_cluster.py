@@ -38,6 +38,7 @@ class ClusterApi:
         self.missing: frozenset[str] = frozenset()
         """Collections that this server does not know."""
         self.is_holding = False
+        self.is_away = False
         self._objects: dict[tuple[str, str, str], Object] = {}
         self._events: list[tuple[int, str, str, Object]] = []
         self._version = 100
@@ -77,6 +78,12 @@ class ClusterApi:
             self._events.append((self._version, kind, change, body))
             self.changed.notify_all()
             return body
+
+    def go_away(self, *, is_away: bool) -> None:
+        """End watches and answer nothing, or answer again."""
+        with self.changed:
+            self.is_away = is_away
+            self.changed.notify_all()
 
     def delete(self, kind: str, name: str, namespace: str = "") -> None:
         with self.changed:
@@ -121,7 +128,7 @@ class ClusterApi:
     def next_events(self, kind: str, after: int) -> tuple[list[Object], int]:
         """Changes after a version, once there is one; none when the server closes."""
         with self.changed:
-            while not self._is_closed:
+            while not self._is_closed and not self.is_away:
                 fresh = [] if self.is_holding else [each for each in self._events if each[0] > after]
                 found = [{"type": change, "object": body} for _, known, change, body in fresh if known == kind]
                 if found:
@@ -192,6 +199,9 @@ def _handler(api: ClusterApi) -> type[http.server.BaseHTTPRequestHandler]:
         disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
+            if api.is_away:
+                self.close_connection = True
+                return
             url = urlsplit(self.path)
             parts = [part for part in url.path.split("/") if part]
             query = parse_qs(url.query)
@@ -215,6 +225,9 @@ def _handler(api: ClusterApi) -> type[http.server.BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if api.is_away:
+                self.close_connection = True
+                return
             parts = [part for part in urlsplit(self.path).path.split("/") if part]
             self._send(*api.write(self.command, parts, self.path, body))
 
