@@ -1,20 +1,15 @@
-"""Asks the agent, the kubelet, the API server and NVML, each once, with deadlines and without changing anything.
+"""Asks the agent, the kubelet and the API server, each once, with deadlines and without changing anything.
 
 The kubelet's pod resources: ``List`` makes the kubelet drop records of pods that are gone, as it does by itself; so a
 call of ``Get`` for a pod that cannot exist tells kubelets apart, and ``List`` is left alone. ``/healthz`` over plain
 HTTP is a page that both the kubelet and the agent have. The Node object is read as the agent reads it for its events.
-NVML is called in a process of its own: if the driver hangs, its callers hang where no signal and no thread can end
-them, but a process can be left behind.
 """
 
 from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -293,86 +288,3 @@ _FIXES = {
     404: "give the name of the Node as --node-name (in a pod spec.nodeName)",
 }
 _OTHERWISE = "check whether this node can reach the API server"
-
-
-NVML_TIMEOUT = 10.0
-"""Seconds: nvmlInit takes some hundred milliseconds per GPU without persistence mode."""
-NVML_HANGS = "HANGS"
-"""The status if NVML did not answer in time; not an error of NVML."""
-
-
-@dataclass(frozen=True, slots=True)
-class MigAnswer:
-    """MIG of a GPU, in NVML's numbers; ``mode`` and ``pending`` are None where the GPU does not support it."""
-
-    index: int
-    mode: int | None
-    pending: int | None
-    virtualization: int | None
-    architecture: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class NvmlAnswer:
-    """``status`` as in NvmlFacts or NVML_HANGS; ``gpus``: how many; ``lost``: those that do not answer, for people.
-
-    ``modes``: the compute mode of each GPU that reports one, by UUID.
-    """
-
-    status: str
-    detail: str = ""
-    driver_version: str = ""
-    gpus: int = 0
-    lost: tuple[str, ...] = ()
-    modes: tuple[tuple[str, int], ...] = ()
-    mig: tuple[MigAnswer, ...] = ()
-
-
-def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float = NVML_TIMEOUT) -> NvmlAnswer:
-    """Call NVML in a process of its own, and leave that process behind if it hangs."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "ostler.doctor.nvml_process",
-        str(driver_root),
-        str(library or ""),
-        str(proc),
-    ]
-    # The folders of this process and not the working directory: whoever may write there must not run code as root.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    pipe = subprocess.PIPE
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment, text=True
-        )
-    except OSError as error:
-        return NvmlAnswer("CRASHED", f"cannot start a process that calls NVML: {error}")
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        _leave(process)
-        return NvmlAnswer(NVML_HANGS, f"no answer within {timeout:g} s")
-    if process.returncode != 0:
-        last = err.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
-        return NvmlAnswer("CRASHED", f"the process that called NVML ended: {last[0]}")
-    answer = json.loads(out)
-    return NvmlAnswer(
-        answer["status"],
-        answer["detail"],
-        answer["driver_version"] or "",
-        answer["gpus"],
-        tuple(answer["lost"]),
-        tuple(answer["modes"].items()),
-        tuple(MigAnswer(*each) for each in answer["mig"]),
-    )
-
-
-def _leave(process: subprocess.Popen[str]) -> None:
-    """Kill it and wait only a moment: a process stuck in the kernel may never end."""
-    process.kill()
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(0.5)

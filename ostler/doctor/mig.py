@@ -7,10 +7,10 @@ from pathlib import Path
 
 from node.rules import makes_partitions
 from ostler.agent.sources import has_layouts
-from ostler.doctor.answers import NVML_TIMEOUT, MigAnswer
 from ostler.doctor.check import Check, CheckFinding, failed, joined, skipped, warning
 from ostler.doctor.node import NodeView
 from ostler.doctor.nvml import quiet
+from ostler.doctor.nvml_process import NVML_TIMEOUT, MigAnswer
 from ostler.doctor.reading import number_after, text_of
 
 _NOT_DIVIDED = "no rule divides GPUs by MIG"

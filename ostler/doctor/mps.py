@@ -17,10 +17,10 @@ from node.mps.storage import FULL, MpsStorage, folders_below
 from node.opening import read_regular
 from node.rules import Rule
 from node.sharing import SharingStrategy
-from ostler.doctor.answers import NVML_TIMEOUT
 from ostler.doctor.check import Check, CheckFinding, failed, joined, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
 from ostler.doctor.nvml import quiet
+from ostler.doctor.nvml_process import NVML_TIMEOUT
 
 _NOT_SHARED = "no rule shares GPUs by MPS"
 _MOST = 1 << 20

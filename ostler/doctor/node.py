@@ -22,14 +22,13 @@ from ostler.doctor.answers import (
     AgentAnswers,
     KubeletAnswers,
     NodeAnswer,
-    NvmlAnswer,
     RightAnswer,
     ask_agent,
     ask_kubelet,
     ask_node,
-    ask_nvml,
     ask_right,
 )
+from ostler.doctor.nvml_process import NvmlAnswer, ask_nvml
 from ostler.doctor.reading import RunningProcess, processes
 
 if TYPE_CHECKING:

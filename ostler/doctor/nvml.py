@@ -14,9 +14,9 @@ from node.inventory.facts import PciFunction
 from node.inventory.nvidia.health import DRIVER_UNREACHABLE
 from node.inventory.nvidia.nvml_library import FOLDERS, LIBRARY_NOT_FOUND, LIBRARY_NOT_LOADABLE, SONAME
 from node.inventory.nvidia.vendor import NVIDIA
-from ostler.doctor.answers import NVML_HANGS, NVML_TIMEOUT, NvmlAnswer
 from ostler.doctor.check import Check, CheckFinding, failed, joined, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
+from ostler.doctor.nvml_process import NVML_HANGS, NVML_TIMEOUT, NvmlAnswer
 
 _VERSION = re.compile(r"\.so\.([0-9]+(?:\.[0-9]+)+)$")
 _MISMATCH = "LIB_RM_VERSION_MISMATCH"

@@ -1,6 +1,6 @@
 """Integers of 64 bits as Go computes with them: Kubernetes stores every number of its objects in one.
 
-Python's integers have no bounds, so whoever must come to an API server's result says here where Go's end.
+Python's integers have no bounds, so code that must come to an API server's result asks here where Go's end.
 """
 
 from __future__ import annotations

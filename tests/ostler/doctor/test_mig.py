@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ostler.doctor.answers import MigAnswer, NvmlAnswer
 from ostler.doctor.check import CheckVerdict
 from ostler.doctor.mig import judge_pending, judge_rights
 from ostler.doctor.node import NodeView, Once
+from ostler.doctor.nvml_process import MigAnswer, NvmlAnswer
 from tests.ostler.doctor.nodes import configured, examined, says, view, write
 
 OK, WARNING, FAILED, SKIPPED = CheckVerdict.OK, CheckVerdict.WARNING, CheckVerdict.FAILED, CheckVerdict.SKIPPED

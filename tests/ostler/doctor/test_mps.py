@@ -15,10 +15,10 @@ from node.mps.modes import RECORD, SCHEMA
 from node.mps.processes import PROGRAM, find_process
 from node.mps.storage import MpsStorage, StorageUsage
 from node.values import replace
-from ostler.doctor.answers import NvmlAnswer
 from ostler.doctor.check import CheckVerdict
 from ostler.doctor.mps import judge_folders, judge_modes, judge_storage
 from ostler.doctor.node import NodeView, Once
+from ostler.doctor.nvml_process import NvmlAnswer
 from tests.making.mps import FolderMounts
 from tests.ostler.doctor.nodes import configured, examined, says, view, write
 

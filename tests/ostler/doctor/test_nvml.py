@@ -10,9 +10,9 @@ import pytest
 from node.inventory.facts import PciFunction
 from node.inventory.recordings.source import read
 from node.quiesce import Quiesce
-from ostler.doctor.answers import NVML_HANGS, NvmlAnswer, ask_nvml
 from ostler.doctor.check import CheckVerdict
 from ostler.doctor.nvml import judge_answer, judge_versions, library_version
+from ostler.doctor.nvml_process import NVML_HANGS, MigAnswer, NvmlAnswer, ask_nvml
 from sandbox.nodes import path
 from tests.node.nvml import stub
 from tests.ostler.doctor.nodes import examined, says, view
@@ -86,6 +86,11 @@ def test_a_quiesced_driver_is_not_touched(tmp_path: Path) -> None:
     says(examined(node, "agent-quiesced"), CheckVerdict.WARNING, "quiesced (driver 580)", "ostler resume")
 
 
+def test_an_answer_comes_whole_out_of_its_process() -> None:
+    answer = NvmlAnswer("ok", "x", "570.1", 2, ("GPU 1: lost",), (("GPU-a", 3),), (MigAnswer(0, 1, None, 0, 9),))
+    assert NvmlAnswer.of_json(answer.to_json()) == answer
+
+
 class TestAgainstTheStubLibrary:
     pytestmark = stub.needs_gcc
 
@@ -102,6 +107,7 @@ class TestAgainstTheStubLibrary:
         answer = ask_nvml(tmp_path, library, tmp_path)
         assert (answer.status, answer.gpus, answer.lost) == ("ok", 2, ())
         assert answer.driver_version
+        assert [each.index for each in answer.mig] == [0, 1]
 
     def test_nothing_of_the_working_directory_is_run(
         self, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
