@@ -309,11 +309,7 @@ def _missing_share(device: Device, shared: SharedDevice | None, context: OfferCo
     """Why claims get no share of a device: pods have nearly all of it."""
     if shared is None:
         return None
-    pods = [
-        hold.amounts
-        for hold in context.holds.get(device.name, ())
-        if hold.device == device.name and hold.door is Door.PLUGIN and hold.share
-    ]
+    pods = [hold.amounts for hold in context.own(device.name) if hold.door is Door.PLUGIN and hold.share]
     left = left_of(shared.whole, pods)
     short = [name for name, amount in shared.amounts if left.get(name, 0) < amount] if pods else []
     return (too_little_left(short), Cause.OTHER_DOOR) if short else None

@@ -76,11 +76,7 @@ def _with_shares(offered: DraDevice, context: OfferContext) -> DraDevice:
     device, sharing = offered.device, offered.rule.sharing
     if sharing is None or not is_shared(device, sharing):
         return offered
-    held = total(
-        hold.amounts
-        for hold in context.holds.get(device.name, ())
-        if hold.device == device.name and hold.door is Door.PLUGIN and hold.share and not hold.admin
-    )
+    held = total(hold.amounts for hold in context.own(device.name) if hold.door is Door.PLUGIN and hold.share)
     offered = replace(offered, held=tuple(sorted(held.items())))
     missing = missing_share(device, sharing, offered.held)
     if offered.healthy and missing:

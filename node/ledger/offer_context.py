@@ -56,17 +56,12 @@ class OfferContext(Value):
 
     def held(self, device: Device, door: Door) -> Hold | None:
         """The first hold of the device itself through this door, not counting admin access and pending release."""
-        return next(
-            (
-                hold
-                for hold in self.holds.get(device.name, ())
-                if hold.device == device.name
-                and hold.door is door
-                and not hold.admin
-                and hold.state is not HoldState.PENDING_RELEASE
-            ),
-            None,
-        )
+        own = self.own(device.name)
+        return next((hold for hold in own if hold.door is door and not _is_pending(hold)), None)
+
+    def own(self, device: str) -> list[Hold]:
+        """The holds of the device itself, without those with admin access."""
+        return [hold for hold in self.holds.get(device, ()) if hold.device == device and not hold.admin]
 
     def obstacle(
         self, device: Device, door: Door, *, counted: bool = False, shared: SharedDevice | None = None

@@ -92,7 +92,7 @@ def shared_device(device: Device, rule: Rule, context: OfferContext) -> agent_pb
     if shared is None:
         return None
     left = context.left(device, shared.whole)
-    own = [hold for hold in context.holds.get(device.name, ()) if hold.device == device.name and not hold.admin]
+    own = context.own(device.name)
     return agent_pb2.SharedDevice(
         device=device.name,
         resource=shared.resource,

@@ -15,7 +15,7 @@ import grpc
 
 from node.clocks import Clocks
 from node.events import EventBus, EventSink
-from node.inventory.model import Device, Snapshot, SourceState
+from node.inventory.model import Snapshot, SourceState
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.mps.daemon import MpsDevice, MpsError, MpsHome, MpsResource
 from node.mps.modes import RECORD, ExclusiveModes, MpsRecord
@@ -61,7 +61,7 @@ def mps_resources(
         replicas = sharing.replicas_of(device)
         if replicas <= 1 or sharing.unsuited(device) or device.uuid is None or not device.health.usable:
             continue
-        if _is_held_whole(device, context):
+        if any(not hold.share for hold in context.own(device.name)):
             continue
         if rule.door.has(Door.DRA):
             # Clients get their limits with their shares: a claim may consume more than a replica's part.
@@ -75,17 +75,10 @@ def mps_resources(
     return tuple(MpsResource(name, tuple(those), percentages.get(name)) for name, those in devices.items())
 
 
-def _is_held_whole(device: Device, context: OfferContext) -> bool:
-    holds = context.holds.get(device.name, ())
-    return any(hold.device == device.name and not (hold.share or hold.admin) for hold in holds)
-
-
 def _with_shares(name: str, context: OfferContext) -> tuple[str, ...]:
     """Who has shares of a device, by the present rule or an earlier one."""
-    holds = (hold for hold in context.holds.get(name, ()) if hold.device == name and not hold.admin)
-    return tuple(
-        sorted({hold.holder for hold in holds if hold.share or any(replica_of(id_)[1] for _, id_ in hold.ids)})
-    )
+    own = context.own(name)
+    return tuple(sorted({hold.holder for hold in own if hold.share or any(replica_of(id_)[1] for _, id_ in hold.ids)}))
 
 
 def mps_home(settings: Settings, mounts: Mounts | None = None) -> MpsHome:
