@@ -160,13 +160,9 @@ async def test_a_missing_right_is_shown_and_the_end_is_prompt(cluster: Cluster) 
 
     cluster.server.respond = without_right
     async with running(cluster, log) as part:
+        why = "POST /api/v1/namespaces/default/events: 403 Forbidden: cannot create resource events"
+        await eventually(lambda: part.reasons() == (f"events are not posted on the Node: {why}",))
         await eventually(lambda: part.metrics.failures.total)
-        assert part.reasons() == (
-            (
-                "events are not posted on the Node: POST /api/v1/namespaces/default/events: 403 Forbidden: "
-                "cannot create resource events"
-            ),
-        )
 
 
 async def test_a_server_that_hangs_does_not_hold_up_the_end(cluster: Cluster) -> None:
