@@ -29,6 +29,7 @@ class Admission:
         stored: Object | None = None,
         *,
         user: str = "somebody",
+        groups: Sequence[str] = (),
         node: str = "",
         subresource: str = "",
         namespace: Object | None = None,
@@ -40,7 +41,7 @@ class Admission:
             "object": written,
             "oldObject": stored,
             "request": {
-                "userInfo": {"username": user, "extra": extra},
+                "userInfo": {"username": user, "extra": extra, **({"groups": groups} if groups else {})},
                 "namespace": name,
                 **({"subResource": subresource} if subresource else {}),
             },

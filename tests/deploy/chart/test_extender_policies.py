@@ -99,6 +99,16 @@ def test_agents_correct_devices_in_the_status_of_pods_if_they_are_to() -> None:
     assert Admission(places, RECORDED, user=AGENT, subresource="status").refusals(policy)
 
 
+def test_agents_with_their_kubelets_account_correct_devices_as_well() -> None:
+    policy = policies(values())[RECORDS]
+    before = RECORDED["metadata"]["annotations"]
+    kubelet: dict[str, Any] = {"user": "system:node:node-1", "groups": ["system:nodes", "system:authenticated"]}
+    corrected, places = (pod({**before, key: "7"}) for key in (ANNOTATION_ISOLATION, ANNOTATION_BIND_INFO))
+    assert Admission(corrected, RECORDED, subresource="status", **kubelet).refusals(policy) == []
+    assert Admission(corrected, RECORDED, **kubelet).refusals(policy)
+    assert Admission(places, RECORDED, subresource="status", **kubelet).refusals(policy)
+
+
 def test_the_extender_writes_of_a_pods_status_only_the_record_of_a_pod_that_has_one() -> None:
     assert OWN not in policies({}).keys() | policies({**values(), "admissionPolicy": {"enabled": False}}).keys()
     policy = policies(values())[OWN]
