@@ -29,6 +29,10 @@ from scheduling.cells.pod import GroupMemberPlacement
 log = logging.getLogger("ostler.extender")
 
 
+_AT_ONCE = 50
+"""Nodes that are tried again at once: nobody is answered meanwhile, and users can cause any number of them."""
+
+
 class RecordMender:
     """Compares books and nodes. ``writer`` gets the records that changed."""
 
@@ -36,8 +40,8 @@ class RecordMender:
         self._writer = writer
         self._reporter = reporter
         self._metrics = metrics
-        self._unsettled: set[str] = set()
-        """Nodes with pods whose cells differ from their devices."""
+        self._unsettled: dict[str, None] = {}
+        """Nodes with pods whose cells differ from their devices, those that were tried last at the end."""
 
     def pod_changed(self, books: CellBooks, tracked: TrackedPod) -> None:
         """A bound pod is new or has changed."""
@@ -71,21 +75,24 @@ class RecordMender:
         while True:
             moving = {uid for uid, each in pods.items() if differs(books, each)}
             if not moving:
-                self._unsettled.discard(node)
+                self._unsettled.pop(node, None)
                 return
-            self._unsettled.add(node)
-            sets = sorted({_closed(books, pods, moving, uid) for uid in moving} - tried, key=_by_size)
+            self._unsettled[node] = None
+            closed = {each for uid in moving if (each := _closed(books, pods, moving, uid)) <= moving}
+            # Last all of them: pods that share a cell of their virtual cluster can only leave it together.
+            sets = sorted({*closed, frozenset().union(*closed)} - tried, key=_by_size)
             if not sets:
                 return
             for uids in sets:
                 tried.add(uids)
                 is_left = any(number in claimed for uid in uids & moving for number in devices_of(books, pods[uid]))
-                if uids <= moving and not is_left and self._is_moved(books, [pods[uid] for uid in sorted(uids)]):
+                if uids and not is_left and self._is_moved(books, [pods[uid] for uid in sorted(uids)]):
                     break
 
     def try_again(self, books: CellBooks) -> None:
         """What stood in the way may have been elsewhere: a virtual cluster may have other cells left by now."""
-        for node in sorted(self._unsettled):
+        for node in list(self._unsettled)[:_AT_ONCE]:
+            del self._unsettled[node]
             self.node_changed(books, node)
 
     def settle(self, books: CellBooks) -> None:

@@ -257,6 +257,16 @@ def test_pods_of_a_gang_exchange_and_every_record_of_the_gang_is_written(tmp_pat
     assert made.placements() == before
 
 
+def test_pods_that_share_a_cell_leave_it_together() -> None:
+    made = Cluster(owning(1, B=("G-NODE.G-QUAD", 1)))
+    assert made.place(pod("a", 2, vc="B"))
+    assert made.place(pod("b", 2, vc="B"))
+    made.gives("a", 5, 7)
+    assert made.has("a") == (0, 1)
+    made.gives("b", 4, 6)
+    assert (made.has("a"), made.has("b")) == ((5, 7), (4, 6))
+
+
 def test_ids_count_before_numbers_once_the_node_publishes_them(two: Cluster) -> None:
     two.gives("a", 0, 1, ids=["GPU-6", "GPU-7"])
     assert two.has("a") == (0, 1)
