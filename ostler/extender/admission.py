@@ -2,8 +2,8 @@
 
 Kueue reserves quota for a Workload, and then asks each AdmissionCheck of its ClusterQueue. Here the answer is *Ready*
 once the gang has its cells (or reserves those of pods that it preempts), *Retry* while it has to wait, so that Kueue
-gives the quota to others, and *Rejected* if it can never be placed as it is. ``ostler.extender.workloads`` decides
-what the answers say; this file reads, holds and writes.
+gives the quota to others, and *Rejected* if it can never be placed as it is. ``ostler.extender.check_answers``
+decides what the answers say; this file reads, holds and writes.
 
 Invariants. The Workload is the only record: a hold exists here exactly as long as its Workload has quota and no check
 that says Retry or Rejected, so nothing is released by an event alone that could be missed. Cells are held before
@@ -28,26 +28,21 @@ from kube.errors import KubeError, NotFound, WriteConflict
 from kube.events import Subject
 from kube.json_stream import Fields
 from kube.reflector import Handler, Reflector
-from ostler.extender.holds import CellHolds
-from ostler.extender.metrics import ExtenderMetrics
-from ostler.extender.workloads import (
-    CONTROLLER,
-    FIELDS,
+from ostler.extender.check_answers import (
     CheckAnswer,
-    CheckState,
-    KueueWorkload,
-    WorkloadStep,
     WorkloadUnfit,
     gang_of,
     placed,
     preempting,
-    read_workload,
     recorded_places,
     rejected,
     retried,
     unconcerned,
     waiting,
 )
+from ostler.extender.holds import CellHolds
+from ostler.extender.metrics import ExtenderMetrics
+from ostler.extender.workloads import CONTROLLER, FIELDS, CheckState, KueueWorkload, WorkloadStep, read_workload
 from scheduling.cells.decision import CellsUserError, PodPlaced, PodPreempting
 from scheduling.cells.pod import CellPod
 
@@ -114,8 +109,10 @@ class AdmissionController:
         workloads = Collection(client, path_of("apis", GROUP, VERSION, "workloads"), fields=FIELDS)
         # Set if the API server does not know Kueue's objects: there is nothing to wait for.
         self._is_missing = threading.Event()
-        self._of_checks = self._reflector(checks, _Checks(self), "admissionchecks", random)
-        self._of_workloads = self._reflector(workloads, _Workloads(self), "workloads", random)
+        self._of_checks = self._reflector(checks, _Feed(self.replace_checks, self.set_check), "admissionchecks", random)
+        self._of_workloads = self._reflector(
+            workloads, _Feed(self.replace_workloads, self.set_workload), "workloads", random
+        )
         self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
 
     def start(self, stopped: threading.Event) -> None:
@@ -166,7 +163,7 @@ class AdmissionController:
             self._due |= dict.fromkeys(self._workloads)
             self._changed.notify_all()
 
-    def set_check(self, body: JsonObject, *, is_there: bool) -> None:
+    def set_check(self, body: JsonObject, is_there: bool) -> None:
         """An AdmissionCheck is new, has changed or is gone."""
         name = _name(body)
         with self._changed:
@@ -188,7 +185,7 @@ class AdmissionController:
             self._workloads = found
             self._changed.notify_all()
 
-    def set_workload(self, body: JsonObject, *, is_there: bool) -> None:
+    def set_workload(self, body: JsonObject, is_there: bool) -> None:
         """A Workload is new, has changed or is gone."""
         workload = read_workload(body)
         is_known = is_there and workload.has_quota and bool(workload.checks)
@@ -347,39 +344,23 @@ class AdmissionController:
 _IN_USE = 409
 
 
-class _Checks:
-    """The controller as a handler of AdmissionChecks."""
+class _Feed:
+    """The controller as a handler of a collection, by its methods for all objects and for one."""
 
-    def __init__(self, controller: AdmissionController) -> None:
-        self._controller = controller
-
-    def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
-        self._controller.replace_checks(objects)
-
-    def applied(self, body: JsonObject) -> None:
-        self._controller.set_check(body, is_there=True)
-
-    def deleted(self, body: JsonObject) -> None:
-        self._controller.set_check(body, is_there=False)
-
-    def bookmark(self, resource_version: str) -> None:
-        """Nothing has changed."""
-
-
-class _Workloads:
-    """The controller as a handler of Workloads."""
-
-    def __init__(self, controller: AdmissionController) -> None:
-        self._controller = controller
+    def __init__(
+        self, replace: Callable[[Sequence[JsonObject]], None], change: Callable[[JsonObject, bool], None]
+    ) -> None:
+        self._replace = replace
+        self._change = change
 
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
-        self._controller.replace_workloads(objects)
+        self._replace(objects)
 
     def applied(self, body: JsonObject) -> None:
-        self._controller.set_workload(body, is_there=True)
+        self._change(body, True)
 
     def deleted(self, body: JsonObject) -> None:
-        self._controller.set_workload(body, is_there=False)
+        self._change(body, False)
 
     def bookmark(self, resource_version: str) -> None:
         """Nothing has changed."""

@@ -10,16 +10,11 @@ from typing import Any
 
 import pytest
 
-from ostler.extender.workloads import (
-    ANNOTATION_PLACES,
-    CheckState,
-    KueueWorkload,
-    WorkloadStep,
+from ostler.extender.check_answers import (
     WorkloadUnfit,
     gang_of,
     placed,
     preempting,
-    read_workload,
     recorded_places,
     rejected,
     retried,
@@ -27,6 +22,7 @@ from ostler.extender.workloads import (
     waiting,
     write_places,
 )
+from ostler.extender.workloads import ANNOTATION_PLACES, CheckState, KueueWorkload, WorkloadStep, read_workload
 from scheduling.cells.pod import (
     ANNOTATION_GROUP,
     ANNOTATION_SPEC,
