@@ -1,4 +1,4 @@
-"""The two doors as the process sees them: what they need, and their ledger."""
+"""Says by the settings and the state folder what each door needs, and makes the ledger of both."""
 
 from __future__ import annotations
 
