@@ -67,6 +67,9 @@ class ClaimDaemons(Protocol):
     def hold(self, holders: MpsHolders) -> None:
         """Note which claims have them."""
 
+    async def running(self) -> tuple[MpsResource, ...]:
+        """The daemons of claims that run, whoever has started them, with their devices and without limits."""
+
     async def ready(self, name: str) -> None:
         """Return when the daemon runs; raises ``MpsError``."""
 
@@ -129,7 +132,8 @@ class ClaimSharing:
         try:
             self._done = await asyncio.to_thread(self._read)
         except FileError as error:
-            problems.append(f"the time slices of released claims may remain set: {error}")
+            problems.append(f"the time slices of claims may remain set when they are released: {error}")
+            self._done = await self._running(owners)
         is_needed = any(work.daemon for _, work in self._done.values()) or await asyncio.to_thread(self._has_left)
         left = self.leftovers(owners)
         for uid in left:
@@ -142,6 +146,15 @@ class ClaimSharing:
             problems += await self.remove(ClaimReference("", "", uid))
         return tuple(problems)
 
+    async def _running(self, owners: Collection[str]) -> dict[str, tuple[str, SharingWork]]:
+        """The daemons of these claims that run, as far as they show what they are for: containers work with them."""
+        if self._tools.daemons is None:
+            return {}
+        if self._daemons is None:
+            self._daemons = self._tools.daemons()
+        found = {each.name.removeprefix(_PREFIX): each for each in await self._daemons.running()}
+        return {uid: (f"claim {uid}", SharingWork(daemon=each)) for uid, each in found.items() if uid in owners}
+
     async def run(self) -> None:
         """Supervise the claims' daemons until cancelled; the daemons continue to run."""
         await self._needed.wait()
@@ -152,8 +165,8 @@ class ClaimSharing:
         """Make the changes; raises SharingNotDone or Unavailable, after undoing the changes for the claim alone."""
         for resource in work.shares:
             await self._share_ready(claim, resource)
-        own = work.own
-        if self.of(claim.uid) != own:
+        own, before = work.own, self.of(claim.uid)
+        if before != own and not _differ_in_limits(before, own):
             await self.remove(claim)
         if not own:
             return
@@ -310,6 +323,15 @@ class ClaimSharing:
             return {}
         claims = data.get("claims")
         return {uid: _entry(uid, each) for uid, each in claims.items()} if isinstance(claims, dict) else {}
+
+
+def _differ_in_limits(before: SharingWork, after: SharingWork) -> bool:
+    """Whether a running daemon can be given what ``after`` says, so that it need not end."""
+    one, other = before.daemon, after.daemon
+    if one is None or other is None or before.time_slices != after.time_slices:
+        return False
+    uuids, others = ([each.uuid for each in daemon.devices] for daemon in (one, other))
+    return uuids == others and one.multi_user == other.multi_user
 
 
 def daemon_name(uid: str) -> str:

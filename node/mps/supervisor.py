@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from node.clocks import Clocks
 from node.events import EventBus, EventSink
-from node.mps.daemon import MpsDaemon, MpsError, MpsHome, MpsResource, hindrance
+from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsHome, MpsResource, hindrance
 from node.mps.modes import ExclusiveModes, MpsRecord
 from node.mps.processes import MpsProcess, find_daemons, find_process, served_devices
 from node.mps.reports import MpsMetrics, MpsReports
@@ -107,6 +107,22 @@ class MpsSupervisor:
         if service is not None:
             service.give()
 
+    async def running(self) -> tuple[MpsResource, ...]:
+        """The daemons of ours that run, whoever has started them, with their devices and without limits."""
+        return tuple(
+            MpsResource(name, tuple(MpsDevice(uuid, uuid) for uuid in sorted(uuids)))
+            for name, _, uuids in await asyncio.to_thread(self._found)
+        )
+
+    def _found(self) -> list[tuple[str, MpsProcess, frozenset[str]]]:
+        """The daemons of ours that run, with the UUIDs of their devices; blocks."""
+        found = find_daemons(self._home.root, self._home.proc)
+        return [
+            (name, process, served_devices(process, self._home.proc) or frozenset())
+            for name, process in found
+            if self._owns(name)
+        ]
+
     async def ready(self, name: str) -> None:
         """Return when the daemon of the resource runs; raises ``MpsError`` if it fails to start."""
         service = self._services.get(name)
@@ -160,10 +176,8 @@ class MpsSupervisor:
         """Make an unusable record again from the daemons that run: pods may work with them."""
         fix = "'ostler doctor compute-mode' names GPUs that were left in another compute mode"
         self._reports.failed(_EARLIER, f"{fault}; ostler takes over the daemons that run; {fix}")
-        for name, process in await asyncio.to_thread(find_daemons, self._home.root, self._home.proc):
-            if self._owns(name):
-                served = await asyncio.to_thread(served_devices, process, self._home.proc)
-                self._record.rebuild(name, process, served or ())
+        for name, process, uuids in await asyncio.to_thread(self._found):
+            self._record.rebuild(name, process, uuids)
         try:
             await asyncio.to_thread(self._record.write)
         except MpsError as error:
@@ -174,10 +188,10 @@ class MpsSupervisor:
         for name, process in tuple(self._record.daemons.items()):
             if name not in self._services:
                 await self._keep_on(name, process)
-        for name, process in await asyncio.to_thread(find_daemons, self._home.root, self._home.proc):
+        for name, process, _ in await asyncio.to_thread(self._found):
             # Killed between the start of a daemon and the record of it.
             known = self._record.daemons.get(name)
-            if self._owns(name) and (known is None or find_process(known.pid, self._home.proc) != known):
+            if known is None or find_process(known.pid, self._home.proc) != known:
                 await self._end(name, process)
         await self._remove_left()
         served = {device.uuid for service in self._services.values() for device in service.resource.devices}

@@ -52,7 +52,10 @@ def serve():
     servers, serial = [], 4000
     while True:
         client, _ = server.accept()
-        command = client.makefile("r").readline().strip()
+        try:
+            command = client.makefile("r").readline().strip()
+        except OSError:
+            continue  # Whoever asks was killed.
         note(command)
         if os.path.exists(os.path.join(here, "deaf")):
             continue
@@ -70,7 +73,10 @@ def serve():
             servers.clear()
         elif command == "crash":
             os._exit(9)
-        client.sendall(answer.encode())
+        try:
+            client.sendall(answer.encode())
+        except OSError:
+            pass  # Whoever asked was killed.
         client.close()
         if command == "quit":
             return

@@ -12,7 +12,7 @@ import pytest
 from driver.claims.interfaces import ClaimStep
 from driver.claims.model import SharingNotDone
 from driver.claims.service import ClaimService
-from driver.claims.sharing import SharingTools
+from driver.claims.sharing import CLAIMS_RECORD, FILE, SharingTools
 from driver.names import Peer
 from kube.bodies import JsonObject
 from node.inventory.nvidia.compute_modes import DEFAULT
@@ -20,6 +20,7 @@ from node.inventory.nvidia.time_slices import TimeSlice, TimeSlicer
 from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, claim, opaque, reference, result
 from tests.making.claim_sharing import LONG, NVIDIA, Sharer
 from tests.making.dying import DyingProcesses
+from tests.waiting import eventually
 
 EXIT = 77
 
@@ -127,3 +128,24 @@ async def test_a_reboot_undoes_it(sharer: Sharer) -> None:
         with pytest.raises(SharingNotDone):
             await service.prepare(reference())
         await service.unprepare(reference())
+
+
+@pytest.mark.parametrize("damaged", [(FILE,), (FILE, CLAIMS_RECORD)])
+async def test_a_daemon_of_a_prepared_claim_outlives_an_unusable_record(
+    sharer: Sharer, damaged: tuple[str, ...]
+) -> None:
+    limits: JsonObject = {"defaultPinnedDeviceMemoryLimit": "10Gi"}
+    sharer.put(1, GPU0, parameters={**NVIDIA, "sharing": {"strategy": "MPS", "mpsConfig": limits}})
+    async with sharer.process() as service:
+        await service.prepare(reference())
+        before = sharer.pids
+    assert len(before) == 1
+    for name in damaged:
+        (sharer.node.root / "state" / name).write_text("garbage")
+    async with sharer.process() as service:
+        assert "ClaimRecoveryIncomplete" in sharer.node.events.reasons
+        await service.prepare(reference())
+        assert sharer.pids == before
+        await service.unprepare(reference())
+        await eventually(lambda: not sharer.pids, "the daemon ends with its claim")
+        await eventually(lambda: set(sharer.modes.modes.values()) == {DEFAULT}, "the compute mode is set back")
