@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from scheduling.cells.decision import CellsUserError
 from scheduling.cells.groups import AffinityGroup, GroupState, new_group
@@ -17,6 +18,9 @@ from scheduling.cells.preassigned import end_doomed, is_doomed, is_free, judged_
 from scheduling.cells.preemption import cancel_reservation, idle_holds_of, preempt_lazily, reservers_of
 from scheduling.cells.state import ClusterState, VirtualTree
 from scheduling.cells.tree import LOWEST_GUARANTEED, CellState, PhysicalCell, VirtualCell, leaves_below, parts_below
+
+MOST_DEVICES: Final = 1_000_000
+"""Devices of one group that is restored, whatever its annotation asks for: each is kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,11 @@ def _recorded_leaves(
                     )
                 seen.add(each.leaf)
             recorded.setdefault(len(placement.indices), []).append(leaves)
+    devices = sum(size * number for size, number in sizes.items())
+    if devices > MOST_DEVICES:
+        raise CellsUserError(
+            f"pod {pod.key}: its group asks for {devices} devices; at most {MOST_DEVICES} are restored, delete the pod"
+        )
     for size, number in sizes.items():
         missing = number - len(recorded.get(size, ()))
         if missing > 0:

@@ -170,6 +170,19 @@ def test_a_hold_is_restored_to_the_recorded_cells_or_not_at_all() -> None:
     assert not broken(changed.state)
 
 
+def test_a_bound_pod_whose_group_asks_for_more_devices_than_can_be_kept_is_not_restored() -> None:
+    made = scheduler()
+    decision = made.hold(pod("train", "holder"), NODES)
+    assert isinstance(decision, PodPlaced)
+    again = scheduler()
+    before = fingerprint(again)
+    small = pod("train", "train-0")
+    huge = replace(small.spec.group, members=(*small.spec.group.members, GroupMember(1, 2**31 - 1)))
+    with pytest.raises(CellsUserError, match="its group asks for 2147483655 devices; at most 1000000 are restored"):
+        again.add_allocated(replace(small, spec=replace(small.spec, group=huge)), decision.bind_info)
+    assert fingerprint(again) == before
+
+
 def test_a_group_that_has_pods_or_a_holder_is_not_held_by_another() -> None:
     made = scheduler()
     place(made, pod("train", "train-0", leaves=4, pods=2))
