@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kube.bodies import Json, JsonObject, count_of, one_line, text_at
+from node.documents import DocumentRefused, parse_json
 from ostler.cells.planning import GangPlan, PlannedPod
 from ostler.extender.workloads import ANNOTATION_PLACES, MOST_POD_SETS, CheckState, KueueWorkload, WorkloadPodSet
 from scheduling.cells import pod as contract
@@ -158,8 +159,8 @@ def recorded_places(workload: KueueWorkload, pod: CellPod, ours: Collection[str]
     """The cells that the Workload's check has on record; None if there are none, or not those of this gang."""
     text = next((each.places for each in workload.checks if each.name in ours and each.places), "")
     try:
-        found = json.loads(text) if 0 < len(text) <= MOST_PLACES else None
-    except (ValueError, RecursionError):
+        found = parse_json(text) if 0 < len(text) <= MOST_PLACES else None
+    except DocumentRefused:
         found = None
     pods = found.get("pods") if isinstance(found, dict) else None
     places = [_place(each) for each in pods] if isinstance(pods, list) else []

@@ -46,7 +46,7 @@ PARSERS = {
     "ostler/explain/documents.py": "builds with a stack of its own; JSON's depth is checked",
     "ostler/cli/cells_discover.py": "the configuration that it has itself written",
     "ostler/extender/wire.py": "arguments of the scheduler, whose size their reader bounds; depth is an error",
-    "ostler/doctor/answers.py": "the answer of a process that it started itself",
+    "ostler/doctor/nvml_process.py": "the answer of a process that it started itself",
     "sandbox/apiserver/store.py": "copies an object that it has",
     "sandbox/apiserver/connections.py": "the sandbox's own API server; what it cannot decode it refuses",
     "sandbox/configuration.py": "the configuration that it has itself written",
