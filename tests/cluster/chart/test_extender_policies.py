@@ -127,11 +127,15 @@ def policies(api: Api, pods: Pods) -> Iterator[list[Document]]:
     if api.find(f"/api/v1/namespaces/{NAMESPACE}") is None:
         api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     made = [each for each in render(VALUES) if each["kind"] in COLLECTIONS]
+    paths = [f"{COLLECTIONS[each['kind']]}/{each['metadata']['name']}" for each in made]
+    for path in paths:
+        # Tests of the extender on the same cluster leave theirs.
+        api.delete(path)
     for each in made:
         api.create(COLLECTIONS[each["kind"]], each)
     yield made
-    for each in made:
-        api.delete(f"{COLLECTIONS[each['kind']]}/{each['metadata']['name']}")
+    for path in paths:
+        api.delete(path)
     api.request("PATCH", "/api/v1/namespaces/default", annotated(**{TEAMS: None}), MERGE)
     for body in HELD:
         api.delete(f"{PODS}/{body['metadata']['name']}")

@@ -17,7 +17,16 @@ from tests.cluster.rig.api import Api, Credentials
 from tests.cluster.rig.control_plane import ControlPlane
 from tests.cluster.rig.node import Node, remove_cgroups
 from tests.cluster.rig.pki import Authority
-from tests.cluster.rig.place import Place, allow_forwarding, leave_place, orphans, place_of, places, take_place
+from tests.cluster.rig.place import (
+    Place,
+    allow_forwarding,
+    allow_watches,
+    leave_place,
+    orphans,
+    place_of,
+    places,
+    take_place,
+)
 from tests.cluster.rig.prerequisites import check
 from tests.cluster.rig.processes import end_all
 
@@ -82,6 +91,7 @@ class Cluster:
     def start(self) -> None:
         """Start everything; returns when pods can be created."""
         allow_forwarding()
+        allow_watches()
         self.authority.create()
         self.authority.kubeconfig("admin", "/O=system:masters/CN=admin", self.place.kubeconfig)
         self.control_plane.start_api()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LARGEST = 250
+INOTIFY_INSTANCES = 1024
 PREFIX = "ostler-cluster-"
 RUN = "test-"
 """How the names of test runs' clusters begin."""
@@ -146,3 +147,10 @@ def allow_forwarding() -> None:
     switch = Path("/proc/sys/net/ipv4/ip_forward")
     if switch.read_text().strip() != "1" and os.access(switch, os.W_OK):
         switch.write_text("1")
+
+
+def allow_watches() -> None:
+    """Kubelet, runtime and agent of a node have a dozen inotify instances; the kernel allows 128 by default."""
+    limit = Path("/proc/sys/fs/inotify/max_user_instances")
+    if int(limit.read_text()) < INOTIFY_INSTANCES and os.access(limit, os.W_OK):
+        limit.write_text(str(INOTIFY_INSTANCES))
