@@ -8,8 +8,10 @@ one of them is not prepared, nobody but the scheduler binds the pod.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
+from typing import Protocol
 
 from kube.bodies import JsonObject
 from ostler.extender.metrics import ExtenderMetrics
@@ -31,11 +33,37 @@ from scheduling.cells.decision import CellsUserError, Phase, PodPlaced, PodPreem
 log = logging.getLogger("ostler.extender")
 
 ARRIVAL = 1.0
-"""Seconds that a preempt call waits for the API server to report its pod; a scheduler gives up after 5."""
+"""Seconds that a filter or preempt call waits for the API server to report its pod; a scheduler gives up after 5."""
+PAUSE = 60.0
+"""Seconds in which no call waits after one has waited in vain: users can create pods that are never known here."""
 _UNKNOWN = (
     f"the pod is unknown: it does not exist, is over, has no limit {contract.RESOURCE_ENABLE} of 1 or more, "
     "or the API server has not reported it yet"
 )
+
+
+class PodArrivals(Protocol):
+    """Knows which pods the API server has reported."""
+
+    def wait_for(self, uid: str, seconds: float) -> bool:
+        """Wait until a pod is known, so long at most; whether it is."""
+
+
+class ArrivalPatience:
+    """Waits for a pod of which a scheduler hears before the extender does.
+
+    A scheduler repeats a failed filter call after a second, and a failed preemption at the next event only.
+    """
+
+    def __init__(self, arrivals: PodArrivals, clock: Callable[[], float] = time.monotonic) -> None:
+        self._arrivals = arrivals
+        self._clock = clock
+        self._waits_from = clock()
+
+    def wait_for(self, uid: str) -> None:
+        """Return when the pod is known, or when waiting makes no sense."""
+        if self._clock() >= self._waits_from and not self._arrivals.wait_for(uid, ARRIVAL):
+            self._waits_from = self._clock() + PAUSE
 
 
 class Decider:
@@ -45,9 +73,11 @@ class Decider:
         self._tracker = tracker
         self._binder = binder
         self._metrics = metrics
+        self._patience = ArrivalPatience(tracker)
 
     def filter(self, arguments: FilterArguments) -> FilterOutcome:
         """Place the pod, or say why not; raises ``ExtenderError``."""
+        self._patience.wait_for(arguments.pod.uid)
         with self._tracker.locked() as books:
             tracked = _admitted(books, arguments.pod, "filter")
             if tracked.state is PodState.BINDING:
@@ -76,12 +106,8 @@ class Decider:
             return books.binding_of(tracked)
 
     def preempt(self, arguments: PreemptArguments) -> JsonObject:
-        """The victims on one of the nodes; raises ``ExtenderError``.
-
-        A pod that fits nowhere comes here without a filter call before, so perhaps before the API server has reported
-        it. kube-scheduler repeats a failed filter call at once, but a failed preemption at the next event.
-        """
-        self._tracker.wait_for(arguments.pod.uid, ARRIVAL)
+        """The victims on one of the nodes; raises ``ExtenderError``."""
+        self._patience.wait_for(arguments.pod.uid)
         with self._tracker.locked() as books:
             tracked = _admitted(books, arguments.pod, "preempt")
             if tracked.state is PodState.BINDING and tracked.bind_info is not None:

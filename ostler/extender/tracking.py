@@ -106,10 +106,10 @@ class CellTracker:
             tracked = self._books.pods.get(uid)
             return tracked is not None and tracked.state is PodState.BOUND
 
-    def wait_for(self, uid: str, seconds: float) -> None:
-        """Wait until a pod is known, so long at most. Nothing is locked meanwhile."""
+    def wait_for(self, uid: str, seconds: float) -> bool:
+        """Wait until a pod is known, so long at most; whether it is. Nothing is locked meanwhile."""
         with self._arrived:
-            self._arrived.wait_for(lambda: uid in self._books.pods, seconds)
+            return self._arrived.wait_for(lambda: uid in self._books.pods, seconds)
 
     def set_pod(self, pod: ReadPod) -> None:
         """A Pod is new or has changed."""

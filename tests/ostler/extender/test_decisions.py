@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from ostler.extender.deciding import PAUSE, ArrivalPatience
 from tests.making.extender import RunningExtender, cells, extender, gang
 from tests.making.extender_cluster import ClusterApi, Object, node, pod
 from tests.waiting import until
@@ -224,7 +225,38 @@ def test_a_preemption_waits_until_its_pod_is_reported(running: RunningExtender) 
     assert len(found["NodeNameToMetaVictims"]) == 1
 
 
+def test_a_placement_waits_until_its_pod_is_reported(running: RunningExtender) -> None:
+    late = pod("late")
+    running.api.hold(is_holding=True)
+    running.api.put(late)
+    with ThreadPoolExecutor(1) as asking:
+        answer = asking.submit(running.filter, late, "n0")
+        running.api.hold(is_holding=False)
+        assert answer.result()["NodeNames"] == ["n0"]
+
+
 def test_a_preemption_of_a_pod_that_is_never_reported_fails(running: RunningExtender) -> None:
     status, text = running.preempt(pod("nobody"), "n0")
     assert status == 400
     assert "preempt: the pod is unknown" in text
+
+
+def test_pods_that_are_never_reported_hold_a_scheduler_up_once_a_minute() -> None:
+    class NobodyArrives:
+        waits = 0
+
+        def wait_for(self, uid: str, seconds: float) -> bool:
+            self.waits += 1
+            return uid == "known"
+
+    now, nobody = [100.0], NobodyArrives()
+    patience = ArrivalPatience(nobody, lambda: now[0])
+    for _ in range(3):
+        patience.wait_for("known")
+    assert nobody.waits == 3
+    for _ in range(10):
+        patience.wait_for("unknown")
+    assert nobody.waits == 4
+    now[0] += PAUSE
+    patience.wait_for("known")
+    assert nobody.waits == 5
