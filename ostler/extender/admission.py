@@ -238,6 +238,7 @@ class AdmissionController:
             with self._changed:
                 self._again[key] = None
         except Exception:
+            # The log and the metric tell the operator; other Workloads are answered.
             self._metrics.faults.add()
             log.exception("an AdmissionCheck was not answered", extra={"object": key})
 
