@@ -6,6 +6,8 @@ gives it back.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from scheduling.cells.groups import AffinityGroup
 from scheduling.cells.preassigned import give_preassigned, is_doomed, take_preassigned
 from scheduling.cells.state import ClusterState
@@ -23,8 +25,17 @@ from scheduling.cells.tree import (
 )
 
 
-def allocate_leaf(state: ClusterState, leaf: PhysicalCell, virtual: VirtualCell | None, group: AffinityGroup) -> bool:
-    """Give a leaf to a group, as an opportunistic one without a virtual cell; false if guarantees no longer hold."""
+def allocate_leaf(
+    state: ClusterState,
+    leaf: PhysicalCell,
+    virtual: VirtualCell | None,
+    group: AffinityGroup,
+    wanted: Collection[VirtualCell] = (),
+) -> bool:
+    """Give a leaf to a group, as an opportunistic one without a virtual cell; false if guarantees no longer hold.
+
+    ``wanted``: virtual cells that the group gets next; no bad part is bound to them.
+    """
     if virtual is None:
         set_priority(leaf, OPPORTUNISTIC)
         count_use(leaf, OPPORTUNISTIC, 1)
@@ -38,7 +49,7 @@ def allocate_leaf(state: ClusterState, leaf: PhysicalCell, virtual: VirtualCell 
         bind(leaf, virtual)
     root = virtual.root.physical
     if is_new and root is not None:
-        return take_preassigned(state, root, virtual.cluster)
+        return take_preassigned(state, root, virtual.cluster, wanted)
     return True
 
 

@@ -8,7 +8,7 @@ left again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from scheduling.cells.state import Chain, ClusterState
@@ -34,10 +34,15 @@ def is_free(cell: PhysicalCell) -> bool:
     return False
 
 
-def take_preassigned(state: ClusterState, cell: PhysicalCell, cluster: str) -> bool:
-    """Take a cell that was just bound for a virtual cluster; false if others' guarantees no longer hold after it."""
+def take_preassigned(
+    state: ClusterState, cell: PhysicalCell, cluster: str, wanted: Collection[VirtualCell] = ()
+) -> bool:
+    """Take a cell that was just bound for a virtual cluster; false if others' guarantees no longer hold after it.
+
+    The cell's bad parts are bound to virtual cells that are not ``wanted``.
+    """
     chain = state.chains[cell.chain]
-    levels = _take(chain, cell, cluster)
+    levels = _take(chain, cell, cluster, wanted)
     is_safe = all(chain.total_left[level] >= chain.all_vc_free[level] for level in levels)
     for level in levels:
         _judge_doomed(state, chain, level, may_release=False)
@@ -76,7 +81,7 @@ def _judge_doomed(state: ClusterState, chain: Chain, level: int, *, may_release:
         release_doomed(chain, level)
 
 
-def _take(chain: Chain, cell: PhysicalCell, cluster: str) -> list[int]:
+def _take(chain: Chain, cell: PhysicalCell, cluster: str, wanted: Collection[VirtualCell] = ()) -> list[int]:
     """Take a cell; the levels whose numbers changed."""
     chain.vc_free[cluster][cell.level] -= 1
     chain.all_vc_free[cell.level] -= 1
@@ -91,7 +96,7 @@ def _take(chain: Chain, cell: PhysicalCell, cluster: str) -> list[int]:
         above = above.parent
     _leave_free_list(chain, cell)
     if not cell.healthy:
-        _take_bad(chain, cell)
+        _take_bad(chain, cell, wanted)
     levels += _count_below(chain, cell, -1)
     return levels
 
@@ -162,19 +167,19 @@ def _enter_free_list(chain: Chain, cell: PhysicalCell) -> None:
         current = parent
 
 
-def _take_bad(chain: Chain, cell: PhysicalCell) -> None:
+def _take_bad(chain: Chain, cell: PhysicalCell, wanted: Collection[VirtualCell]) -> None:
     """Take a bad cell out of the bad free ones, and bind its bad parts to parts of its virtual cell."""
     chain.bad_free[cell.level].remove(cell)
     for child in cell.children:
         if not child.healthy:
             if child.virtual is None and cell.virtual is not None:
-                bind_bad_part(child, cell.virtual)
-            _take_bad(chain, child)
+                bind_bad_part(child, cell.virtual, wanted)
+            _take_bad(chain, child, wanted)
 
 
-def bind_bad_part(cell: PhysicalCell, above: VirtualCell) -> None:
-    """Bind a bad cell to a free part of the virtual cell that its parent is bound to."""
-    virtual = unbound_child(above)
+def bind_bad_part(cell: PhysicalCell, above: VirtualCell, wanted: Collection[VirtualCell] = ()) -> None:
+    """Bind a bad cell to a free part of the virtual cell that its parent is bound to, but to none that is wanted."""
+    virtual = unbound_child(above, wanted)
     if virtual is not None:
         bind_one(cell, virtual)
 

@@ -68,14 +68,16 @@ def revert_lazy_preemption(state: ClusterState, group: AffinityGroup, before: Vi
     """Give a group its virtual cells back."""
     group.virtual = before
     group.lazily_preempted_by = ""
+    wanted = _virtual_cells_of(group)
     for leaf, virtual in group.leaves():
         if virtual is not None:
             release_leaf(state, leaf, None, group)
-            allocate_leaf(state, leaf, virtual, group)
+            allocate_leaf(state, leaf, virtual, group, wanted)
 
 
 def reserve(state: ClusterState, group: AffinityGroup) -> None:
     """Reserve the placement of a group that preempts, and take it from its present users."""
+    wanted = _virtual_cells_of(group)
     for leaf, virtual in group.leaves():
         user = leaf.used_by
         if user is not None:
@@ -83,7 +85,7 @@ def reserve(state: ClusterState, group: AffinityGroup) -> None:
             user.state = GroupState.BEING_PREEMPTED
             # Its last pod ends it.
             user.holder = ""
-        allocate_leaf(state, leaf, virtual, group)
+        allocate_leaf(state, leaf, virtual, group, wanted)
         leaf.reserved_by = group
         leaf.state = CellState.RESERVED if user is None else CellState.RESERVING
     state.groups[group.name] = group
@@ -117,6 +119,17 @@ def use_reservation(group: AffinityGroup) -> None:
         leaf.state = CellState.USED
     group.state = GroupState.ALLOCATED
     group.preempting.clear()
+
+
+def _virtual_cells_of(group: AffinityGroup) -> set[VirtualCell]:
+    """The virtual cells of a group's leaves, and all above them."""
+    cells: set[VirtualCell] = set()
+    for _, virtual in group.leaves():
+        cell = virtual
+        while cell is not None and cell not in cells:
+            cells.add(cell)
+            cell = cell.parent
+    return cells
 
 
 def virtual_of(group: AffinityGroup, leaf: PhysicalCell) -> VirtualCell | None:

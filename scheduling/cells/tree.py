@@ -7,7 +7,7 @@ changed only by the modules that `state.py` names.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -240,9 +240,9 @@ def unbind(physical: PhysicalCell) -> None:
             return
 
 
-def unbound_child(virtual: VirtualCell) -> VirtualCell | None:
-    """The first child that is not bound."""
-    return next((each for each in virtual.children if each.physical is None), None)
+def unbound_child(virtual: VirtualCell, wanted: Collection[VirtualCell] = ()) -> VirtualCell | None:
+    """The first child that is neither bound nor wanted for something else."""
+    return next((each for each in virtual.children if each.physical is None and each not in wanted), None)
 
 
 def parts_below(cell: PhysicalCell) -> Iterator[PhysicalCell]:
