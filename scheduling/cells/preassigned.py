@@ -196,7 +196,8 @@ def _give_bad(chain: Chain, cell: PhysicalCell) -> None:
 def bind_doomed(state: ClusterState, chain: Chain, level: int) -> None:
     """Bind bad cells of a level to the virtual clusters that healthy ones no longer suffice for.
 
-    Only this level is judged, as in HiveD: what it costs other levels is seen at their next change.
+    Only this level is judged, as in HiveD. Unlike HiveD, no cell is bound whose splitting costs another cluster a cell
+    that it is owed.
     """
     bad = chain.bad_free[level]
     for name, numbers in chain.vc_free.items():
@@ -204,10 +205,29 @@ def bind_doomed(state: ClusterState, chain: Chain, level: int) -> None:
             virtual = _unbound_root(state, chain, name, level)
             if virtual is None:
                 break
-            cell = bad[0]
+            cell = next((each for each in bad if _is_spare(chain, each)), None)
+            if cell is None:
+                break
             bind_one(cell, virtual)
             chain.doomed[name][level].append(cell)
             _take(chain, cell, name)
+
+
+def _is_spare(chain: Chain, cell: PhysicalCell) -> bool:
+    """True if taking a free cell leaves enough cells of all other levels for those that clusters are owed."""
+    above = cell.parent
+    while above is not None and not above.split:
+        if chain.total_left[above.level] <= chain.all_vc_free[above.level]:
+            return False
+        above = above.parent
+    number = 1
+    part = cell
+    while part.children:
+        number *= len(part.children)
+        part = part.children[0]
+        if chain.total_left[part.level] - number < chain.all_vc_free[part.level]:
+            return False
+    return True
 
 
 def release_doomed(chain: Chain, level: int) -> None:
