@@ -6,18 +6,18 @@ gives it back.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from scheduling.cells.groups import AffinityGroup
 from scheduling.cells.preassigned import give_preassigned, is_doomed, take_preassigned
 from scheduling.cells.state import ClusterState
 from scheduling.cells.tree import (
     FREE_PRIORITY,
     LOWEST_GUARANTEED,
+    NOTHING_WANTED,
     OPPORTUNISTIC,
     CellState,
     PhysicalCell,
     VirtualCell,
+    WantedBindings,
     bind,
     count_use,
     set_priority,
@@ -30,11 +30,11 @@ def allocate_leaf(
     leaf: PhysicalCell,
     virtual: VirtualCell | None,
     group: AffinityGroup,
-    wanted: Collection[VirtualCell] = (),
+    wanted: WantedBindings = NOTHING_WANTED,
 ) -> bool:
     """Give a leaf to a group, as an opportunistic one without a virtual cell; false if guarantees no longer hold.
 
-    ``wanted``: virtual cells that the group gets next; no bad part is bound to them.
+    ``wanted``: what the group gets next; no bad part takes it.
     """
     if virtual is None:
         set_priority(leaf, OPPORTUNISTIC)

@@ -8,14 +8,16 @@ left again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from scheduling.cells.state import Chain, ClusterState
 from scheduling.cells.tree import (
     LOWEST_GUARANTEED,
+    NOTHING_WANTED,
     PhysicalCell,
     VirtualCell,
+    WantedBindings,
     bind_one,
     unbind_one,
     unbound_child,
@@ -35,11 +37,11 @@ def is_free(cell: PhysicalCell) -> bool:
 
 
 def take_preassigned(
-    state: ClusterState, cell: PhysicalCell, cluster: str, wanted: Collection[VirtualCell] = ()
+    state: ClusterState, cell: PhysicalCell, cluster: str, wanted: WantedBindings = NOTHING_WANTED
 ) -> bool:
     """Take a cell that was just bound for a virtual cluster; false if others' guarantees no longer hold after it.
 
-    The cell's bad parts are bound to virtual cells that are not ``wanted``.
+    The cell's bad parts are bound as ``wanted``, and else to virtual cells that are not wanted for another.
     """
     chain = state.chains[cell.chain]
     levels = _take(chain, cell, cluster, wanted)
@@ -81,7 +83,7 @@ def _judge_doomed(state: ClusterState, chain: Chain, level: int, *, may_release:
         release_doomed(chain, level)
 
 
-def _take(chain: Chain, cell: PhysicalCell, cluster: str, wanted: Collection[VirtualCell] = ()) -> list[int]:
+def _take(chain: Chain, cell: PhysicalCell, cluster: str, wanted: WantedBindings = NOTHING_WANTED) -> list[int]:
     """Take a cell; the levels whose numbers changed."""
     chain.vc_free[cluster][cell.level] -= 1
     chain.all_vc_free[cell.level] -= 1
@@ -167,7 +169,7 @@ def _enter_free_list(chain: Chain, cell: PhysicalCell) -> None:
         current = parent
 
 
-def _take_bad(chain: Chain, cell: PhysicalCell, wanted: Collection[VirtualCell]) -> None:
+def _take_bad(chain: Chain, cell: PhysicalCell, wanted: WantedBindings) -> None:
     """Take a bad cell out of the bad free ones, and bind its bad parts to parts of its virtual cell."""
     chain.bad_free[cell.level].remove(cell)
     for child in cell.children:
@@ -177,9 +179,9 @@ def _take_bad(chain: Chain, cell: PhysicalCell, wanted: Collection[VirtualCell])
             _take_bad(chain, child, wanted)
 
 
-def bind_bad_part(cell: PhysicalCell, above: VirtualCell, wanted: Collection[VirtualCell] = ()) -> None:
-    """Bind a bad cell to a free part of the virtual cell that its parent is bound to, but to none that is wanted."""
-    virtual = unbound_child(above, wanted)
+def bind_bad_part(cell: PhysicalCell, above: VirtualCell, wanted: WantedBindings = NOTHING_WANTED) -> None:
+    """Bind a bad cell to a free part of the virtual cell that its parent is bound to, as ``wanted`` if it is there."""
+    virtual = unbound_child(above, cell, wanted)
     if virtual is not None:
         bind_one(cell, virtual)
 

@@ -12,7 +12,7 @@ from scheduling.cells.groups import AffinityGroup, GroupState, VirtualPlacement
 from scheduling.cells.leaves import allocate_leaf, release_leaf
 from scheduling.cells.preassigned import judged_once
 from scheduling.cells.state import ClusterState
-from scheduling.cells.tree import CellState, PhysicalCell, VirtualCell
+from scheduling.cells.tree import CellState, PhysicalCell, VirtualCell, WantedBindings
 
 
 def victims_of(leaves: Iterable[PhysicalCell]) -> dict[str, tuple[str, ...]]:
@@ -68,7 +68,7 @@ def revert_lazy_preemption(state: ClusterState, group: AffinityGroup, before: Vi
     """Give a group its virtual cells back."""
     group.virtual = before
     group.lazily_preempted_by = ""
-    wanted = _virtual_cells_of(group)
+    wanted = _bindings_of(group)
     for leaf, virtual in group.leaves():
         if virtual is not None:
             release_leaf(state, leaf, None, group)
@@ -77,7 +77,7 @@ def revert_lazy_preemption(state: ClusterState, group: AffinityGroup, before: Vi
 
 def reserve(state: ClusterState, group: AffinityGroup) -> None:
     """Reserve the placement of a group that preempts, and take it from its present users."""
-    wanted = _virtual_cells_of(group)
+    wanted = _bindings_of(group)
     for leaf, virtual in group.leaves():
         user = leaf.used_by
         if user is not None:
@@ -121,15 +121,16 @@ def use_reservation(group: AffinityGroup) -> None:
     group.preempting.clear()
 
 
-def _virtual_cells_of(group: AffinityGroup) -> set[VirtualCell]:
-    """The virtual cells of a group's leaves, and all above them."""
-    cells: set[VirtualCell] = set()
-    for _, virtual in group.leaves():
-        cell = virtual
-        while cell is not None and cell not in cells:
-            cells.add(cell)
-            cell = cell.parent
-    return cells
+def _bindings_of(group: AffinityGroup) -> WantedBindings:
+    """The virtual cells of a group's leaves and all above them, with the physical ones."""
+    found: dict[VirtualCell, PhysicalCell] = {}
+    for leaf, virtual in group.leaves():
+        below: PhysicalCell | None = leaf
+        above = virtual
+        while above is not None and below is not None and above not in found:
+            found[above] = below
+            above, below = above.parent, below.parent
+    return found
 
 
 def virtual_of(group: AffinityGroup, leaf: PhysicalCell) -> VirtualCell | None:

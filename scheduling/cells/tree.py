@@ -7,7 +7,8 @@ changed only by the modules that `state.py` names.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -112,6 +113,9 @@ class VirtualCell(_Tree):
 
 
 Cell: TypeAlias = PhysicalCell | VirtualCell
+WantedBindings: TypeAlias = Mapping[VirtualCell, PhysicalCell]
+"""Virtual cells that a change is about to bind, each with its physical one."""
+NOTHING_WANTED: Final[WantedBindings] = MappingProxyType({})
 
 
 class CellList:
@@ -240,9 +244,11 @@ def unbind(physical: PhysicalCell) -> None:
             return
 
 
-def unbound_child(virtual: VirtualCell, wanted: Collection[VirtualCell] = ()) -> VirtualCell | None:
-    """The first child that is neither bound nor wanted for something else."""
-    return next((each for each in virtual.children if each.physical is None and each not in wanted), None)
+def unbound_child(virtual: VirtualCell, physical: PhysicalCell, wanted: WantedBindings) -> VirtualCell | None:
+    """The child that is wanted for a physical cell, else the first one that is neither bound nor wanted."""
+    unbound = [each for each in virtual.children if each.physical is None]
+    own = next((each for each in unbound if wanted.get(each) is physical), None)
+    return own or next((each for each in unbound if each not in wanted), None)
 
 
 def parts_below(cell: PhysicalCell) -> Iterator[PhysicalCell]:
