@@ -1,0 +1,1 @@
+"""Network interfaces that are moved into pods' network namespaces and taken back."""
