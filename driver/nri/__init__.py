@@ -1,0 +1,1 @@
+"""The container runtime's plugin interface (NRI): ostler hears of pod sandboxes before their containers start."""
