@@ -13,6 +13,7 @@ from dataclasses import field
 
 from driver.claims.model import ClaimError, ClaimReference, ClaimState, PreparedDevice, RecordState
 from kube.bodies import Json, JsonObject
+from node.interfaces.model import MovableInterface
 from node.inventory.model import PartitionShape
 from node.ledger.holds import Hold
 from node.rules import Door
@@ -31,7 +32,8 @@ class RecordedDevice(Value):
 
     ``slices``: the memory slices that a MIG device has of its GPU, as in ``Hold``. ``partition``: made for this claim.
     ``amounts``: the capacity that a share takes of it, and ``whole`` the capacity that there was; both empty for a
-    device that the claim has alone. ``unknown``: fields of other versions.
+    device that the claim has alone. ``interface``: the network interface that its pod gets, None if it stays on the
+    node. ``unknown``: fields of other versions.
     """
 
     request: str
@@ -45,6 +47,7 @@ class RecordedDevice(Value):
     whole: Amounts = ()
     slices: tuple[int, int] | None = None
     partition: PartitionShape | None = None
+    interface: MovableInterface | None = None
     unknown: JsonObject = field(default_factory=dict)
 
     @property
@@ -159,6 +162,7 @@ def record_json(record: ClaimRecord) -> JsonObject:
             **({} if device.share_id is None else {"amounts": dict(device.amounts), "whole": dict(device.whole)}),
             **({} if device.slices is None else {"slices": list(device.slices)}),
             **({} if device.partition is None else {"partition": _partition_json(device.partition)}),
+            **({} if device.interface is None else {"interface": _interface_json(device.interface)}),
         }
         for device in record.devices
     ]
@@ -179,7 +183,7 @@ def record_json(record: ClaimRecord) -> JsonObject:
 _KNOWN = frozenset(("namespace", "name", "uid", "state", "boot", "since", "devices", "users", "spec"))
 _KNOWN_OF_DEVICE = frozenset(
     ("request", "pool", "device", "shareID", "adminAccess", "within", "cdiDevices", "amounts", "whole")
-    + ("slices", "partition")
+    + ("slices", "partition", "interface")
 )
 
 
@@ -228,6 +232,7 @@ def _device(item: Json) -> RecordedDevice:
         whole=_amounts(item, "whole"),
         slices=_slices(item),
         partition=_partition(item),
+        interface=_interface(item),
         unknown={name: each for name, each in item.items() if name not in _KNOWN_OF_DEVICE},
     )
 
@@ -289,3 +294,18 @@ def _partition(item: JsonObject) -> PartitionShape | None:
         raise ValueError(f"partition is {shown(found)}: profileID, start and size must be numbers")
     number, start, size = (each for each in numbers if isinstance(each, int))
     return PartitionShape(_text(found, "profile"), number, start, size)
+
+
+def _interface_json(interface: MovableInterface) -> JsonObject:
+    from driver.interfaces.forms import form_of  # Only claims whose interfaces move need it.
+
+    return form_of(interface)
+
+
+def _interface(item: JsonObject) -> MovableInterface | None:
+    found = item.get("interface")
+    if found is None:
+        return None
+    from driver.interfaces.forms import value_of  # As above.
+
+    return value_of(MovableInterface, found, "interface")

@@ -21,6 +21,7 @@ and a claim moves nothing into the pod's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 
 from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimError, ConfigSource
 from driver.devices.shares import is_shared
@@ -41,6 +42,7 @@ from driver.parameters.sharing import SharingParameters, SharingTarget, check_sh
 from node.edits.nic import NEEDED_FOR_RDMA, TUN, VHOST_NET
 from node.edits.nvidia import CHANNEL, FEATURES, feature_nodes, missing_channels
 from node.edits.options import CdiMode, EditOptions
+from node.interfaces.model import InterfaceSettings
 from node.inventory.model import Device, Host, NodeRole, Version
 from node.inventory.vendor import Family
 from node.inventory.vendors import family_of
@@ -54,11 +56,13 @@ DeviceKey = tuple[str, str, str]
 class DeviceParameters(Value):
     """The options of each device of a claim, by ``AllocatedDevice.key``.
 
-    ``sharing``: of the devices that have such a section; the last one counts, as a whole.
+    ``sharing``: of the devices that have such a section; the last one counts, as a whole. ``interfaces``: what the
+    interfaces that move into the pod are to be there.
     """
 
     options: Mapping[DeviceKey, EditOptions]
     sharing: Mapping[DeviceKey, SharingParameters]
+    interfaces: Mapping[DeviceKey, InterfaceSettings] = field(default_factory=dict)
 
 
 def device_parameters(allocation: Allocation, view: DoorView, driver: str) -> DeviceParameters:
