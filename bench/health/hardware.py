@@ -23,8 +23,8 @@ from pathlib import Path
 from bench.hardware import Hardware as Rendered
 from bench.health.agents import DescribedHardware
 from bench.kubelet import WITHIN, NothingCame
-from node.inventory.network.netlink import RouteSocket, group_mask
 from node.inventory.network.rtnetlink import NEWLINK, parse_link
+from node.netlink import NetlinkSocket, group_mask
 from tests.node.nvml import stub
 
 RECORDED = "h100-sxm-8"
@@ -198,7 +198,7 @@ async def carrier(name: str, *, up: bool) -> AsyncIterator[asyncio.Future[float]
     """
     loop = asyncio.get_running_loop()
     said: asyncio.Future[float] = loop.create_future()
-    with RouteSocket(group_mask(_RTNLGRP_LINK)) as netlink:
+    with NetlinkSocket(group_mask(_RTNLGRP_LINK)) as netlink:
 
         def read() -> None:
             at = time.perf_counter()

@@ -14,7 +14,9 @@ from node.values import Value, value
 class Route(Value):
     """A route through the interface. ``gateway`` and ``source``: IP addresses, empty for none.
 
-    ``scope``: empty (the kernel's choice), ``global`` or ``link``. ``table``: 0 is the main table.
+    ``scope``: empty (the kernel's choice), ``global`` or ``link``. ``table``: 0 is the main table. The rest is what
+    routes of the node have: ``metric`` (the kernel's priority), ``protocol`` (who made it, RTPROT_*; 0 for static), and
+    ``onlink`` (the gateway needs no route of its own).
     """
 
     destination: str
@@ -22,6 +24,9 @@ class Route(Value):
     source: str = ""
     scope: str = ""
     table: int = 0
+    metric: int = 0
+    protocol: int = 0
+    onlink: bool = False
 
 
 @value
@@ -98,7 +103,9 @@ class MovableInterface(Value):
 class HostSetup(Value):
     """What an interface had on the node before it was moved, to be restored when it is back.
 
-    ``up``: administratively up. ``vf``: settings at its physical function that the claim changes.
+    ``up``: administratively up. ``rules``: those that lead to tables of its routes; they stay on the node, and the pod
+    gets copies. ``vf``: settings at its physical function that the claim changes. ``alias``: the one that an operator
+    gave it. ``sysctls``: those of its own that differ from the namespace's defaults, which the move resets.
     """
 
     interface: str
@@ -112,6 +119,8 @@ class HostSetup(Value):
     neighbors: tuple[Neighbor, ...] = ()
     features: tuple[tuple[str, bool], ...] = ()
     vf: VfSettings | None = None
+    alias: str = ""
+    sysctls: tuple[tuple[str, str], ...] = ()
 
 
 @value

@@ -254,7 +254,7 @@ def _uevents(view: NodeView) -> CheckFinding:
 
 def _rtnetlink(_: NodeView) -> CheckFinding:
     from node.inventory.network.host import KernelTables
-    from node.inventory.network.netlink import NetlinkError
+    from node.netlink import NetlinkError
 
     try:
         return judge_rtnetlink(len(KernelTables().links()), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from node.inventory.network.netlink import attribute
+from node.netlink import attribute
 
 
 def link(

@@ -17,7 +17,6 @@ from typing import Protocol
 from node.events import EventBus
 from node.inventory.live.passing import in_passing
 from node.inventory.network.host import is_host_link
-from node.inventory.network.netlink import RouteSocket, group_mask
 from node.inventory.network.rtnetlink import (
     DELADDR,
     DELLINK,
@@ -36,6 +35,7 @@ from node.inventory.network.rtnetlink import (
 )
 from node.inventory.source import HardwareHint
 from node.metrics import Counter
+from node.netlink import NetlinkSocket, group_mask
 
 log = logging.getLogger("ostler.live")
 
@@ -148,7 +148,7 @@ class LinkMonitor:
         self._table = LinkTable(counts, listener)
         self._listener = listener
         self._buffer = buffer
-        self._socket: RouteSocket | None = None
+        self._socket: NetlinkSocket | None = None
         self._ended: asyncio.Future[None] | None = None
         self.listening = False
         self.messages = Counter("ostler_link_messages", "Notifications of rtnetlink received.")
@@ -157,7 +157,7 @@ class LinkMonitor:
 
     async def run(self) -> None:
         """Listen until cancelled; raises NetlinkError and OSError when the socket breaks."""
-        with RouteSocket(group_mask(*GROUPS), buffer=self._buffer) as netlink:
+        with NetlinkSocket(group_mask(*GROUPS), buffer=self._buffer) as netlink:
             self._socket = netlink
             try:
                 while True:
@@ -173,7 +173,7 @@ class LinkMonitor:
                 self.listening = False
                 self._socket = None
 
-    async def _listen(self, netlink: RouteSocket) -> None:
+    async def _listen(self, netlink: NetlinkSocket) -> None:
         """Listen until messages were lost; raises what broke it."""
         loop = asyncio.get_running_loop()
         ended = self._ended = loop.create_future()
@@ -206,7 +206,7 @@ class LinkMonitor:
             else:
                 self._ended.set_exception(error)
 
-    def _read(self, netlink: RouteSocket) -> None:
+    def _read(self, netlink: NetlinkSocket) -> None:
         for _ in range(_AT_A_TIME):
             messages = netlink.notifications()
             if not messages:
@@ -226,5 +226,5 @@ class LinkMonitor:
 
 
 def _tables() -> tuple[tuple[Link, ...], tuple[Address, ...]]:
-    with RouteSocket() as netlink:
+    with NetlinkSocket() as netlink:
         return dump_links(netlink), dump_addresses(netlink)

@@ -22,7 +22,6 @@ from typing import Protocol, TypeVar
 
 from node.inventory.facts import NodeFacts
 from node.inventory.net_facts import HostAddress, HostLink, HostRoute, NetworkFacts
-from node.inventory.network.netlink import NetlinkError, RouteSocket
 from node.inventory.network.rtnetlink import (
     Address,
     DefaultRoute,
@@ -31,6 +30,7 @@ from node.inventory.network.rtnetlink import (
     dump_default_routes,
     dump_links,
 )
+from node.netlink import NetlinkError, NetlinkSocket
 from node.values import Value, value
 
 _Row = TypeVar("_Row")
@@ -62,17 +62,17 @@ class KernelTables:
 
     def links(self) -> tuple[Link, ...]:
         """All links."""
-        with RouteSocket() as netlink:
+        with NetlinkSocket() as netlink:
             return dump_links(netlink)
 
     def addresses(self) -> tuple[Address, ...]:
         """All addresses."""
-        with RouteSocket() as netlink:
+        with NetlinkSocket() as netlink:
             return dump_addresses(netlink)
 
     def default_routes(self) -> tuple[DefaultRoute, ...]:
         """All default routes."""
-        with RouteSocket() as netlink:
+        with NetlinkSocket() as netlink:
             return dump_default_routes(netlink)
 
 

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Iterable, Mapping
 
-from node.inventory.network.netlink import Attributes, NetlinkError, RouteSocket, attribute, attributes
+from node.netlink import Attributes, NetlinkError, NetlinkSocket, attribute, attributes
 from node.values import Value, value
 
 NEWLINK, DELLINK, GETLINK = 16, 17, 18
@@ -97,21 +97,21 @@ class DefaultRoute(Value):
     metric: int = 0
 
 
-def dump_links(netlink: RouteSocket) -> tuple[Link, ...]:
+def dump_links(netlink: NetlinkSocket) -> tuple[Link, ...]:
     """All links of the socket's namespace; raises NetlinkError."""
     request = _LINK.pack(0, 0, 0, 0, 0) + attribute(_IFLA_EXT_MASK, _NUMBER.pack(_SKIP_STATISTICS))
     found = (parse_link(payload) for payload in netlink.dump(GETLINK, request, "links"))
     return tuple(link for link in found if link is not None)
 
 
-def dump_addresses(netlink: RouteSocket) -> tuple[Address, ...]:
+def dump_addresses(netlink: NetlinkSocket) -> tuple[Address, ...]:
     """All IPv4 and IPv6 addresses; raises NetlinkError."""
     payloads = netlink.dump(GETADDR, _ADDRESS.pack(0, 0, 0, 0, 0), "addresses")
     found = (parse_address(payload) for payload in payloads)
     return tuple(address for address in found if address is not None)
 
 
-def dump_default_routes(netlink: RouteSocket) -> tuple[DefaultRoute, ...]:
+def dump_default_routes(netlink: NetlinkSocket) -> tuple[DefaultRoute, ...]:
     """Default routes of all tables, IPv4 and IPv6; raises NetlinkError.
 
     For a route through a next-hop object the kernel names the links only while the sysctl ``nexthop_compat_mode`` is on

@@ -9,8 +9,8 @@ import pytest
 
 from node.inventory.net_facts import HostAddress, HostLink, HostRoute, NetworkFacts
 from node.inventory.network.host import DriverInfo, HostNetwork, driver_info
-from node.inventory.network.netlink import NetlinkError
 from node.inventory.network.rtnetlink import Address, DefaultRoute, Link
+from node.netlink import NetlinkError
 
 Row = TypeVar("Row")
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.inventory.network.netlink import NetlinkError, attribute, attributes, group_mask
 from node.inventory.network.rtnetlink import (
     Address,
     DefaultRoute,
@@ -19,6 +18,7 @@ from node.inventory.network.rtnetlink import (
     parse_hop_objects,
     parse_link,
 )
+from node.netlink import NetlinkError, attribute, attributes, group_mask
 from tests.making.netlink_messages import address, link, route
 
 

@@ -1,11 +1,12 @@
-"""A small client of rtnetlink: dumps and notifications over a raw socket, attributes as bytes.
+"""A small netlink client: dumps, requests and notifications over a raw socket, attributes as bytes.
 
-Why not a library: the agent needs three dumps and five notification groups. The common library for it costs 10 MB of
-resident memory and 100 ms at import on every node; this costs nothing measurable. What messages mean is in
-``node.inventory.network.rtnetlink``; here is only how they travel (linux/netlink.h): a header of 16 bytes, a fixed part
-that depends on the type, then attributes, everything padded to 4 bytes in the byte order of the machine.
+Why not a library: the common one costs 10 MB of resident memory and 100 ms at import on every node; this costs nothing
+measurable. What messages mean is in ``node.inventory.network.rtnetlink`` (what the inventory reads) and in
+``node.interfaces`` (what moves an interface); here is only how they travel (linux/netlink.h): a header of 16 bytes, a
+fixed part that depends on the type, then attributes, everything padded to 4 bytes in the byte order of the machine.
 
-Invariants: a dump is complete or raises; what cannot be parsed raises ``NetlinkError`` and never another error.
+Invariants: a dump is complete or raises; a request is acknowledged by the kernel or raises; what cannot be parsed
+raises ``NetlinkError`` and never another error.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Protocol
 
 _HEADER = struct.Struct("=IHHII")
 """Length with this header, type, flags, sequence number, port."""
@@ -25,7 +27,9 @@ _ERROR = struct.Struct("=i")
 _TYPE_BITS = 0x3FFF
 """Without the two bits that mark nested attributes and those in network byte order."""
 
-_REQUEST, _DUMP, _INTERRUPTED = 0x1, 0x300, 0x10
+_REQUEST, _ACKNOWLEDGE, _DUMP, _INTERRUPTED = 0x1, 0x4, 0x300, 0x10
+REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
+"""Flags of a request that makes something: replace it if it exists, fail if it exists, make it if it does not."""
 _NOOP, _FAILED, _DONE, _OVERRUN = 1, 2, 3, 4
 _RECEIVE = 1 << 18
 """Bytes per read; the kernel fills at most 32 KiB of it in a dump and sends one message per notification."""
@@ -34,6 +38,10 @@ _ATTEMPTS = 4
 _TIMEOUT = 10.0
 """Seconds for one response; the kernel responds at once unless it holds its lock for a reconfiguration."""
 _MEMBERSHIP_BITS = 32
+_SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
+"""Socket options: acknowledgements without the request's body, and with the kernel's own words about an error."""
+_EXTENDED, _MESSAGE = 0x200, 1
+"""NLM_F_ACK_TLVS, and NLMSGERR_ATTR_MSG, the attribute with the kernel's words."""
 
 Attributes = dict[int, bytes]
 """The last attribute of each type, as bytes."""
@@ -47,19 +55,31 @@ class NetlinkError(Exception):
         self.number = number
 
 
-class RouteSocket:
-    """A socket of NETLINK_ROUTE in the network namespace of the thread that makes it.
+class Netlink(Protocol):
+    """What is asked of the kernel over one socket; both raise NetlinkError."""
+
+    def dump(self, kind: int, request: bytes, asked: str) -> list[bytes]:
+        """The payloads of everything that a request of this kind finds; ``asked`` names it in the error."""
+
+    def request(self, kind: int, request: bytes, asked: str, *, flags: int = 0) -> list[bytes]:
+        """Make a request that the kernel acknowledges; the payloads of its response, mostly none."""
+
+
+class NetlinkSocket:
+    """A socket in the network namespace of the thread that makes it; of NETLINK_ROUTE unless ``protocol`` says another.
 
     ``groups`` is a bit mask of RTMGRP_* to be notified of (0: none); ``buffer`` asks for that many bytes of receive
     buffer, which the kernel doubles and limits. Raises NetlinkError.
     """
 
-    def __init__(self, groups: int = 0, *, buffer: int | None = None) -> None:
+    def __init__(self, groups: int = 0, *, buffer: int | None = None, protocol: int = socket.NETLINK_ROUTE) -> None:
         try:
-            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
         except OSError as error:
             raise _refused("a socket", error) from error
         try:
+            for option in (_CAP_ACK, _EXT_ACK):
+                self._socket.setsockopt(_SOL_NETLINK, option, 1)
             if buffer is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
             self._socket.bind((0, groups))
@@ -89,6 +109,28 @@ class RouteSocket:
                 break
         # The tables change all the time: the last read is good enough, because a notification follows each change.
         return payloads
+
+    def request(self, kind: int, request: bytes, asked: str, *, flags: int = 0) -> list[bytes]:
+        """Make a request that the kernel acknowledges; the payloads of its response, mostly none.
+
+        ``asked`` names it in the error, whose text has the kernel's own words where it says more than a number.
+        Raises NetlinkError.
+        """
+        self._sequence += 1
+        flags |= _REQUEST | _ACKNOWLEDGE
+        found: list[bytes] = []
+        try:
+            self._socket.send(_HEADER.pack(_HEADER.size + len(request), kind, flags, self._sequence, 0) + request)
+            while True:
+                for answer, noted, sequence, payload in _messages(self._socket.recv(_RECEIVE), asked):
+                    if sequence != self._sequence or answer == _NOOP:
+                        continue
+                    if answer == _FAILED:
+                        _check(payload, asked, extended=bool(noted & _EXTENDED))
+                        return found
+                    found.append(payload)
+        except OSError as error:
+            raise _refused(asked, error) from error
 
     def notifications(self) -> list[tuple[int, bytes]]:
         """Type and payload of the messages of one read, empty when there are none.
@@ -125,7 +167,7 @@ class RouteSocket:
         except OSError as error:
             raise _refused(asked, error) from error
 
-    def __enter__(self) -> RouteSocket:
+    def __enter__(self) -> NetlinkSocket:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -168,11 +210,20 @@ def _messages(data: bytes, asked: str) -> Iterator[tuple[int, int, int, bytes]]:
         start += _padded(length)
 
 
-def _check(payload: bytes, asked: str) -> None:
-    """Raise the error of an error message or of the end of a dump; 0 is no error."""
+def _check(payload: bytes, asked: str, *, extended: bool = False) -> None:
+    """Raise the error of an error message or of the end of a dump; 0 is no error.
+
+    ``extended``: the kernel's words follow the request's header.
+    """
     number = -_ERROR.unpack_from(payload)[0] if len(payload) >= _ERROR.size else 0
-    if number:
-        raise NetlinkError(asked, os.strerror(number), number)
+    if not number:
+        return
+    reason = os.strerror(number)
+    if extended:
+        words = attributes(payload, _ERROR.size + _HEADER.size, asked).get(_MESSAGE, b"")
+        text = words.split(b"\0", 1)[0].decode(errors="replace").strip().rstrip(".")
+        reason = f"{reason} ({text})" if text else reason
+    raise NetlinkError(asked, reason, number)
 
 
 def _refused(asked: str, error: OSError) -> NetlinkError:
