@@ -147,7 +147,7 @@ class Rule(Value):
     ``sharing``: several pods share each device; None for one pod at a time. ``partitions``: claims may have partitions
     made of its GPUs (MIG), which then are published beside the whole GPU. ``layout``: the MIG profiles that its GPUs
     are divided into, whoever wants them; None for GPUs that stay as they are. ``changes_mode``: MIG mode of its GPUs
-    may be turned on and off.
+    may be turned on and off. ``moves_interface``: the DRA door moves the interface of a NIC into the pod of its claim.
     """
 
     resource: str
@@ -163,6 +163,7 @@ class Rule(Value):
     partitions: bool = False
     layout: tuple[str, ...] | None = None
     changes_mode: bool = True
+    moves_interface: bool = False
 
     def names(self, device: Device) -> bool:
         """Whether the rule offers the device by its own name, and so although the node uses it."""

@@ -37,6 +37,7 @@ from driver.parameters.decoding import (
     wrong_kind,
 )
 from driver.parameters.errors import ParameterError
+from driver.parameters.interface import moves
 from driver.parameters.peers import check_kind, check_served, concerns, is_for
 from driver.parameters.sharing import SharingParameters, SharingTarget, check_sharing
 from node.edits.nic import NEEDED_FOR_RDMA, TUN, VHOST_NET
@@ -74,6 +75,7 @@ def device_parameters(allocation: Allocation, view: DoorView, driver: str) -> De
     decoded = [(config, decode(config)) for config in _in_order(allocation.configs) if config.peer is None]
     options: dict[DeviceKey, EditOptions] = {}
     sharing: dict[DeviceKey, SharingParameters] = {}
+    interfaces: dict[DeviceKey, InterfaceSettings] = {}
     for config in allocation.configs:
         if config.peer is not None and not config.requests:
             _check_is_for_some(allocation, view, config, driver)
@@ -88,7 +90,9 @@ def device_parameters(allocation: Allocation, view: DoorView, driver: str) -> De
             if section is not None:
                 check_sharing(section, _target(allocated, offered))
                 sharing[allocated.key] = section
-    return DeviceParameters(options, sharing)
+            if moves(allocated, offered):
+                interfaces[allocated.key] = InterfaceSettings()
+    return DeviceParameters(options, sharing, interfaces)
 
 
 def _sharing_of(

@@ -69,6 +69,13 @@ NAMED_IN_USE = ConfigField(
     "For a NIC that the node itself uses, or whose virtual functions are offered in its place, if devices names it "
     "(interface, PCI address, device name): offer it anyway, or withhold it like any other.",
 )
+MOVE_INTERFACE = ConfigField(
+    "moveInterface",
+    Boolean(),
+    False,
+    "Move the network interface of a NIC into the pod of its claim, and back afterwards; needs door dra or both. The"
+    " plugin door moves none: with door both, pods of the resource get theirs from Multus as before.",
+)
 OPTIONS = (
     STRATEGIES,
     ID_STRATEGY,

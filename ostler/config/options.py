@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
+from node.inventory.nics.parts import serves_network
 from node.rules import Door, Doors, Selector
 from node.values import Value, replace, value
 from ostler.config import option_fields, schema
@@ -101,6 +102,7 @@ def check_options(
     ):
         return
     _check_meaning(own, selected, problems)
+    _check_move(own, selected, problems)
     if own[schema.DOOR] is Doors.DRA:
         _check_door(own, problems)
     if not serves_nvidia(selected):
@@ -136,6 +138,18 @@ def _check_meaning(own: Values, selected: Selector, problems: list[ConfigError])
     elif own[option_fields.RDMA_DEVICES] and selected.nic is not None and selected.nic.rdma is False:
         problem = "is true, but devices say rdma: false"
         problems.append(own.place(option_fields.RDMA_DEVICES).error(problem, "remove one of the two"))
+
+
+def _check_move(own: Values, selected: Selector, problems: list[ConfigError]) -> None:
+    if not own[option_fields.MOVE_INTERFACE] or not serves_nics(selected):
+        return
+    place, door = own.place(option_fields.MOVE_INTERFACE), own[schema.DOOR]
+    if not door.has(Door.DRA):
+        problem = f"is true, which only claims can use, but door is {door}"
+        problems.append(place.error(problem, "set 'door: dra' or 'door: both', or remove it"))
+    elif selected.drivers and not any(serves_network(driver) for driver in selected.drivers):
+        problem = f"is true, but functions bound to {', '.join(selected.drivers)} have no network interface"
+        problems.append(place.error(problem, "remove it, or select functions by their kernel driver"))
 
 
 def _check_door(own: Values, problems: list[ConfigError]) -> None:
@@ -180,6 +194,7 @@ def _nic_options(own: Values) -> list[AnyField]:
         (option_fields.LINK_HEALTH, own[option_fields.LINK_HEALTH]),
         (option_fields.RDMA_DEVICES, bool(own[option_fields.RDMA_DEVICES])),
         (option_fields.VHOST_NET, own[option_fields.VHOST_NET]),
+        (option_fields.MOVE_INTERFACE, own[option_fields.MOVE_INTERFACE]),
         (option_fields.NAMED_IN_USE, own[option_fields.NAMED_IN_USE] is option_fields.NamedInUse.WITHHOLD),
     )
     return [field for field, given in switches if given]

@@ -78,6 +78,7 @@ def read_resources(
             partitions=values[PARTITIONS] is PartitionsChoice.ON_DEMAND,
             layout=layout_of(values),
             changes_mode=changes_mode(values),
+            moves_interface=values[option_fields.MOVE_INTERFACE],
         )
         named = False
         if not devices.broken:

@@ -12,7 +12,7 @@ from node.rules import DeviceIds, Doors
 from ostler.config.device_fields import DEVICES
 from ostler.config.health import HEALTH
 from ostler.config.mig import MIG
-from ostler.config.option_fields import DEFAULTS, OPTIONS
+from ostler.config.option_fields import DEFAULTS, MOVE_INTERFACE, OPTIONS
 from ostler.config.scalars import (
     SUBDOMAIN,
     AnyPath,
@@ -337,7 +337,9 @@ UNIFORM = ConfigField(
 RESOURCES = ConfigField(
     "resources",
     ConfigList(
-        Section(RESOURCE_NAME, DOOR, IDS, UNIFORM, DEVICES, SHARING, PARTITIONS, MIG, *OPTIONS), fewest=1, unique=False
+        Section(RESOURCE_NAME, DOOR, IDS, UNIFORM, DEVICES, SHARING, PARTITIONS, MIG, MOVE_INTERFACE, *OPTIONS),
+        fewest=1,
+        unique=False,
     ),
     (),
     "Rules that say which devices are offered under which name; the first matching rule counts. Absent: see"
