@@ -1,6 +1,7 @@
 """The interfaces of the claim service: its options, what it offers, and what it needs from others.
 
 ``ClaimPreparer`` is what the kubelet's calls need of it. ``ClaimReader`` is the API server, reduced to one question.
+``InterfaceReporter`` is called when the interfaces of a claim are moved into its pod or taken back.
 ``ClaimObserver`` counts. ``StepObserver`` is called between any two steps of preparing and releasing a claim, so that
 tests can end the process there: each step leaves something else on disk, and a restart must recover from all of it.
 """
@@ -14,6 +15,7 @@ from typing import Protocol
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.names import Peer
 from kube.bodies import JsonObject
+from node.interfaces.model import AttachedInterface
 from node.values import Value, value
 
 
@@ -78,6 +80,21 @@ class ClaimPreparer(Protocol):
 
     async def unprepare(self, claim: ClaimReference) -> None:
         """Release the claim's devices; an unknown claim counts as released."""
+
+
+class InterfaceReporter(Protocol):
+    """Reports where the interfaces of prepared claims are; its methods never raise."""
+
+    async def attached(self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...]) -> None:
+        """The claim's interfaces are in its pod, all of them; also those that an earlier process moved.
+
+        Await it before the runtime creates containers: the metadata files that they read have the interfaces then.
+        """
+
+    async def detached(self, claim: ClaimReference, problem: str = "") -> None:
+        """None of the claim's interfaces is in its pod; ``problem``: why they could not be moved, empty if they are
+        back on the node or not moved yet.
+        """
 
 
 class ClaimObserver:

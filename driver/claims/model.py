@@ -111,13 +111,17 @@ class Allocation(Value):
 
 @value
 class PreparedDevice(Value):
-    """One device of the kubelet's answer."""
+    """One device of the kubelet's answer.
+
+    ``interface``: its network interface on the node if that is moved into the pod, empty for none; not in the answer.
+    """
 
     requests: tuple[str, ...]
     pool: str
     device: str
     cdi_devices: tuple[str, ...]
     share_id: str | None = None
+    interface: str = ""
 
 
 class RecordState(StrEnum):

@@ -17,6 +17,7 @@ from driver.claims.service import ClaimService
 from driver.claims.sharing import ClaimSharing, SharingTools
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
+from driver.metadata.reports import InterfaceReports
 from driver.node_watch.evictions import PodEvictions
 from driver.node_watch.node_claims import NodeClaims
 from driver.node_watch.node_doors import NodeDoorsKeeper
@@ -99,6 +100,7 @@ class DraParts:
         )
         self.shown = self._shown_before()
         self.status = ClaimStatusWriter(driver, self.api, events=events, clocks=edges)
+        self.interface_reports = InterfaceReports(self.status)
         self.partitions = ClaimPartitions(
             partitions.maker, partitions.rescan, self.metrics.claims, edges.monotonic, bus
         )

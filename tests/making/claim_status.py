@@ -8,6 +8,7 @@ from typing import Any, cast
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.devices.view import DoorView, DraDevice
 from kube.bodies import JsonObject
+from node.interfaces.model import AttachedInterface
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
 from tests.making.dra_door import offered
@@ -34,11 +35,15 @@ def view_of(**attributes: str | int | bool) -> DoorView:
     return DoorView((nic(**attributes),), generation=1)
 
 
+ATTACHED = AttachedInterface(NIC, "net1", "b8:ce:f6:00:00:01", ("10.0.0.2/24", "2001:db8::2/64"), 9000)
 VIEW = DoorView((offered("gpu-0"), nic(ifName="eth2", mac="b8:ce:f6:00:00:01", mtu=9000, linkUp=True)), generation=1)
 
 
-def prepared(device: str = NIC, share: str | None = None, request: str = "nic") -> PreparedDevice:
-    return PreparedDevice((request,), "node-a", device, (), share)
+def prepared(
+    device: str = NIC, share: str | None = None, request: str = "nic", *, interface: str = ""
+) -> PreparedDevice:
+    """``interface``: that is moved into the pod."""
+    return PreparedDevice((request,), "node-a", device, (), share, interface)
 
 
 def stored(*devices: str, uid: str = "uid-1", status: list[JsonObject] | None = None) -> JsonObject:

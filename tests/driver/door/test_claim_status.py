@@ -20,7 +20,7 @@ from kube.errors import Forbidden, Invalid, NotFound, WriteConflict
 from kube.json_stream import DEPTH
 from node.clocks import SystemClocks
 from node.events import EventType
-from tests.making.claim_status import CLAIM, DRIVER, NIC, VIEW, Shown, prepared, stored
+from tests.making.claim_status import ATTACHED, CLAIM, DRIVER, NIC, VIEW, Shown, prepared, stored
 from tests.making.events import RecordedEvents
 from tests.waiting import background, eventually
 
@@ -97,7 +97,9 @@ async def test_a_nic_gets_an_entry_that_says_what_is_and_what_is_not() -> None:
         "lastTransitionTime": "2027-01-15T08:00:00Z",
     }
     assert (network["type"], network["status"], network["reason"]) == ("NetworkReady", "False", "InterfaceNotMoved")
-    assert network["message"] == "ostler moves no network interface: eth2 stays in the node's network namespace"
+    assert network["message"] == (
+        "eth2 stays in the node's network namespace: the device's rule does not say moveInterface"
+    )
     assert entry["data"] == {
         "apiVersion": "ostler.dev/v1alpha1",
         "kind": "NicStatus",
@@ -106,6 +108,49 @@ async def test_a_nic_gets_an_entry_that_says_what_is_and_what_is_not() -> None:
         "mtu": 9000,
         "pciAddress": "0000:86:00.0",
     }
+
+
+@pytest.mark.parametrize("first", ["attached", "prepared"])
+async def test_an_interface_that_is_moved_is_ready_once_it_is_in_the_pod(first: str) -> None:
+    api = Api(stored())
+    async with running(api) as run:
+        if first == "attached":
+            run.status.attached(CLAIM, (ATTACHED,))
+        run.status.prepared(CLAIM, (prepared(interface="eth2"),))
+        if first == "prepared":
+            await run.idle()
+            run.status.attached(CLAIM, (ATTACHED,))
+        await run.idle()
+        assert api.devices()[0]["networkData"]["interfaceName"] == "net1"
+        assert api.devices()[0]["conditions"][1]["reason"] == "NetworkDeviceReady"
+        run.status.detached(CLAIM, "claim default/net: eth2 has no route")
+        await run.idle()
+    assert "interfaceName" not in api.devices()[0]["networkData"]
+    network = api.devices()[0]["conditions"][1]
+    assert (network["status"], network["reason"]) == ("False", "InterfaceMoveFailed")
+    assert network["message"] == "claim default/net: eth2 has no route"
+
+
+async def test_a_newer_report_replaces_one_that_is_being_tried_again() -> None:
+    api = Api(stored())
+    api.refusals = [Unavailable("down")]
+    async with running(api) as run:
+        run.status.prepared(CLAIM, (prepared(interface="eth2"),))
+        await eventually(lambda: not api.refusals)
+        run.status.attached(CLAIM, (ATTACHED,))
+        await run.idle()
+    assert api.devices()[0]["conditions"][1]["status"] == "True"
+
+
+async def test_what_was_known_of_interfaces_goes_with_the_claim() -> None:
+    api = Api(stored())
+    async with running(api) as run:
+        run.status.prepared(CLAIM, (prepared(interface="eth2"),))
+        run.status.attached(CLAIM, (ATTACHED,))
+        run.status.released(CLAIM)
+        run.status.prepared(CLAIM, (prepared(interface="eth2"),))
+        await run.idle()
+    assert api.devices()[0]["conditions"][1]["reason"] == "InterfaceOnNode"
 
 
 async def test_a_claim_without_nics_is_not_even_read() -> None:

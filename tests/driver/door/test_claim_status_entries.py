@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
-from driver.claims.claim_status import merged, nic_entries
+import pytest
+
 from driver.claims.model import PreparedDevice
+from driver.claims.status_entries import UNREPORTED, ClaimReport, InterfacesReport, merged, network_data, nic_entries
 from driver.devices.view import DoorView
 from kube.bodies import JsonObject
 from scheduling.api.validation.objects import validate_claim_status
-from tests.making.claim_status import DRIVER, NIC, VIEW, Shown, nic, prepared, stored, view_of
+from tests.making.claim_status import ATTACHED, DRIVER, NIC, VIEW, Shown, nic, prepared, stored, view_of
 
 
-def entries(*devices: PreparedDevice, view: DoorView = VIEW) -> tuple[Shown, ...]:
-    return cast("tuple[Shown, ...]", nic_entries(DRIVER, devices, view))
+def entries(
+    *devices: PreparedDevice, view: DoorView = VIEW, interfaces: InterfacesReport = UNREPORTED
+) -> tuple[Shown, ...]:
+    return cast("tuple[Shown, ...]", nic_entries(DRIVER, devices, view, interfaces))
 
 
 def devices_of(claim: JsonObject | None) -> list[Shown]:
@@ -79,3 +84,74 @@ def test_a_function_that_a_user_space_driver_has_says_so() -> None:
 def test_an_address_too_long_for_the_api_is_left_out() -> None:
     (entry,) = entries(prepared(), view=DoorView((nic(mac="x" * 129),)))
     assert "networkData" not in entry
+
+
+MOVED = prepared(interface="eth2")
+
+
+@pytest.mark.parametrize(
+    ("device", "interfaces", "status", "reason", "message"),
+    [
+        (
+            MOVED,
+            UNREPORTED,
+            "False",
+            "InterfaceOnNode",
+            "eth2 is in the node's network namespace; ostler moves it when the pod's sandbox starts",
+        ),
+        (MOVED, InterfacesReport((ATTACHED,)), "True", "NetworkDeviceReady", "the interface is in the pod as net1"),
+        (MOVED, InterfacesReport(problem="no such route"), "False", "InterfaceMoveFailed", "no such route"),
+        (
+            prepared(),
+            UNREPORTED,
+            "False",
+            "InterfaceNotMoved",
+            "eth2 stays in the node's network namespace: the device's rule does not say moveInterface",
+        ),
+    ],
+    ids=lambda part: part if isinstance(part, str) and part.isalpha() else "",
+)
+def test_network_ready_says_where_the_interface_is(
+    device: PreparedDevice, interfaces: InterfacesReport, status: str, reason: str, message: str
+) -> None:
+    (entry,) = entries(device, interfaces=interfaces)
+    _, network = entry["conditions"]
+    assert (network["type"], network["status"], network["reason"]) == ("NetworkReady", status, reason)
+    assert network["message"] == message
+
+
+def test_an_interface_in_the_pod_has_its_name_and_addresses_there() -> None:
+    (entry,) = entries(MOVED, interfaces=InterfacesReport((ATTACHED,)))
+    assert entry["networkData"] == {
+        "interfaceName": "net1",
+        "ips": ["10.0.0.2/24", "2001:db8::2/64"],
+        "hardwareAddress": "b8:ce:f6:00:00:01",
+    }
+
+
+def test_the_api_server_takes_any_addresses_of_an_interface() -> None:
+    many = tuple(f"2001:DB8::{number:04x}/64" for number in range(1, 30))
+    interface = replace(ATTACHED, addresses=("2001:db8:0::1/64", *many), hardware_address="x" * 129)
+    data = network_data(interface)
+    assert "hardwareAddress" not in data
+    before = stored()
+    after = merged(before, DRIVER, entries(MOVED, interfaces=InterfacesReport((interface,))), 0.0)
+    assert validate_claim_status(cast("Any", after), cast("Any", before)) == []
+
+
+def test_after_a_restart_an_interface_in_the_pod_stays_ready_until_something_else_is_reported() -> None:
+    attached = merged(stored(), DRIVER, entries(MOVED, interfaces=InterfacesReport((ATTACHED,))), 0.0)
+    assert attached is not None
+    report = ClaimReport(entries(MOVED), unconfirmed=frozenset((NIC,)))
+    assert merged(attached, DRIVER, report.entries(DRIVER, attached), 500.0) is None
+    gone = ClaimReport(entries(MOVED, interfaces=InterfacesReport()))
+    (entry,) = devices_of(merged(attached, DRIVER, gone.entries(DRIVER, attached), 500.0))
+    assert entry["conditions"][1]["status"] == "False"
+    assert entry["networkData"] == {"hardwareAddress": "b8:ce:f6:00:00:01"}
+
+
+def test_an_unconfirmed_interface_that_was_never_ready_is_on_the_node() -> None:
+    before = merged(stored(), DRIVER, entries(MOVED), 0.0)
+    assert before is not None
+    report = ClaimReport(entries(MOVED), unconfirmed=frozenset((NIC,)))
+    assert report.entries(DRIVER, before)[0] == entries(MOVED)[0]

@@ -1,0 +1,25 @@
+"""Reports where the interfaces of claims are: to the containers by metadata files, to everybody by the claims' status.
+
+The files come first, because the runtime creates containers as soon as ``attached`` returns.
+"""
+
+from __future__ import annotations
+
+from driver.claims.claim_status import ClaimStatusWriter
+from driver.claims.model import ClaimReference
+from node.interfaces.model import AttachedInterface
+
+
+class InterfaceReports:
+    """An ``InterfaceReporter``; for the event loop only."""
+
+    def __init__(self, status: ClaimStatusWriter) -> None:
+        self._status = status
+
+    async def attached(self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...]) -> None:
+        """See ``InterfaceReporter``."""
+        self._status.attached(claim, interfaces)
+
+    async def detached(self, claim: ClaimReference, problem: str = "") -> None:
+        """See ``InterfaceReporter``."""
+        self._status.detached(claim, problem)
