@@ -18,6 +18,7 @@ from node.inventory.model import PartitionShape
 from node.ledger.holds import Hold
 from node.rules import Door
 from node.sharing import Amounts
+from node.value_data import from_data, to_data
 from node.values import Value, replace, value
 from scheduling.api.excerpts import shown
 
@@ -162,7 +163,7 @@ def record_json(record: ClaimRecord) -> JsonObject:
             **({} if device.share_id is None else {"amounts": dict(device.amounts), "whole": dict(device.whole)}),
             **({} if device.slices is None else {"slices": list(device.slices)}),
             **({} if device.partition is None else {"partition": _partition_json(device.partition)}),
-            **({} if device.interface is None else {"interface": _interface_json(device.interface)}),
+            **({} if device.interface is None else {"interface": to_data(device.interface)}),
         }
         for device in record.devices
     ]
@@ -296,16 +297,6 @@ def _partition(item: JsonObject) -> PartitionShape | None:
     return PartitionShape(_text(found, "profile"), number, start, size)
 
 
-def _interface_json(interface: MovableInterface) -> JsonObject:
-    from driver.interfaces.forms import form_of  # Only claims whose interfaces move need it.
-
-    return form_of(interface)
-
-
 def _interface(item: JsonObject) -> MovableInterface | None:
     found = item.get("interface")
-    if found is None:
-        return None
-    from driver.interfaces.forms import value_of  # As above.
-
-    return value_of(MovableInterface, found, "interface")
+    return None if found is None else from_data(MovableInterface, found)
