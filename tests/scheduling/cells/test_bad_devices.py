@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from scheduling.cells.building import build
 from scheduling.cells.configuration import read_configuration
 from scheduling.cells.decision import Decision, Phase, PodPlaced, PodWaiting
 from scheduling.cells.pod import AffinityGroupSpec, CellPod, GroupMember, PodSchedulingSpec
+from scheduling.cells.preassigned import bind_doomed
 from scheduling.cells.scheduler import CellScheduler
 from tests.scheduling.cells.invariants import broken, fingerprint
-from tests.scheduling.cells.test_properties import CLUSTERS, World
+from tests.scheduling.cells.test_properties import CLUSTERS, World, run
 
 TEXT = """
 physicalCluster:
@@ -123,3 +125,33 @@ def check_that_devices_heal(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_devices_that_fail_and_heal_leave_everything_as_it_was(name: str, seed: int) -> None:
     check_that_devices_heal(name, seed)
+
+
+OWED = """
+physicalCluster:
+  cellTypes: {NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}}
+  physicalCells: [{cellType: NODE}, {cellType: NODE}]
+virtualClusters:
+  a: {virtualCells: [{cellType: NODE, cellNumber: 1}]}
+  b: {virtualCells: [{cellType: NODE.GPU, cellNumber: 3}]}
+"""
+
+
+def test_no_cell_is_doomed_that_splits_one_which_another_cluster_is_owed() -> None:
+    state = build(read_configuration(OWED))
+    chain = next(iter(state.chains.values()))
+    for level in (2, 1):
+        for cell in chain.full[level]:
+            cell.healthy = False
+            chain.bad_free[level].append(cell)
+    bind_doomed(state, chain, 1)
+    assert len(chain.doomed["b"][1]) == 3
+    assert len({cell.parent for cell in chain.doomed["b"][1]}) == 1
+    assert chain.total_left[2] == chain.all_vc_free[2] == 1
+
+
+@pytest.mark.parametrize(("name", "seed", "steps"), [("rows", 23, 350), ("pinned", 2208, 295)])
+def test_a_bad_device_takes_no_virtual_cell_of_a_gang_that_preempts_or_is_preempted_lazily(
+    name: str, seed: int, steps: int
+) -> None:
+    run(name, seed, steps)
