@@ -26,7 +26,8 @@ class Sandbox(Value):
     """A pod's sandbox: ``id`` is the runtime's, ``uid``, ``namespace`` and ``name`` are the pod's.
 
     ``netns``: path of its network namespace as the runtime sees it; empty if it has none of its own (``host_network``),
-    or none any more. ``containers``: known in ``synchronize`` alone.
+    or none any more. ``pid``: the process that keeps the sandbox, as the runtime sees it; 0 if it does not tell.
+    ``containers``: known in ``synchronize`` alone.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Sandbox(Value):
     name: str
     netns: str = ""
     host_network: bool = False
+    pid: int = 0
     containers: tuple[SandboxContainer, ...] = ()
 
     @property

@@ -1,0 +1,1 @@
+"""Stubs; see the .proto file beside them."""
