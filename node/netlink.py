@@ -48,11 +48,12 @@ Attributes = dict[int, bytes]
 
 
 class NetlinkError(Exception):
-    """Netlink refused a request or sent nonsense; the text names the request."""
+    """Netlink refused a request or sent nonsense; the text names the request, ``reason`` is the text without it."""
 
     def __init__(self, asked: str, reason: str, number: int = 0) -> None:
         super().__init__(f"netlink: {asked}: {reason}")
         self.number = number
+        self.reason = reason
 
 
 class Netlink(Protocol):
@@ -182,15 +183,21 @@ def group_mask(*groups: int) -> int:
 
 def attributes(payload: bytes, start: int, asked: str = "a message") -> Attributes:
     """The attributes from offset ``start`` on; raises NetlinkError where one runs past the end."""
-    found: Attributes = {}
+    return dict(attribute_list(payload, start, asked))
+
+
+def attribute_list(payload: bytes, start: int, asked: str = "a message") -> Iterator[tuple[int, bytes]]:
+    """Type and content of each attribute from offset ``start`` on, in order, for types that are repeated.
+
+    Raises NetlinkError where one runs past the end.
+    """
     end = len(payload)
     while start + _ATTRIBUTE.size <= end:
         length, kind = _ATTRIBUTE.unpack_from(payload, start)
         if length < _ATTRIBUTE.size or start + length > end:
             raise NetlinkError(asked, f"an attribute of {length} bytes at offset {start} of {end}", errno.EBADMSG)
-        found[kind & _TYPE_BITS] = payload[start + _ATTRIBUTE.size : start + length]
+        yield kind & _TYPE_BITS, payload[start + _ATTRIBUTE.size : start + length]
         start += _padded(length)
-    return found
 
 
 def attribute(kind: int, content: bytes) -> bytes:

@@ -1,0 +1,208 @@
+"""Links as moving them needs them (linux/if_link.h): read, found again after a move, and changed by one message.
+
+A link is found by what a pod cannot make up. Whoever has NET_ADMIN in a pod can give any link there our alias, a name
+and a hardware address, but not another parent device; so a PCI function's link is sought at its function, and only
+among several (ports of one function) the alias decides.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from node.interfaces.model import InterfaceError, MovableInterface
+from node.interfaces.mover import alias_of
+from node.netlink import Netlink, NetlinkError, attribute, attributes
+from node.values import Value, value
+
+NEWLINK, GETLINK = 16, 18
+LINK = struct.Struct("=BxHiII")
+"""ifinfomsg: family, ARP hardware type, index, flags, mask of changed flags."""
+NUMBER = struct.Struct("=I")
+EXT_MASK = 29
+_SKIP_STATISTICS = 8
+_ADDRESS, _NAME, _MTU, _LINKINFO, _ALIAS, _NETNS_FD, _CARRIER, _XDP = 1, 3, 4, 18, 20, 28, 33, 43
+_MIN_MTU, _MAX_MTU, _PERMANENT_ADDRESS, _PARENT, _PARENT_BUS = 50, 51, 54, 56, 57
+_INFO_KIND = 1
+_XDP_PROGRAMS = {5: 4, 6: 2, 7: 8}
+"""IFLA_XDP_DRV_PROG_ID, SKB and HW, with the flag of the mode (XDP_FLAGS_*)."""
+_UP, _PROMISCUOUS, _ALL_MULTICAST = 0x1, 0x100, 0x200
+NAME_LIMIT = 15
+_PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+@value
+class InterfaceLink(Value):
+    """A link with everything that decides about a move.
+
+    ``parent`` and ``parent_bus`` name the device below it, ``pci`` and its address for a PCI function. ``max_mtu``: 0
+    for no limit. ``xdp``: by mode (XDP_FLAGS_*), the ids of XDP programs.
+    """
+
+    index: int
+    name: str
+    kind: str = ""
+    up: bool = False
+    carrier: bool = False
+    promiscuous: bool = False
+    mtu: int = 0
+    min_mtu: int = 0
+    max_mtu: int = 0
+    address: str = ""
+    permanent_address: str = ""
+    alias: str = ""
+    parent: str = ""
+    parent_bus: str = ""
+    xdp: tuple[tuple[int, int], ...] = ()
+
+
+@contextmanager
+def naming(subject: str, doing: str, fix: str = "") -> Iterator[None]:
+    """Turn errors of the kernel into an InterfaceError: ``SUBJECT: cannot DOING: REASON``, and the fix if there is one.
+
+    Without rights, the fix is the capabilities that are missing.
+    """
+    try:
+        yield
+    except NetlinkError as error:
+        raise InterfaceError(_sentence(subject, doing, error.reason, fix, error.number)) from error
+    except OSError as error:
+        raise InterfaceError(_sentence(subject, doing, error.strerror or str(error), fix, error.errno or 0)) from error
+
+
+def _sentence(subject: str, doing: str, reason: str, fix: str, number: int) -> str:
+    if number in {errno.EPERM, errno.EACCES} and not fix:
+        fix = "the agent needs the capabilities NET_ADMIN and SYS_ADMIN to move interfaces"
+    return f"{subject}: cannot {doing}: {reason}" + (f"; {fix}" if fix else "")
+
+
+def links(netlink: Netlink) -> tuple[InterfaceLink, ...]:
+    """All links of the socket's namespace; raises NetlinkError."""
+    request = LINK.pack(0, 0, 0, 0, 0) + attribute(EXT_MASK, NUMBER.pack(_SKIP_STATISTICS))
+    return tuple(
+        parse_interface_link(payload)
+        for payload in netlink.dump(GETLINK, request, "links")
+        if payload[:1] == bytes([socket.AF_UNSPEC])
+    )
+
+
+def parse_interface_link(payload: bytes) -> InterfaceLink:
+    """The link of a RTM_NEWLINK; raises NetlinkError."""
+    if len(payload) < LINK.size:
+        raise NetlinkError("a link", f"{len(payload)} bytes are too few", errno.EBADMSG)
+    _, _, index, flags, _ = LINK.unpack_from(payload)
+    found = attributes(payload, LINK.size, "a link")
+    xdp = attributes(found.get(_XDP, b""), 0, "XDP programs")
+    return InterfaceLink(
+        index=index,
+        name=text(found.get(_NAME, b"")),
+        kind=text(attributes(found.get(_LINKINFO, b""), 0, "a link's kind").get(_INFO_KIND, b"")),
+        up=bool(flags & _UP),
+        carrier=bool(found.get(_CARRIER, b"\0")[0]),
+        promiscuous=bool(flags & (_PROMISCUOUS | _ALL_MULTICAST)),
+        mtu=number(found.get(_MTU, b"")),
+        min_mtu=number(found.get(_MIN_MTU, b"")),
+        max_mtu=number(found.get(_MAX_MTU, b"")),
+        address=found.get(_ADDRESS, b"").hex(":"),
+        permanent_address=found.get(_PERMANENT_ADDRESS, b"").hex(":"),
+        alias=text(found.get(_ALIAS, b"")),
+        parent=text(found.get(_PARENT, b"")),
+        parent_bus=text(found.get(_PARENT_BUS, b"")),
+        xdp=tuple((mode, number(xdp[kind])) for kind, mode in _XDP_PROGRAMS.items() if kind in xdp),
+    )
+
+
+def text(raw: bytes) -> str:
+    """A string of the kernel's; bytes that are no UTF-8 as the inventory writes them."""
+    return raw.split(b"\0", 1)[0].decode(errors="backslashreplace")
+
+
+def number(raw: bytes) -> int:
+    """A number of 32 bits; 0 if it is missing."""
+    return int(NUMBER.unpack_from(raw)[0]) if len(raw) >= NUMBER.size else 0
+
+
+def find_link(
+    present: Iterable[InterfaceLink],
+    interface: MovableInterface,
+    sys: Path,
+    *,
+    index: int = 0,
+    addresses: Iterable[str] = (),
+) -> InterfaceLink | None:
+    """The interface's link among those of one namespace, whatever it is called there; None if it is not there.
+
+    ``index`` and ``addresses`` (hardware addresses) are those it may have; they decide when the alias is lost.
+    """
+    known = frozenset(filter(None, addresses))
+    candidates = list(present)
+    if interface.pci_address and any(link.parent for link in candidates):
+        candidates = [link for link in candidates if pci_function(link, sys) == interface.pci_address]
+        if len(candidates) == 1:
+            return candidates[0]
+    marked = [link for link in candidates if link.alias == alias_of(interface.device)]
+    if marked:
+        return next((link for link in marked if link.index == index), marked[0])
+    same = [link for link in candidates if {link.address, link.permanent_address} & known]
+    return next((link for link in same if link.index == index), None)
+
+
+def pci_function(link: InterfaceLink, sys: Path) -> str:
+    """The PCI address of the function that the link stands on, empty for none."""
+    if link.parent_bus == "pci":
+        return link.parent
+    if not link.parent_bus:
+        return ""
+    # Of virtio's and the auxiliary bus's devices the function is a parent; this part of sysfs knows no namespaces.
+    device = sys / "bus" / link.parent_bus / "devices" / link.parent
+    return next((part for part in reversed(device.resolve().parts) if _PCI.fullmatch(part)), "")
+
+
+def change_link(
+    netlink: Netlink,
+    index: int,
+    *,
+    name: str | None = None,
+    mtu: int | None = None,
+    address: str | None = None,
+    alias: str | None = None,
+    namespace: int | None = None,
+    up: bool | None = None,
+    promiscuous: bool | None = None,
+) -> None:
+    """Change what is given of a link, by one message; ``namespace`` is a descriptor of the one to move it to.
+
+    The kernel moves first, and changes the rest there: an error may leave the link moved. Raises NetlinkError.
+    """
+    flags, mask = 0, 0
+    if up is not None:
+        flags, mask = _UP if up else 0, _UP
+    if promiscuous is not None:
+        mask |= _PROMISCUOUS | _ALL_MULTICAST
+        flags |= _PROMISCUOUS | _ALL_MULTICAST if promiscuous else 0
+    body = LINK.pack(0, 0, index, flags, mask)
+    if namespace is not None:
+        body += attribute(_NETNS_FD, NUMBER.pack(namespace))
+    if name is not None:
+        body += attribute(_NAME, name.encode() + b"\0")
+    if mtu is not None:
+        body += attribute(_MTU, NUMBER.pack(mtu))
+    if address is not None:
+        body += attribute(_ADDRESS, bytes.fromhex(address.replace(":", "")))
+    if alias is not None:
+        # Without any content the kernel takes the alias away.
+        body += attribute(_ALIAS, alias.encode())
+    netlink.request(NEWLINK, body, f"changing link {index}")
+
+
+def detach_xdp(netlink: Netlink, index: int, mode: int) -> None:
+    """Take away the XDP program of this mode; raises NetlinkError (EBUSY while a BPF link holds it)."""
+    content = attribute(1, struct.pack("=i", -1)) + attribute(3, NUMBER.pack(mode))
+    netlink.request(
+        NEWLINK, LINK.pack(0, 0, index, 0, 0) + attribute(_XDP, content), f"detaching XDP from link {index}"
+    )
