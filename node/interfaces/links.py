@@ -8,6 +8,7 @@ among several (ports of one function) the alias decides.
 from __future__ import annotations
 
 import errno
+import os
 import re
 import socket
 import struct
@@ -33,6 +34,8 @@ _XDP_PROGRAMS = {5: 4, 6: 2, 7: 8}
 """IFLA_XDP_DRV_PROG_ID, SKB and HW, with the flag of the mode (XDP_FLAGS_*)."""
 _UP, _PROMISCUOUS, _ALL_MULTICAST = 0x1, 0x100, 0x200
 NAME_LIMIT = 15
+_NAMES_PARENTS = (5, 14)
+"""The Linux version that began to name the device below a link."""
 _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -141,7 +144,7 @@ def find_link(
     """
     known = frozenset(filter(None, addresses))
     candidates = list(present)
-    if interface.pci_address and any(link.parent for link in candidates):
+    if is_real_function(interface, sys):
         candidates = [link for link in candidates if pci_function(link, sys) == interface.pci_address]
         if len(candidates) == 1:
             return candidates[0]
@@ -150,6 +153,16 @@ def find_link(
         return next((link for link in marked if link.index == index), marked[0])
     same = [link for link in candidates if {link.address, link.permanent_address} & known]
     return next((link for link in same if link.index == index), None)
+
+
+def is_real_function(interface: MovableInterface, sys: Path) -> bool:
+    """Whether the interface is sought at its PCI function: this machine has the function, and the kernel names it.
+
+    A recorded node's function is not there; whatever stands for its interface is found by name, then by alias.
+    """
+    release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+    there = bool(interface.pci_address) and (sys / "bus/pci/devices" / interface.pci_address).exists()
+    return there and release >= _NAMES_PARENTS
 
 
 def pci_function(link: InterfaceLink, sys: Path) -> str:

@@ -106,6 +106,7 @@ class HostSetup(Value):
     ``up``: administratively up. ``rules``: those that lead to tables of its routes; they stay on the node, and the pod
     gets copies. ``vf``: settings at its physical function that the claim changes. ``alias``: the one that an operator
     gave it. ``sysctls``: those of its own that differ from the namespace's defaults, which the move resets.
+    ``programs``: ids of the XDP and tcx programs on it. ``promiscuous``: it was so, or took every multicast.
     """
 
     interface: str
@@ -121,6 +122,8 @@ class HostSetup(Value):
     vf: VfSettings | None = None
     alias: str = ""
     sysctls: tuple[tuple[str, str], ...] = ()
+    programs: tuple[int, ...] = ()
+    promiscuous: bool = False
 
 
 @value

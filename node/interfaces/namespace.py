@@ -8,6 +8,8 @@ they were made: a netlink socket that was opened inside serves from any thread.
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import os
 import socket
 import threading
@@ -22,22 +24,29 @@ from node.netlink import NetlinkSocket
 _Result = TypeVar("_Result")
 
 _CLONE_NEWNET = 0x40000000
+_GET_TYPE = 0xB703
+"""NS_GET_NSTYPE of linux/nsfs.h."""
+_GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENOTDIR})
 
 
 class NetworkNamespace:
     """An open network namespace, which lives at least as long as this; ``path`` is the one given.
 
-    Raises FileNotFoundError if there is nothing at the path, and InterfaceError if it cannot be opened.
+    Raises FileNotFoundError if there is none at the path (any more: what it was mounted on may be left), and
+    InterfaceError if it cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise
         except OSError as error:
+            if error.errno in _GONE:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
             raise InterfaceError(f"cannot open the network namespace {path}: {error.strerror}") from error
+        if not _is_network_namespace(self._descriptor):
+            os.close(self._descriptor)
+            raise FileNotFoundError(errno.ENOENT, "no network namespace is mounted there", str(path))
         self.inode = os.fstat(self._descriptor).st_ino
         """Tells one namespace from another: a path may name a later one."""
 
@@ -89,3 +98,10 @@ class NetworkNamespace:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _is_network_namespace(descriptor: int) -> bool:
+    try:
+        return fcntl.ioctl(descriptor, _GET_TYPE) == _CLONE_NEWNET
+    except OSError:
+        return False
