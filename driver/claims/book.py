@@ -4,8 +4,8 @@ The order of the steps makes a kill between any two of them harmless:
 
 - Preparing: ledger, record ``started``, CDI file, record ``completed``, answer. A restart that finds ``started`` knows
   that the kubelet got no answer and that the devices are taken; the CDI file may or may not exist.
-- Releasing: CDI file, changes to GPUs for the claim (sharing, then partitions), record, ledger. A restart that finds
-  the record still knows what to release.
+- Releasing: interfaces, CDI file, changes to GPUs for the claim (sharing, then partitions), record, ledger. A restart
+  that finds the record still knows what to release.
 
 Worker threads do all disk work, each piece in one go: a claim costs two changes of threads.
 """
@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from driver.claims.disk import ClaimSpecs, RecordStore
-from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader, ClaimStep, StepObserver
+from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader, ClaimStep, MovedInterfaces, StepObserver
 from driver.claims.kubelet import KubeletFile, read_kubelet_claims
 from driver.claims.locks import ClaimLocks, Tombstones
 from driver.claims.model import (
@@ -94,8 +94,12 @@ class ClaimBook:
         clocks: Clocks,
         partitions: ClaimPartitions,
         sharing: ClaimSharing,
+        interfaces: MovedInterfaces,
     ) -> None:
-        """``boot``: the id of this boot. ``partitions``: those made for claims. ``sharing``: of GPUs by containers."""
+        """``boot``: the id of this boot. ``partitions``: those made for claims. ``sharing``: of GPUs by containers.
+
+        ``interfaces``: of NICs, that move into pods.
+        """
         self.options = options
         self.reader = reader
         self.observer = observer
@@ -114,6 +118,7 @@ class ClaimBook:
         self.steps = steps
         self.partitions = partitions
         self.sharing = sharing
+        self.interfaces = interfaces
         self.events = events
         self.remains: set[str] = set()
         """Released claims of which the disk still has something that could not be removed."""
@@ -127,6 +132,7 @@ class ClaimBook:
     async def close(self) -> None:
         """End the threads once they have finished their work."""
         await self.partitions.close()
+        await self.interfaces.close()
         await asyncio.to_thread(self._threads.shutdown)
 
     def take(self, record: ClaimRecord) -> None:
@@ -174,6 +180,7 @@ class ClaimBook:
         except FileError as error:
             raise Unavailable(f"{error}; check the state folder and its disk") from error
         self.records[uid] = record
+        self.interfaces.expect(record)
 
     async def begin(self, record: ClaimRecord) -> None:
         """Write to disk what is about to be made for a claim that has taken its devices; raises Unavailable."""
@@ -192,14 +199,17 @@ class ClaimBook:
         except FileError as error:
             raise Unavailable(f"{error}; check the state folder and its disk") from error
         self.records[record.claim.uid] = record
+        self.interfaces.expect(record)
 
     async def release(self, claim: ClaimReference) -> None:
         """Release the claim's devices, first on disk. Call it with the claim locked.
 
         Raises ClaimError while a partition that was made for it is in use; the claim then keeps its devices. A
         partition that the driver cannot remove because its GPU is lost keeps no pod from ending: the collection tries
-        again, and makes nothing in its place until then.
+        again, and makes nothing in its place until then. An interface that cannot be taken back keeps the claim as
+        well: its device is not free.
         """
+        await self.take_back(claim)
         try:
             left = await self.unmake(claim)
         except PartitionNotMade as error:
@@ -215,6 +225,13 @@ class ClaimBook:
         if work or self.sharing.of(claim.uid):
             await self.sharing.apply(claim, work)
             self.steps.reached(ClaimStep.SHARED, claim.uid)
+
+    async def take_back(self, claim: ClaimReference) -> None:
+        """Take the claim's interfaces back from its pod; raises Unavailable."""
+        is_out = self.interfaces.is_out(claim.uid)
+        await self.interfaces.take_back(claim)
+        if is_out:
+            self.steps.reached(ClaimStep.TAKEN_BACK, claim.uid)
 
     async def unmake(self, claim: ClaimReference) -> tuple[str, ...]:
         """Undo the changes to GPUs for the claim, after removing the CDI file that needs them; returns what remains.

@@ -106,6 +106,7 @@ class Collector:
         await self._tell_left_behind(known, refused)
         await self._mend()
         await self._unmake_leftovers()
+        await self._take_back_leftovers(known)
         await self._sweep(known)
         if released:
             self._book.observer.collected(released)
@@ -255,6 +256,19 @@ class Collector:
                             "a GPU keeps the changes made for a released claim for now",
                             extra={"uid": uid, "reason": problem},
                         )
+
+    async def _take_back_leftovers(self, known: KubeletClaims) -> None:
+        """Take back the interfaces of claims that nobody has on record; one that fails is tried in the next round."""
+        book = self._book
+        for uid in book.interfaces.leftovers(book.records):
+            if book.locks.busy(uid) or not known.lacks(uid):
+                continue
+            async with book.locks.of(uid):
+                if uid not in book.records:
+                    try:
+                        await book.take_back(ClaimReference("", "", uid))
+                    except Unavailable as error:
+                        log.info("a pod keeps interfaces of a released claim for now", extra={"reason": str(error)})
 
     async def _sweep(self, known: KubeletClaims) -> None:
         """Remove CDI files of claims that neither we nor the kubelet know."""

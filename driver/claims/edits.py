@@ -17,6 +17,7 @@ invariants:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from driver.claims.model import Allocation, ClaimError
 from driver.claims.sharing import daemon_name
@@ -112,6 +113,24 @@ def with_mps_edits(
             given = edit.edits
         found.append(replace(edit, edits=given))
     return tuple(found)
+
+
+def guarded(allocation: Allocation, edits: Sequence[ClaimEdits], state_dir: Path, name: str) -> tuple[ClaimEdits, ...]:
+    """The edits of a claim with interfaces that move, with the guard's mounts on the first device of each request.
+
+    So every container with a part of the claim has them, also one that gets another request than the NIC's: it shares
+    the pod's network. ``name``: as for ``claim_edits``.
+    """
+    from driver.interfaces.guard import guard_mounts  # Only claims whose interfaces move need it.
+
+    mounts = guard_mounts(state_dir, allocation.claim.uid, name)
+    first = {each.main_request: number for number, each in reversed(list(enumerate(allocation.devices)))}
+    return tuple(
+        replace(edit, edits=replace(edit.edits, mounts=(*edit.edits.mounts, *mounts)))
+        if number in first.values()
+        else edit
+        for number, edit in enumerate(edits)
+    )
 
 
 def _edits(item: GivenDevice, given: Sequence[GivenDevice], host: Host, claim: str, *, first: bool) -> ClaimEdits:

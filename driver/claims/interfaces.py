@@ -8,11 +8,13 @@ tests can end the process there: each step leaves something else on disk, and a 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from driver.claims.model import ClaimReference, PreparedDevice
+from driver.claims.record import ClaimRecord
 from driver.names import Peer
 from kube.bodies import JsonObject
 from node.interfaces.model import AttachedInterface
@@ -128,6 +130,31 @@ class ClaimObserver:
         """A claim of a pod on this node was allocated a device that a pod already has through the plugin door."""
 
 
+class MovedInterfaces:
+    """The network interfaces that move into the pods of claims: none here, ``ClaimInterfaces`` moves them."""
+
+    def expect(self, record: ClaimRecord) -> None:
+        """The claim is prepared: move its interfaces when its pod's sandbox starts."""
+
+    def is_out(self, uid: str) -> bool:
+        """Whether an interface of the claim is in a pod, or on its way."""
+        return False
+
+    def leftovers(self, owners: Collection[str]) -> tuple[str, ...]:
+        """UIDs of claims other than these with interfaces that must be taken back."""
+        return ()
+
+    async def recover(self, records: Iterable[ClaimRecord]) -> tuple[str, ...]:
+        """Take over what an earlier process left, and expect these claims; returns what failed, in words."""
+        return ()
+
+    async def take_back(self, claim: ClaimReference) -> None:
+        """Take back what is still in a pod; raises ``Unavailable`` while that fails."""
+
+    async def close(self) -> None:
+        """Return when everything begun is done."""
+
+
 class ClaimStep(StrEnum):
     """The step that was just done."""
 
@@ -141,6 +168,7 @@ class ClaimStep(StrEnum):
     SHARED = "sharing: it is done"
     UNSHARED = "sharing: it is undone"
     REMOVED = "partitions: they are removed"
+    TAKEN_BACK = "unprepare: its interfaces are back"
     RELEASING = "unprepare: nothing is done yet"
     UNDESCRIBED = "unprepare: the CDI file is removed"
     FORGOTTEN = "unprepare: the record is removed"

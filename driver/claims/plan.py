@@ -11,9 +11,10 @@ that when the planned devices are taken.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driver.claims.edits import ClaimEdits, GivenDevice, claim_edits, with_mps_edits
+from driver.claims.edits import ClaimEdits, GivenDevice, claim_edits, guarded, with_mps_edits
 from driver.claims.model import AllocatedDevice, Allocation, ClaimError
 from driver.claims.partitions import PartitionWork
 from driver.claims.record import RecordedDevice
@@ -21,9 +22,10 @@ from driver.claims.sharing import SharingWork, daemon_name
 from driver.devices.shares import with_defaults
 from driver.devices.view import OF_DOORS, DoorView, DraDevice, taints, without_holds
 from driver.names import TaintEffect
-from driver.parameters.options import DeviceParameters, device_parameters
+from driver.parameters.options import DeviceKey, DeviceParameters, device_parameters
 from driver.parameters.sharing import SharingParameters, check_one_daemon
 from kube.bodies import text_at
+from node.interfaces.model import MovableInterface
 from node.inventory.model import Device
 from node.inventory.nvidia.time_slices import TimeSlice
 from node.ledger.holds import slices_of, wholes_of
@@ -65,13 +67,14 @@ def planned(
     had: Collection[str] = (),
     made: Mapping[str, str] = _NOTHING_MADE,
     mps_root: str = "",
+    state_dir: Path = Path(),
 ) -> ClaimPlan:
     """The plan for a claim that its pod calls ``name``.
 
     ``made``: the partitions that were made for it, by device name, with their UUIDs; another instance in the place of
-    one is not the claim's. ``mps_root``: the host folder of MPS. ``had``: devices that the claim was given before; a
-    fault that they have had since then does not change the answer. Raises ClaimError that names the device, or the
-    field of its parameters, and the reason.
+    one is not the claim's. ``mps_root``: the host folder of MPS. ``state_dir``: the folder of the agent. ``had``:
+    devices that the claim was given before; a fault that they have had since then does not change the answer. Raises
+    ClaimError that names the device, or the field of its parameters, and the reason.
     """
     offered = [_offered(device, view, pool, had) for device in allocation.devices]
     allocation = _with_amounts(allocation, offered)
@@ -84,6 +87,9 @@ def planned(
     ]
     edits = with_mps_edits(allocation, offered, parameters, claim_edits(given, view.host, name), mps_root)
     uid = allocation.claim.uid
+    interfaces = _interfaces(allocation, offered, parameters)
+    if interfaces:
+        edits = guarded(allocation, edits, state_dir, name)
     entries = _entry_names(uid, allocation.devices, edits)
     kind = f"{driver}/claim"
     devices = tuple(
@@ -98,6 +104,7 @@ def planned(
             whole=whole_amounts(each.device) if device.share_id is not None else (),
             slices=slices_of(each.device),
             partition=each.part.shape if each.part is not None and each.part.ours else None,
+            interface=interfaces.get(device.key),
             cdi_devices=() if work else (*edit.cdi_devices, *((f"{kind}={entry}",) if entry else ())),
         )
         for device, each, edit, entry in zip(allocation.devices, offered, edits, entries, strict=True)
@@ -142,6 +149,34 @@ def _sharing(allocation: Allocation, offered: Sequence[DraDevice], parameters: D
     check_one_daemon(sections)
     daemon = _daemon(daemon_name(allocation.claim.uid), sections[0], by_mps) if sections else None
     return SharingWork(tuple(slices.items()), daemon, tuple(shares))
+
+
+def _interfaces(
+    allocation: Allocation, offered: Sequence[DraDevice], parameters: DeviceParameters
+) -> Mapping[DeviceKey, MovableInterface]:
+    """The interfaces that move into the claim's pod; raises ClaimError if it is for several pods."""
+    found = {}
+    for allocated, each in zip(allocation.devices, offered, strict=True):
+        settings, device = parameters.interfaces.get(allocated.key), each.device
+        if settings is None:
+            continue
+        if len(allocation.reserved_for) > 1:
+            raise ClaimError(
+                f"claim {allocation.claim} is reserved for {len(allocation.reserved_for)} pods, but the network "
+                f"interface of device {device.name} moves into the network namespace of one; give each pod a claim of "
+                "its own by a ResourceClaimTemplate"
+            )
+        virtual, index = device.text("sriovFunction") == "vf", device.attribute("vfIndex")
+        found[allocated.key] = MovableInterface(
+            device.name,
+            device.text("ifName"),
+            settings,
+            device.pci_address or "",
+            device.text("rdmaDevice"),
+            device.text("pfName") if virtual else "",
+            index if virtual and isinstance(index, int) else None,
+        )
+    return found
 
 
 def _daemon(name: str, section: SharingParameters, devices: Sequence[Device]) -> MpsResource:

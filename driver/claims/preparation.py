@@ -168,6 +168,8 @@ class Preparation:
         Raises ClaimError.
         """
         options, boot = self._book.options, self._book.boot
+        if before is not None and self._is_out(allocation, before):
+            return before, self._as_before(before)
         had = [device.device for device in before.devices] if before is not None and before.made_in(boot) else []
         name = name_in_pod(body, allocation.claim)
         try:
@@ -180,6 +182,7 @@ class Preparation:
                 had=had,
                 made=self._book.partitions.of(allocation.claim.uid),
                 mps_root=options.mps_root,
+                state_dir=options.state_dir,
             )
         except ClaimError as error:
             if before is None or not self._left_alone(allocation, view, before, error):
@@ -192,6 +195,14 @@ class Preparation:
     def _as_before(self, record: ClaimRecord) -> ClaimPlan:
         """A plan that changes nothing."""
         return ClaimPlan(record.devices, record.spec, sharing=self._book.sharing.of(record.claim.uid))
+
+    def _is_out(self, allocation: Allocation, record: ClaimRecord) -> bool:
+        """Whether interfaces of a prepared claim are in its pod, which keeps them as they are."""
+        return (
+            self._book.interfaces.is_out(record.claim.uid)
+            and record.prepared_in(self._book.boot)
+            and _keys(allocation) == {(device.pool, device.device, device.share_id or "") for device in record.devices}
+        )
 
     def _is_other_daemon(self, record: ClaimRecord, plan: ClaimPlan) -> bool:
         """Whether a prepared claim would get another MPS control daemon while processes use its GPU."""
@@ -211,8 +222,7 @@ class Preparation:
         """
         return (
             record.prepared_in(self._book.boot)
-            and {device.key for device in allocation.devices}
-            == {(device.pool, device.device, device.share_id or "") for device in record.devices}
+            and _keys(allocation) == {(device.pool, device.device, device.share_id or "") for device in record.devices}
             and (
                 isinstance(error, UnservedParameter) or any(view.device(each.device) is None for each in record.devices)
             )
@@ -328,6 +338,10 @@ class Preparation:
         self._book.failures.add(claim, problem)
         if refusal.holder:
             self._collector.poke(refusal.holder)
+
+
+def _keys(allocation: Allocation) -> set[tuple[str, str, str]]:
+    return {device.key for device in allocation.devices}
 
 
 class _NotSeen(PartitionPending):

@@ -23,6 +23,7 @@ from driver.claims.interfaces import (
     ClaimObserver,
     ClaimOptions,
     ClaimReader,
+    MovedInterfaces,
     StepObserver,
 )
 from driver.claims.locks import Waits
@@ -68,11 +69,13 @@ class ClaimService:
         steps: StepObserver | None = None,
         partitions: ClaimPartitions | None = None,
         sharing: ClaimSharing | None = None,
+        interfaces: MovedInterfaces | None = None,
         is_known: Callable[[], bool] = lambda: True,
     ) -> None:
         """``boot``: this boot's id. ``partitions``: those that claims have made for them; None if none can be made.
 
-        ``sharing``: of GPUs among the containers of a claim; None if it is not possible. The bus of ``ledger`` has
+        ``sharing``: of GPUs among the containers of a claim; None if it is not possible. ``interfaces``: moves those of
+        NICs into pods; None if none moves. The bus of ``ledger`` has
         ``OfferChanged`` when the ledger or ``contested`` changes. ``is_known``: whether the ledger has every device
         that the plugin door has allocated; ``HoldsChanged`` may change it.
         """
@@ -93,6 +96,7 @@ class ClaimService:
             clocks=clocks,
             partitions=partitions or unpartitioned(self.ledger.bus),
             sharing=sharing or ClaimSharing(SharingTools(), options.state_dir, boot),
+            interfaces=interfaces or MovedInterfaces(),
         )
         self._collector = Collector(self._book, self)
         self._preparation = Preparation(self._book, self._waits, self._losers, self._collector, is_known=is_known)
@@ -170,6 +174,9 @@ class ClaimService:
             self._book.tell("ClaimRecoveryIncomplete", problem)
         kept = {uid for uid, record in self._book.records.items() if record.made_in(self._book.boot)}
         for problem in await self._book.sharing.recover(kept):
+            self._book.tell("ClaimRecoveryIncomplete", problem)
+        prepared = [each for each in self._book.records.values() if each.prepared_in(self._book.boot)]
+        for problem in await self._book.interfaces.recover(prepared):
             self._book.tell("ClaimRecoveryIncomplete", problem)
         if self._preparation.view is not None:
             self.apply(self._preparation.view)

@@ -168,7 +168,9 @@ class Node:
     def record_path(self, number: int) -> Path:
         return self.root / "state" / "claims" / f"{reference(number).uid}.json"
 
-    def kubelet_knows(self, *numbers: int, devices: dict[int, tuple[str, ...]] | None = None) -> None:
+    def kubelet_knows(
+        self, *numbers: int, devices: dict[int, tuple[str, ...]] | None = None, users: tuple[str, ...] = ("pod-1",)
+    ) -> None:
         """Have the kubelet's file list these claims, with the devices they were answered with, if any."""
         infos = []
         for number in numbers:
@@ -177,7 +179,7 @@ class Node:
                 DeviceState(POOL, name, None, ("gpu",), (f"{DRIVER}/claim={named.uid}-{name}",))
                 for name in (devices or {}).get(number, ())
             )
-            infos.append(ClaimInfo(named.uid, named.name, named.namespace, ("pod-1",), {DRIVER: states or None}))
+            infos.append(ClaimInfo(named.uid, named.name, named.namespace, users, {DRIVER: states or None}))
         written = self.root / "kubelet" / ".written"
         written.write_bytes(encode(DraState(tuple(infos))))
         written.rename(self.kubelet_file)

@@ -1,0 +1,479 @@
+"""The network interfaces of claims, from the start of their pods' sandboxes to their end.
+
+The runtime reports sandboxes (``PodSandboxes``), the claim service prepares and releases claims. Invariants: the
+interfaces of a claim are all in one sandbox, or on the node, or on record on their way; a container of the claim starts
+only while all are in its pod (``driver.interfaces.guard``); a released claim has its interfaces back on the node, so
+its devices are free only then.
+
+Work on a claim runs in a worker thread, one piece at a time, and is never abandoned half-way. If interfaces take longer
+than the runtime waits for a plugin, the sandbox may live on: the work continues, and the guard keeps the containers of
+the claim from starting before it is done. What fails without somebody who could be refused (a sandbox that ran already
+when the runtime connected, an interface that does not come back) is tried again until it succeeds.
+
+The journal is believed about what has moved, the runtime's list about which sandboxes there are. A namespace that
+vanishes gives physical interfaces back to the node a moment later; one that does not come back is lost, and reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from driver.claims.kubelet import read_kubelet_claims
+from driver.claims.locks import ClaimLocks
+from driver.claims.model import ClaimReference, Unavailable
+from driver.claims.record import ClaimRecord
+from driver.interfaces.events import InterfaceObserver, InterfacePlace, InterfacesMoved, InterfacesReturned
+from driver.interfaces.journal import ClaimMove
+from driver.interfaces.moving import InterfaceMissing, InterfaceMoves, MoveFailed, namespace_of
+from driver.nri.sandboxes import Sandbox, SandboxRefused
+from node.clocks import Clocks
+from node.events import EventBus, EventSink, EventType
+from node.files import FileError
+from node.interfaces.model import InterfaceError, MovableInterface
+from node.values import Value, replace, value
+
+T = TypeVar("T")
+log = logging.getLogger("ostler.interfaces")
+
+_MOST_ENDED = 4096
+"""Ended sandboxes to remember, in which nothing may move any more."""
+
+
+@value
+class InterfacePace(Value):
+    """Times in seconds.
+
+    ``deadline``: for an answer to the runtime, which drops a plugin after 2 s. ``missing``: until an interface that is
+    nowhere counts as lost, and ``look`` between two looks for it. ``first_pause`` and ``longest_pause``: before what
+    failed is tried again, doubling.
+    """
+
+    deadline: float = 1.3
+    missing: float = 10.0
+    look: float = 0.1
+    first_pause: float = 0.5
+    longest_pause: float = 30.0
+
+
+PACE = InterfacePace()
+
+
+class ClaimInterfaces:
+    """``PodSandboxes`` for claims with interfaces; for the event loop only. ``kubelet_root``: has the kubelet's record.
+
+    Publishes ``InterfacesMoved`` and ``InterfacesReturned`` on ``bus``.
+    """
+
+    def __init__(
+        self,
+        moves: InterfaceMoves,
+        kubelet_root: Path,
+        *,
+        events: EventSink,
+        bus: EventBus,
+        clocks: Clocks,
+        observer: InterfaceObserver | None = None,
+        pace: InterfacePace = PACE,
+    ) -> None:
+        self._work = moves
+        self._kubelet_root = kubelet_root
+        self._events = events
+        self._bus = bus
+        self._monotonic = clocks.monotonic
+        self._observer = observer or InterfaceObserver()
+        self._pace = pace
+        self._records: dict[str, ClaimRecord] = {}
+        """Prepared claims with interfaces, by UID."""
+        self._moves: dict[str, ClaimMove] = {}
+        """What the journal has, by the claim's UID."""
+        self._damaged: dict[str, str] = {}
+        """Claims whose journal was damaged, with why, until the runtime has said which sandboxes there are."""
+        self._ended: dict[str, None] = {}
+        """IDs of sandboxes that have ended or were refused."""
+        self._due: dict[str, Sandbox | None] = {}
+        """Claims to be tried again: into this sandbox, or back to the node for None."""
+        self._problems: dict[str, str] = {}
+        """By the claim's UID, why its interfaces are not where they should be."""
+        self._missing: dict[str, float] = {}
+        """Since when interfaces of a claim are nowhere, in monotonic seconds."""
+        self._woken = asyncio.Event()
+        self._locks = ClaimLocks()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._threads = ThreadPoolExecutor(16, thread_name_prefix="interfaces")
+
+    def expect(self, record: ClaimRecord) -> None:
+        """Move the interfaces of this prepared claim, if it has any, when its pod's sandbox starts."""
+        if interfaces_of(record):
+            self._records[record.claim.uid] = record
+        else:
+            self._records.pop(record.claim.uid, None)
+
+    def is_out(self, uid: str) -> bool:
+        """Whether an interface of the claim is in a pod, or on its way."""
+        return uid in self._moves
+
+    def leftovers(self, owners: Collection[str]) -> tuple[str, ...]:
+        """UIDs of claims that are out without a record, which must be taken back."""
+        return tuple(sorted(self._moves.keys() - set(owners)))
+
+    def places(self) -> Mapping[str, InterfacePlace]:
+        """Where the interfaces are, by device; without those that are on the node and should be."""
+        found = {}
+        for uid, move in self._moves.items():
+            problem = self._problems.get(uid, "" if move.attached else "it is being moved")
+            names = [each.name for each in move.attached] or [each.interface.interface for each in move.moves]
+            for device, name in zip(move.devices, names, strict=True):
+                found[device] = InterfacePlace(move.sandbox.pod, name, problem)
+        for uid, sandbox in self._due.items():
+            if sandbox is not None and uid not in self._moves and uid in self._records:
+                for interface in interfaces_of(self._records[uid]):
+                    problem = self._problems.get(uid, "")
+                    found[interface.device] = InterfacePlace(sandbox.pod, interface.interface, problem)
+        return found
+
+    async def recover(self, records: Iterable[ClaimRecord]) -> tuple[str, ...]:
+        """Take over what an earlier process left, and expect these claims; returns what failed, in words."""
+        for record in records:
+            self.expect(record)
+        try:
+            found = await self._in_thread(self._work.load)
+        except FileError as error:
+            return (f"interfaces that are in pods may be unknown: {error}; check the state folder and its disk",)
+        self._moves = dict(found.moves)
+        self._damaged = {uid: why for uid, why in found.unreadable.items() if uid in self._records}
+        for uid, move in self._moves.items():
+            if namespace_of(move.sandbox) is None:
+                self._again(uid, None)
+        lost = [f"the journal of moved interfaces of claim {uid}: {why}" for uid, why in found.unreadable.items()]
+        return tuple(f"{each}; its interfaces are looked for by their marks" for each in lost)
+
+    async def take_back(self, claim: ClaimReference) -> None:
+        """Take back what is still out for a claim that is released; raises Unavailable if that fails.
+
+        An interface that nobody has after a while counts as lost, and keeps no claim from being released.
+        """
+        async with self._locks.of(claim.uid):
+            self._due.pop(claim.uid, None)
+            while (move := self._moves.get(claim.uid)) is not None:
+                try:
+                    await self._return(move)
+                except InterfaceMissing:
+                    await asyncio.sleep(self._pace.look)
+                except InterfaceError as error:
+                    text = (
+                        f"claim {claim}: {error}; it keeps its devices until they are back, and the kubelet asks again"
+                    )
+                    raise Unavailable(text) from error
+            self._records.pop(claim.uid, None)
+
+    async def keep(self) -> None:
+        """Try again what has failed, until cancelled."""
+        pause = self._pace.first_pause
+        while True:
+            await self._woken.wait()
+            await asyncio.sleep(pause)
+            await self.retry()
+            pause = min(2 * pause, self._pace.longest_pause) if self._due else self._pace.first_pause
+            if not self._due:
+                self._woken.clear()
+
+    async def retry(self) -> None:
+        """Try once, now, what has failed."""
+        due = list(self._due.items())
+        tasks = [
+            self._begin(self._taken_back(uid) if sandbox is None else self._arrived(uid, sandbox))
+            for uid, sandbox in due
+        ]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Return when everything begun is done: then a successor may ``recover``."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await asyncio.to_thread(self._threads.shutdown)
+
+    def concerns(self, sandbox: Sandbox) -> bool:
+        """See ``PodSandboxes``. Any pod may have a claim that was prepared for another, so all concern us."""
+        return bool(self._records or self._moves)
+
+    async def run(self, sandbox: Sandbox) -> None:
+        """See ``PodSandboxes``; raises SandboxRefused."""
+        records = _of_pod(self._records.values(), sandbox, await self._kubelet_pods())
+        if not records:
+            return
+        if sandbox.host_network or not sandbox.netns:
+            raise SandboxRefused(_on_host_network(sandbox, records[0]))
+        tasks = {
+            record.claim.uid: self._begin(self._attach(record.claim.uid, sandbox), name=f"interfaces of {record.claim}")
+            for record in records
+        }
+        done, late = await asyncio.wait(tasks.values(), timeout=self._pace.deadline)
+        failures = _failures(done)
+        if failures:
+            # Nothing may stay in a sandbox that fails: the runtime need not tell of its end.
+            self._end(sandbox)
+            for uid in tasks:
+                self._begin(self._taken_back(uid, sandbox.id))
+            raise SandboxRefused("; ".join(failures))
+        for uid, task in tasks.items():
+            if task in late:
+                log.warning("the interfaces of a pod arrive late", extra={"pod": sandbox.pod, "claim": uid})
+                self._begin(self._arrived(uid, sandbox))
+
+    async def stop(self, sandbox: Sandbox) -> None:
+        """See ``PodSandboxes``; raises InterfaceError for what cannot be taken back now, and tries again later."""
+        self._end(sandbox)
+        for uid, wanted in list(self._due.items()):
+            if wanted is not None and wanted.id == sandbox.id:
+                self._settled(uid)
+        there = [uid for uid, move in self._moves.items() if move.sandbox.id == sandbox.id]
+        # A move that is under way is not on record yet, but has the lock.
+        there += [uid for uid in self._records if uid not in there and self._locks.busy(uid)]
+        tasks = [self._begin(self._taken_back(uid, sandbox.id)) for uid in there]
+        if tasks:
+            done, _ = await asyncio.wait(tasks, timeout=self._pace.deadline)
+            failures = _failures(done)
+            if failures:
+                raise InterfaceError("; ".join(failures))
+
+    async def removed(self, sandbox: Sandbox) -> None:
+        """See ``PodSandboxes``."""
+        await self.stop(sandbox)
+
+    async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
+        """See ``PodSandboxes``."""
+        alive = {each.id: each for each in sandboxes if namespace_of(each) is not None and not each.host_network}
+        await self._rebuild(alive.values())
+        work: list[Coroutine[Any, Any, object]] = []
+        for uid, move in list(self._moves.items()):
+            if move.sandbox.id in alive:
+                work.append(self._arrived(uid, alive[move.sandbox.id]))
+            else:
+                work.append(self._taken_back(uid, move.sandbox.id))
+        pods = await self._kubelet_pods()
+        # A pod can have sandboxes that failed beside the one that runs its containers.
+        for sandbox in sorted(alive.values(), key=lambda each: bool(each.containers), reverse=True):
+            for record in _of_pod(self._records.values(), sandbox, pods):
+                uid = record.claim.uid
+                if uid not in self._moves and self._due.get(uid) is None:
+                    self._due[uid] = sandbox
+                    work.append(self._arrived(uid, sandbox))
+        if work:
+            await asyncio.wait([self._begin(each) for each in work], timeout=self._pace.deadline)
+
+    async def _rebuild(self, alive: Iterable[Sandbox]) -> None:
+        """Put claims whose journal was damaged on record again, as far as their interfaces are marked."""
+        for uid in list(self._damaged):
+            async with self._locks.of(uid):
+                record = self._records.get(uid)
+                if record is None or uid in self._moves:
+                    self._damaged.pop(uid, None)
+                    continue
+                users = [each for each in alive if each.uid in record.users]
+                for sandbox in users or [Sandbox("", "", record.claim.namespace, "")]:
+                    try:
+                        work, claim, interfaces = self._work.found, record.claim, interfaces_of(record)
+                        found = await self._in_thread(work, claim, interfaces, sandbox)
+                    except (InterfaceError, OSError) as error:
+                        self._tell("InterfaceNotReturned", f"claim {record.claim}: {error}")
+                        continue
+                    if found.moves:
+                        self._moves[uid] = found
+                        break
+                self._damaged.pop(uid, None)
+
+    async def _kubelet_pods(self) -> Mapping[str, tuple[str, ...]]:
+        """By the claim's UID, the pods that have it according to the kubelet; empty if its record cannot be read."""
+        known = (await self._in_thread(read_kubelet_claims, self._kubelet_root)).claims
+        return {uid: tuple(info.pods or ()) for uid, info in known.items()}
+
+    async def _attach(self, uid: str, sandbox: Sandbox) -> None:
+        """Move the claim's interfaces into the sandbox; raises InterfaceError, or SandboxRefused."""
+        async with self._locks.of(uid):
+            record, before = self._records.get(uid), self._moves.get(uid)
+            if record is None:
+                raise SandboxRefused(f"claim {uid} of pod {sandbox.pod} was released; the kubelet prepares it again")
+            if sandbox.id in self._ended:
+                raise SandboxRefused(f"the sandbox of pod {sandbox.pod} has ended")
+            if before is not None and before.sandbox.id != sandbox.id:
+                if before.sandbox.uid != sandbox.uid and namespace_of(before.sandbox) is not None:
+                    raise SandboxRefused(_in_other_pod(record, before, sandbox))
+                await self._home(before)
+                before = None
+            if before is not None and before.attached:
+                await self._in_thread(self._work.guard, before)
+                return
+            await self._move(record, sandbox, before)
+
+    async def _move(self, record: ClaimRecord, sandbox: Sandbox, begun: ClaimMove | None) -> None:
+        uid, began = record.claim.uid, self._monotonic()
+        interfaces = interfaces_of(record)
+        try:
+            move = await self._in_thread(self._work.move, record.claim, sandbox, interfaces, begun)
+        except MoveFailed as error:
+            self._observer.moved("failed", self._monotonic() - began)
+            self._moves.pop(uid, None)
+            if error.left is not None:
+                self._moves[uid] = error.left
+                self._again(uid, None)
+            self._note(uid, "InterfaceNotMoved", str(error), f"pod {sandbox.pod}: {error}")
+            raise
+        seconds = self._monotonic() - began
+        self._observer.moved("ok", seconds)
+        self._moves[uid] = move
+        self._settled(uid)
+        names = [each.name for each in move.attached]
+        shown = {"claim": str(record.claim), "pod": sandbox.pod, "interfaces": names, "seconds": round(seconds, 3)}
+        log.info("the interfaces of a claim are in its pod", extra=shown)
+        self._bus.publish(InterfacesMoved(record.claim, move.attached))
+
+    async def _return(self, move: ClaimMove) -> None:
+        """Take the claim's interfaces back; raises InterfaceError. Call it with the claim locked."""
+        uid, began = move.claim.uid, self._monotonic()
+        # Until it is over, nobody knows what is still in the pod.
+        self._moves[uid] = replace(move, attached=())
+        try:
+            await self._in_thread(self._work.take_back, move)
+        except InterfaceMissing as error:
+            if began - self._missing.setdefault(uid, began) < self._pace.missing:
+                self._problems[uid] = str(error)
+                raise
+            self._observer.lost(len(move.moves))
+            await self._in_thread(self._work.forget, move)
+            text = f"claim {move.claim}: {error}; pod {move.sandbox.pod} had it; check the device and its driver"
+            self._tell("InterfaceLost", text)
+        except InterfaceError as error:
+            self._observer.returned("failed", self._monotonic() - began)
+            text = f"claim {move.claim}, pod {move.sandbox.pod}: {error}"
+            self._note(uid, "InterfaceNotReturned", str(error), text)
+            raise
+        else:
+            self._observer.returned("ok", self._monotonic() - began)
+            log.info("the interfaces of a claim are back", extra={"claim": str(move.claim), "pod": move.sandbox.pod})
+        self._moves.pop(uid, None)
+        self._settled(uid)
+        self._bus.publish(InterfacesReturned(move.claim, move.devices))
+
+    async def _home(self, move: ClaimMove) -> None:
+        """Take the claim's interfaces back, and wait for those that a vanished namespace has yet to give back."""
+        while True:
+            try:
+                return await self._return(move)
+            except InterfaceMissing:
+                await asyncio.sleep(self._pace.look)
+
+    async def _taken_back(self, uid: str, sandbox_id: str = "") -> None:
+        """Take back what is in the sandbox (empty: any), and try again later if that fails; raises InterfaceError."""
+        async with self._locks.of(uid):
+            move = self._moves.get(uid)
+            if move is None:
+                if uid in self._due and self._due[uid] is None:
+                    self._settled(uid)
+                return
+            if sandbox_id and move.sandbox.id != sandbox_id:
+                return
+            try:
+                await self._return(move)
+            except InterfaceError:
+                self._again(uid, None)
+                raise
+
+    async def _arrived(self, uid: str, sandbox: Sandbox) -> None:
+        """Move the claim's interfaces into a sandbox that lives already, and try again later if that fails."""
+        try:
+            await self._attach(uid, sandbox)
+        except SandboxRefused as error:
+            self._due.pop(uid, None)
+            log.info("interfaces are not moved", extra={"pod": sandbox.pod, "reason": str(error)})
+        except (InterfaceError, FileError) as error:
+            self._problems.setdefault(uid, str(error))
+            if sandbox.id not in self._ended and namespace_of(sandbox) is not None:
+                self._again(uid, sandbox)
+            elif uid not in self._moves:
+                self._settled(uid)
+        else:
+            self._settled(uid)
+
+    def _again(self, uid: str, sandbox: Sandbox | None) -> None:
+        self._due[uid] = sandbox
+        self._woken.set()
+
+    def _settled(self, uid: str) -> None:
+        """Forget what was due for the claim, and why."""
+        self._due.pop(uid, None)
+        self._problems.pop(uid, None)
+        self._missing.pop(uid, None)
+
+    def _end(self, sandbox: Sandbox) -> None:
+        self._ended[sandbox.id] = None
+        if len(self._ended) > _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    def _begin(self, work: Coroutine[Any, Any, T], name: str = "interfaces") -> asyncio.Task[T]:
+        """The work as a task that ends even if its caller does."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Taken here, so that asyncio does not report the exception of work whose caller went away.
+            task.exception()
+
+    async def _in_thread(self, work: Any, *arguments: object) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def _note(self, uid: str, reason: str, problem: str, message: str) -> None:
+        """Keep the claim's problem for people, and report it unless it was the problem before."""
+        if self._problems.get(uid) != problem:
+            self._problems[uid] = problem
+            self._tell(reason, message)
+
+    def _tell(self, reason: str, message: str) -> None:
+        log.warning(message, extra={"reason": reason})
+        self._events.emit(EventType.WARNING, reason, message)
+
+
+def interfaces_of(record: ClaimRecord) -> tuple[MovableInterface, ...]:
+    """The interfaces that move into the claim's pod."""
+    return tuple(each.interface for each in record.devices if each.interface is not None)
+
+
+def _failures(done: Iterable[asyncio.Task[Any]]) -> list[str]:
+    """Why tasks failed, in words; raises what ends the process."""
+    errors = [error for task in done if (error := task.exception()) is not None]
+    for error in errors:
+        if not isinstance(error, Exception):
+            raise error
+    return [str(error) for error in errors]
+
+
+def _of_pod(records: Iterable[ClaimRecord], sandbox: Sandbox, pods: Mapping[str, tuple[str, ...]]) -> list[ClaimRecord]:
+    """The claims that the sandbox's pod has; ``pods``: by the claim's UID, as the kubelet has them on record.
+
+    A claim that was prepared for one pod may have passed to the next without a call to us; only the kubelet knows.
+    """
+    return [each for each in records if sandbox.uid in each.users or sandbox.uid in pods.get(each.claim.uid, ())]
+
+
+def _on_host_network(sandbox: Sandbox, record: ClaimRecord) -> str:
+    device = interfaces_of(record)[0].device
+    return (
+        f"pod {sandbox.pod} uses the node's network (hostNetwork: true), but the network interface of device {device} "
+        f"of claim {record.claim} moves into the pod's own; set hostNetwork to false, or claim a NIC of a resource "
+        "without moveInterface"
+    )
+
+
+def _in_other_pod(record: ClaimRecord, move: ClaimMove, sandbox: Sandbox) -> str:
+    return (
+        f"the network interface of device {move.devices[0]} of claim {record.claim} is in pod {move.sandbox.pod}; pod "
+        f"{sandbox.pod} gets it when that pod has ended; give each pod a claim of its own by a ResourceClaimTemplate"
+    )

@@ -1,0 +1,213 @@
+"""Moves all interfaces of a claim into a sandbox, or none of them, and takes them back.
+
+The order of the steps makes a kill between any two of them harmless:
+
+- Moving: journal, interfaces one after the other, journal with what they are in the pod, guard.
+- Taking back: guard, interfaces in reverse order, journal.
+
+A restart that finds a move on record without its guard finishes it, or takes back what has moved. ``InterfaceStep`` has
+the steps for tests that end the process there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+
+from driver.claims.model import ClaimReference
+from driver.interfaces.guard import Guards, ready_folder
+from driver.interfaces.journal import ClaimMove, InterfaceJournal, InterfaceMove
+from driver.nri.sandboxes import Sandbox
+from node.files import FileError
+from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
+from node.interfaces.mover import InterfaceMover
+from node.values import Value, replace, value
+
+
+class InterfaceStep(StrEnum):
+    """The step that was just done."""
+
+    RECORDED = "move: the journal has it"
+    ATTACHED = "move: one interface is in the pod"
+    COMPLETED = "move: the journal has what they are in the pod"
+    GUARDED = "move: the guard is written"
+    UNGUARDED = "take back: the guard is removed"
+    DETACHED = "take back: one interface is on the node"
+    FORGOTTEN = "take back: the journal has forgotten it"
+
+
+class InterfaceSteps:
+    """Does nothing; tests end the process at a step. Called in the thread that did the step."""
+
+    def reached(self, step: InterfaceStep, uid: str) -> None:
+        """The step is done for the claim with this UID."""
+
+
+class InterfaceMissing(InterfaceError):
+    """An interface is neither on the node nor in the pod; the kernel may bring it back in a moment."""
+
+
+class MoveFailed(InterfaceError):
+    """The interfaces of a claim cannot be moved; ``left``: the move that could not be undone, None if all are back."""
+
+    def __init__(self, text: str, left: ClaimMove | None) -> None:
+        super().__init__(text)
+        self.left = left
+
+
+@value
+class FoundMoves(Value):
+    """What an earlier process left: its moves by the claim's UID, and the claims whose file was damaged, with why."""
+
+    moves: dict[str, ClaimMove]
+    unreadable: dict[str, str]
+
+
+class InterfaceMoves:
+    """Works for one claim per call and thread, and for one call per claim at a time.
+
+    ``state_dir``: of the agent. ``mover`` makes the mover when the first interface moves, in a worker thread.
+    """
+
+    def __init__(
+        self, state_dir: Path, mover: Callable[[], InterfaceMover], boot: str, steps: InterfaceSteps | None = None
+    ) -> None:
+        self.journal = InterfaceJournal(state_dir / "interfaces" / "journal")
+        self.guards = Guards(ready_folder(state_dir))
+        self._make_mover = mover
+        self._boot = boot
+        self._steps = steps or InterfaceSteps()
+
+    @cached_property
+    def _mover(self) -> InterfaceMover:
+        return self._make_mover()
+
+    def load(self) -> FoundMoves:
+        """What an earlier process of this boot left; what is older is removed. Raises FileError.
+
+        A move without its guard was not completed, or its end had begun.
+        """
+        found, guards = self.journal.load(), self.guards.uids()
+        moves = {}
+        for uid, move in found.moves.items():
+            if move.boot == self._boot or not (self._boot and move.boot):
+                moves[uid] = move if uid in guards else replace(move, attached=())
+            else:
+                self.journal.remove(uid)
+        for uid in guards:
+            if uid not in moves or not moves[uid].attached:
+                self.guards.remove(uid)
+        return FoundMoves(moves, found.unreadable)
+
+    def move(
+        self,
+        claim: ClaimReference,
+        sandbox: Sandbox,
+        interfaces: tuple[MovableInterface, ...],
+        begun: ClaimMove | None = None,
+    ) -> ClaimMove:
+        """Move the claim's interfaces into the sandbox; ``begun``: what an earlier process has begun there.
+
+        Raises MoveFailed.
+        """
+        if begun is None:
+            try:
+                moves = tuple(InterfaceMove(each, self._look(each)) for each in interfaces)
+                begun = ClaimMove(claim, self._boot, replace(sandbox, containers=()), moves)
+                self.journal.write(begun)
+            except (InterfaceError, FileError) as error:
+                raise MoveFailed(f"claim {claim}: {error}", None) from error
+        self._steps.reached(InterfaceStep.RECORDED, claim.uid)
+        try:
+            attached = tuple(self._attach(each, begun) for each in begun.moves)
+            done = replace(begun, attached=attached)
+            self.journal.write(done)
+            self._steps.reached(InterfaceStep.COMPLETED, claim.uid)
+            self.guards.write(claim.uid, attached)
+        except Exception as error:  # Whatever it is, a part of the claim must not stay in the pod.
+            raise self._undone(begun, str(error)) from error
+        self._steps.reached(InterfaceStep.GUARDED, claim.uid)
+        return done
+
+    def guard(self, move: ClaimMove) -> None:
+        """Write the guard of a completed move again if it is missing; raises FileError."""
+        if not self.guards.path(move.claim.uid).exists():
+            self.guards.write(move.claim.uid, move.attached)
+
+    def take_back(self, move: ClaimMove) -> None:
+        """Take the interfaces back and forget the move.
+
+        Raises InterfaceMissing if the kernel has nowhere what should come back, and InterfaceError if something that is
+        there cannot be taken back; the call may be repeated.
+        """
+        uid, problems, missing = move.claim.uid, [], []
+        try:
+            self.guards.remove(uid)
+        except FileError as error:
+            raise InterfaceError(f"{error}; check the state folder and its disk") from error
+        self._steps.reached(InterfaceStep.UNGUARDED, uid)
+        netns = namespace_of(move.sandbox)
+        for each in reversed(move.moves):
+            try:
+                if not self._mover.detach(each.interface, each.setup, netns):
+                    missing.append(f"interface {each.interface.interface} of device {each.interface.device}")
+            except (InterfaceError, OSError) as error:
+                problems.append(f"device {each.interface.device}: {error}")
+            self._steps.reached(InterfaceStep.DETACHED, uid)
+        if problems:
+            raise InterfaceError("; ".join(problems))
+        if missing:
+            raise InterfaceMissing(f"{', '.join(missing)}: not found on the node or in the pod")
+        self.forget(move)
+
+    def forget(self, move: ClaimMove) -> None:
+        """Remove the move from the journal; raises InterfaceError."""
+        try:
+            self.journal.remove(move.claim.uid)
+        except FileError as error:
+            raise InterfaceError(f"{error}; check the state folder and its disk") from error
+        self._steps.reached(InterfaceStep.FORGOTTEN, move.claim.uid)
+
+    def found(self, claim: ClaimReference, interfaces: tuple[MovableInterface, ...], sandbox: Sandbox) -> ClaimMove:
+        """A move for a claim whose journal is lost, by the marks that interfaces of ours have; without moves for none.
+
+        What they had on the node is lost as well, so only their names are restored.
+        """
+        marked = {**self._mover.marked(namespace_of(sandbox)), **self._mover.marked()}
+        moves = tuple(
+            InterfaceMove(each, HostSetup(each.interface, 0, "", 0, up=True))
+            for each in interfaces
+            if each.device in marked
+        )
+        return ClaimMove(claim, self._boot, sandbox, moves)
+
+    def _look(self, interface: MovableInterface) -> HostSetup:
+        try:
+            return self._mover.look(interface)
+        except (InterfaceError, OSError) as error:
+            raise InterfaceError(f"device {interface.device}: {error}") from error
+
+    def _attach(self, move: InterfaceMove, claim: ClaimMove) -> AttachedInterface:
+        try:
+            attached = self._mover.attach(move.interface, move.setup, Path(claim.sandbox.netns))
+        except (InterfaceError, OSError) as error:
+            raise InterfaceError(f"device {move.interface.device}: {error}") from error
+        self._steps.reached(InterfaceStep.ATTACHED, claim.claim.uid)
+        return attached
+
+    def _undone(self, move: ClaimMove, problem: str) -> MoveFailed:
+        """The error for a move that failed, after taking back what had moved."""
+        text = f"claim {move.claim}: {problem}"
+        try:
+            self.take_back(move)
+        except InterfaceError as error:
+            return MoveFailed(f"{text}; moreover {error}", move)
+        return MoveFailed(text, None)
+
+
+def namespace_of(sandbox: Sandbox) -> Path | None:
+    """The sandbox's network namespace; None if it is gone."""
+    path = Path(sandbox.netns)
+    return path if sandbox.netns and path.exists() else None

@@ -1,0 +1,486 @@
+"""The interfaces of claims are in the pod while its sandbox lives, and on the node before and after."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from driver.claims.interfaces import ClaimStep
+from driver.claims.model import ClaimError, Unavailable
+from driver.claims.service import ClaimService
+from driver.interfaces.claim_interfaces import InterfacePace
+from driver.interfaces.events import InterfacePlace, InterfacesMoved, InterfacesReturned
+from driver.interfaces.moving import InterfaceStep
+from driver.nri.sandboxes import Sandbox, SandboxRefused
+from node.interfaces.model import InterfaceError
+from node.values import replace
+from tests.making.claim_service import GPU0, DieAt, Killed, claim, reference, result
+from tests.making.events import heard
+from tests.making.moved_interfaces import NIC1, NIC2, NIC3, DieAtInterface, InterfaceNode
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> InterfaceNode:
+    return InterfaceNode(tmp_path)
+
+
+async def prepared(place: InterfaceNode, *devices: str) -> ClaimService:
+    place.put(1, *(devices or (NIC1,)))
+    service = await place.agent()
+    await service.prepare(reference())
+    return service
+
+
+async def test_interfaces_are_in_the_pod_from_the_start_of_its_sandbox_to_its_end(place: InterfaceNode) -> None:
+    moved, returned = heard(place.bus, InterfacesMoved), heard(place.bus, InterfacesReturned)
+    service = await prepared(place, NIC1, NIC2)
+    assert place.is_home()
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    assert place.mover.place(NIC1) == place.mover.place(NIC2) == sandbox.netns
+    assert place.interfaces.places() == {
+        NIC1: InterfacePlace("default/pod-1", "eth1"),
+        NIC2: InterfacePlace("default/pod-1", "eth2"),
+    }
+    await place.interfaces.stop(sandbox)
+    assert place.is_home()
+    assert place.interfaces.places() == {}
+    await place.interfaces.removed(sandbox)
+    await service.unprepare(reference())
+    assert [each.device for each in moved[0].interfaces] == [NIC1, NIC2]
+    assert [each.devices for each in returned] == [(NIC1, NIC2)]
+    detached = [call for call in place.mover.calls if call.startswith("detach")]
+    assert detached == [f"detach {NIC2}", f"detach {NIC1}"]
+
+
+async def test_the_guard_is_there_only_while_all_interfaces_are_in_the_pod(place: InterfaceNode) -> None:
+    await prepared(place, NIC1, NIC2)
+    seen: list[bool] = []
+    place.mover.before = lambda _: seen.append(place.guard().exists())
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    assert json.loads(place.guard().read_text()) == {
+        "interfaces": [
+            {
+                "device": device,
+                "name": name,
+                "hardwareAddress": "02:00:00:00:00:01",
+                "addresses": ["10.0.0.1/24"],
+                "mtu": 1500,
+            }
+            for device, name in ((NIC1, "eth1"), (NIC2, "eth2"))
+        ]
+    }
+    assert place.guard().stat().st_mode & 0o777 == 0o644
+    await place.interfaces.stop(sandbox)
+    assert seen
+    assert not any(seen)
+    assert not place.guard().exists()
+
+
+async def test_every_request_of_the_claim_has_the_guard(place: InterfaceNode) -> None:
+    results = (result(NIC1, "nic"), result(NIC2, "nic"), result(GPU0, "gpu"))
+    place.node.reader.put(claim(1, *results))
+    service = await place.agent()
+    await service.prepare(reference())
+    spec = place.node.spec(1)
+    assert spec is not None
+    source = str(place.guard())
+    mounts = {
+        each["name"]: [
+            (mount["hostPath"], mount["containerPath"], "ro" in mount["options"])
+            for mount in each["containerEdits"].get("mounts", ())
+            if mount["hostPath"] == source
+        ]
+        for each in spec["devices"]
+    }
+    guarded = [
+        (source, "/var/run/ostler/interfaces/claim-1.json", True),
+        (source, "/var/run/ostler/interfaces/by-uid/uid-1.json", True),
+    ]
+    assert mounts == {f"uid-1-{NIC1}": guarded, f"uid-1-{NIC2}": [], f"uid-1-{GPU0}": guarded}
+
+
+async def test_a_claim_without_interfaces_has_no_guard_and_pods_without_such_a_claim_are_let_through(
+    place: InterfaceNode,
+) -> None:
+    place.node.reader.put(claim(1, result(GPU0)))
+    service = await place.agent()
+    await service.prepare(reference())
+    assert "interfaces" not in json.dumps(place.node.spec(1))
+    assert not place.interfaces.concerns(place.sandbox())
+    place.put(2, NIC1, users=("pod-2",))
+    await service.prepare(reference(2))
+    assert place.interfaces.concerns(place.sandbox())
+    await place.interfaces.run(place.sandbox(pod="pod-1"))
+    assert place.is_home()
+
+
+@pytest.mark.parametrize("call", ["look", "attach", "attached"])
+async def test_an_interface_that_cannot_move_fails_the_sandbox_and_none_stays_in_it(
+    place: InterfaceNode, call: str
+) -> None:
+    await prepared(place, NIC1, NIC2)
+    place.mover.faults[NIC2, call] = "interface eth2: the kernel said: Device or resource busy"
+    with pytest.raises(SandboxRefused) as refused:
+        await place.interfaces.run(place.sandbox())
+    text = f"claim default/claim-1: device {NIC2}: interface eth2: the kernel said: Device or resource busy"
+    assert str(refused.value) == text
+    assert place.node.events.of("InterfaceNotMoved") == [f"pod default/pod-1: {text}"]
+    await place.interfaces.close()
+    assert place.is_home()
+    assert not place.guard().exists()
+
+
+async def test_the_next_sandbox_of_the_pod_gets_them(place: InterfaceNode) -> None:
+    await prepared(place)
+    place.mover.faults[NIC1, "attach"] = "busy"
+    with pytest.raises(SandboxRefused):
+        await place.interfaces.run(place.sandbox(1))
+    place.mover.faults.clear()
+    await place.interfaces.run(place.sandbox(2))
+    assert place.mover.place(NIC1) == place.sandbox(2).netns
+    await place.interfaces.removed(place.sandbox(1))
+    assert place.mover.place(NIC1) == place.sandbox(2).netns, "the end of an old sandbox is no concern of the new one"
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_sandbox_made_anew_takes_them_from_the_old_one(place: InterfaceNode, gone: bool) -> None:
+    await prepared(place)
+    old, new = place.sandbox(1), place.sandbox(2)
+    await place.interfaces.run(old)
+    if gone:
+        Path(old.netns).unlink()
+    await place.interfaces.run(new)
+    assert place.mover.place(NIC1) == new.netns
+    assert place.guard().exists()
+
+
+async def test_several_claims_of_a_pod_move_together_or_not_at_all(place: InterfaceNode) -> None:
+    place.put(1, NIC1)
+    place.put(2, NIC2)
+    service = await place.agent()
+    await service.prepare(reference(1))
+    await service.prepare(reference(2))
+    place.mover.faults[NIC2, "attach"] = "busy"
+    with pytest.raises(SandboxRefused, match="claim default/claim-2: device"):
+        await place.interfaces.run(place.sandbox(1))
+    await place.interfaces.close()
+    assert place.is_home()
+    assert not place.guard(1).exists()
+
+
+async def test_a_pod_on_the_nodes_network_is_refused(place: InterfaceNode) -> None:
+    await prepared(place)
+    with pytest.raises(SandboxRefused) as refused:
+        await place.interfaces.run(Sandbox("sandbox-1", "pod-1", "default", "pod-1", host_network=True))
+    assert str(refused.value) == (
+        "pod default/pod-1 uses the node's network (hostNetwork: true), but the network interface of device "
+        f"{NIC1} of claim default/claim-1 moves into the pod's own; set hostNetwork to false, or claim a NIC of a "
+        "resource without moveInterface"
+    )
+
+
+async def test_a_claim_for_several_pods_is_refused_when_it_is_prepared(place: InterfaceNode) -> None:
+    place.put(1, NIC1, users=("pod-1", "pod-2"))
+    service = await place.agent()
+    with pytest.raises(ClaimError) as refused:
+        await service.prepare(reference())
+    assert str(refused.value) == (
+        "claim default/claim-1 is reserved for 2 pods, but the network interface of device "
+        f"{NIC1} moves into the network namespace of one; give each pod a claim of its own by a ResourceClaimTemplate"
+    )
+
+
+async def test_a_second_pod_of_the_claim_waits_for_the_end_of_the_first(place: InterfaceNode) -> None:
+    """The kubelet gives a prepared claim to the next pod without a call to us; its record shows it."""
+    await prepared(place)
+    first, second = place.sandbox(1), place.sandbox(2, pod="pod-2")
+    await place.interfaces.run(first)
+    place.node.kubelet_knows(1, users=("pod-1", "pod-2"))
+    with pytest.raises(SandboxRefused) as refused:
+        await place.interfaces.run(second)
+    assert str(refused.value) == (
+        f"the network interface of device {NIC1} of claim default/claim-1 is in pod default/pod-1; pod default/pod-2 "
+        "gets it when that pod has ended; give each pod a claim of its own by a ResourceClaimTemplate"
+    )
+    await place.interfaces.stop(first)
+    third = place.sandbox(3, pod="pod-2")
+    await place.interfaces.run(third)
+    assert place.mover.place(NIC1) == third.netns
+
+
+async def test_a_slow_move_goes_on_and_the_guard_holds_the_containers_back(place: InterfaceNode) -> None:
+    place.pace = replace(place.pace, deadline=0.01)
+    await prepared(place)
+    place.mover.gate = threading.Event()
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    assert not place.guard().exists()
+    place.mover.gate.set()
+    await eventually(place.guard().exists)
+    assert place.mover.place(NIC1) == sandbox.netns
+
+
+async def test_a_slow_move_into_a_sandbox_that_ends_meanwhile_is_taken_back(place: InterfaceNode) -> None:
+    place.pace = replace(place.pace, deadline=0.01)
+    await prepared(place)
+    place.mover.gate = threading.Event()
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    await place.interfaces.stop(sandbox)
+    place.mover.gate.set()
+    await place.interfaces.close()
+    assert place.is_home()
+    assert not place.guard().exists()
+
+
+async def test_a_slow_move_that_fails_is_tried_again(place: InterfaceNode) -> None:
+    place.pace = replace(place.pace, deadline=0.01)
+    await prepared(place)
+    place.mover.gate, sandbox = threading.Event(), place.sandbox()
+    place.mover.faults[NIC1, "attach"] = "busy"
+    await place.interfaces.run(sandbox)
+    keeping = asyncio.create_task(place.interfaces.keep())
+    place.mover.gate.set()
+    failed = InterfacePlace("default/pod-1", "eth1", f"claim default/claim-1: device {NIC1}: busy")
+    await eventually(lambda: place.interfaces.places().get(NIC1) == failed)
+    assert len(place.node.events.of("InterfaceNotMoved")) == 1
+    place.mover.faults.clear()
+    await eventually(place.guard().exists)
+    await eventually(lambda: place.interfaces.places() == {NIC1: InterfacePlace("default/pod-1", "eth1")})
+    keeping.cancel()
+
+
+async def test_release_takes_back_what_the_runtime_did_not_tell_of(place: InterfaceNode) -> None:
+    service = await prepared(place)
+    await place.interfaces.run(place.sandbox())
+    await service.unprepare(reference())
+    assert place.is_home()
+    assert not place.guard().exists()
+    assert service.ledger.all == ()
+
+
+async def test_a_claim_keeps_its_device_while_the_interface_cannot_be_taken_back(place: InterfaceNode) -> None:
+    service = await prepared(place)
+    await place.interfaces.run(place.sandbox())
+    place.mover.faults[NIC1, "detach"] = "interface eth1: the kernel said: Operation not permitted"
+    with pytest.raises(Unavailable) as refused:
+        await service.unprepare(reference())
+    assert str(refused.value) == (
+        f"claim default/claim-1: device {NIC1}: interface eth1: the kernel said: Operation not permitted; it keeps its "
+        "devices until they are back, and the kubelet asks again"
+    )
+    assert [hold.device for hold in service.ledger.all] == [NIC1]
+    assert place.interfaces.places()[NIC1].problem.endswith("Operation not permitted")
+    place.mover.faults.clear()
+    await service.unprepare(reference())
+    assert place.is_home()
+    assert service.ledger.all == ()
+
+
+async def test_what_cannot_be_taken_back_when_the_sandbox_ends_is_tried_again(place: InterfaceNode) -> None:
+    await prepared(place)
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    place.mover.faults[NIC1, "detach"] = "interface eth1: busy"
+    with pytest.raises(InterfaceError, match="interface eth1: busy"):
+        await place.interfaces.stop(sandbox)
+    assert not place.guard().exists()
+    assert len(place.node.events.of("InterfaceNotReturned")) == 1
+    keeping = asyncio.create_task(place.interfaces.keep())
+    place.mover.faults.clear()
+    await eventually(place.is_home)
+    keeping.cancel()
+
+
+async def test_an_interface_that_nobody_has_is_lost_after_a_while_and_the_claim_is_released(
+    place: InterfaceNode,
+) -> None:
+    service = await prepared(place)
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    place.mover.returns = False
+    Path(sandbox.netns).unlink()
+    await service.unprepare(reference())
+    assert place.node.events.of("InterfaceLost") == [
+        (
+            f"claim default/claim-1: interface eth1 of device {NIC1}: not found on the node or in the pod; pod "
+            "default/pod-1 had it; check the device and its driver"
+        )
+    ]
+    assert place.journal == []
+    assert service.ledger.all == ()
+
+
+async def test_an_interface_that_the_kernel_gives_back_late_is_waited_for(place: InterfaceNode) -> None:
+    place.pace = replace(place.pace, missing=60.0)
+    service = await prepared(place)
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    place.mover.returns = False
+    Path(sandbox.netns).unlink()
+    releasing = asyncio.create_task(service.unprepare(reference()))
+    await eventually(lambda: place.mover.calls.count(f"detach {NIC1}") > 1)
+    place.mover.returns = True
+    await releasing
+    assert place.is_home()
+    assert place.node.events.of("InterfaceLost") == []
+
+
+async def test_a_repeated_preparation_keeps_what_is_in_the_pod(place: InterfaceNode) -> None:
+    service = await prepared(place)
+    answer = await service.prepare(reference())
+    await place.interfaces.run(place.sandbox())
+    record = service.records()[0]
+    place.node.devices = tuple(each for each in place.node.devices if each.device.name != NIC1)
+    service.apply(place.node.view)
+    assert await service.prepare(reference()) == answer
+    assert service.records()[0] == record
+
+
+async def test_a_runtime_that_connects_late_has_its_sandboxes_served(place: InterfaceNode) -> None:
+    await prepared(place)
+    sandbox = place.sandbox()
+    ended = replace(place.sandbox(2), netns="")
+    await place.interfaces.synchronize([ended, sandbox])
+    assert place.mover.place(NIC1) == sandbox.netns
+    assert place.guard().exists()
+
+
+async def test_a_sandbox_that_ended_while_there_was_no_connection_gives_them_back(place: InterfaceNode) -> None:
+    await prepared(place)
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    await place.interfaces.synchronize([replace(sandbox, netns="")])
+    assert place.is_home()
+
+
+async def test_a_sandbox_that_still_runs_keeps_them_untouched(place: InterfaceNode) -> None:
+    await prepared(place)
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    calls = list(place.mover.calls)
+    await place.interfaces.synchronize([sandbox])
+    assert place.mover.calls == calls
+
+
+async def test_a_pod_whose_interface_fails_after_its_start_is_tried_again(place: InterfaceNode) -> None:
+    await prepared(place)
+    place.mover.faults[NIC1, "attach"] = "busy"
+    await place.interfaces.synchronize([place.sandbox()])
+    keeping = asyncio.create_task(place.interfaces.keep())
+    place.mover.faults.clear()
+    await eventually(place.guard().exists)
+    keeping.cancel()
+
+
+STEPS = [(step, times) for step in InterfaceStep for times in (1, 2)]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize(("step", "times"), STEPS)
+async def test_killed_between_any_two_steps_nothing_is_lost(
+    place: InterfaceNode, step: InterfaceStep, times: int, is_told: bool
+) -> None:
+    """``is_told``: whether the sandbox still runs when the next agent hears of it."""
+    place.put(1, NIC1, NIC2)
+    service = await place.agent(steps=DieAtInterface(step, times))
+    await service.prepare(reference())
+    sandbox = place.sandbox()
+    died = False
+    try:
+        await place.interfaces.run(sandbox)
+        await place.interfaces.stop(sandbox)
+    except Killed:
+        died = True
+    assert died is (times == 1 or step in (InterfaceStep.ATTACHED, InterfaceStep.DETACHED))
+    if not is_told:
+        Path(sandbox.netns).unlink()
+    service = await place.agent()
+    await place.interfaces.synchronize([sandbox] if is_told else [])
+    is_in = all(place.mover.place(each) == sandbox.netns for each in (NIC1, NIC2))
+    assert place.guard().exists() is is_in
+    if is_told:
+        assert is_in
+    else:
+        assert place.is_home()
+    await service.unprepare(reference())
+    assert place.is_home()
+    assert not place.guard().exists()
+    assert service.ledger.all == ()
+
+
+@pytest.mark.parametrize("step", [ClaimStep.TAKEN_BACK, ClaimStep.RELEASING, ClaimStep.FORGOTTEN])
+async def test_killed_while_the_claim_is_released_nothing_is_lost(place: InterfaceNode, step: ClaimStep) -> None:
+    place.put(1, NIC1)
+    service = await place.agent(dying=DieAt(step))
+    await service.prepare(reference())
+    await place.interfaces.run(place.sandbox())
+    with pytest.raises(Killed):
+        await service.unprepare(reference())
+    service = await place.agent()
+    await service.unprepare(reference())
+    assert place.is_home()
+    assert service.ledger.all == ()
+
+
+async def test_moves_of_an_earlier_boot_are_forgotten(place: InterfaceNode) -> None:
+    await prepared(place)
+    await place.interfaces.run(place.sandbox())
+    place.node.boot = "boot-2"
+    place.mover.places.clear()
+    calls = len(place.mover.calls)
+    await place.agent()
+    assert place.journal == []
+    assert not place.guard().exists()
+    assert place.interfaces.places() == {}
+    assert len(place.mover.calls) == calls
+
+
+@pytest.mark.parametrize("lives", [True, False])
+async def test_a_damaged_journal_is_set_aside_and_rebuilt_from_the_marks(place: InterfaceNode, lives: bool) -> None:
+    service = await prepared(place)
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    path = place.node.root / "state" / "interfaces" / "journal" / "uid-1.json"
+    path.write_bytes(path.read_bytes()[:-9])
+    service = await place.agent()
+    assert [each.name for each in path.parent.glob("*.damaged-*")] == ["uid-1.json.damaged-1"]
+    assert (
+        "is looked for by" in place.node.events.of("ClaimRecoveryIncomplete")[0]
+        or "are looked for by" in (place.node.events.of("ClaimRecoveryIncomplete")[0])
+    )
+    if lives:
+        await place.interfaces.synchronize([sandbox])
+        assert place.guard().exists()
+        assert place.mover.place(NIC1) == sandbox.netns
+    else:
+        Path(sandbox.netns).unlink()
+        await place.interfaces.synchronize([])
+    await service.unprepare(reference())
+    assert place.is_home()
+    assert place.mover.marks == {}
+
+
+async def test_many_pods_at_once(place: InterfaceNode) -> None:
+    devices = (NIC1, NIC2, NIC3)
+    for number, device in enumerate(devices, 1):
+        place.put(number, device, users=(f"pod-{number}",))
+    service = await place.agent()
+    for number in (1, 2, 3):
+        await service.prepare(reference(number))
+    sandboxes = [place.sandbox(number, pod=f"pod-{number}") for number in (1, 2, 3)]
+    await asyncio.gather(*map(place.interfaces.run, sandboxes))
+    assert [place.mover.place(each) for each in devices] == [each.netns for each in sandboxes]
+    await asyncio.gather(*map(place.interfaces.stop, sandboxes))
+    assert place.is_home()
+
+
+def test_the_deadline_is_before_the_runtimes() -> None:
+    assert InterfacePace().deadline < 1.5
