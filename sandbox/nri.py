@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -130,8 +130,9 @@ class NriRuntime:
         try:
             await self._report(RUN_POD_SANDBOX, pod)
         except SandboxFailed:
-            with suppress(SandboxFailed):
-                await self._report(REMOVE_POD_SANDBOX, pod)
+            for event in (STOP_POD_SANDBOX, REMOVE_POD_SANDBOX):
+                with suppress(SandboxFailed):
+                    await self._report(event, pod)
             raise
         self.pods[pod.id] = pod
 
@@ -243,14 +244,17 @@ class NriRuntime:
                 raise ProtocolError("the plugin cannot handle a synchronization in several messages")
 
 
-def pod_sandbox(sandbox: str, uid: str, pod: str, netns: str = "", namespaces: Sequence[str] = ("ipc",)) -> PodSandbox:
-    """A sandbox as containerd describes it: ``pod`` is ``NAMESPACE/NAME``, ``netns`` empty for a host-network pod."""
+def pod_sandbox(sandbox: str, uid: str, pod: str, netns: str = "", pid: int = 1) -> PodSandbox:
+    """A sandbox as containerd describes it: ``pod`` is ``NAMESPACE/NAME``, ``netns`` empty for a host-network pod.
+
+    A sandbox whose process and namespace are gone has neither.
+    """
     namespace, _, name = pod.rpartition("/")
-    listed = [LinuxNamespace(type=kind) for kind in namespaces]
+    listed = [LinuxNamespace(type=kind) for kind in ("pid", "ipc", "uts", "mount")]
     if netns:
         listed.append(LinuxNamespace(type="network", path=netns))
     linux = LinuxPodSandbox(namespaces=listed)
-    return PodSandbox(id=sandbox, uid=uid, namespace=namespace or "default", name=name, linux=linux)
+    return PodSandbox(id=sandbox, uid=uid, namespace=namespace or "default", name=name, linux=linux, pid=pid)
 
 
 @asynccontextmanager

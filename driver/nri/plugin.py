@@ -166,5 +166,7 @@ class NriPlugin:
         if state is NriState.CONNECTED:
             log.info("connected to NRI: the runtime reports its pods", extra={"runtime": runtime})
         else:
-            log.warning("no NRI connection: the runtime does not report its pods", extra={"reason": reason})
+            # Further reasons follow each other while a runtime restarts.
+            level = logging.INFO if state is before.state else logging.WARNING
+            log.log(level, "no NRI connection: the runtime does not report its pods", extra={"reason": reason})
         self._bus.publish(NriChanged(self._status))

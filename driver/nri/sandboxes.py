@@ -25,8 +25,9 @@ class SandboxContainer(Value):
 class Sandbox(Value):
     """A pod's sandbox: ``id`` is the runtime's, ``uid``, ``namespace`` and ``name`` are the pod's.
 
-    ``netns``: path of its network namespace as the runtime sees it; empty if it has none of its own (``host_network``),
-    or none any more. ``pid``: the process that keeps the sandbox, as the runtime sees it; 0 if it does not tell.
+    ``netns``: path of its network namespace as the runtime sees it; empty for a stopped sandbox, whose namespace is
+    gone, and for one in the host's network (``host_network``). A path may also be left of a namespace that is gone.
+    ``pid``: the process that keeps the sandbox, as the runtime sees it; 0 if it has ended or is not told.
     ``containers``: known in ``synchronize`` alone.
     """
 
@@ -71,7 +72,7 @@ class PodSandboxes(Protocol):
         """The sandbox's containers have ended, and its network namespace is about to go."""
 
     async def removed(self, sandbox: Sandbox) -> None:
-        """The sandbox is gone, or could not be made; ``stop`` need not have come before."""
+        """The sandbox is gone. A runtime that could not make it calls ``stop``, this, or both."""
 
     async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
         """These are all sandboxes that the runtime has; what happened while there was no connection is not told."""

@@ -136,7 +136,7 @@ class _Listed:
 
 
 def sandbox_of(pod: PodSandbox) -> Sandbox:
-    """A sandbox as the runtime reports it: with a network namespace of its own unless it names none at all."""
+    """A sandbox as the runtime reports it; a stopped one has neither a network namespace nor a process."""
     network = [each.path for each in pod.linux.namespaces if each.type == "network"]
     return Sandbox(
         id=pod.id,
@@ -144,6 +144,6 @@ def sandbox_of(pod: PodSandbox) -> Sandbox:
         namespace=pod.namespace,
         name=pod.name,
         netns=network[0] if network else "",
-        host_network=bool(pod.linux.namespaces) and not network,
+        host_network=bool(pod.pid and pod.linux.namespaces) and not network,
         pid=pod.pid,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -58,7 +59,7 @@ async def test_a_sandbox_is_reported_from_start_to_end(socket: Path, dialect: Di
         await runtime.stop_pod(pod())
         await runtime.remove(pod())
         assert watched.sandboxes.ended == ["synchronize", "run s1", "stop s1", "removed s1"]
-        assert watched.sandboxes.seen["s1"] == Sandbox("s1", "uid-1", "default", "pod-1", NETNS)
+        assert watched.sandboxes.seen["s1"] == Sandbox("s1", "uid-1", "default", "pod-1", NETNS, pid=1)
 
 
 @pytest.mark.parametrize("dialect", Dialect)
@@ -72,7 +73,7 @@ async def test_a_refused_sandbox_fails_with_the_reason(socket: Path, dialect: Di
             "ostler cannot start the sandbox of pod default/pod-1: interface eth1 has no carrier"
         )
         # The runtime takes back what it could not make, and the plugin stays.
-        assert watched.sandboxes.ended == ["synchronize", "removed s1"]
+        assert watched.sandboxes.ended == ["synchronize", "stop s1", "removed s1"]
         assert not runtime.dropped
 
 
@@ -93,7 +94,7 @@ async def test_a_slow_call_is_answered_in_time_and_goes_on(socket: Path) -> None
             await runtime.run(pod())
         assert not runtime.dropped
         gate.set()
-        await eventually(lambda: watched.sandboxes.ended == ["synchronize", "run s1", "removed s1"])
+        await eventually(lambda: watched.sandboxes.ended == ["synchronize", "run s1", "stop s1", "removed s1"])
 
 
 async def test_calls_for_one_sandbox_wait_for_each_other_and_others_do_not(socket: Path) -> None:
@@ -108,7 +109,7 @@ async def test_calls_for_one_sandbox_wait_for_each_other_and_others_do_not(socke
         await runtime.run(pod(2))
         assert watched.sandboxes.calls == ["synchronize", "run s1", "run s2"]
         gate.set()
-        await eventually(lambda: watched.sandboxes.ended[2:] == ["run s1", "removed s1", "stop s1"])
+        await eventually(lambda: watched.sandboxes.ended[2:] == ["run s1", "stop s1", "removed s1", "stop s1"])
 
 
 async def test_nothing_begins_before_the_sandboxes_are_synchronized(socket: Path) -> None:
@@ -125,7 +126,7 @@ async def test_nothing_begins_before_the_sandboxes_are_synchronized(socket: Path
         await runtime.run(pod(2))
         assert sandboxes.calls == ["synchronize"]
         gate.set()
-        await eventually(lambda: sandboxes.ended == ["synchronize", "run s1", "removed s1"])
+        await eventually(lambda: sandboxes.ended == ["synchronize", "run s1", "stop s1", "removed s1"])
 
 
 async def test_a_failed_synchronization_keeps_the_plugin(socket: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -142,6 +143,7 @@ async def test_all_sandboxes_are_listed_in_however_many_messages(socket: Path) -
     runtime = runtime_at(socket, per_message=2)
     runtime.pods = {f"s{number}": pod(number) for number in range(5)}
     runtime.pods["host"] = pod_sandbox("host", "uid-h", "kube-system/host")
+    runtime.pods["ended"] = pod_sandbox("ended", "uid-e", "default/ended", pid=0)
     runtime.containers = {
         "c1": Container(id="c1", pod_sandbox_id="s4", name="main", state=CONTAINER_RUNNING),
         "c2": Container(id="c2", pod_sandbox_id="s4", name="side", state=CONTAINER_STOPPED),
@@ -149,9 +151,9 @@ async def test_all_sandboxes_are_listed_in_however_many_messages(socket: Path) -
     async with serving(runtime), running(socket) as watched:
         await watched.reach(NriState.CONNECTED)
     (listed,) = watched.sandboxes.listed
-    assert [each.id for each in listed] == ["s0", "s1", "s2", "s3", "s4", "host"]
+    assert [each.id for each in listed] == ["s0", "s1", "s2", "s3", "s4", "host", "ended"]
     assert listed[4].containers == (SandboxContainer("c1", "main", True), SandboxContainer("c2", "side", False))
-    assert [each.host_network for each in listed] == [False] * 5 + [True]
+    assert [each.host_network for each in listed] == [False] * 5 + [True, False]
     assert listed[5].pod == "kube-system/host"
 
 
@@ -268,6 +270,7 @@ NOISE = {
 async def test_noise_ends_the_connection_with_one_line_and_the_next_one_works(
     socket: Path, content: bytes, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "ostler.nri")
     connections: list[bytes] = []
     async with running(socket) as watched:
         async with scripted(socket, connections, content):

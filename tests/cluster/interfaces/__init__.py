@@ -1,0 +1,1 @@
+"""Interfaces that move into pods, on a real container runtime."""
