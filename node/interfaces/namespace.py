@@ -68,7 +68,7 @@ class NetworkNamespace:
 
         def inside() -> None:
             try:
-                self._enter()
+                self.enter()
                 outcome.append(function())
             except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
                 failure.append(error)
@@ -84,7 +84,8 @@ class NetworkNamespace:
         """A netlink socket of this namespace; raises NetlinkError and InterfaceError."""
         return self.run(lambda: NetlinkSocket(groups, protocol=protocol))
 
-    def _enter(self) -> None:
+    def enter(self) -> None:
+        """Move the calling thread into this namespace, for good; raises InterfaceError."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.setns(self._descriptor, _CLONE_NEWNET) != 0:
             reason = os.strerror(ctypes.get_errno())
