@@ -168,7 +168,7 @@ class ClaimStep(StrEnum):
     SHARED = "sharing: it is done"
     UNSHARED = "sharing: it is undone"
     REMOVED = "partitions: they are removed"
-    TAKEN_BACK = "unprepare: its interfaces are back"
+    TAKEN_BACK = "interfaces: they are back on the node"
     RELEASING = "unprepare: nothing is done yet"
     UNDESCRIBED = "unprepare: the CDI file is removed"
     FORGOTTEN = "unprepare: the record is removed"

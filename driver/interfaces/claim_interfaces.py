@@ -23,16 +23,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from driver.claims.interfaces import InterfaceReporter, MovedInterfaces
 from driver.claims.kubelet import read_kubelet_claims
 from driver.claims.locks import ClaimLocks
 from driver.claims.model import ClaimReference, Unavailable
 from driver.claims.record import ClaimRecord
-from driver.interfaces.events import InterfaceObserver, InterfacePlace, InterfacesMoved, InterfacesReturned
 from driver.interfaces.journal import ClaimMove
 from driver.interfaces.moving import InterfaceMissing, InterfaceMoves, MoveFailed, namespace_of
+from driver.interfaces.observers import InterfaceObserver, InterfacePlace, PodLinks
 from driver.nri.sandboxes import Sandbox, SandboxRefused
 from node.clocks import Clocks
-from node.events import EventBus, EventSink, EventType
+from node.events import EventSink, EventType
 from node.files import FileError
 from node.interfaces.model import InterfaceError, MovableInterface
 from node.values import Value, replace, value
@@ -63,10 +64,11 @@ class InterfacePace(Value):
 PACE = InterfacePace()
 
 
-class ClaimInterfaces:
-    """``PodSandboxes`` for claims with interfaces; for the event loop only. ``kubelet_root``: has the kubelet's record.
+class ClaimInterfaces(MovedInterfaces):
+    """``PodSandboxes`` for claims with interfaces; for the event loop only.
 
-    Publishes ``InterfacesMoved`` and ``InterfacesReturned`` on ``bus``.
+    ``kubelet_root``: has the kubelet's record of claims. ``reporter`` hears of interfaces before their guard lets
+    containers start.
     """
 
     def __init__(
@@ -75,15 +77,17 @@ class ClaimInterfaces:
         kubelet_root: Path,
         *,
         events: EventSink,
-        bus: EventBus,
+        reporter: InterfaceReporter,
         clocks: Clocks,
+        links: PodLinks | None = None,
         observer: InterfaceObserver | None = None,
         pace: InterfacePace = PACE,
     ) -> None:
         self._work = moves
         self._kubelet_root = kubelet_root
         self._events = events
-        self._bus = bus
+        self._reporter = reporter
+        self._links = links
         self._monotonic = clocks.monotonic
         self._observer = observer or InterfaceObserver()
         self._pace = pace
@@ -149,6 +153,8 @@ class ClaimInterfaces:
         for uid, move in self._moves.items():
             if namespace_of(move.sandbox) is None:
                 self._again(uid, None)
+            elif move.attached:
+                await self._tell_moved(move)
         lost = [f"the journal of moved interfaces of claim {uid}: {why}" for uid, why in found.unreadable.items()]
         return tuple(f"{each}; its interfaces are looked for by their marks" for each in lost)
 
@@ -305,32 +311,57 @@ class ClaimInterfaces:
                     raise SandboxRefused(_in_other_pod(record, before, sandbox))
                 await self._home(before)
                 before = None
-            if before is not None and before.attached:
-                await self._in_thread(self._work.guard, before)
-                return
-            await self._move(record, sandbox, before)
+            if before is None or not before.attached:
+                before = await self._move(record, sandbox, before)
+            await self._let_start(before)
 
-    async def _move(self, record: ClaimRecord, sandbox: Sandbox, begun: ClaimMove | None) -> None:
-        uid, began = record.claim.uid, self._monotonic()
-        interfaces = interfaces_of(record)
+    async def _move(self, record: ClaimRecord, sandbox: Sandbox, begun: ClaimMove | None) -> ClaimMove:
+        """Move the claim's interfaces; raises MoveFailed. Call it with the claim locked."""
+        began, interfaces = self._monotonic(), interfaces_of(record)
         try:
-            move = await self._in_thread(self._work.move, record.claim, sandbox, interfaces, begun)
+            move: ClaimMove = await self._in_thread(self._work.move, record.claim, sandbox, interfaces, begun)
         except MoveFailed as error:
             self._observer.moved("failed", self._monotonic() - began)
-            self._moves.pop(uid, None)
-            if error.left is not None:
-                self._moves[uid] = error.left
-                self._again(uid, None)
-            self._note(uid, "InterfaceNotMoved", str(error), f"pod {sandbox.pod}: {error}")
+            await self._failed(record.claim, sandbox, error)
             raise
         seconds = self._monotonic() - began
         self._observer.moved("ok", seconds)
-        self._moves[uid] = move
-        self._settled(uid)
+        self._moves[record.claim.uid] = move
         names = [each.name for each in move.attached]
         shown = {"claim": str(record.claim), "pod": sandbox.pod, "interfaces": names, "seconds": round(seconds, 3)}
         log.info("the interfaces of a claim are in its pod", extra=shown)
-        self._bus.publish(InterfacesMoved(record.claim, move.attached))
+        return move
+
+    async def _let_start(self, move: ClaimMove) -> None:
+        """Report the interfaces, then let the claim's containers start; raises MoveFailed."""
+        await self._tell_moved(move)
+        try:
+            await self._in_thread(self._work.guard, move)
+        except MoveFailed as error:
+            await self._failed(move.claim, move.sandbox, error)
+            raise
+        self._settled(move.claim.uid)
+
+    async def _tell_moved(self, move: ClaimMove) -> None:
+        await self._reporter.attached(move.claim, move.attached)
+        if self._links is not None:
+            for each in move.attached:
+                self._links.watch(each.device, Path(move.sandbox.netns))
+
+    async def _tell_not_moved(self, claim: ClaimReference, devices: Iterable[str], problem: str = "") -> None:
+        await self._reporter.detached(claim, problem)
+        if self._links is not None:
+            for device in devices:
+                self._links.forget(device)
+
+    async def _failed(self, claim: ClaimReference, sandbox: Sandbox, error: MoveFailed) -> None:
+        """Note and report a move that failed and was undone, as far as that was possible."""
+        before = self._moves.pop(claim.uid, None)
+        if error.left is not None:
+            self._moves[claim.uid] = replace(error.left, attached=())
+            self._again(claim.uid, None)
+        self._note(claim.uid, "InterfaceNotMoved", str(error), f"pod {sandbox.pod}: {error}")
+        await self._tell_not_moved(claim, before.devices if before is not None else (), str(error))
 
     async def _return(self, move: ClaimMove) -> None:
         """Take the claim's interfaces back; raises InterfaceError. Call it with the claim locked."""
@@ -357,7 +388,7 @@ class ClaimInterfaces:
             log.info("the interfaces of a claim are back", extra={"claim": str(move.claim), "pod": move.sandbox.pod})
         self._moves.pop(uid, None)
         self._settled(uid)
-        self._bus.publish(InterfacesReturned(move.claim, move.devices))
+        await self._tell_not_moved(move.claim, move.devices)
 
     async def _home(self, move: ClaimMove) -> None:
         """Take the claim's interfaces back, and wait for those that a vanished namespace has yet to give back."""

@@ -2,7 +2,8 @@
 
 The order of the steps makes a kill between any two of them harmless:
 
-- Moving: journal, interfaces one after the other, journal with what they are in the pod, guard.
+- Moving: journal, interfaces one after the other, journal with what they are in the pod, guard. The caller writes the
+  guard (``guard``), after what containers must find when they start.
 - Taking back: guard, interfaces in reverse order, journal.
 
 A restart that finds a move on record without its guard finishes it, or takes back what has moved. ``InterfaceStep`` has
@@ -114,7 +115,7 @@ class InterfaceMoves:
         """
         if begun is None:
             try:
-                moves = tuple(InterfaceMove(each, self._look(each)) for each in interfaces)
+                moves = tuple(InterfaceMove(each, self._mover.look(each)) for each in interfaces)
                 begun = ClaimMove(claim, self._boot, replace(sandbox, containers=()), moves)
                 self.journal.write(begun)
             except (InterfaceError, FileError) as error:
@@ -124,17 +125,19 @@ class InterfaceMoves:
             attached = tuple(self._attach(each, begun) for each in begun.moves)
             done = replace(begun, attached=attached)
             self.journal.write(done)
-            self._steps.reached(InterfaceStep.COMPLETED, claim.uid)
-            self.guards.write(claim.uid, attached)
         except Exception as error:  # Whatever it is, a part of the claim must not stay in the pod.
             raise self._undone(begun, str(error)) from error
-        self._steps.reached(InterfaceStep.GUARDED, claim.uid)
+        self._steps.reached(InterfaceStep.COMPLETED, claim.uid)
         return done
 
     def guard(self, move: ClaimMove) -> None:
-        """Write the guard of a completed move again if it is missing; raises FileError."""
-        if not self.guards.path(move.claim.uid).exists():
-            self.guards.write(move.claim.uid, move.attached)
+        """Write the guard of a completed move unless it is there; raises MoveFailed, with the interfaces taken back."""
+        try:
+            if not self.guards.path(move.claim.uid).exists():
+                self.guards.write(move.claim.uid, move.attached)
+        except (FileError, OSError) as error:
+            raise self._undone(move, f"{error}; check the state folder and its disk") from error
+        self._steps.reached(InterfaceStep.GUARDED, move.claim.uid)
 
     def take_back(self, move: ClaimMove) -> None:
         """Take the interfaces back and forget the move.
@@ -152,9 +155,11 @@ class InterfaceMoves:
         for each in reversed(move.moves):
             try:
                 if not self._mover.detach(each.interface, each.setup, netns):
-                    missing.append(f"interface {each.interface.interface} of device {each.interface.device}")
-            except (InterfaceError, OSError) as error:
-                problems.append(f"device {each.interface.device}: {error}")
+                    missing.append(_named(each.interface))
+            except InterfaceError as error:
+                problems.append(str(error))
+            except OSError as error:
+                problems.append(f"{_named(each.interface)}: {error}")
             self._steps.reached(InterfaceStep.DETACHED, uid)
         if problems:
             raise InterfaceError("; ".join(problems))
@@ -183,17 +188,8 @@ class InterfaceMoves:
         )
         return ClaimMove(claim, self._boot, sandbox, moves)
 
-    def _look(self, interface: MovableInterface) -> HostSetup:
-        try:
-            return self._mover.look(interface)
-        except (InterfaceError, OSError) as error:
-            raise InterfaceError(f"device {interface.device}: {error}") from error
-
     def _attach(self, move: InterfaceMove, claim: ClaimMove) -> AttachedInterface:
-        try:
-            attached = self._mover.attach(move.interface, move.setup, Path(claim.sandbox.netns))
-        except (InterfaceError, OSError) as error:
-            raise InterfaceError(f"device {move.interface.device}: {error}") from error
+        attached = self._mover.attach(move.interface, move.setup, Path(claim.sandbox.netns))
         self._steps.reached(InterfaceStep.ATTACHED, claim.claim.uid)
         return attached
 
@@ -211,3 +207,7 @@ def namespace_of(sandbox: Sandbox) -> Path | None:
     """The sandbox's network namespace; None if it is gone."""
     path = Path(sandbox.netns)
     return path if sandbox.netns and path.exists() else None
+
+
+def _named(interface: MovableInterface) -> str:
+    return f"interface {interface.interface} of device {interface.device}"

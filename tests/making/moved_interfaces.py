@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from driver.claims.model import ClaimReference
 from driver.claims.service import ClaimService
 from driver.devices.view import DraDevice
 from driver.interfaces.claim_interfaces import ClaimInterfaces, InterfacePace
 from driver.interfaces.moving import InterfaceMoves, InterfaceStep
 from driver.nri.sandboxes import Sandbox
 from node.clocks import SYSTEM
-from node.events import EventBus
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
 from node.rules import Doors, Rule
 from tests.making.claim_service import Killed, Node, claim, result
@@ -118,7 +118,7 @@ class InterfaceNode:
         self.node = Node(root)
         self.node.devices = (*self.node.devices, *(movable(number) for number in (1, 2, 3)))
         self.mover = FakeMover()
-        self.bus = EventBus()
+        self.reports: list[tuple[str, str, tuple[str, ...] | str]] = []
         self.pace = PACE
         self.interfaces: ClaimInterfaces
 
@@ -129,11 +129,18 @@ class InterfaceNode:
             InterfaceMoves(state, lambda: self.mover, self.node.boot, steps),
             self.node.root / "kubelet",
             events=self.node.events,
-            bus=self.bus,
+            reporter=self,
             clocks=SYSTEM,
             pace=self.pace,
         )
         return await self.node.started(interfaces=self.interfaces, steps=dying)
+
+    async def attached(self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...]) -> None:
+        assert not self.guard(int(claim.uid.removeprefix("uid-"))).exists() or self.reports
+        self.reports.append(("attached", claim.uid, tuple(each.device for each in interfaces)))
+
+    async def detached(self, claim: ClaimReference, problem: str = "") -> None:
+        self.reports.append(("detached", claim.uid, problem))
 
     def put(self, number: int, *devices: str, users: tuple[str, ...] = ("pod-1",)) -> None:
         self.node.reader.put(claim(number, *(result(device, "nic") for device in devices), users=users))

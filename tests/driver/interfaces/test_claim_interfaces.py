@@ -13,13 +13,12 @@ from driver.claims.interfaces import ClaimStep
 from driver.claims.model import ClaimError, Unavailable
 from driver.claims.service import ClaimService
 from driver.interfaces.claim_interfaces import InterfacePace
-from driver.interfaces.events import InterfacePlace, InterfacesMoved, InterfacesReturned
 from driver.interfaces.moving import InterfaceStep
+from driver.interfaces.observers import InterfacePlace
 from driver.nri.sandboxes import Sandbox, SandboxRefused
 from node.interfaces.model import InterfaceError
 from node.values import replace
 from tests.making.claim_service import GPU0, DieAt, Killed, claim, reference, result
-from tests.making.events import heard
 from tests.making.moved_interfaces import NIC1, NIC2, NIC3, DieAtInterface, InterfaceNode
 from tests.waiting import eventually
 
@@ -37,7 +36,6 @@ async def prepared(place: InterfaceNode, *devices: str) -> ClaimService:
 
 
 async def test_interfaces_are_in_the_pod_from_the_start_of_its_sandbox_to_its_end(place: InterfaceNode) -> None:
-    moved, returned = heard(place.bus, InterfacesMoved), heard(place.bus, InterfacesReturned)
     service = await prepared(place, NIC1, NIC2)
     assert place.is_home()
     sandbox = place.sandbox()
@@ -52,8 +50,7 @@ async def test_interfaces_are_in_the_pod_from_the_start_of_its_sandbox_to_its_en
     assert place.interfaces.places() == {}
     await place.interfaces.removed(sandbox)
     await service.unprepare(reference())
-    assert [each.device for each in moved[0].interfaces] == [NIC1, NIC2]
-    assert [each.devices for each in returned] == [(NIC1, NIC2)]
+    assert place.reports == [("attached", "uid-1", (NIC1, NIC2)), ("detached", "uid-1", "")]
     detached = [call for call in place.mover.calls if call.startswith("detach")]
     assert detached == [f"detach {NIC2}", f"detach {NIC1}"]
 
@@ -129,9 +126,10 @@ async def test_an_interface_that_cannot_move_fails_the_sandbox_and_none_stays_in
     place.mover.faults[NIC2, call] = "interface eth2: the kernel said: Device or resource busy"
     with pytest.raises(SandboxRefused) as refused:
         await place.interfaces.run(place.sandbox())
-    text = f"claim default/claim-1: device {NIC2}: interface eth2: the kernel said: Device or resource busy"
+    text = "claim default/claim-1: interface eth2: the kernel said: Device or resource busy"
     assert str(refused.value) == text
     assert place.node.events.of("InterfaceNotMoved") == [f"pod default/pod-1: {text}"]
+    assert place.reports[0] == ("detached", "uid-1", text)
     await place.interfaces.close()
     assert place.is_home()
     assert not place.guard().exists()
@@ -168,7 +166,7 @@ async def test_several_claims_of_a_pod_move_together_or_not_at_all(place: Interf
     await service.prepare(reference(1))
     await service.prepare(reference(2))
     place.mover.faults[NIC2, "attach"] = "busy"
-    with pytest.raises(SandboxRefused, match="claim default/claim-2: device"):
+    with pytest.raises(SandboxRefused, match="claim default/claim-2: busy"):
         await place.interfaces.run(place.sandbox(1))
     await place.interfaces.close()
     assert place.is_home()
@@ -248,7 +246,7 @@ async def test_a_slow_move_that_fails_is_tried_again(place: InterfaceNode) -> No
     await place.interfaces.run(sandbox)
     keeping = asyncio.create_task(place.interfaces.keep())
     place.mover.gate.set()
-    failed = InterfacePlace("default/pod-1", "eth1", f"claim default/claim-1: device {NIC1}: busy")
+    failed = InterfacePlace("default/pod-1", "eth1", "claim default/claim-1: busy")
     await eventually(lambda: place.interfaces.places().get(NIC1) == failed)
     assert len(place.node.events.of("InterfaceNotMoved")) == 1
     place.mover.faults.clear()
@@ -273,7 +271,7 @@ async def test_a_claim_keeps_its_device_while_the_interface_cannot_be_taken_back
     with pytest.raises(Unavailable) as refused:
         await service.unprepare(reference())
     assert str(refused.value) == (
-        f"claim default/claim-1: device {NIC1}: interface eth1: the kernel said: Operation not permitted; it keeps its "
+        "claim default/claim-1: interface eth1: the kernel said: Operation not permitted; it keeps its "
         "devices until they are back, and the kubelet asks again"
     )
     assert [hold.device for hold in service.ledger.all] == [NIC1]

@@ -1,26 +1,21 @@
-"""What others hear of the interfaces of claims: events on the bus, places for people, and counts."""
+"""What others learn of the interfaces of claims: places for people, links to follow, and counts."""
 
 from __future__ import annotations
 
-from driver.claims.model import ClaimReference
-from node.interfaces.model import AttachedInterface
+from pathlib import Path
+from typing import Protocol
+
 from node.values import Value, value
 
 
-@value
-class InterfacesMoved(Value):
-    """An event: these interfaces of the claim are in its pod."""
+class PodLinks(Protocol):
+    """Follows the links of interfaces in pods (``node.interfaces.watch.PodLinkWatch``)."""
 
-    claim: ClaimReference
-    interfaces: tuple[AttachedInterface, ...]
+    def watch(self, device: str, netns: Path) -> None:
+        """The device's interface is in this namespace."""
 
-
-@value
-class InterfacesReturned(Value):
-    """An event: no interface of the claim is in a pod any more; those of these devices were."""
-
-    claim: ClaimReference
-    devices: tuple[str, ...]
+    def forget(self, device: str) -> None:
+        """It is back, or lost."""
 
 
 @value
