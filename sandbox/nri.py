@@ -16,7 +16,7 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from driver.nri.calls import PLUGIN, RUNTIME, CallConnection, CallFailed, Code, ConnectionEnded, decoded
+from driver.nri.calls import PLUGIN, RUNTIME, CallConnection, Code, ConnectionEnded, RpcFailed, decoded
 from driver.nri.framing import ProtocolError
 from driver.nri.plugin import RUNTIME_SERVICE
 from driver.nri.service import PLUGIN_SERVICE
@@ -158,7 +158,7 @@ class NriRuntime:
     async def _relay(self, plugin: _Plugin, event: Event, pod: PodSandbox) -> None:
         try:
             await self._tell(plugin, event, pod)
-        except CallFailed as error:
+        except RpcFailed as error:
             raise SandboxFailed(str(error)) from None
         except (TimeoutError, ConnectionEnded):
             self._drop(plugin)
@@ -167,7 +167,7 @@ class NriRuntime:
         if self._dialect is Dialect.METHODS:
             try:
                 await self._call(plugin, METHODS[event], PodSandboxRequest(pod=pod))
-            except CallFailed as error:
+            except RpcFailed as error:
                 if error.code != Code.UNIMPLEMENTED:
                     raise
             else:
@@ -192,9 +192,9 @@ class NriRuntime:
 
         async def serve(request: Request) -> Message:
             if (request.service, request.method) != (RUNTIME_SERVICE, "RegisterPlugin"):
-                raise CallFailed(Code.UNIMPLEMENTED, f"{request.service}/{request.method}")
+                raise RpcFailed(Code.UNIMPLEMENTED, f"{request.service}/{request.method}")
             if self._refusal:
-                raise CallFailed(Code.INVALID_ARGUMENT, self._refusal)
+                raise RpcFailed(Code.INVALID_ARGUMENT, self._refusal)
             given = decoded(RegisterPluginRequest, request.payload)
             if not plugin.registered.done():
                 plugin.registered.set_result(f"{given.plugin_idx}-{given.plugin_name}")
@@ -206,7 +206,7 @@ class NriRuntime:
         try:
             await self._register(plugin)
             await asyncio.wait((reading,))
-        except (TimeoutError, ConnectionEnded, CallFailed, ProtocolError) as error:
+        except (TimeoutError, ConnectionEnded, RpcFailed, ProtocolError) as error:
             log.info("a plugin could not be registered", extra={"error": str(error)})
         finally:
             if plugin in self._plugins:

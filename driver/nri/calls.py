@@ -40,7 +40,7 @@ class Code(IntEnum):
     UNAVAILABLE = 14
 
 
-class CallFailed(Exception):
+class RpcFailed(Exception):
     """A call was answered with an error; ``code`` is gRPC's."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -53,15 +53,15 @@ class ConnectionEnded(Exception):
 
 
 Serve = Callable[[Request], Awaitable[Protobuf]]
-"""Answers a call; raises ``CallFailed``."""
+"""Answers a call; raises ``RpcFailed``."""
 
 
 def decoded(kind: type[P], payload: bytes) -> P:
-    """A method's own message; raises ``CallFailed``."""
+    """A method's own message; raises ``RpcFailed``."""
     try:
         return kind.FromString(payload)
     except DecodeError:
-        raise CallFailed(Code.INVALID_ARGUMENT, f"the payload is not a {kind.DESCRIPTOR.name}") from None
+        raise RpcFailed(Code.INVALID_ARGUMENT, f"the payload is not a {kind.DESCRIPTOR.name}") from None
 
 
 class CallConnection:
@@ -105,7 +105,7 @@ class CallConnection:
             task.cancel()
 
     async def call(self, service: str, method: str, message: Protobuf, within: float) -> bytes:
-        """The answer's payload; raises ``CallFailed``, ``ConnectionEnded`` or, after ``within``, TimeoutError."""
+        """The answer's payload; raises ``RpcFailed``, ``ConnectionEnded`` or, after ``within``, TimeoutError."""
         stream = self._next_stream
         self._next_stream += 2
         answer = self._waiting[stream] = asyncio.get_running_loop().create_future()
@@ -129,7 +129,7 @@ class CallConnection:
         finally:
             del self._waiting[stream]
         if response.status.code:
-            raise CallFailed(response.status.code, response.status.message)
+            raise RpcFailed(response.status.code, response.status.message)
         return bytes(response.payload)
 
     def _hear(self, message: Message) -> None:
@@ -154,23 +154,23 @@ class CallConnection:
             raise ProtocolError("it sent a request that is not a ttRPC request") from None
         refusal = None
         if message.stream % 2 != 1 or message.stream <= self._last_served:
-            refusal = CallFailed(Code.INVALID_ARGUMENT, "numbers of streams must be odd and grow")
+            refusal = RpcFailed(Code.INVALID_ARGUMENT, "numbers of streams must be odd and grow")
         else:
             self._last_served = message.stream
         if len(self._answering) >= 2 * MAX_CALLS:
             raise ProtocolError(f"it made {2 * MAX_CALLS} calls without reading the answers")
         if len(self._answering) >= MAX_CALLS:
-            refusal = CallFailed(Code.RESOURCE_EXHAUSTED, f"{MAX_CALLS} calls are being answered; try again later")
+            refusal = RpcFailed(Code.RESOURCE_EXHAUSTED, f"{MAX_CALLS} calls are being answered; try again later")
         task = asyncio.create_task(self._answer(message.stream, request, refusal))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
 
-    async def _answer(self, stream: int, request: Request, refusal: CallFailed | None) -> None:
+    async def _answer(self, stream: int, request: Request, refusal: RpcFailed | None) -> None:
         try:
             if refusal:
                 raise refusal
             response = Response(payload=(await self._serve(request)).SerializeToString())
-        except CallFailed as error:
+        except RpcFailed as error:
             response = _failure(error.code, str(error))
         except Exception as error:  # A bug: the log has it, the peer gets an answer.
             log.exception("a call of the container runtime failed", extra={"method": request.method})

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from pathlib import Path
 
-from driver.nri.calls import PLUGIN, RUNTIME, CallConnection, CallFailed, ConnectionEnded
+from driver.nri.calls import PLUGIN, RUNTIME, CallConnection, ConnectionEnded, RpcFailed
 from driver.nri.framing import ProtocolError
 from driver.nri.sandboxes import PodSandboxes
 from driver.nri.sequence import SandboxSequence
@@ -138,7 +138,7 @@ class NriPlugin:
                 plugin = RegisterPluginRequest(plugin_name=NAME, plugin_idx=INDEX)
                 await connection.call(RUNTIME_SERVICE, "RegisterPlugin", plugin, HANDSHAKE)
                 await asyncio.wait((reading, waiting), return_when=asyncio.FIRST_COMPLETED)
-        except CallFailed as error:
+        except RpcFailed as error:
             raise _Failed(
                 f"the container runtime refuses the plugin {INDEX}-{NAME}: {error}", NriState.REFUSED
             ) from None

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from driver.nri.calls import CallFailed, Code
+from driver.nri.calls import Code, RpcFailed
 from driver.nri.sandboxes import PodSandboxes, Sandbox, SandboxRefused
+from node.interfaces.model import InterfaceError
 
 log = logging.getLogger("ostler.nri")
 
@@ -38,15 +39,15 @@ class SandboxSequence:
         await asyncio.wait((task,), timeout=within)
 
     async def run(self, sandbox: Sandbox, within: float) -> None:
-        """The sandbox starts; raises ``CallFailed`` if it must not, or if that is not known in time."""
+        """The sandbox starts; raises ``RpcFailed`` if it must not, or if that is not known in time."""
         await self._ask("start", self._sandboxes.run, sandbox, within)
 
     async def stop(self, sandbox: Sandbox, within: float) -> None:
-        """The sandbox stops; raises ``CallFailed``."""
+        """The sandbox stops; raises ``RpcFailed``."""
         await self._ask("stop", self._sandboxes.stop, sandbox, within)
 
     async def removed(self, sandbox: Sandbox, within: float) -> None:
-        """The sandbox is gone; raises ``CallFailed``."""
+        """The sandbox is gone; raises ``RpcFailed``."""
         await self._ask("remove", self._sandboxes.removed, sandbox, within)
 
     async def close(self) -> None:
@@ -77,7 +78,7 @@ class SandboxSequence:
             await _ended(task)
         try:
             await act(sandbox)
-        except SandboxRefused as error:
+        except (SandboxRefused, InterfaceError) as error:
             log.warning("a sandbox is refused", extra={"pod": sandbox.pod, "to": verb, "reason": str(error)})
             raise _failed(Code.FAILED_PRECONDITION, verb, sandbox, str(error)) from None
         except Exception as error:
@@ -114,5 +115,5 @@ async def _ended(task: asyncio.Task[None] | None) -> None:
         await asyncio.wait((task,))
 
 
-def _failed(code: Code, verb: str, sandbox: Sandbox, reason: str) -> CallFailed:
-    return CallFailed(code, f"ostler cannot {verb} the sandbox of pod {sandbox.pod}: {reason}")
+def _failed(code: Code, verb: str, sandbox: Sandbox, reason: str) -> RpcFailed:
+    return RpcFailed(code, f"ostler cannot {verb} the sandbox of pod {sandbox.pod}: {reason}")

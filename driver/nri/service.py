@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from google.protobuf.message import Message
 
-from driver.nri.calls import CallFailed, Code, decoded
+from driver.nri.calls import Code, RpcFailed, decoded
 from driver.nri.sandboxes import Sandbox, SandboxContainer
 from driver.nri.sequence import SandboxSequence
 from node.values import replace
@@ -67,10 +67,10 @@ class PluginService:
         }
 
     async def serve(self, request: Request) -> Message:
-        """The answer to a call; raises ``CallFailed``."""
+        """The answer to a call; raises ``RpcFailed``."""
         method = self._methods.get(request.method) if request.service == PLUGIN_SERVICE else None
         if method is None:
-            raise CallFailed(Code.UNIMPLEMENTED, f"ostler does not serve {request.service}/{request.method}")
+            raise RpcFailed(Code.UNIMPLEMENTED, f"ostler does not serve {request.service}/{request.method}")
         return await method(request)
 
     async def _configure(self, request: Request) -> Message:
@@ -121,10 +121,10 @@ class _Listed:
         self._count = 0
 
     def add(self, given: SynchronizeRequest) -> None:
-        """Add one message; raises ``CallFailed`` if there are too many."""
+        """Add one message; raises ``RpcFailed`` if there are too many."""
         self._count += len(given.pods) + len(given.containers)
         if self._count > MAX_LISTED:
-            raise CallFailed(Code.RESOURCE_EXHAUSTED, f"ostler takes at most {MAX_LISTED} sandboxes and containers")
+            raise RpcFailed(Code.RESOURCE_EXHAUSTED, f"ostler takes at most {MAX_LISTED} sandboxes and containers")
         self._pods += map(sandbox_of, given.pods)
         for each in given.containers:
             container = SandboxContainer(each.id, each.name, each.state == CONTAINER_RUNNING)

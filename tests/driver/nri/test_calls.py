@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.message import Message
 
 from driver.nri import calls
-from driver.nri.calls import PLUGIN, RUNTIME, CallConnection, CallFailed, Code, ConnectionEnded
+from driver.nri.calls import PLUGIN, RUNTIME, CallConnection, Code, ConnectionEnded, RpcFailed
 from driver.nri.framing import Message as Framed
 from driver.nri.framing import MessageReader, MessageType, ProtocolError, frames, send
 from driver.nri.sequence import SandboxSequence
@@ -61,7 +61,7 @@ async def plugin_and_peer(
 
 
 async def nothing(request: Request) -> Message:
-    raise CallFailed(Code.UNIMPLEMENTED, request.method)
+    raise RpcFailed(Code.UNIMPLEMENTED, request.method)
 
 
 async def called(runtime: CallConnection, method: str, message: Message, service: str = PLUGIN_SERVICE) -> bytes:
@@ -73,7 +73,7 @@ async def called(runtime: CallConnection, method: str, message: Message, service
 )
 async def test_unknown_methods_are_refused_and_the_connection_stays(service: str, method: str) -> None:
     async with plugin_and_peer() as (sandboxes, runtime, _):
-        with pytest.raises(CallFailed, match=f"ostler does not serve {service}/{method}") as failed:
+        with pytest.raises(RpcFailed, match=f"ostler does not serve {service}/{method}") as failed:
             await called(runtime, method, Empty(), service)
         assert failed.value.code == Code.UNIMPLEMENTED
         await called(runtime, "RunPodSandbox", PodSandboxRequest(pod=pod()))
@@ -96,7 +96,7 @@ async def test_a_shutdown_is_answered() -> None:
 async def test_a_payload_that_is_not_the_methods_message_is_refused() -> None:
     async with plugin_and_peer() as (_, runtime, _):
         # Field 1 is a text here and a message there.
-        with pytest.raises(CallFailed, match="the payload is not a PodSandboxRequest") as failed:
+        with pytest.raises(RpcFailed, match="the payload is not a PodSandboxRequest") as failed:
             await called(runtime, "RunPodSandbox", ConfigureRequest(config="\x7f"))
         assert failed.value.code == Code.INVALID_ARGUMENT
 
@@ -107,7 +107,7 @@ async def test_a_synchronization_without_end_is_refused(monkeypatch: pytest.Monk
         two = SynchronizeRequest(pods=[pod(1), pod(2)], more=True)
         answer = await called(runtime, "Synchronize", two)
         assert SynchronizeResponse.FromString(answer).more
-        with pytest.raises(CallFailed, match="ostler takes at most 3 sandboxes and containers"):
+        with pytest.raises(RpcFailed, match="ostler takes at most 3 sandboxes and containers"):
             await called(runtime, "Synchronize", two)
         assert not sandboxes.listed
 
@@ -125,7 +125,7 @@ async def test_more_calls_than_may_be_open_are_refused(monkeypatch: pytest.Monke
     async with plugin_and_peer(slow) as (_, runtime, _):
         open_calls = [asyncio.create_task(called(runtime, f"M{number}", Empty())) for number in range(3)]
         await eventually(lambda: len(begun) == 3)
-        with pytest.raises(CallFailed, match="3 calls are being answered; try again later"):
+        with pytest.raises(RpcFailed, match="3 calls are being answered; try again later"):
             await called(runtime, "M3", Empty())
         gate.set()
         await asyncio.gather(*open_calls)
@@ -138,7 +138,7 @@ async def test_a_bug_is_answered_as_an_error(caplog: pytest.LogCaptureFixture) -
         raise ZeroDivisionError("oh")
 
     async with plugin_and_peer(broken) as (_, runtime, _):
-        with pytest.raises(CallFailed, match="ostler failed: ZeroDivisionError: oh") as failed:
+        with pytest.raises(RpcFailed, match="ostler failed: ZeroDivisionError: oh") as failed:
             await called(runtime, "Configure", Empty())
         assert failed.value.code == Code.INTERNAL
     assert "a call of the container runtime failed" in caplog.text
