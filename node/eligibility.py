@@ -71,7 +71,7 @@ def offer(
         if rule is not None and why is None:
             why = _bad_resource(rule, name, groups)
         if rule is not None and why is None and not _is_held(device, context):
-            why = _kept_for_node(device, rule)
+            why = _kept_for_node(device, rule, snapshot)
         if rule is None or why is not None:
             withheld.append(Withheld(device, *(why or _UNRULED)))
         else:
@@ -95,6 +95,9 @@ def offer(
 
 def _unruled(device: Device, snapshot: Snapshot, rules: Iterable[Rule]) -> tuple[str, Cause]:
     """Why no rule offers the device: for a GPU in MIG mode that is empty, what its rules wait for."""
+    noted = _functions_of(device, snapshot)
+    if noted:
+        return f"{_UNRULED[0]}; {noted}", _UNRULED[1]
     waiting = [rule for rule in rules if rule.selector.kinds == (DeviceKind.MIG,)]
     if not waiting or not _is_empty(device, snapshot):
         return _UNRULED
@@ -184,7 +187,8 @@ def _offered(
     why = _not_given(device, rule, snapshot, _AT_DOOR[door](device, rule, context), parts=parts)
     if why is not None:
         return (OfferedDevice(id_, device, False, *why),)
-    return (OfferedDevice(id_, device, healthy=True, reason=_note(device) or parts.notes.get(device.name, "")),)
+    note = _note(device) or parts.notes.get(device.name, "") or _functions_of(device, snapshot)
+    return (OfferedDevice(id_, device, healthy=True, reason=note),)
 
 
 def _note(device: Device) -> str:
@@ -196,7 +200,7 @@ def _not_given(device: Device, rule: Rule, snapshot: Snapshot, at_door: _Why, *,
     """Why the device is not given out; ``at_door``: what of both doors keeps it."""
     if not device.health.usable:
         return device.health.reason or device.health.state.value, _cause_of(device)
-    why = at_door or _kept_for_node(device, rule) or _link_down(device, rule)
+    why = at_door or _kept_for_node(device, rule, snapshot) or _link_down(device, rule)
     if why is not None:
         return why
     judged = parts.unmade.get(device.name, device)
@@ -346,16 +350,25 @@ def _is_pending(hold: Hold) -> bool:
     return hold.state is HoldState.PENDING_RELEASE
 
 
-def _kept_for_node(device: Device, rule: Rule) -> _Why:
+def _kept_for_node(device: Device, rule: Rule, snapshot: Snapshot) -> _Why:
     """Why a device that the rule selects stays with the node; one that a pod holds is shown unhealthy anyway."""
-    if not (device.host_use or device.attribute("sriovVfs")) or rule.names(device):
+    number, noted = device.attribute("sriovVfs"), _functions_of(device, snapshot)
+    if not (device.host_use or number or noted) or rule.names(device):
         return None
+    reasons = [noted] if noted else []
     if device.host_use:
         fix = "; name it in a rule to offer it all the same" if rule.by_name else ""
-        return f"the node itself uses it: {device.host_use}{fix}", Cause.NODE_USE
-    number = device.attribute("sriovVfs")
-    functions = "virtual function is" if number == 1 else "virtual functions are"
-    return f"its {number} {functions} offered in its place", Cause.NODE_USE
+        reasons.insert(0, f"the node itself uses it: {device.host_use}{fix}")
+    elif number:
+        functions = "virtual function is" if number == 1 else "virtual functions are"
+        reasons.insert(0, f"its {number} {functions} offered in its place")
+    return "; ".join(reasons), Cause.NODE_USE
+
+
+def _functions_of(device: Device, snapshot: Snapshot) -> str:
+    """What is to be said of the virtual functions that the configuration asks for; empty for nothing."""
+    noted = snapshot.host.virtual_functions
+    return dict(noted).get(device.name, "") if noted else ""
 
 
 def _link_down(device: Device, rule: Rule) -> _Why:

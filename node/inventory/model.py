@@ -227,7 +227,8 @@ class Host(Value):
     ``cdi_devices``: qualified names that CDI specs of others define (``nvidia.com/gpu=GPU-...``). ``cdi_fault``: why
     our own CDI specs are not on disk, in words; empty when they are. ``rdma_exclusive``: an RDMA device works in the
     one network namespace that it is in (``rdma system`` says). ``mps_faults``: names of devices that MPS cannot share
-    at the moment, with the reason.
+    at the moment, with the reason. ``virtual_functions``: names of physical functions that lack the virtual ones that
+    the configuration asks for, with what is to be said of them.
     """
 
     cdi_devices: frozenset[str] = frozenset()
@@ -235,6 +236,7 @@ class Host(Value):
     cdi_fault: str = ""
     rdma_exclusive: bool = False
     mps_faults: tuple[tuple[str, str], ...] = ()
+    virtual_functions: tuple[tuple[str, str], ...] = ()
 
 
 @value

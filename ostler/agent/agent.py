@@ -284,6 +284,7 @@ class Agent:
             topology_overrides=new.topology_overrides,
             mig_config=new.mig_config,
             mig_layouts=new.mig_layouts,
+            virtual_functions=new.virtual_functions,
             health=new.health,
         )
         await self._doors.load_for(wanted)

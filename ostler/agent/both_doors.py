@@ -15,6 +15,7 @@ from node.inventory.loop import Inventory
 from node.inventory.model import Device
 from node.inventory.source import Source
 from node.offer import OfferedDevice
+from node.opening import boot_id
 from node.partitions import PartitionsRemoved
 from node.rules import rule_for
 from node.values import Value, value
@@ -26,7 +27,7 @@ from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst, load
 from ostler.agent.process_mps import ProcessMps
 from ostler.agent.publisher import Publisher
-from ostler.agent.sources import compute_processes, has_layouts, partition_maker
+from ostler.agent.sources import compute_processes, has_layouts, partition_maker, vf_maker
 from ostler.config.settings import Settings
 from ostler.metrics.counters import AgentMetrics
 from plugin.door import KubeletFolderChanged, PluginDoor, ResourceStatus
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ostler.agent.dra_service import DraService
     from ostler.agent.mig_layouts import MigLayouts
     from ostler.agent.pod_records import PodRecords
+    from ostler.agent.virtual_functions import VirtualFunctions
     from ostler.metrics.dra import DraFigures
     from ostler.metrics.figures import HoldsFigures
     from plugin.records import RecordBook
@@ -103,6 +105,7 @@ class BothDoors:
         """Whether an earlier instance may still answer the kubelet."""
         self._maker: PartitionMaker | None = None
         self._layouts: MigLayouts | None = None
+        self._functions: VirtualFunctions | None = None
         self._group: asyncio.TaskGroup | None = None
         self._mps = ProcessMps(sources, self.publisher, clocks=services.edges, events=services.events, bus=services.bus)
 
@@ -136,6 +139,7 @@ class BothDoors:
         if self._records is not None:
             group.create_task(self._follow_records(self._records), name="records of pods")
         self._divide_gpus()
+        self._make_functions()
 
     async def load_for(self, settings: Settings) -> None:
         """Load what these settings need, so that ``use`` does not have to wait."""
@@ -144,6 +148,8 @@ class BothDoors:
         await self._mps.load(settings)
         if self._layouts is None and has_layouts(settings):
             await load("ostler.agent.mig_layouts")
+        if self._functions is None and settings.virtual_functions:
+            await load("ostler.agent.virtual_functions")
 
     def use(self, settings: Settings) -> None:
         """Follow other rules; the caller submits a snapshot to the publisher afterwards."""
@@ -154,6 +160,7 @@ class BothDoors:
         self._mps.open(settings)
         self._run_mps()
         self._divide_gpus()
+        self._make_functions()
 
     def changed_over(self) -> None:
         """Note that the kubelet follows the lists of this instance."""
@@ -329,6 +336,30 @@ class BothDoors:
             clock=services.edges.clock,
         )
         self._group.create_task(self._layouts.run(), name="MIG layouts")
+
+    def _make_functions(self) -> None:
+        """Make the virtual functions that the configuration asks for from now on, if any and that has not begun."""
+        if self._functions is not None:
+            self._functions.use(self._settings)
+        if self._group is None or self._functions is not None or not self._settings.virtual_functions:
+            return
+        # Imported here: few nodes have virtual functions made.
+        from node.inventory.nics.function_maker import VfRecord
+        from ostler.agent.virtual_functions import VirtualFunctions
+
+        services = self._services
+        self._functions = VirtualFunctions(
+            self._settings,
+            vf_maker(self._settings),
+            self._opened_books(),
+            services.inventory,
+            services.bus,
+            record=VfRecord(self._settings.state_dir, boot_id(self._settings.roots.proc)),
+            events=services.events,
+            clock=services.edges.clock,
+        )
+        self.publisher.follow_functions(self._functions)
+        self._group.create_task(self._functions.run(), name="virtual functions")
 
 
 def _record_book(settings: Settings) -> RecordBook | None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from node.ledger.events import HoldsChanged, OfferChanged
     from ostler.agent.dra_service import DraService
     from ostler.agent.mps import MpsService
+    from ostler.agent.virtual_functions import VirtualFunctions
 
 log = logging.getLogger("ostler.publisher")
 
@@ -60,6 +61,7 @@ class Publisher:
         self._placed: tuple[Snapshot, tuple[Rule, ...]] | None = None
         self._record = settings.state_dir / "cdi-files.json"
         self._mps: MpsService | None = None
+        self._functions: VirtualFunctions | None = None
         self._specs: CdiDirectory | None = None
         self._snapshot: Snapshot | None = None
         self._rules_changed = False
@@ -82,6 +84,10 @@ class Publisher:
     def follow_mps(self, mps: MpsService) -> None:
         """From the next snapshot on, withhold devices that MPS cannot share, and report holders of shares to it."""
         self._mps = mps
+
+    def follow_functions(self, functions: VirtualFunctions) -> None:
+        """From the next snapshot on, say what became of the virtual functions that the configuration asks for."""
+        self._functions = functions
 
     def submit(self, snapshot: Snapshot) -> None:
         """Have this snapshot shown; does not block."""
@@ -121,6 +127,11 @@ class Publisher:
     async def _show(self, snapshot: Snapshot) -> None:
         dra = self._dra
         rules = self._settings.rules if dra is None else dra.rules_of_plugin_door(self._settings.rules)
+        if self._settings.virtual_functions:
+            from node.virtual_functions import with_virtual_functions
+
+            making = None if self._functions is None else self._functions.making
+            snapshot = with_virtual_functions(snapshot, self._settings.virtual_functions, making)
         self._place(snapshot, rules)
         context = self._offer_context(dra)
         found = snapshot

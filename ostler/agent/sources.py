@@ -13,6 +13,7 @@ from ostler.config.settings import Settings
 
 if TYPE_CHECKING:
     from node.inventory.model import Device
+    from node.inventory.nics.function_maker import VfMaker
     from node.inventory.nvidia.nvml import NvmlSource
     from node.inventory.nvidia.nvml_session import NvmlSessions
     from node.ledger.processes import ComputeProcesses, Process
@@ -117,6 +118,23 @@ def partition_maker(
 
     journal = PartitionJournal(settings.state_dir, boot_id(settings.roots.proc))
     return NvidiaPartitionMaker(sessions, journal, may_change_mode)
+
+
+def vf_maker(settings: Settings) -> VfMaker:
+    """The maker of virtual functions of this node."""
+    from node.inventory.nics.function_maker import SysfsVfMaker
+
+    return SysfsVfMaker(settings.roots.sys) if settings.inventory.recorded is None else _NoVfMaker()
+
+
+class _NoVfMaker:
+    """Makes no virtual functions of a recorded node."""
+
+    def make(self, address: str, count: int, *, autoprobe: bool) -> None:
+        """See ``VfMaker``."""
+        from node.inventory.nics.function_maker import VfError
+
+        raise VfError("this is a recorded node, of which none can be made; record one that has them")
 
 
 class _NoProcesses:

@@ -60,6 +60,10 @@ def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
 
     reading = scan_once(settings)
     snapshot = Snapshot(1, reading.devices, reading.sources, reading.host)
+    if settings.virtual_functions:
+        from node.virtual_functions import with_virtual_functions
+
+        snapshot = with_virtual_functions(snapshot, settings.virtual_functions)
     plugin = offer(snapshot, settings.rules, NOTHING_HELD, Door.PLUGIN)
     return devices_message(snapshot, plugin, door_offer(partitioned(snapshot, settings.rules), settings.rules))
 

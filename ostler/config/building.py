@@ -45,6 +45,7 @@ from ostler.config.settings import (
     Settings,
     instance_socket,
 )
+from ostler.config.virtual_functions import function_rules
 
 if TYPE_CHECKING:
     from ostler.config.nvidia_sharing import Share
@@ -132,6 +133,7 @@ def build_settings(
         health=health_policy(values.section(HEALTH), values.section(schema.DRA)[schema.TAINT_EFFECT], problems),
         dra=_dra(values),
         mig_config=_mig_config(values, problems),
+        virtual_functions=function_rules(values, rules, problems, notes),
     )
 
 

@@ -37,6 +37,7 @@ from ostler.config.settings import (
     RegistrationChoice,
 )
 from ostler.config.sharing import PARTITIONS, SHARING
+from ostler.config.virtual_functions import VIRTUAL_FUNCTIONS
 
 API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Config"
@@ -366,6 +367,7 @@ ROOT = Section(
     DRA,
     NVIDIA,
     DEFAULTS,
+    VIRTUAL_FUNCTIONS,
     RESOURCES,
 )
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from driver.names import Peer
 from node.health.policy import Policy
@@ -19,6 +20,9 @@ from node.partitions import MigLayout
 from node.rules import Doors, Rule
 from node.topology.model import PlaceOverride
 from node.values import Value, replace, value
+
+if TYPE_CHECKING:
+    from node.virtual_functions import VirtualFunctionRule
 
 INSTANCE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 """The form of an instance's name: a DNS label, which is also a safe file name."""
@@ -199,7 +203,8 @@ class Settings(Value):
 
     ``instance``: this agent's name among those that run beside each other during an update; empty for none.
     ``topology_overrides``: what the file ``topology_file`` says; empty without a file. ``mig_config``: a file of
-    mig-parted and the name of the configuration in it; ``mig_layouts``: what that says.
+    mig-parted and the name of the configuration in it; ``mig_layouts``: what that says. ``virtual_functions``: those
+    that are made, in order, first match.
     """
 
     node_name: str = ""
@@ -222,6 +227,7 @@ class Settings(Value):
     topology_overrides: tuple[PlaceOverride, ...] = ()
     mig_config: tuple[Path, str] | None = None
     mig_layouts: tuple[MigLayout, ...] = ()
+    virtual_functions: tuple[VirtualFunctionRule, ...] = ()
 
 
 FIXED = (
@@ -256,6 +262,9 @@ def changes(old: Settings, new: Settings) -> tuple[str, ...]:
         found.append(f"topology: {len(new.topology_overrides)} devices placed by the file, in force")
     if new.mig_layouts != old.mig_layouts:
         found.append(f"nvidia.migConfig: {len(new.mig_layouts)} layouts, in force")
+    if new.virtual_functions != old.virtual_functions:
+        was, now = len(old.virtual_functions), len(new.virtual_functions)
+        found.append(f"virtualFunctions: {was} items before, {now} now, in force")
     return (*found, *(f"{name}: needs a restart, the old value stays in force" for name in kept(old, new)))
 
 
