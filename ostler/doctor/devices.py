@@ -5,6 +5,7 @@ NICs: the right network namespace, none of the node's own given away, one firmwa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
 from node.eligibility import offer
@@ -15,8 +16,9 @@ from node.inventory.vendors import VENDORS
 from node.ledger.offer_context import NOTHING_HELD
 from node.offer import Offer
 from node.rules import Door, offers_nics
+from node.virtual_functions import VfState, VfVerdict, counted, verdicts
 from ostler.doctor import mig, mps, nvidia_files, nvml
-from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, ok, several, skipped, warning
+from ostler.doctor.check import Check, CheckFinding, CheckSubject, failed, joined, ok, several, skipped, warning
 from ostler.doctor.node import NodeView
 
 
@@ -107,6 +109,26 @@ def judge_host_use(devices: Iterable[Device], shown: Offer) -> CheckFinding:
     )
 
 
+def judge_virtual_functions(found: Sequence[VfVerdict], refused: str) -> CheckFinding:
+    """Whether physical functions have the virtual ones that the configuration asks for, or can get them.
+
+    ``refused``: why this process may not write to sysfs; empty if it may.
+    """
+    if not found:
+        fix = "correct its devices, or turn SR-IOV on in the machine's BIOS and in the NIC's firmware"
+        return warning("virtualFunctions selects no NIC with SR-IOV", fix)
+    findings = []
+    for each in found:
+        if each.state in (VfState.DIFFERENT, VfState.REFUSED):
+            reason, _, fix = each.reason.rpartition("; ")
+            findings.append(warning(f"{counted(each.rule.count)} cannot be made of {each.device.name}: {reason}", fix))
+        elif each.state is VfState.TO_MAKE and refused:
+            fix = "in the chart set nics.virtualFunctions to true; else run the agent as root with /sys writable"
+            findings.append(failed(f"{counted(each.rule.count)} cannot be made of {each.device.name}: {refused}", fix))
+    ready = sum(1 for each in found if each.state is VfState.MADE)
+    return joined(findings, f"{ready} of {len(found)} physical functions have the virtual functions asked for")
+
+
 def judge_firmware(devices: Iterable[Device]) -> CheckFinding:
     """Whether physical NICs of one model have one firmware."""
     models: dict[str, dict[str, list[str]]] = {}
@@ -142,6 +164,22 @@ def _host_use(view: NodeView) -> CheckFinding:
     return judge_host_use(devices, offer(Snapshot(1, devices), view.settings.rules, NOTHING_HELD, Door.PLUGIN))
 
 
+def _virtual_functions(view: NodeView) -> CheckFinding:
+    if not view.settings.virtual_functions:
+        return skipped("the configuration makes no virtual functions")
+    found = verdicts(view.devices(), view.settings.virtual_functions)
+    return judge_virtual_functions(found, _unwritable(view, found))
+
+
+def _unwritable(view: NodeView, found: Sequence[VfVerdict]) -> str:
+    """Why this process may not write the numbers of virtual functions; empty if it may."""
+    for each in found:
+        path = view.sys / "bus/pci/devices" / each.address / "sriov_numvfs"
+        if not os.access(path, os.W_OK):
+            return f"{path} is not writable"
+    return ""
+
+
 NICS = CheckSubject(
     "nics",
     (
@@ -156,6 +194,12 @@ NICS = CheckSubject(
             "No NIC that the node itself uses is offered to pods",
             "Remove its name from the rule",
             _host_use,
+        ),
+        Check(
+            "virtual-functions",
+            "Physical functions have the virtual functions that the configuration asks for, or can get them",
+            "Follow the reason; `docs/nics.md` explains each",
+            _virtual_functions,
         ),
         Check(
             "nic-firmware",

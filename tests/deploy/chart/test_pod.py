@@ -125,6 +125,21 @@ def test_what_is_given_for_the_pods_arrives_in_them() -> None:
     assert daemon_set["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == "10%"
 
 
+def test_virtual_functions_need_a_part_of_sys_and_no_capability() -> None:
+    values: Values = {"nics": {"enabled": True, "virtualFunctions": True}}
+    documents = render(values)
+    container, volumes = container_of(documents), pod_of(documents)["volumes"]
+    (volume,) = (each["hostPath"] for each in volumes if each["name"] == "sys-devices")
+    assert volume == {"path": "/sys/devices", "type": "Directory"}
+    assert {"name": "sys-devices", "mountPath": "/sys/devices"} in container["volumeMounts"]
+    assert container["securityContext"]["appArmorProfile"] == {"type": "Unconfined"}
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    # A privileged container may write to /sys anyway.
+    privileged = render({**values, "nvidia": {"access": "privileged"}})
+    assert "sys-devices" not in {each["name"] for each in pod_of(privileged)["volumes"]}
+    assert "appArmorProfile" not in container_of(privileged)["securityContext"]
+
+
 def test_a_wrong_path_is_an_event_of_the_pod_and_only_our_own_folders_are_made() -> None:
     values: Values = {
         "cdiAccess": "always",

@@ -137,6 +137,14 @@ def test_what_the_chart_decides_is_refused_in_the_configuration(config: Values, 
             "config.resources[0] selects NICs",
         ),
         (
+            {"config": {"virtualFunctions": [{"devices": {}, "count": 4}]}, "nics": {"enabled": True}},
+            "for which the agent writes to the node's /sys: set nics.virtualFunctions=true",
+        ),
+        (
+            {"nics": {"virtualFunctions": True}},
+            "nics.virtualFunctions is true, but nics.enabled is false: set it to true",
+        ),
+        (
             {"config": {"nvidia": {"migStrategy": "mixed"}}},
             "shows only to a container with SYS_ADMIN: set nvidia.mig=true, or nvidia.access=privileged",
         ),

@@ -136,6 +136,12 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
 {{- if and (regexMatch "\"?resourceList\"?\\s*:" .Values.configText) (not .Values.nics.enabled) (not .Values.recording) -}}
 {{- fail "configText is a file of the SR-IOV network device plugin, whose NICs a pod sees only in the network namespace of the node: set nics.enabled=true" -}}
 {{- end -}}
+{{- if and $config.virtualFunctions (not .Values.nics.virtualFunctions) (ne .Values.nvidia.access "privileged") (not .Values.recording) -}}
+{{- fail "config.virtualFunctions makes virtual functions, for which the agent writes to the node's /sys: set nics.virtualFunctions=true" -}}
+{{- end -}}
+{{- if and .Values.nics.virtualFunctions (not .Values.nics.enabled) -}}
+{{- fail "nics.virtualFunctions is true, but nics.enabled is false: set it to true" -}}
+{{- end -}}
 {{- include "ostler.checkDivided" . -}}
 {{- $mps := false -}}
 {{- range $config.resources | default list -}}

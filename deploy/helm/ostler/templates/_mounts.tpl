@@ -71,6 +71,11 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
   mountPath: /run/udev
   readOnly: true
 {{- end }}
+{{- if and .Values.nics.virtualFunctions (not $privileged) }}
+# A container's own /sys is read-only; the files by which virtual functions are made are below this folder.
+- name: sys-devices
+  mountPath: /sys/devices
+{{- end }}
 {{- if .Values.nvidia.mps }}
 # Pods get the daemons' folders from the node, so they must be at one path here and there. Each daemon has a file system
 # with limits there: the agent mounts it, and the node must see it.
@@ -156,6 +161,12 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
 - name: udev
   hostPath:
     path: /run/udev
+    type: Directory
+{{- end }}
+{{- if and .Values.nics.virtualFunctions (ne .Values.nvidia.access "privileged") }}
+- name: sys-devices
+  hostPath:
+    path: /sys/devices
     type: Directory
 {{- end }}
 {{- if .Values.nvidia.mps }}

@@ -127,6 +127,11 @@ spec:
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
         readOnlyRootFilesystem: true
+        {{- if and $values.nics.virtualFunctions (not $privileged) }}
+        # The runtimes' default profile forbids every write below /sys, also where it is mounted writable.
+        appArmorProfile:
+          type: Unconfined
+        {{- end }}
         {{- if $privileged }}
         # NVML opens /dev/nvidia*, which the device cgroup of an ordinary container forbids.
         privileged: true
