@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from driver.names import Peer, TaintEffect
+from driver.names import MetadataVersion, Peer, TaintEffect
 from node.inventory.vendors import VENDORS
 from ostler.config.scalars import Json, JsonObject
 from ostler.config.schema import json_schema
@@ -49,6 +49,7 @@ _MAY_BE_EMPTY = frozenset(
         "from",
         "labels",
         "alsoPublishAs",
+        "deviceMetadata",
         "extendedResources",
         "clientNames",
     }
@@ -254,6 +255,12 @@ def _dra() -> dict[str, JsonObject]:
         "driverName": name,
         "alsoPublishAs": {"type": "array", "items": peers, "uniqueItems": True},
         "taintEffect": {"enum": [effect.value for effect in TaintEffect]},
+        "deviceMetadata": {
+            "type": "array",
+            "items": {"enum": [version.value for version in MetadataVersion]},
+            "uniqueItems": True,
+        },
+        "requireDeviceMetadata": _boolean(),
         "deviceClasses": _boolean(),
         "peerClasses": _boolean(),
         "extendedResources": {"type": "array", "items": _text(_RESOURCE), "uniqueItems": True},

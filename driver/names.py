@@ -1,4 +1,5 @@
-"""Names that stand in configurations, files and taints: peers' drivers, effects of taints, the claims' CDI files.
+"""Names that stand in configurations, files and taints: peers' drivers, effects of taints, versions of metadata, the
+claims' CDI files.
 
 The configuration and the start of the agent need them before anything else of the driver, so this imports none of it.
 """
@@ -27,6 +28,18 @@ class TaintEffect(StrEnum):
     """Pods that have it are evicted as well."""
 
 
+class MetadataVersion(StrEnum):
+    """Versions of ``metadata.resource.k8s.io`` that describe devices to containers, the newest first."""
+
+    V1BETA1 = "v1beta1"
+    V1ALPHA1 = "v1alpha1"
+
+
 def file_prefix(driver: str) -> str:
-    """What the names of the claims' files begin with; readers of other people's specs leave them out."""
+    """What the names of the claims' CDI files begin with; readers of other people's specs leave them out."""
     return f"{driver}-claim_"
+
+
+def metadata_prefix(driver: str) -> str:
+    """What the names of the CDI files that mount metadata files begin with; readers leave them out as well."""
+    return f"{driver}_metadata_"

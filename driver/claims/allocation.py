@@ -82,14 +82,19 @@ def allocation_of(
     return Allocation(claim, devices, _configs(body, driver, peers), users)
 
 
-def name_in_pod(body: JsonObject | None, claim: ClaimReference) -> str:
-    """The pod's own name for a claim made from its template, else the claim's name.
+def pod_claim_name(body: JsonObject | None) -> str:
+    """The pod's own name for a claim made from its template, empty for any other claim.
 
     Anybody who may change the claim can write the annotation that has this name, so a value that is not a valid name is
     ignored.
     """
     name = text_at(body, "metadata", "annotations", _POD_CLAIM_NAME)
-    return name if name and not label_faults(name) else claim.name
+    return "" if label_faults(name) else name
+
+
+def name_in_pod(body: JsonObject | None, claim: ClaimReference) -> str:
+    """The pod's own name for a claim made from its template, else the claim's name."""
+    return pod_claim_name(body) or claim.name
 
 
 def still_here(body: JsonObject | None, claim: ClaimReference, driver: str, pool: str) -> bool:

@@ -2,10 +2,10 @@
 
 The order of the steps makes a kill between any two of them harmless:
 
-- Preparing: ledger, record ``started``, CDI file, record ``completed``, answer. A restart that finds ``started`` knows
-  that the kubelet got no answer and that the devices are taken; the CDI file may or may not exist.
-- Releasing: interfaces, CDI file, changes to GPUs for the claim (sharing, then partitions), record, ledger. A restart
-  that finds the record still knows what to release.
+- Preparing: ledger, record ``started``, CDI file, metadata files, record ``completed``, answer. A restart that finds
+  ``started`` knows that the kubelet got no answer and that the devices are taken; the files may or may not exist.
+- Releasing: interfaces, CDI file, metadata files, changes to GPUs for the claim (sharing, then partitions), record,
+  ledger. A restart that finds the record still knows what to release.
 
 Worker threads do all disk work, each piece in one go: a claim costs two changes of threads.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -35,9 +35,13 @@ from driver.claims.model import (
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.record import ClaimRecord
 from driver.claims.sharing import ClaimSharing, SharingWork
+from driver.metadata.content import networks_of, unnamed
+from driver.metadata.files import MetadataFiles
+from driver.names import file_prefix
 from node.clocks import Clocks
 from node.events import EventSink, EventType
 from node.files import FileError
+from node.interfaces.model import AttachedInterface
 from node.ledger.events import OfferChanged
 from node.ledger.holds import Hold
 from node.ledger.ledger import Ledger
@@ -113,7 +117,8 @@ class ClaimBook:
         self.records: dict[str, ClaimRecord] = {}
         self.ledger = ledger
         self.store = RecordStore(options.state_dir / "claims")
-        self.specs = ClaimSpecs(options.cdi_dir, options.driver_name)
+        self.specs = ClaimSpecs(options.cdi_dir, file_prefix(options.driver_name))
+        self.metadata = MetadataFiles(options.data_dir, options.cdi_dir, options.driver_name)
         self.kubelet = KubeletFile(lambda: self.in_thread(read_kubelet_claims, options.kubelet_root))
         self.steps = steps
         self.partitions = partitions
@@ -168,19 +173,22 @@ class ClaimBook:
             async with asyncio.timeout(seconds):
                 await self._freed.wait()
 
-    async def prepare(self, record: ClaimRecord, *, has_begun: bool = False) -> None:
-        """Write a claim that has taken its devices to disk, up to ``completed``; raises Unavailable.
+    async def prepare(self, record: ClaimRecord, *, has_begun: bool = False) -> ClaimRecord:
+        """Write a claim that has taken its devices to disk, up to ``completed``; returns the record as written.
 
-        On failure an older claim keeps the state that it had, and nothing of a new one remains. ``has_begun``:
-        ``begin`` has already written the record as ``started``.
+        It is without metadata files if these could not be written and are not required. Raises Unavailable: an older
+        claim then keeps the state that it had, and nothing of a new one remains. ``has_begun``: ``begin`` has already
+        written the record as ``started``.
         """
-        uid = record.claim.uid
         try:
-            await self.in_thread(self._write_all, record, has_begun)
+            written, problem = await self.in_thread(self._write_all, record, has_begun)
         except FileError as error:
             raise Unavailable(f"{error}; check the state folder and its disk") from error
-        self.records[uid] = record
-        self.interfaces.expect(record)
+        if problem:
+            self._tell_no_metadata(record.claim, f"its containers get none: {problem}")
+        self.records[record.claim.uid] = written
+        self.interfaces.expect(written)
+        return written
 
     async def begin(self, record: ClaimRecord) -> None:
         """Write to disk what is about to be made for a claim that has taken its devices; raises Unavailable."""
@@ -193,13 +201,40 @@ class ClaimBook:
         self.steps.reached(ClaimStep.STARTED, record.claim.uid)
 
     async def renew(self, record: ClaimRecord) -> None:
-        """Repair the CDI file of a completed claim, and its record if that differs."""
+        """Repair the CDI file and the metadata files of a completed claim, and its record if that differs."""
         try:
-            await self.in_thread(self._rewrite, record, self.records.get(record.claim.uid) != record)
+            problem = await self.in_thread(self._rewrite, record, self.records.get(record.claim.uid) != record)
         except FileError as error:
             raise Unavailable(f"{error}; check the state folder and its disk") from error
+        if problem:
+            self._tell_no_metadata(record.claim, f"{problem}; ostler tries again")
         self.records[record.claim.uid] = record
         self.interfaces.expect(record)
+
+    async def set_interfaces(self, uid: str, interfaces: tuple[AttachedInterface, ...]) -> None:
+        """Write the interfaces that are in the claim's pod into its metadata files, if it has such files."""
+        record = self.records.get(uid)
+        metadata = record.metadata if record is not None else None
+        if record is None or metadata is None or not metadata.concern({each.device for each in interfaces}):
+            return
+        try:
+            await self.in_thread(self.metadata.set_networks, record.claim, metadata, networks_of(interfaces))
+        except Unavailable as error:
+            self._tell_no_metadata(record.claim, f"they lack the interfaces in the pod: {error}")
+
+    def incomplete(self, records: Iterable[ClaimRecord]) -> list[ClaimRecord]:
+        """Those of the records whose claims lack a file; blocking, for worker threads."""
+        there = self.specs.uids()
+        return [
+            record
+            for record in records
+            if (record.spec and record.claim.uid not in there)
+            or (record.metadata is not None and not self.metadata.is_whole(record.claim, record.metadata))
+        ]
+
+    def described(self) -> frozenset[str]:
+        """UIDs of claims that have a CDI file or metadata files; blocking, for worker threads."""
+        return self.specs.uids() | self.metadata.uids()
 
     async def release(self, claim: ClaimReference) -> None:
         """Release the claim's devices, first on disk. Call it with the claim locked.
@@ -272,20 +307,47 @@ class ClaimBook:
         log.warning(message, extra={"reason": reason})
         self.events.emit(EventType.WARNING, reason, message)
 
-    def _write_all(self, record: ClaimRecord, has_begun: bool) -> None:
+    def _tell_no_metadata(self, claim: ClaimReference, problem: str) -> None:
+        self.observer.metadata_failed()
+        self.tell("ClaimMetadataFailed", f"metadata files of claim {claim}: {problem}")
+
+    def _write_all(self, record: ClaimRecord, has_begun: bool) -> tuple[ClaimRecord, str]:
+        """The record as written, and why it is without metadata files after all; empty if nothing failed."""
         uid = record.claim.uid
         if not has_begun:
             self.store.write(replace(record, state=RecordState.STARTED))
             self.steps.reached(ClaimStep.STARTED, uid)
         self.specs.ensure(uid, record.spec)
         self.steps.reached(ClaimStep.DESCRIBED, uid)
+        problem = self._write_metadata(record)
+        if problem:
+            with contextlib.suppress(ClaimError):  # The sweep tries again.
+                self.metadata.remove_any(uid)
+            devices = unnamed(record.devices, self.options.driver_name)
+            record = replace(record, devices=devices, metadata=None)
+        self.steps.reached(ClaimStep.METADATA, uid)
         self.store.write(record)
         self.steps.reached(ClaimStep.COMPLETED, uid)
+        return record, problem
 
-    def _rewrite(self, record: ClaimRecord, changed: bool) -> None:
+    def _rewrite(self, record: ClaimRecord, changed: bool) -> str:
+        """Why the metadata files could not be repaired, empty if they are there."""
         self.specs.ensure(record.claim.uid, record.spec)
+        problem = self._write_metadata(record)
         if changed:
             self.store.write(record)
+        return problem
+
+    def _write_metadata(self, record: ClaimRecord) -> str:
+        """Why the claim's metadata files are not written, empty if they are; Unavailable if they are required."""
+        if record.metadata is not None:
+            try:
+                self.metadata.ensure(record.claim, record.metadata)
+            except Unavailable as error:
+                if self.options.metadata_required:
+                    raise
+                return str(error)
+        return ""
 
     def _remove_spec(self, uid: str) -> None:
         with contextlib.suppress(ClaimError):  # The record's removal tries again and reports it.
@@ -299,6 +361,15 @@ class ClaimBook:
         except ClaimError as error:
             left.append(str(error))
         self.steps.reached(ClaimStep.UNDESCRIBED, uid)
+        record = self.records.get(uid)
+        try:
+            if record is not None and record.metadata is not None:
+                self.metadata.remove(record.claim, record.metadata)
+            else:
+                self.metadata.remove_any(uid)
+        except ClaimError as error:
+            left.append(str(error))
+        self.steps.reached(ClaimStep.METADATA_GONE, uid)
         try:
             self.store.remove(uid)
         except FileError as error:

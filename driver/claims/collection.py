@@ -222,11 +222,11 @@ class Collector:
                     await self._book.erase(uid)
 
     async def _mend(self) -> None:
-        """Write lost CDI files of prepared claims again: a container that restarts needs them."""
-        there = await self._book.in_thread(self._book.specs.uids)
-        for record in list(self._book.records.values()):
+        """Write lost files of prepared claims again: a container that restarts needs them."""
+        prepared = [record for record in self._book.records.values() if record.prepared_in(self._book.boot)]
+        for record in await self._book.in_thread(self._book.incomplete, prepared):
             uid = record.claim.uid
-            if not record.spec or uid in there or not record.prepared_in(self._book.boot) or self._book.locks.busy(uid):
+            if self._book.locks.busy(uid):
                 continue
             async with self._book.locks.of(uid):
                 if self._book.records.get(uid) is not record:
@@ -234,9 +234,7 @@ class Collector:
                 try:
                     await self._book.renew(record)
                 except Unavailable as error:
-                    log.warning(
-                        "cannot rebuild a lost CDI file", extra={"claim": str(record.claim), "reason": str(error)}
-                    )
+                    log.warning("cannot rebuild a lost file", extra={"claim": str(record.claim), "reason": str(error)})
 
     async def _unmake_leftovers(self) -> None:
         """Undo what remains on GPUs of released claims; what cannot be undone now is tried in the next round."""
@@ -271,8 +269,8 @@ class Collector:
                         log.info("a pod keeps interfaces of a released claim for now", extra={"reason": str(error)})
 
     async def _sweep(self, known: KubeletClaims) -> None:
-        """Remove CDI files of claims that neither we nor the kubelet know."""
-        for uid in sorted(await self._book.in_thread(self._book.specs.uids)):
+        """Remove files of claims that neither we nor the kubelet know."""
+        for uid in sorted(await self._book.in_thread(self._book.described)):
             if uid in self._book.records or self._book.locks.busy(uid) or not known.lacks(uid):
                 continue
             async with self._book.locks.of(uid):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from driver.claims.model import RecordState, Unavailable
 from driver.claims.record import SCHEMA, ClaimRecord, record_json, record_of
-from driver.names import file_prefix
 from node.files import (
     FileError,
     ReadFailed,
@@ -155,11 +154,11 @@ _MODE = 0o644
 
 
 class ClaimSpecs:
-    """Files ``<driver>-claim_<uid>.json`` in ``folder``."""
+    """Files ``<prefix><uid>.json`` in ``folder``; several for one claim have something after its UID."""
 
-    def __init__(self, folder: Path, driver: str) -> None:
+    def __init__(self, folder: Path, prefix: str) -> None:
         self.folder = folder
-        self._prefix = file_prefix(driver)
+        self._prefix = prefix
 
     def path(self, uid: str) -> Path:
         """The path of the claim's file."""

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.claims.record import ClaimRecord
-from driver.names import Peer
+from driver.names import MetadataVersion, Peer
 from kube.bodies import JsonObject
 from node.interfaces.model import AttachedInterface
 from node.values import Value, value
@@ -25,8 +25,11 @@ from node.values import Value, value
 class ClaimOptions(Value):
     """``state_dir``: the folder with our ``claims`` folder of records. ``kubelet_root``: has ``dra_manager_state``.
 
-    ``pool``: name of this node's pool. ``peers``: drivers whose claims run on our devices; parameters for them are
-    checked, those for any other driver are not. ``mps_root``: the host folder of MPS.
+    ``pool``: name of this node's pool. ``data_dir``: the driver's folder among those of the kubelet's plugins;
+    containers get files of it. ``metadata_versions``: of the metadata files that containers get, none for no files;
+    ``metadata_required``: whether a claim is refused if they cannot be written. ``peers``: drivers whose claims run on
+    our devices; parameters for them are checked, those for any other driver are not. ``mps_root``: the host folder of
+    MPS.
 
     Times are seconds:
 
@@ -49,6 +52,9 @@ class ClaimOptions(Value):
     state_dir: Path
     cdi_dir: Path
     kubelet_root: Path
+    data_dir: Path
+    metadata_versions: tuple[MetadataVersion, ...] = ()
+    metadata_required: bool = False
     peers: tuple[Peer, ...] = ()
     mps_root: str = "/run/nvidia/mps"
     device_wait: float = 10.0
@@ -126,6 +132,9 @@ class ClaimObserver:
     def partition_failed(self, *, pending: bool) -> None:
         """A partition could not be made or removed; ``pending``: it can be once something else ends."""
 
+    def metadata_failed(self) -> None:
+        """Metadata files of a claim could not be written."""
+
     def lost(self) -> None:
         """A claim of a pod on this node was allocated a device that a pod already has through the plugin door."""
 
@@ -162,6 +171,7 @@ class ClaimStep(StrEnum):
     TAKEN = "prepare: the ledger has its devices"
     STARTED = "prepare: the record says started"
     DESCRIBED = "prepare: the CDI file is written"
+    METADATA = "prepare: the metadata files are written"
     COMPLETED = "prepare: the record says completed"
     ANSWERED = "prepare: the answer is made"
     MADE = "partitions: they are made and seen"
@@ -171,6 +181,7 @@ class ClaimStep(StrEnum):
     TAKEN_BACK = "interfaces: they are back on the node"
     RELEASING = "unprepare: nothing is done yet"
     UNDESCRIBED = "unprepare: the CDI file is removed"
+    METADATA_GONE = "unprepare: the metadata files are removed"
     FORGOTTEN = "unprepare: the record is removed"
     RELEASED = "unprepare: the ledger is free"
 

@@ -192,7 +192,8 @@ class ClaimStatus(Value):
     """A claim that holds devices of this node, or was refused them lately.
 
     ``users``: UIDs of the pods that it was reserved for. ``since``: Unix seconds at which it took its devices or was
-    refused. ``problem``: why the last attempt to prepare it failed, empty if it succeeded.
+    refused. ``problem``: why the last attempt to prepare it failed, empty if it succeeded. ``metadata_files``: on the
+    host.
     """
 
     claim: ClaimReference
@@ -201,3 +202,4 @@ class ClaimStatus(Value):
     users: tuple[str, ...] = ()
     since: float = 0.0
     problem: str = ""
+    metadata_files: tuple[str, ...] = ()

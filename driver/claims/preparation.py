@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Callable
 
 from driver.claims.admission import AdmissionRefusal, Losers, take
-from driver.claims.allocation import allocation_of, name_in_pod
+from driver.claims.allocation import allocation_of, name_in_pod, pod_claim_name
 from driver.claims.book import ClaimBook
 from driver.claims.collection import Collector
 from driver.claims.interfaces import ClaimStep
@@ -32,6 +32,7 @@ from driver.claims.plan import ClaimPlan, planned
 from driver.claims.record import ClaimRecord, check_size
 from driver.claims.sharing import SharingWork
 from driver.devices.view import DoorView
+from driver.metadata.content import described, named
 from driver.parameters.errors import UnservedParameter
 from kube.bodies import JsonObject
 from node.values import replace
@@ -132,12 +133,12 @@ class Preparation:
             if refusal is None:
                 self._book.steps.reached(ClaimStep.TAKEN, allocation.claim.uid)
                 if not plan.work:
-                    await self._write(wanted, plan.sharing, record)
+                    wanted = await self._write(wanted, plan.sharing, record)
                     break
                 self.making += 1
                 try:
                     wanted, plan = await self._made(allocation, body, wanted, plan.work, record)
-                    await self._write(wanted, plan.sharing, record, has_begun=True)
+                    wanted = await self._write(wanted, plan.sharing, record, has_begun=True)
                 finally:
                     self.making -= 1
                 break
@@ -190,7 +191,7 @@ class Preparation:
             return before, self._as_before(before)
         if before is not None and self._is_other_daemon(before, plan):
             return before, self._as_before(before)
-        return self._record(allocation, plan, before), plan
+        return self._record(allocation, body, plan, view, before), plan
 
     def _as_before(self, record: ClaimRecord) -> ClaimPlan:
         """A plan that changes nothing."""
@@ -228,16 +229,33 @@ class Preparation:
             )
         )
 
-    def _record(self, allocation: Allocation, plan: ClaimPlan, before: ClaimRecord | None) -> ClaimRecord:
+    def _record(
+        self,
+        allocation: Allocation,
+        body: JsonObject | None,
+        plan: ClaimPlan,
+        view: DoorView,
+        before: ClaimRecord | None,
+    ) -> ClaimRecord:
         same = before is not None and before.same_allocation(plan.devices)
+        options = self._book.options
+        if before is not None and same and before.prepared_in(self._book.boot):
+            metadata = before.metadata  # A repeated call gets the same answer, whatever the options say by now.
+        elif plan.work:
+            metadata = None
+        else:
+            versions, pod_claim = options.metadata_versions, pod_claim_name(body)
+            metadata = described(allocation, view, versions, pod_claim=pod_claim, peers=options.peers)
+        uid = allocation.claim.uid
         record = ClaimRecord(
             allocation.claim,
             RecordState.COMPLETED,
             boot=self._book.boot,
             since=before.since if before is not None and same else self._book.clock(),
-            devices=plan.devices,
+            devices=named(plan.devices, options.driver_name, uid) if metadata is not None else plan.devices,
             users=allocation.reserved_for,
             spec=plan.spec,
+            metadata=metadata,
         )
         kept = before.kept_by(record) if before is not None else record
         check_size(kept)
@@ -305,12 +323,15 @@ class Preparation:
 
     async def _write(
         self, wanted: ClaimRecord, sharing: SharingWork, before: ClaimRecord | None, *, has_begun: bool = False
-    ) -> None:
-        """Write a claim that has taken its devices to disk; on failure the earlier state is restored."""
+    ) -> ClaimRecord:
+        """Write a claim that has taken its devices to disk; returns the record as written.
+
+        On failure the earlier state is restored.
+        """
         claim = wanted.claim
         try:
             await self._book.share(claim, sharing)
-            await self._book.prepare(wanted, has_begun=has_begun)
+            return await self._book.prepare(wanted, has_begun=has_begun)
         except Exception:
             await self._undo(claim, before)
             raise

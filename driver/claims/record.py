@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import field
 
 from driver.claims.model import ClaimError, ClaimReference, ClaimState, PreparedDevice, RecordState
+from driver.metadata.model import ClaimMetadata
 from kube.bodies import Json, JsonObject
 from node.interfaces.model import MovableInterface
 from node.inventory.model import PartitionShape
@@ -60,7 +61,8 @@ class RecordedDevice(Value):
     def answer(self) -> PreparedDevice:
         """The device in the kubelet's answer."""
         main = self.request.partition("/")[0]
-        return PreparedDevice((main,) if main else (), self.pool, self.device, self.cdi_devices, self.share_id)
+        moved = self.interface.interface if self.interface is not None else ""
+        return PreparedDevice((main,) if main else (), self.pool, self.device, self.cdi_devices, self.share_id, moved)
 
 
 @value
@@ -70,7 +72,8 @@ class ClaimRecord(Value):
     ``boot``: the kernel's boot id at preparation. The preparation of an earlier boot is void, though its devices stay
     taken. Empty if there is no id, and for a claim that was not prepared here but is known from other sources.
     ``since``: when the devices were taken, Unix seconds. ``spec``: the whole text of the claim's CDI file, empty if it
-    needs none. ``users``: UIDs of the pods that the claim was reserved for. ``unknown``: fields of other versions.
+    needs none. ``users``: UIDs of the pods that the claim was reserved for. ``metadata``: what the claim's metadata
+    files say, None if it has none. ``unknown``: fields of other versions.
     """
 
     claim: ClaimReference
@@ -80,6 +83,7 @@ class ClaimRecord(Value):
     devices: tuple[RecordedDevice, ...] = ()
     users: tuple[str, ...] = ()
     spec: str = ""
+    metadata: ClaimMetadata | None = None
     unknown: JsonObject = field(default_factory=dict)
 
     def prepared_in(self, boot: str) -> bool:
@@ -178,10 +182,11 @@ def record_json(record: ClaimRecord) -> JsonObject:
         "devices": devices,
         "users": list(record.users),
         "spec": record.spec,
+        **({} if record.metadata is None else {"metadata": to_data(record.metadata)}),
     }
 
 
-_KNOWN = frozenset(("namespace", "name", "uid", "state", "boot", "since", "devices", "users", "spec"))
+_KNOWN = frozenset(("namespace", "name", "uid", "state", "boot", "since", "devices", "users", "spec", "metadata"))
 _KNOWN_OF_DEVICE = frozenset(
     ("request", "pool", "device", "shareID", "adminAccess", "within", "cdiDevices", "amounts", "whole")
     + ("slices", "partition", "interface")
@@ -206,6 +211,7 @@ def record_of(data: Json, uid: str) -> ClaimRecord:
         devices=tuple(_device(item) for item in _list(data, "devices")),
         users=_texts(data, "users"),
         spec=_text(data, "spec"),
+        metadata=_metadata(data),
         unknown={name: item for name, item in data.items() if name not in _KNOWN},
     )
 
@@ -295,6 +301,11 @@ def _partition(item: JsonObject) -> PartitionShape | None:
         raise ValueError(f"partition is {shown(found)}: profileID, start and size must be numbers")
     number, start, size = (each for each in numbers if isinstance(each, int))
     return PartitionShape(_text(found, "profile"), number, start, size)
+
+
+def _metadata(data: JsonObject) -> ClaimMetadata | None:
+    found = data.get("metadata")
+    return None if found is None else from_data(ClaimMetadata, found)
 
 
 def _interface(item: JsonObject) -> MovableInterface | None:

@@ -34,7 +34,7 @@ class ClaimRecovery(Value):
 
     ``records``: every claim that holds devices. ``adopted``: UIDs of claims that come from other sources than our
     records; ``rebuild``: those of them that must be prepared again. ``ensure``: CDI texts by UID. ``sweep``: claims
-    whose CDI files must be removed. ``notes``: problems that people must hear of.
+    whose files must be removed. ``notes``: problems that people must hear of.
     """
 
     records: tuple[ClaimRecord, ...]
@@ -46,9 +46,19 @@ class ClaimRecovery(Value):
 
 
 def recovery_of(
-    stored: StoredClaims, known: KubeletClaims, specs: Mapping[str, str], *, boot: str, driver: str, now: float
+    stored: StoredClaims,
+    known: KubeletClaims,
+    specs: Mapping[str, str],
+    *,
+    boot: str,
+    driver: str,
+    now: float,
+    described: frozenset[str] = frozenset(),
 ) -> ClaimRecovery:
-    """Decide the recovery; ``specs``: the texts of the existing CDI files by UID; ``now`` in Unix seconds."""
+    """Decide the recovery; ``specs``: the texts of the existing CDI files by UID; ``now`` in Unix seconds.
+
+    ``described``: UIDs of the claims that have metadata files.
+    """
     records = dict(stored.records)
     adopted = {
         uid: record
@@ -59,7 +69,7 @@ def recovery_of(
     records.update(adopted)
     ensure = {uid: record.spec for uid, record in records.items() if record.prepared_in(boot)}
     void = {uid for uid, record in records.items() if not record.made_in(boot)}
-    orphans = {uid for uid in specs.keys() - records.keys() if known.lacks(uid)}
+    orphans = {uid for uid in (specs.keys() | described) - records.keys() if known.lacks(uid)}
     left_alone = {uid for uid in adopted if uid in stored.foreign and uid in specs}
     return ClaimRecovery(
         tuple(records[uid] for uid in sorted(records)),
@@ -126,6 +136,7 @@ def _note(uid: str, reason: str, record: ClaimRecord | None, known: KubeletClaim
 class _Found(Value):
     stored: StoredClaims
     specs: dict[str, str]
+    described: frozenset[str]
     fault: str
 
 
@@ -139,6 +150,7 @@ async def recover(book: ClaimBook) -> frozenset[str]:
         boot=book.boot,
         driver=book.options.driver_name,
         now=book.clock(),
+        described=found.described,
     )
     for record in recovery.records:
         book.restore(record)
@@ -157,12 +169,14 @@ def _read(book: ClaimBook) -> _Found:
 
     fault = ""
     book.specs.sweep_unfinished()
+    book.metadata.sweep_unfinished()
     try:
         book.store.sweep_unfinished()
         stored = book.store.load()
     except FileError as error:
         stored, fault = StoredClaims({}, {}), f"{error}; the agent takes the claims from the kubelet's own file"
-    return _Found(stored, {uid: book.specs.text(uid) for uid in book.specs.uids()}, fault)
+    specs = {uid: book.specs.text(uid) for uid in book.specs.uids()}
+    return _Found(stored, specs, book.metadata.uids(), fault)
 
 
 def _put_right(book: ClaimBook, recovery: ClaimRecovery, stored: StoredClaims) -> list[str]:
@@ -177,10 +191,13 @@ def _put_right(book: ClaimBook, recovery: ClaimRecovery, stored: StoredClaims) -
 
     for uid in recovery.sweep:
         attempt(uid, book.specs.remove, uid)
+        attempt(uid, book.metadata.remove_any, uid)
     for uid, text in recovery.ensure.items():
         attempt(uid, book.specs.ensure, uid, text)
     for record in recovery.records:
         uid = record.claim.uid
+        if record.metadata is not None and uid in recovery.ensure:
+            attempt(uid, book.metadata.ensure, record.claim, record.metadata)
         if uid in recovery.adopted and uid not in stored.foreign:
             attempt(uid, book.store.write, record)
     return problems

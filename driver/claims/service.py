@@ -44,6 +44,7 @@ from driver.claims.sharing import ClaimSharing, SharingTools
 from driver.devices.view import DoorView
 from node.clocks import SYSTEM, Clocks
 from node.events import EventSink
+from node.interfaces.model import AttachedInterface
 from node.ledger.events import ClaimRefused, HoldsChanged
 from node.ledger.holds import slices_of, wholes_of
 from node.ledger.ledger import Ledger
@@ -219,11 +220,21 @@ class ClaimService:
                 record.users,
                 record.since,
                 self._book.failures.problem(record.claim.uid),
+                self._metadata_files(record),
             )
             for record in self.records()
         }
         found = {**self._book.failures.by_uid, **holding}.values()
         return tuple(sorted(found, key=lambda status: (str(status.claim), status.claim.uid)))
+
+    async def set_interfaces(self, uid: str, interfaces: tuple[AttachedInterface, ...]) -> None:
+        """Write the interfaces that are in the claim's pod into its metadata files; never raises ClaimError."""
+        await self._book.set_interfaces(uid, interfaces)
+
+    def _metadata_files(self, record: ClaimRecord) -> tuple[str, ...]:
+        if record.metadata is None:
+            return ()
+        return tuple(map(str, self._book.metadata.paths(record.claim, record.metadata)))
 
     async def _prepare(self, claim: ClaimReference, began: int) -> tuple[PreparedDevice, ...]:
         check_reference(claim)

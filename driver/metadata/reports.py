@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from driver.claims.claim_status import ClaimStatusWriter
 from driver.claims.model import ClaimReference
+from driver.claims.service import ClaimService
 from node.interfaces.model import AttachedInterface
 
 
 class InterfaceReports:
     """An ``InterfaceReporter``; for the event loop only."""
 
-    def __init__(self, status: ClaimStatusWriter) -> None:
+    def __init__(self, claims: ClaimService, status: ClaimStatusWriter) -> None:
+        self._claims = claims
         self._status = status
 
     async def attached(self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...]) -> None:
         """See ``InterfaceReporter``."""
+        await self._claims.set_interfaces(claim.uid, interfaces)
         self._status.attached(claim, interfaces)
 
     async def detached(self, claim: ClaimReference, problem: str = "") -> None:

@@ -50,11 +50,15 @@ class CdiDevice(Value):
 
 @value
 class Spec(Value):
-    """A kind (``vendor/class``), its devices, and what every container with any of them gets once."""
+    """A kind (``vendor/class``), its devices, and what every container with any of them gets once.
+
+    ``version``: the CDI version to state unless the content needs a newer one; empty for the lowest that it needs.
+    """
 
     kind: str
     devices: tuple[CdiDevice, ...]
     edits: ContainerEdits = field(default_factory=ContainerEdits)
+    version: str = ""
 
 
 def minimum_version(spec: Spec) -> str:
@@ -96,7 +100,7 @@ def encode(spec: Spec) -> bytes:
     """
     _check_size(spec, sum(len(text) for edits in _all_edits(spec) for text in _texts(edits)))
     validate(spec)
-    document: dict[str, object] = {"cdiVersion": minimum_version(spec), "kind": spec.kind}
+    document: dict[str, object] = {"cdiVersion": max(minimum_version(spec), spec.version), "kind": spec.kind}
     document["devices"] = [{"name": device.name, "containerEdits": _edits(device.edits)} for device in spec.devices]
     if _edits(spec.edits):
         document["containerEdits"] = _edits(spec.edits)

@@ -77,6 +77,7 @@ def claims_message(statuses: Iterable[ClaimStatus]) -> agent_pb2.ListClaimsRespo
             since=status.since,
             pods=status.users,
             stuck=status.problem,
+            metadata_files=status.metadata_files,
         )
         for device in status.devices:
             claim.devices.add(

@@ -100,12 +100,12 @@ class DraParts:
         )
         self.shown = self._shown_before()
         self.status = ClaimStatusWriter(driver, self.api, events=events, clocks=edges)
-        self.interface_reports = InterfaceReports(self.status)
         self.partitions = ClaimPartitions(
             partitions.maker, partitions.rescan, self.metrics.claims, edges.monotonic, bus
         )
         self.sharing = ClaimSharing(sharing, settings.state_dir, boot_id(settings.roots.proc))
         self.claims = self._claim_service()
+        self.interface_reports = InterfaceReports(self.claims, self.status)
         self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=bus)
         self.evictions = PodEvictions(self.api, events=events, clocks=edges)
         self.doors = NodeDoorsKeeper(
@@ -155,6 +155,9 @@ class DraParts:
             settings.state_dir,
             settings.cdi.directory,
             settings.kubelet.registry_dir.parent,
+            settings.dra.plugins_dir / settings.dra.driver_name,
+            metadata_versions=settings.dra.metadata_versions,
+            metadata_required=settings.dra.metadata_required,
             peers=settings.dra.peers,
             mps_root=settings.nvidia.mps_root,
         )

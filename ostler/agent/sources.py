@@ -33,14 +33,14 @@ def make_sources(settings: Settings, *, profiles: bool = False) -> tuple[Source,
         source = RecordedSource(settings.inventory.recorded, RecordedPartitions(settings.state_dir))
         source.read()  # Reports a file that cannot be replayed now; later, only while the file changes.
         return (source,)
-    from driver.names import file_prefix
+    from driver.names import file_prefix, metadata_prefix
     from node.edits.allocation import OWN_FILES
     from node.inventory.cdi_specs import CdiSpecSource
     from node.inventory.network.host import HostNetwork
     from node.inventory.nvidia.nvml import NvmlSource
     from node.inventory.sysfs.source import SysfsSource
 
-    nvidia = settings.nvidia
+    nvidia, driver = settings.nvidia, settings.dra.driver_name
     nvml = NvmlSource(
         nvidia.driver_root_mount,
         nvidia.library,
@@ -51,7 +51,7 @@ def make_sources(settings: Settings, *, profiles: bool = False) -> tuple[Source,
         nvml,
         SysfsSource(settings.roots.sys, nvidia.dev_root_mount, settings.roots.proc),
         HostNetwork(),
-        CdiSpecSource(settings.cdi.directories, OWN_FILES, (file_prefix(settings.dra.driver_name),)),
+        CdiSpecSource(settings.cdi.directories, OWN_FILES, (file_prefix(driver), metadata_prefix(driver))),
     ]
     if nvidia.full:
         from node.inventory.nvidia.driver_files import DriverFilesSource

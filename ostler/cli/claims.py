@@ -16,7 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
         "List the resource claims that hold devices of this node, or were recently refused them: since when, for\n"
-        "which pods, with which devices and CDI names, and why one is stuck."
+        "which pods, with which devices and CDI names, why one is stuck, and the files that describe the\n"
+        "devices to the claim's containers."
     )
     add_format(parser)
     add_socket(parser)
@@ -47,6 +48,9 @@ def _print_text(claims: list[agent_pb2.Claim]) -> None:
         sys.stdout.write("no claim holds devices of this node, and none was refused lately\n")
         return
     print_table(("CLAIM", "STATE", "SINCE", "REQUEST", "DEVICE", "CDI DEVICES", "PODS", "STUCK"), _rows(claims))
+    files = [file for claim in claims for file in claim.metadata_files]
+    if files:
+        sys.stdout.write("\nmetadata files:\n" + "".join(f"  {file}\n" for file in files))
 
 
 def _rows(claims: list[agent_pb2.Claim]) -> list[tuple[str, ...]]:

@@ -173,6 +173,8 @@ def _dra(values: Values) -> DraSettings:
         dra[schema.DRIVER_NAME],
         Path(folder) if folder else registry.parent / "plugins",
         dra[schema.ALSO_PUBLISH_AS],
+        dra[schema.DEVICE_METADATA],
+        dra[schema.REQUIRE_DEVICE_METADATA],
     )
 
 

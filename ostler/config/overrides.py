@@ -74,6 +74,8 @@ OVERRIDES = (
     SettingOverride("--dra-plugins-dir", (schema.DRA,), schema.PLUGINS_DIR),
     SettingOverride("--dra-also-publish-as", (schema.DRA,), schema.ALSO_PUBLISH_AS),
     SettingOverride("--dra-taint-effect", (schema.DRA,), schema.TAINT_EFFECT),
+    SettingOverride("--dra-device-metadata", (schema.DRA,), schema.DEVICE_METADATA),
+    SettingOverride("--dra-require-device-metadata", (schema.DRA,), schema.REQUIRE_DEVICE_METADATA),
     SettingOverride("--topology-file", (schema.TOPOLOGY,), schema.TOPOLOGY_FILE),
     SettingOverride("--nvidia-driver-root", (schema.NVIDIA,), schema.DRIVER_ROOT),
     SettingOverride("--nvidia-driver-root-mount", (schema.NVIDIA,), schema.DRIVER_ROOT_MOUNT),

@@ -6,7 +6,7 @@ they cannot disagree. ``resources`` and ``building`` check what fields mean toge
 
 from __future__ import annotations
 
-from driver.names import Peer, TaintEffect
+from driver.names import MetadataVersion, Peer, TaintEffect
 from node.ledger.processes import DAEMONS
 from node.rules import DeviceIds, Doors
 from ostler.config.device_fields import DEVICES
@@ -208,9 +208,23 @@ TAINT_EFFECT = ConfigField(
     " device that left the bus evicts anyway), NoExecute also evicts the pods that have it. A device whose state is"
     " unknown never evicts.",
 )
+DEVICE_METADATA = ConfigField(
+    "deviceMetadata",
+    ConfigList(Choice(MetadataVersion)),
+    (),
+    "API versions of the files that describe a claim's devices in its containers (metadata.resource.k8s.io, KEP-5304);"
+    " none: there are no such files. Claims that are already prepared keep what they have.",
+)
+REQUIRE_DEVICE_METADATA = ConfigField(
+    "requireDeviceMetadata",
+    Boolean(),
+    False,
+    "Prepare no claim whose metadata files cannot be written. Otherwise its containers start without them, and an event"
+    " says why.",
+)
 DRA = section(
     "dra",
-    Section(DRIVER_NAME, PLUGINS_DIR, ALSO_PUBLISH_AS, TAINT_EFFECT),
+    Section(DRIVER_NAME, PLUGINS_DIR, ALSO_PUBLISH_AS, TAINT_EFFECT, DEVICE_METADATA, REQUIRE_DEVICE_METADATA),
     "Dynamic Resource Allocation, for the doors dra and both.",
 )
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driver.names import Peer
+from driver.names import MetadataVersion, Peer
 from node.health.policy import Policy
 from node.ledger.processes import DAEMONS
 from node.partitions import MigLayout
@@ -173,12 +173,16 @@ class DraSettings(Value):
     """The DRA door. ``driver_name``: of the DRA driver, and the domain of its attributes and CDI devices.
 
     ``plugins_dir``: the kubelet's folder of plugins' data, in which the driver has a folder of its own name. ``peers``:
-    other drivers under whose names the attributes are published as well. The effect of taints is a part of ``health``.
+    other drivers under whose names the attributes are published as well. ``metadata_versions``: of the metadata files
+    that containers get, none for no files; ``metadata_required``: whether a claim is refused if they cannot be written.
+    The effect of taints is a part of ``health``.
     """
 
     driver_name: str = "ostler.dev"
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     peers: tuple[Peer, ...] = ()
+    metadata_versions: tuple[MetadataVersion, ...] = ()
+    metadata_required: bool = False
 
 
 @value

@@ -129,6 +129,10 @@ class ClaimMetrics(ClaimObserver):
             "ostler_dra_abandoned_claims",
             "Claims that the API server no longer had, released without a call of the kubelet.",
         )
+        self.metadata_failures = Counter(
+            "ostler_dra_metadata_failures",
+            "Times that the metadata files of a claim could not be written.",
+        )
         self.damages = Counter(
             "ostler_dra_damaged_claim_records", "Claim records that could not be read and were rebuilt."
         )
@@ -163,6 +167,10 @@ class ClaimMetrics(ClaimObserver):
     def damaged(self) -> None:
         """A record of a claim could not be read."""
         self.damages.add()
+
+    def metadata_failed(self) -> None:
+        """Metadata files of a claim could not be written."""
+        self.metadata_failures.add()
 
     def lost(self) -> None:
         """A claim was allocated a device that a pod has through the plugin door."""

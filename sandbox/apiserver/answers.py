@@ -26,7 +26,7 @@ from sandbox.apiserver.refusals import (
     not_allowed,
     too_large_version,
 )
-from sandbox.apiserver.routes import ListSelector, Route, selector
+from sandbox.apiserver.routes import ApiRoute, ListSelector, selector
 from sandbox.apiserver.watching import Watch, Watches
 from scheduling.api.validation.cause import forbidden, not_supported
 
@@ -55,7 +55,7 @@ class Answers:
         self._watches = watches
         self.pages = Pages()
 
-    def answer(self, route: Route, body: object, content_type: str) -> Reply:
+    def answer(self, route: ApiRoute, body: object, content_type: str) -> Reply:
         """Carry out a request."""
         match route.verb:
             case "get":
@@ -77,13 +77,13 @@ class Answers:
                 return self._delete_all(route, body)
         raise not_allowed()
 
-    def _one(self, route: Route, resource: Object, code: int = HTTPStatus.OK) -> Reply:
+    def _one(self, route: ApiRoute, resource: Object, code: int = HTTPStatus.OK) -> Reply:
         return Reply(code, outgoing(route, resource))
 
-    def _chosen(self, route: Route) -> ListSelector:
+    def _chosen(self, route: ApiRoute) -> ListSelector:
         return selector(route.kind, route.query.get("labelSelector", ""), route.query.get("fieldSelector", ""))
 
-    def _check_version(self, route: Route) -> None:
+    def _check_version(self, route: ApiRoute) -> None:
         wanted, current = route.number("resourceVersion"), self._objects.history.version
         if wanted is not None and wanted < 0:
             raise bad_request(f"Invalid value: {wanted}: resourceVersion cannot be negative")
@@ -93,7 +93,7 @@ class Answers:
             # The state of then is not kept; a server that has compacted its history says the same.
             raise expired("The resourceVersion for the provided list is too old.")
 
-    def _list(self, route: Route) -> Reply:
+    def _list(self, route: ApiRoute) -> Reply:
         token, chosen = route.query.get("continue", ""), self._chosen(route)
         self._check_version(route)
         if token:
@@ -108,33 +108,33 @@ class Answers:
                 metadata["remainingItemCount"] = len(items) - len(page)
         return Reply(body=self._listed(route, page, metadata))
 
-    def _listed(self, route: Route, items: list[Json], metadata: Json) -> Json:
+    def _listed(self, route: ApiRoute, items: list[Json], metadata: Json) -> Json:
         named = {"kind": f"{route.kind.name}List", "apiVersion": route.api_version, "metadata": metadata}
         return {**named, "items": [_without_kind(outgoing(route, each)) for each in items]}
 
-    def _create(self, route: Route, body: object) -> Reply:
+    def _create(self, route: ApiRoute, body: object) -> Reply:
         resource = incoming(route, body)
         new = self._objects.create(route.kind, route.namespace, resource, dry_run=_dry_run(route))
         return self._one(route, new, HTTPStatus.CREATED)
 
-    def _changed(self, route: Route, change: Change) -> Reply:
+    def _changed(self, route: ApiRoute, change: Change) -> Reply:
         new = self._objects.update(
             route.kind, route.namespace, route.name, change, part=route.part, dry_run=_dry_run(route)
         )
         return self._one(route, new)
 
-    def _patch(self, route: Route, body: object, content_type: str) -> Reply:
+    def _patch(self, route: ApiRoute, body: object, content_type: str) -> Reply:
         def change(stored: Object) -> Object:
             return incoming(route, patched(outgoing(route, stored), body, content_type))
 
         return self._changed(route, change)
 
-    def _delete(self, route: Route, body: object) -> Reply:
+    def _delete(self, route: ApiRoute, body: object) -> Reply:
         options, dry_run = _delete_options(route, body)
         last = self._objects.delete(route.kind, route.namespace, route.name, options, dry_run=dry_run)
         return self._one(route, last)
 
-    def _delete_all(self, route: Route, body: object) -> Reply:
+    def _delete_all(self, route: ApiRoute, body: object) -> Reply:
         options, dry_run = _delete_options(route, body)
         items, version = self._objects.list(route.kind, route.namespace, self._chosen(route))
         for each in items:
@@ -146,7 +146,7 @@ class Answers:
                     raise
         return Reply(body=self._listed(route, items, {"resourceVersion": str(version)}))
 
-    def _bind(self, route: Route, body: object) -> Reply:
+    def _bind(self, route: ApiRoute, body: object) -> Reply:
         target = body.get("target") if isinstance(body, dict) else None
         node = target.get("name") if isinstance(target, dict) else None
         if not node:
@@ -170,7 +170,7 @@ def _without_kind(resource: Object) -> Json:
     return {key: value for key, value in resource.items() if key not in ("kind", "apiVersion")}
 
 
-def _match(route: Route) -> str:
+def _match(route: ApiRoute) -> str:
     """The resourceVersionMatch of a list, empty if there is none. Raises StatusError (422)."""
     wanted = route.query.get("resourceVersionMatch", "")
     if not wanted or route.verb != "list":
@@ -184,7 +184,7 @@ def _match(route: Route) -> str:
     return wanted
 
 
-def _dry_run(route: Route) -> bool:
+def _dry_run(route: ApiRoute) -> bool:
     asked = route.query.get("dryRun", "")
     if asked not in ("", "All"):
         cause = not_supported("dryRun", [asked], ["All"])
@@ -192,7 +192,7 @@ def _dry_run(route: Route) -> bool:
     return bool(asked)
 
 
-def _delete_options(route: Route, body: object) -> tuple[Json, bool]:
+def _delete_options(route: ApiRoute, body: object) -> tuple[Json, bool]:
     """DeleteOptions, of which the query may have a part, and whether this is a dry run."""
     options = options_of(body)
     grace = route.number("gracePeriodSeconds")

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sandbox.apiserver.kinds import Json, Object
 from sandbox.apiserver.refusals import StatusError, bad_request, unreadable
-from sandbox.apiserver.routes import Route
+from sandbox.apiserver.routes import ApiRoute
 from scheduling.api.validation.shapes import BY_KIND, ListOf, MapOf, Shape, Type
 from scheduling.api.versions import VersionError, from_v1, to_v1
 
@@ -97,7 +97,7 @@ def _operate(root: Any, operation: Any) -> None:
         raise ValueError(f"operation {name!r} must be one of add, replace, remove, test")
 
 
-def incoming(route: Route, resource: object) -> Json:
+def incoming(route: ApiRoute, resource: object) -> Json:
     """Return the object of a request in v1. Raises StatusError (400) for another kind, version, name or namespace."""
     if not isinstance(resource, dict):
         raise unreadable(route.kind, route.version, "it must be a JSON object")
@@ -127,14 +127,14 @@ def incoming(route: Route, resource: object) -> Json:
     return wanted
 
 
-def outgoing(route: Route, resource: Object) -> Json:
+def outgoing(route: ApiRoute, resource: Object) -> Json:
     """Return a stored object in the version of the request."""
     if not route.kind.judged or route.version == "v1":
         return dict(resource)
     return from_v1(resource, route.version)
 
 
-def _check_place(route: Route, metadata: Object) -> None:
+def _check_place(route: ApiRoute, metadata: Object) -> None:
     name, namespace = metadata.get("name"), metadata.get("namespace")
     if route.name and not name:
         text = f"the name of the object ({route.name} based on URL) was undeterminable: name must be provided"
@@ -145,7 +145,7 @@ def _check_place(route: Route, metadata: Object) -> None:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
-def check_fields(route: Route, resource: Object) -> None:
+def check_fields(route: ApiRoute, resource: Object) -> None:
     """Raise StatusError (400) for unknown fields of a v1 object, if the client asks for that."""
     if route.query.get("fieldValidation") != "Strict":
         return

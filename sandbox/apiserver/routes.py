@@ -30,7 +30,7 @@ _ESCAPED: Final = re.compile(r"\\([\\,=])")
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ApiRoute:
     """`verb`: as in rights (get, list, watch, create, update, patch, delete, deletecollection).
 
     `part`: subresource or ""; `namespace` "": all, or none; `name` "": of a collection.
@@ -70,7 +70,7 @@ def split(target: str) -> tuple[tuple[str, ...], dict[str, str]]:
     return parts, dict(parse_qsl(url.query, keep_blank_values=True))
 
 
-def route(catalogue: Catalogue, method: str, parts: tuple[str, ...], query: Mapping[str, str]) -> Route | None:
+def route(catalogue: Catalogue, method: str, parts: tuple[str, ...], query: Mapping[str, str]) -> ApiRoute | None:
     """Return what is asked for; None where the path is not about objects. Raises StatusError (404, 405)."""
     if parts[:1] == ("api",) and len(parts) > _CORE_PARTS:
         group, version, rest = "", parts[1], parts[2:]
@@ -92,7 +92,7 @@ def route(catalogue: Catalogue, method: str, parts: tuple[str, ...], query: Mapp
         raise no_such_resource()
     if kind.namespaced and not namespace and method != "GET":
         raise not_allowed()
-    return Route(_verb(method, name, part, query), kind, version, namespace, name, part, query)
+    return ApiRoute(_verb(method, name, part, query), kind, version, namespace, name, part, query)
 
 
 def _verb(method: str, name: str, part: str, query: Mapping[str, str]) -> str:

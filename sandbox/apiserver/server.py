@@ -23,7 +23,7 @@ from sandbox.apiserver.kinds import RESOURCE_GROUP, VERSIONS, Catalogue
 from sandbox.apiserver.lifecycle import MetadataWriter
 from sandbox.apiserver.objects import Objects
 from sandbox.apiserver.refusals import StatusError
-from sandbox.apiserver.routes import Route, described
+from sandbox.apiserver.routes import ApiRoute, described
 from sandbox.apiserver.store import Store
 from sandbox.apiserver.strategy import Strategy
 from sandbox.apiserver.watching import Watches
@@ -166,7 +166,7 @@ class RequestLog:
         with self._changed:
             return len(self._all)
 
-    def begin(self, route: Route, body: object, user_agent: str) -> LoggedRequest:
+    def begin(self, route: ApiRoute, body: object, user_agent: str) -> LoggedRequest:
         """Write down a request that has arrived."""
         kind = route.kind.plural
         query = dict(route.query)

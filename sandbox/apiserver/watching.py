@@ -18,7 +18,7 @@ from sandbox.apiserver.bodies import outgoing
 from sandbox.apiserver.kinds import Json, Object
 from sandbox.apiserver.objects import Objects, StoredChange
 from sandbox.apiserver.refusals import StatusError, internal, invalid_options
-from sandbox.apiserver.routes import ListSelector, Route
+from sandbox.apiserver.routes import ApiRoute, ListSelector
 from scheduling.api.validation.cause import forbidden
 
 _LOOK: Final = 0.5
@@ -52,7 +52,7 @@ class Watches:
 class Watch:
     """Make it, then iterate. Raises StatusError (422, 500) when made, for parameters that cannot be read."""
 
-    def __init__(self, objects: Objects, route: Route, chosen: ListSelector, watches: Watches) -> None:
+    def __init__(self, objects: Objects, route: ApiRoute, chosen: ListSelector, watches: Watches) -> None:
         self._objects = objects
         self._route = route
         self._chosen = chosen

@@ -118,6 +118,7 @@ class Node:
             root / "state",
             root / "cdi",
             root / "kubelet",
+            root / "plugins" / DRIVER,
             device_wait=0.05,
             ready_wait=0.2,
             kubelet_release=0.0,
@@ -164,6 +165,16 @@ class Node:
         """The claim's CDI file, None if there is none."""
         path = self.root / "cdi" / f"{DRIVER}-claim_{reference(number).uid}.json"
         return json.loads(path.read_text()) if path.exists() else None
+
+    def metadata_path(self, number: int, request: str = "gpu") -> Path:
+        """The metadata file of a request of the claim."""
+        named = reference(number)
+        folder = self.options.data_dir / "dra-device-metadata" / f"{named.namespace}_{named.name}"
+        return folder / request / "metadata.json"
+
+    def metadata(self, number: int = 1, request: str = "gpu") -> list[Any]:
+        """The objects in that file, one for each version."""
+        return [json.loads(line) for line in self.metadata_path(number, request).read_text().splitlines() if line]
 
     def record_path(self, number: int) -> Path:
         return self.root / "state" / "claims" / f"{reference(number).uid}.json"

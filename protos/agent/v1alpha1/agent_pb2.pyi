@@ -403,7 +403,7 @@ class ListClaimsResponse(_message.Message):
     def __init__(self, claims: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ...) -> None: ...
 
 class Claim(_message.Message):
-    __slots__ = ("namespace", "name", "uid", "state", "since", "pods", "devices", "stuck")
+    __slots__ = ("namespace", "name", "uid", "state", "since", "pods", "devices", "stuck", "metadata_files")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
@@ -412,6 +412,7 @@ class Claim(_message.Message):
     PODS_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     STUCK_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FILES_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     name: str
     uid: str
@@ -420,7 +421,8 @@ class Claim(_message.Message):
     pods: _containers.RepeatedScalarFieldContainer[str]
     devices: _containers.RepeatedCompositeFieldContainer[ClaimDevice]
     stuck: str
-    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[float] = ..., pods: _Optional[_Iterable[str]] = ..., devices: _Optional[_Iterable[_Union[ClaimDevice, _Mapping]]] = ..., stuck: _Optional[str] = ...) -> None: ...
+    metadata_files: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[float] = ..., pods: _Optional[_Iterable[str]] = ..., devices: _Optional[_Iterable[_Union[ClaimDevice, _Mapping]]] = ..., stuck: _Optional[str] = ..., metadata_files: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ClaimDevice(_message.Message):
     __slots__ = ("requests", "pool", "device", "cdi_devices", "share_id")

@@ -96,7 +96,10 @@ def test_the_schema_names_the_value_and_what_is_allowed(values: Values, text: st
             "config.kubernetes: set events.enabled, dra.doorByNode, patchAllocatable.enabled or recordedDevices",
         ),
         ({"cdi": {"directory": "/a"}}, "config.cdi: set cdiRoot"),
-        ({"dra": {"driverName": "a"}}, "config.dra: set dra.driverName, dra.alsoPublishAs or dra.taintEffect"),
+        (
+            {"dra": {"driverName": "a"}},
+            "config.dra: set dra.driverName, dra.alsoPublishAs, dra.taintEffect, dra.deviceMetadata or",
+        ),
         ({"topology": {"file": "/a"}}, "config.topology: set topology, the text of the file"),
         ({"kubelet": {"devicePluginDir": "/a"}}, "config.kubelet.devicePluginDir: set devicePluginDir"),
         ({"kubelet": {"pluginsRegistryDir": "/a"}}, "config.kubelet.pluginsRegistryDir: set kubeletRoot"),

@@ -11,13 +11,28 @@ import pytest
 from driver.claims.interfaces import ClaimStep
 from driver.claims.model import RecordState, Unavailable
 from driver.claims.service import ClaimService
+from driver.names import MetadataVersion
 from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
 from tests.making.dying import DyingProcesses
 
+VERSIONS = (MetadataVersion.V1BETA1,)
+"""With metadata files, since these make the most steps."""
 PREPARING = [step for step in ClaimStep if step.value.startswith("prepare")]
 RELEASING = [step for step in ClaimStep if step.value.startswith("unprepare")]
 BEFORE_ANYTHING = (ClaimStep.FETCHED, ClaimStep.TAKEN)
 EXIT = 77
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A node whose claims get metadata files."""
+    return _node(tmp_path)
+
+
+def _node(root: Path) -> Node:
+    node = Node(root)
+    node.with_options(metadata_versions=VERSIONS)
+    return node
 
 
 async def _killed(service: ClaimService, *, preparing: bool) -> None:
@@ -122,7 +137,7 @@ def die(root: str, step: str) -> None:
                 os._exit(EXIT)
 
     async def main() -> None:
-        node = Node(Path(root))
+        node = _node(Path(root))
         node.reader.put(claim(1, result(GPU0)))
         service = await node.started(steps=Exit())
         await service.prepare(reference())
@@ -133,7 +148,7 @@ def die(root: str, step: str) -> None:
 
 async def _next(root: Path, step: ClaimStep) -> None:
     (root / "kubelet").rmdir()
-    node = Node(root)
+    node = _node(root)
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started()
     if step in (*BEFORE_ANYTHING, ClaimStep.FORGOTTEN, ClaimStep.RELEASED):
@@ -148,11 +163,17 @@ async def _next(root: Path, step: ClaimStep) -> None:
 
 
 def _check_whole(node: Node, service: ClaimService) -> None:
-    """Every claim that holds something is completed, on the disk too, and has its CDI file."""
+    """Every claim that holds something is completed, on the disk too, and has its CDI files and its metadata file."""
     records = service.records()
     assert {record.state for record in records} == {RecordState.COMPLETED}
     assert _names(node.root / "state" / "claims") == [f"{record.claim.uid}.json" for record in records]
-    assert _names(node.root / "cdi") == [f"ostler.dev-claim_{record.claim.uid}.json" for record in records]
+    uids = [record.claim.uid for record in records]
+    specs = [
+        *(f"ostler.dev-claim_{uid}.json" for uid in uids),
+        *(f"ostler.dev_metadata_{uid}_gpu.json" for uid in uids),
+    ]
+    assert _names(node.root / "cdi") == specs
+    assert _metadata_files(node) == [f"default_{record.claim.name}/gpu/metadata.json" for record in records]
     assert {hold.owner for hold in service.ledger.all} == {record.claim.uid for record in records}
 
 
@@ -161,6 +182,12 @@ def _check_empty(node: Node, service: ClaimService) -> None:
     assert service.ledger.all == ()
     assert _names(node.root / "state" / "claims") == []
     assert _names(node.root / "cdi") == []
+    assert _metadata_files(node) == []
+
+
+def _metadata_files(node: Node) -> list[str]:
+    root = node.options.data_dir / "dra-device-metadata"
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
 
 
 def _names(folder: Path) -> list[str]:

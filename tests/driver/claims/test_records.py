@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from driver.claims.disk import RecordStore
 from driver.claims.model import ClaimReference, RecordState
 from driver.claims.record import SCHEMA, ClaimRecord, RecordedDevice, record_json, record_of
+from driver.metadata.model import ClaimMetadata, DescribedDevice, DescribedRequest
 from node.files import JsonValue, read_record, write_record
 from node.values import replace
 from tests.making.claim_service import GPU0, Node, claim, reference, result
@@ -36,6 +37,13 @@ _whole_devices = st.builds(
 )
 _shares = st.builds(replace, _whole_devices, share_id=_text, amounts=_amounts, whole=_amounts)
 _devices = _whole_devices | _shares
+_described = st.builds(DescribedDevice, _text, _text, _text)
+_metadata = st.builds(
+    ClaimMetadata,
+    _text,
+    st.just(("v1beta1", "v1alpha1")),
+    st.lists(st.builds(DescribedRequest, _text, st.lists(_described, max_size=2).map(tuple)), max_size=2).map(tuple),
+)
 _records = st.builds(
     ClaimRecord,
     st.builds(ClaimReference, _text, _text, st.just("uid-1")),
@@ -45,7 +53,8 @@ _records = st.builds(
     st.lists(_devices, max_size=3).map(tuple),
     st.lists(_text, max_size=2).map(tuple),
     _text,
-    _unknown,
+    metadata=st.none() | _metadata,
+    unknown=_unknown,
 )
 
 
@@ -94,6 +103,7 @@ def test_a_record_that_is_written_is_read_back(record: ClaimRecord) -> None:
         ({"uid": "uid-1", "state": "started", "devices": [1]}, "every item of devices must be an object"),
         ({"uid": "uid-1", "state": "started", "devices": [{"pool": 1}]}, "pool is 1 but must be a string"),
         ({"uid": "uid-1", "state": "started", "users": [1]}, "users must contain only strings"),
+        ({"uid": "uid-1", "state": "started", "metadata": {"pod_claim": 1}}, "pod_claim is no str"),
     ],
 )
 def test_a_record_of_wrong_types_is_damaged_and_says_where(data: object, text: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from driver.claims.disk import ClaimSpecs
 from driver.claims.locks import Tombstones
 from driver.claims.model import ClaimError, ClaimReference, Unavailable
+from driver.names import file_prefix
 from tests.making.claim_service import GPU0, Node, claim, reference, result
 from tests.waiting import eventually
 
@@ -133,7 +134,7 @@ async def test_release_waits_for_recovery_and_says_so(node: Node) -> None:
 
 
 def test_runtimes_can_look_into_a_folder_that_was_made_for_them(tmp_path: Path) -> None:
-    specs = ClaimSpecs(tmp_path / "run" / "cdi", "ostler.dev")
+    specs = ClaimSpecs(tmp_path / "run" / "cdi", file_prefix("ostler.dev"))
     old = os.umask(0o077)
     try:
         specs.ensure("uid-1", "{}")
@@ -144,7 +145,7 @@ def test_runtimes_can_look_into_a_folder_that_was_made_for_them(tmp_path: Path) 
 
 
 def test_a_claim_that_needs_no_file_any_more_has_none(tmp_path: Path) -> None:
-    specs = ClaimSpecs(tmp_path, "ostler.dev")
+    specs = ClaimSpecs(tmp_path, file_prefix("ostler.dev"))
     assert specs.ensure("uid-1", "{}")
     assert specs.ensure("uid-1", "")
     assert specs.uids() == frozenset()
@@ -153,7 +154,7 @@ def test_a_claim_that_needs_no_file_any_more_has_none(tmp_path: Path) -> None:
 def test_files_of_others_are_none_of_ours(tmp_path: Path) -> None:
     for name in ("ostler.dev-claim.json", "ostler.dev-nic.json", "other.dev-claim_uid-7.json", "nvidia.yaml"):
         (tmp_path / name).write_text("{}")
-    specs = ClaimSpecs(tmp_path, "ostler.dev")
+    specs = ClaimSpecs(tmp_path, file_prefix("ostler.dev"))
     assert specs.uids() == frozenset()
     specs.ensure("uid-1", "{}")
     specs.ensure("uid-2", "")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from driver.claims.model import ClaimReference, ClaimState, ClaimStatus, PreparedDevice
+from node.values import replace
 from ostler.admin.dra import claims_message
 from ostler.cli.main import main
 from protos.agent.v1alpha1.agent_pb2 import Claim, ClaimDevice, ListClaimsResponse
@@ -58,6 +59,14 @@ async def test_each_device_is_a_line_and_the_claim_stands_in_its_first(
     assert second.split() == ["gpus", "gpu-1", "ostler.dev/claim=1f0c-gpu-1", "nvidia.com/gpu=1"]
     assert "gpu-0 (share s1)" in third
     assert third.endswith("gpu-0 is still held by default/train-gpus-x7k2p")
+
+
+async def test_the_metadata_files_come_last(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    described = replace(GIVEN[0], metadata_files=("/plugins/a/metadata.json", "/plugins/b/metadata.json"))
+    assert await claims(short_dir, known=(described,)) == 0
+    assert capsys.readouterr().out.endswith(
+        "\n\nmetadata files:\n  /plugins/a/metadata.json\n  /plugins/b/metadata.json\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["watch", "team/watch", "2e9d"])

@@ -242,6 +242,11 @@ CASES = {
         {"ostler_dra_damaged_claim_records_total": "1x60"},
         at=5,
     ),
+    "OstlerDraMetadataFailing": Case(
+        {"ostler_dra_metadata_failures_total": "0 0 1x60"},
+        {"ostler_dra_metadata_failures_total": "1x60"},
+        at=5,
+    ),
     "OstlerClaimLost": Case(*_up("ostler_hold_losers"), at=5, value="1"),
     "OstlerDeviceDraining": Case(
         {_holds("none", "draining"): "1x60", _holds("plugin", "draining"): "1x60"},

@@ -60,7 +60,7 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
   "state" "set stateDir"
   "http" "set http.port or http.address"
   "kubernetes" "set events.enabled, dra.doorByNode, patchAllocatable.enabled or recordedDevices.enabled"
-  "dra" "set dra.driverName, dra.alsoPublishAs or dra.taintEffect"
+  "dra" "set dra.driverName, dra.alsoPublishAs, dra.taintEffect, dra.deviceMetadata or dra.requireDeviceMetadata"
   "cdi" "set cdiRoot"
   "topology" "set topology, the text of the file" -}}
 {{- range $key, $advice := $owned -}}

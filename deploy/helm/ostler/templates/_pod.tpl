@@ -94,6 +94,10 @@ spec:
         - --dra-also-publish-as={{ join "," . }}
         {{- end }}
         - --dra-taint-effect={{ $values.dra.taintEffect }}
+        {{- with $values.dra.deviceMetadata }}
+        - --dra-device-metadata={{ join "," . }}
+        - --dra-require-device-metadata={{ $values.dra.requireDeviceMetadata }}
+        {{- end }}
         - --kubernetes-door-by-node={{ ternary "on" "off" $values.dra.doorByNode }}
         {{- end }}
         {{- if $values.topology }}
