@@ -1,0 +1,88 @@
+"""Pods that get interfaces, and where the interfaces are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tests.cluster.dra.claims import NIC_CLASS, allocated, devices, request, template, user
+from tests.cluster.dra.conftest import Stage
+from tests.cluster.interfaces.stand_ins import MOVING, Link, StandIns
+from tests.cluster.rig.agent import NodeAgent
+from tests.cluster.rig.api import Object
+from tests.cluster.rig.pods import FOREVER
+from tests.cluster.rig.processes import wait_until
+
+LOOK = "ip -o address; cat /var/run/ostler/interfaces/*.json; echo over;"
+"""What a pod writes when it starts: its interfaces, and the file that says which it got."""
+
+
+class Moving:
+    """An agent on a node with stand-ins, and pods with a NIC each, from the template ``nic``."""
+
+    def __init__(self, stage: Stage, made: StandIns, config: Object | None = None) -> None:
+        self.stage = stage
+        self.stand_ins = made
+        self.agent: NodeAgent = stage.run_driver(str(made.recorded), MOVING)
+        # What the node had, to which it has to come back.
+        self.before = made.on_node()
+        stage.claims.wait_slices(len(made.names))
+        stage.claims.create(template("nic", devices(request(NIC_CLASS, "nic"), config=[config] if config else ())))
+
+    def create(self, name: str, then: str = FOREVER, **spec: Any) -> str:
+        """Create a pod with a NIC; it writes what it sees, and runs on."""
+        return self.stage.pods.create(user(name, f"{LOOK} {then}", own="nic", **spec))
+
+    def run(self, name: str, then: str = FOREVER, timeout: float = 60.0) -> str:
+        """Create a pod and wait until it runs with its interface; what it wrote."""
+        self.create(name, then)
+        return self.wait_interface(name, timeout)
+
+    def wait_interface(self, name: str, timeout: float = 60.0) -> str:
+        """What a pod wrote once it runs: whatever happens, none does without its interface."""
+        self.stage.pods.wait_phase(name, "Running", timeout)
+        wait_until(f"{name} has looked", lambda: "over" in self.stage.pods.output(name))
+        seen = self.stage.pods.output(name)
+        interface = self.interface_of(name)
+        assert f" {interface} " in seen, f"pod {name} runs without {interface}: {seen}"
+        assert f'"name": "{interface}"' in seen
+        return seen
+
+    def interface_of(self, pod: str) -> str:
+        """The interface of the NIC that a pod's claim has, as the node calls it."""
+        (device,) = allocated(self.stage.claims.of_pod(self.stage.pods.get(pod)))
+        return self.interfaces()[device]
+
+    def interfaces(self) -> Mapping[str, str]:
+        """The names of all interfaces by their devices."""
+        ordered = sorted(self.stand_ins.names, key=lambda name: int(name.rpartition("n")[2]))
+        return {f"nic-0000-{16 + index:02x}-00-0": name for index, name in enumerate(ordered)}
+
+    def wait_back(self, timeout: float = 60.0) -> None:
+        """Return when the node has every interface back as it was."""
+
+        def back() -> bool:
+            return self.stand_ins.on_node() == self.before
+
+        wait_until(f"interfaces are back: {sorted(self.before)}", back, timeout)
+
+
+def inside(seen: str) -> dict[str, list[str]]:
+    """Addresses by interface, from what ``ip -o address`` wrote."""
+    found: dict[str, list[str]] = {}
+    for line in seen.splitlines():
+        words = line.split()
+        if len(words) > 3 and words[2] in {"inet", "inet6"}:
+            found.setdefault(words[1], []).append(words[3])
+    return found
+
+
+def guard(seen: str) -> Any:
+    """The file that says which interfaces the claim got."""
+    return json.loads(seen[seen.index("{") : seen.index("over")])
+
+
+def as_on_node(link: Link) -> tuple[str, int, tuple[str, ...]]:
+    """What a pod gets of an interface unless its claim says otherwise."""
+    return link.address, link.mtu, link.addresses
