@@ -2,9 +2,9 @@
 
 The order of the steps makes a kill between any two of them harmless:
 
-- Moving: journal, interfaces one after the other, journal with what they are in the pod, guard. The caller writes the
-  guard (``guard``), after what containers must find when they start.
-- Taking back: guard, interfaces in reverse order, journal.
+- Moving: journal, a pin of the namespace (``node.interfaces.pins``), interfaces one after the other, journal with what
+  they are in the pod, guard. The caller writes the guard (``guard``), after what containers must find when they start.
+- Taking back: guard, interfaces in reverse order, pin, journal.
 
 A restart that finds a move on record without its guard finishes it, or takes back what has moved. ``InterfaceStep`` has
 the steps for tests that end the process there.
@@ -24,6 +24,7 @@ from driver.nri.sandboxes import Sandbox
 from node.files import FileError
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
 from node.interfaces.mover import InterfaceMover
+from node.interfaces.pins import NamespacePins
 from node.values import Value, replace, value
 
 
@@ -31,6 +32,7 @@ class InterfaceStep(StrEnum):
     """The step that was just done."""
 
     RECORDED = "move: the journal has it"
+    PINNED = "move: the namespace is pinned"
     ATTACHED = "move: one interface is in the pod"
     COMPLETED = "move: the journal has what they are in the pod"
     GUARDED = "move: the guard is written"
@@ -77,6 +79,7 @@ class InterfaceMoves:
     ) -> None:
         self.journal = InterfaceJournal(state_dir / "interfaces" / "journal")
         self.guards = Guards(ready_folder(state_dir))
+        self._pins = NamespacePins(state_dir / "interfaces" / "namespaces")
         self._make_mover = mover
         self._boot = boot
         self._steps = steps or InterfaceSteps()
@@ -100,6 +103,7 @@ class InterfaceMoves:
         for uid in guards:
             if uid not in moves or not moves[uid].attached:
                 self.guards.remove(uid)
+        self._pins.keep_only({*moves, *found.unreadable})
         return FoundMoves(moves, found.unreadable)
 
     def move(
@@ -121,6 +125,8 @@ class InterfaceMoves:
             except (InterfaceError, FileError) as error:
                 raise MoveFailed(f"claim {claim}: {error}", None) from error
         self._steps.reached(InterfaceStep.RECORDED, claim.uid)
+        self._pins.pin(claim.uid, Path(begun.sandbox.netns))
+        self._steps.reached(InterfaceStep.PINNED, claim.uid)
         try:
             attached = tuple(self._attach(each, begun) for each in begun.moves)
             done = replace(begun, attached=attached)
@@ -151,7 +157,8 @@ class InterfaceMoves:
         except FileError as error:
             raise InterfaceError(f"{error}; check the state folder and its disk") from error
         self._steps.reached(InterfaceStep.UNGUARDED, uid)
-        netns = namespace_of(move.sandbox)
+        # The sandbox may have ended while nobody took its interfaces back.
+        netns = self._pins.path(uid) or namespace_of(move.sandbox)
         for each in reversed(move.moves):
             try:
                 if not self._mover.detach(each.interface, each.setup, netns):
@@ -169,6 +176,7 @@ class InterfaceMoves:
 
     def forget(self, move: ClaimMove) -> None:
         """Remove the move from the journal; raises InterfaceError."""
+        self._pins.release(move.claim.uid)
         try:
             self.journal.remove(move.claim.uid)
         except FileError as error:
