@@ -33,13 +33,16 @@ REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
 _NOOP, _FAILED, _DONE, _OVERRUN = 1, 2, 3, 4
 _RECEIVE = 1 << 18
 """Bytes per read; the kernel fills at most 32 KiB of it in a dump and sends one message per notification."""
+_ANCILLARY = socket.CMSG_SPACE(4)
 _ATTEMPTS = 4
 """How often a dump is started again because the tables changed during it."""
 _TIMEOUT = 10.0
 """Seconds for one response; the kernel responds at once unless it holds its lock for a reconfiguration."""
 _MEMBERSHIP_BITS = 32
-_SOL_NETLINK, _CAP_ACK, _EXT_ACK = 270, 10, 11
-"""Socket options: acknowledgements without the request's body, and with the kernel's own words about an error."""
+_SOL_NETLINK, _ALL_NAMESPACES, _CAP_ACK, _EXT_ACK = 270, 8, 10, 11
+"""Socket options: notifications of other namespaces, each with the namespace's number as ancillary data of the same
+type; acknowledgements without the request's body, and with the kernel's own words about an error.
+"""
 _EXTENDED, _MESSAGE = 0x200, 1
 """NLM_F_ACK_TLVS, and NLMSGERR_ATTR_MSG, the attribute with the kernel's words."""
 
@@ -70,10 +73,18 @@ class NetlinkSocket:
     """A socket in the network namespace of the thread that makes it; of NETLINK_ROUTE unless ``protocol`` says another.
 
     ``groups`` is a bit mask of RTMGRP_* to be notified of (0: none); ``buffer`` asks for that many bytes of receive
-    buffer, which the kernel doubles and limits. Raises NetlinkError.
+    buffer, which the kernel doubles and limits. ``all_namespaces``: be notified by every namespace that has a number in
+    this one (needs CAP_NET_BROADCAST). Raises NetlinkError.
     """
 
-    def __init__(self, groups: int = 0, *, buffer: int | None = None, protocol: int = socket.NETLINK_ROUTE) -> None:
+    def __init__(
+        self,
+        groups: int = 0,
+        *,
+        buffer: int | None = None,
+        protocol: int = socket.NETLINK_ROUTE,
+        all_namespaces: bool = False,
+    ) -> None:
         try:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
         except OSError as error:
@@ -81,6 +92,8 @@ class NetlinkSocket:
         try:
             for option in (_CAP_ACK, _EXT_ACK):
                 self._socket.setsockopt(_SOL_NETLINK, option, 1)
+            if all_namespaces:
+                self._socket.setsockopt(_SOL_NETLINK, _ALL_NAMESPACES, 1)
             if buffer is not None:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
             self._socket.bind((0, groups))
@@ -143,6 +156,16 @@ class NetlinkSocket:
         except BlockingIOError:
             return []
         return [(kind, payload) for kind, _, _, payload in _messages(data, "notifications")]
+
+    def numbered_notifications(self) -> list[tuple[int | None, int, bytes]]:
+        """As ``notifications``, each with the number of the namespace that it is from, None for the socket's own."""
+        try:
+            data, ancillary, _, _ = self._socket.recvmsg(_RECEIVE, _ANCILLARY)
+        except BlockingIOError:
+            return []
+        numbers = [_ERROR.unpack_from(raw)[0] for _, kind, raw in ancillary if kind == _ALL_NAMESPACES]
+        number = numbers[0] if numbers else None
+        return [(number, kind, payload) for kind, _, _, payload in _messages(data, "notifications")]
 
     def _dump(self, kind: int, request: bytes, asked: str) -> tuple[list[bytes], bool]:
         self._sequence += 1

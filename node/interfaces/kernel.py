@@ -44,6 +44,7 @@ from node.values import replace
 log = logging.getLogger("ostler.interfaces")
 
 _Result = TypeVar("_Result")
+_Setting = TypeVar("_Setting", int, str)
 
 _HERE = Path("/proc/thread-self/ns/net")
 
@@ -236,8 +237,8 @@ class KernelMover:
                 link.index,
                 namespace=pod.namespace.fileno(),
                 name=name,
-                mtu=settings.mtu if settings.mtu not in {0, link.mtu} else None,
-                address=address if address not in {"", link.address} else None,
+                mtu=_other(settings.mtu, link.mtu),
+                address=_other(address, link.address),
             )
 
     def _set_up(
@@ -250,15 +251,15 @@ class KernelMover:
         settings, index = interface.settings, link.index
         name = settings.name or setup.interface
         mtu, address = settings.mtu or setup.mtu, _address(interface) or setup.hardware_address
-        if (link.name, link.mtu, link.address) != (name, mtu, address):
+        if any((_other(name, link.name), _other(mtu, link.mtu), _other(address, link.address))):
             with naming(subject, f"make it {name} with MTU {mtu} and hardware address {address} in the pod"):
                 self._before("identity")
                 change_link(
                     pod.route,
                     index,
-                    name=name if link.name != name else None,
-                    mtu=mtu if link.mtu != mtu else None,
-                    address=address if link.address != address else None,
+                    name=_other(name, link.name),
+                    mtu=_other(mtu, link.mtu),
+                    address=_other(address, link.address),
                 )
         if settings.sysctls:
             self._before("sysctls")
@@ -364,8 +365,8 @@ class KernelMover:
                 link.index,
                 namespace=host.namespace.fileno(),
                 name=name,
-                mtu=setup.mtu if link.mtu != setup.mtu else None,
-                address=setup.hardware_address if link.address != setup.hardware_address else None,
+                mtu=_other(setup.mtu, link.mtu),
+                address=_other(setup.hardware_address, link.address),
             )
 
     def _take_rdma_back(self, subject: str, host: _Side, pod: _Side, interface: MovableInterface, index: int) -> None:
@@ -430,7 +431,8 @@ class KernelMover:
                     "another interface has the name of one that came back",
                     extra={"interface": setup.interface, "named": name, "reason": subject},
                 )
-            same = (link.name, link.mtu, link.address) == (name, setup.mtu, setup.hardware_address)
+            mtu, address = _other(setup.mtu, link.mtu), _other(setup.hardware_address, link.address)
+            same = link.name == name and mtu is None and address is None
             if same and link.promiscuous is setup.promiscuous and (setup.up or not link.up):
                 return name
             if link.up:
@@ -441,9 +443,9 @@ class KernelMover:
             change_link(
                 host.route,
                 link.index,
-                name=name if link.name != name else None,
-                mtu=setup.mtu if link.mtu != setup.mtu else None,
-                address=setup.hardware_address if link.address != setup.hardware_address else None,
+                name=_other(name, link.name),
+                mtu=mtu,
+                address=address,
                 promiscuous=setup.promiscuous,
             )
         return name
@@ -484,6 +486,11 @@ def _address(interface: MovableInterface) -> str:
     """The hardware address that the claim wants, empty for none; a function's own one follows its physical one's."""
     vf = interface.settings.vf
     return interface.settings.hardware_address or (vf.hardware_address if vf is not None else "")
+
+
+def _other(wanted: _Setting, present: _Setting) -> _Setting | None:
+    """What is wanted, None if it is so already or unknown (empty)."""
+    return wanted if wanted and wanted != present else None
 
 
 def _wanted_addresses(interface: MovableInterface, setup: HostSetup) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from node.clocks import Clocks
 from node.events import EventBus, EventSink
 from node.inventory.loop import SnapshotPublished
 from node.inventory.model import Snapshot, SnapshotJudged, SourceStatus
-from node.inventory.source import Source
+from node.inventory.source import InterfacesPlaced, Source
 from node.opening import boot_id
 from node.rules import offers_nics
 from ostler.agent.loading import KubeletFirst, load
@@ -49,7 +49,9 @@ class HealthWatch:
         self._record: HealthRecord | None = None
         self._nvml: NvmlSignals | None = None
         self.live: LiveHardware | None = None
+        self._placed = InterfacesPlaced({})
         bus.subscribe(SnapshotPublished, self._scanned_anew)
+        bus.subscribe(InterfacesPlaced, self._follow)
 
     @property
     def judged(self) -> Snapshot:
@@ -80,6 +82,12 @@ class HealthWatch:
 
     def _scanned_anew(self, published: SnapshotPublished) -> None:
         self.observe(published.snapshot)
+
+    def _follow(self, placed: InterfacesPlaced) -> None:
+        """Judge the links of these interfaces in their pods."""
+        self._placed = placed
+        if self.live is not None:
+            self.live.follow(placed.namespaces)
 
     def look(self) -> None:
         """Have values that only getters report read soon."""
@@ -160,6 +168,7 @@ class HealthWatch:
             clock=self._clocks.clock,
         )
         self.live.observe(self._scanned, self._settings.rules)
+        self.live.follow(self._placed.namespaces)
         await self.live.run()
 
     def _signals(self) -> NvmlSignals | None:

@@ -4,7 +4,8 @@ The link's state comes from rtnetlink's last message and from the last scan. rtn
 interfaces of this network namespace; the scan knows the devices. Three rules keep deliberate changes from counting as
 faults:
 
-- A NIC that was given to a pod (``inPod``) has no link trouble, whatever happens to its link there.
+- A NIC that somebody else gave to a pod (``inPod``) has no link trouble, whatever happens to its link there: nobody
+  reports it. Of one that ostler moved itself the link is known, and judged as on the node.
 - An interface that is administratively down says nothing of its cable. The kernel sets an interface down the moment
   before it moves it into a pod's namespace, so that such a message alone is believed only once a scan says the same. An
   idle virtual function waits in that state, and its link is its physical function's.
@@ -30,10 +31,14 @@ _VIRTUAL = ("vf", "sf")
 
 @value
 class LiveLink(Value):
-    """An interface as rtnetlink shows it: ``up`` administratively, and whether it has a carrier."""
+    """An interface as rtnetlink shows it: ``up`` administratively, and whether it has a carrier.
+
+    ``name``: in the pod, for one that is there.
+    """
 
     up: bool
     carrier: bool
+    name: str = ""
 
 
 @value
@@ -68,9 +73,14 @@ def nic_link(device: Device, rules: Iterable[Rule]) -> NicLink | None:
     )
 
 
-def link_troubles(nic: NicLink, live: Mapping[str, LiveLink]) -> tuple[Condition, ...]:
-    """The condition of a link that is down; empty if it is not."""
-    if not nic.asked or nic.away:
+def link_troubles(nic: NicLink, live: Mapping[str, LiveLink], in_pod: LiveLink | None = None) -> tuple[Condition, ...]:
+    """The condition of a link that is down; empty if it is not. ``in_pod``: the link of one that ostler moved there."""
+    if not nic.asked:
+        return ()
+    if in_pod is not None and not nic.infiniband:
+        down = in_pod.up and not in_pod.carrier
+        return (Condition(Trouble.CARRIER, f"{in_pod.name} in its pod has no carrier"),) if down else ()
+    if nic.away:
         return ()
     if nic.infiniband:
         return (Condition(Trouble.PORT, "its InfiniBand port is not active"),) if nic.told is False else ()

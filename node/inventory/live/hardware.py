@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from node.events import EventBus
 from node.inventory.live import signatures
@@ -33,6 +33,9 @@ from node.inventory.model import NIC_KINDS, Snapshot, SourceState, SourceStatus
 from node.inventory.source import HardwareHint, ScanWanted
 from node.metrics import Counter, Metric, metrics_of
 from node.rules import Rule, rule_for
+
+if TYPE_CHECKING:
+    from node.interfaces.watch import PodLinkWatch
 
 log = logging.getLogger("ostler.live")
 
@@ -114,8 +117,9 @@ class LiveHardware:
         self._parts: tuple[LivePart, ...] = (self._uevents, self._links, self._polls)
         if sweeps:
             self._parts = (*self._parts, self._sweeps)
+        self._pod_links: PodLinkWatch | None = None
         self._faults: dict[str, str] = {}
-        self._running = False
+        self._running: asyncio.TaskGroup | None = None
 
     @property
     def state(self) -> EventState:
@@ -139,12 +143,26 @@ class LiveHardware:
         The devices are as a scan found them, without a verdict on health: a verdict must not come back as a finding.
         """
         mattered, self._ports_matter = self._ports_matter, _nics_are_offered(snapshot, rules)
-        if self._running and self._ports_matter and not mattered:
+        if self._running is not None and self._ports_matter and not mattered:
             # The last scan's reading of the ports may be a minute old.
             self._wakeups.hint()
             self._polls.hint()
         self._health.observe(snapshot, rules)
         self._sweeps.show(snapshot, rules)
+
+    def follow(self, places: Mapping[str, Path]) -> None:
+        """Judge the links of these devices in the network namespaces into which this agent has moved them."""
+        if self._pod_links is None:
+            if not places:
+                return
+            # Here and not above: only nodes that move interfaces pay for it.
+            from node.interfaces.watch import PodLinkWatch
+
+            self._pod_links = PodLinkWatch(self._health)
+            self._parts = (*self._parts, self._pod_links)
+            if self._running is not None:
+                self._start(self._running, self._pod_links)
+        self._pod_links.follow(places)
 
     def tell(self) -> None:
         """Report all known health again, for a new subscriber or a changed policy."""
@@ -155,7 +173,7 @@ class LiveHardware:
 
         ``interfaces``: whether changes of network interfaces matter to anybody.
         """
-        if not self._running:
+        if self._running is None:
             return SourceStatus(self.name, SourceState.WAITING, "not listening yet")
         trouble = list(self._faults.values())
         uevents = self._uevents
@@ -174,14 +192,17 @@ class LiveHardware:
 
     async def run(self) -> None:
         """Listen until cancelled."""
-        self._running = True
         try:
             async with asyncio.TaskGroup() as group:
+                self._running = group
                 for part in self._parts:
-                    group.create_task(self._supervise(part), name=f"live {part.name}")
+                    self._start(group, part)
         finally:
-            self._running = False
+            self._running = None
             self._wakeups.close()
+
+    def _start(self, group: asyncio.TaskGroup, part: LivePart) -> None:
+        group.create_task(self._supervise(part), name=f"live {part.name}")
 
     def _on_uevent(self, event: Uevent) -> None:
         if self._health.uevent(event):

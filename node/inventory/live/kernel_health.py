@@ -45,6 +45,8 @@ class KernelHealth:
         self._rules: tuple[Rule, ...] = ()
         self._links: dict[int, Link] = {}
         self._live: dict[str, LiveLink] = {}
+        self._in_pods: dict[str, LiveLink] = {}
+        """By device, the link of an interface that this agent moved into a pod."""
         self._devices: dict[str, Device] = {}
         self._nics: dict[str, NicLink] = {}
         self._by_interface: Mapping[str, Sequence[str]] = {}
@@ -105,6 +107,15 @@ class KernelHealth:
             self._see(link)
             self._dirty.update(self._by_interface.get(link.name, ()))
 
+    def pod_link(self, device: str, link: LiveLink | None) -> None:
+        """Take in the link of an interface that is in a pod; None for one that is not, or is not followed."""
+        if link is None:
+            self._in_pods.pop(device, None)
+        else:
+            self._in_pods[device] = link
+        self._dirty.add(device)
+        self.settle()
+
     def uevent(self, event: Uevent) -> bool:
         """Take in an event of a function or a device node; returns whether it concerns a device."""
         devices = self._names.get(event.name, ()) if concerns_devices(event.subsystem) else ()
@@ -153,7 +164,7 @@ class KernelHealth:
     def _troubles(self, name: str) -> tuple[Condition, ...]:
         said = [trouble for trouble, _ in self._events.get(name, {}).values()]
         nic = self._nics.get(name)
-        return (*said, *(link_troubles(nic, self._live) if nic is not None else ()))
+        return (*said, *(link_troubles(nic, self._live, self._in_pods.get(name)) if nic is not None else ()))
 
     def _look(self, source: str, found: Mapping[str, tuple[Condition, ...]]) -> None:
         self.looks += 1

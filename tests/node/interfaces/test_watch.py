@@ -1,0 +1,176 @@
+"""The links of interfaces in pods are followed in real namespaces, without keeping a namespace alive."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from node.events import EventBus
+from node.health.kernel.links import LiveLink
+from node.health.signal import Condition, Look, Trouble
+from node.interfaces.watch import PodLinkWatch
+from node.inventory.live.kernel_health import KernelHealth
+from node.netlink import NetlinkError
+from node.values import replace
+from tests.making.kernel_devices import CARING, nic, snapshot
+from tests.making.network_namespaces import TestNamespace
+from tests.node.interfaces.conftest import DEVICE, Node
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.needs_root
+
+UP, CUT = LiveLink(up=True, carrier=True, name="rail0"), LiveLink(up=True, carrier=False, name="rail0")
+
+
+class Links:
+    """A ``PodLinkListener`` that keeps the last link of each device."""
+
+    def __init__(self) -> None:
+        self.links: dict[str, LiveLink | None] = {}
+
+    def pod_link(self, device: str, link: LiveLink | None) -> None:
+        self.links[device] = link
+
+    async def show(self, link: LiveLink | None, device: str = DEVICE) -> None:
+        await eventually(lambda: device in self.links and self.links[device] == link)
+
+
+def follow(node: Node, scenario: Callable[[PodLinkWatch, Links], Awaitable[None]]) -> None:
+    """Run the scenario in the node's namespace beside a watch that runs."""
+
+    async def run() -> None:
+        links = Links()
+        watch = PodLinkWatch(links)
+        task = asyncio.get_running_loop().create_task(watch.run())
+        try:
+            await scenario(watch, links)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+        assert task.cancelled()
+        assert not [link for link in links.links.values() if link is not None]
+
+    node.host.run(lambda: asyncio.run(run()))
+
+
+def moved(node: Node) -> Mapping[str, Path]:
+    node.attach(node.interface(name="rail0", addresses=()))
+    return {DEVICE: node.pod.path}
+
+
+def test_a_cable_that_is_pulled_while_a_pod_has_the_nic_is_seen(node: Node) -> None:
+    places = moved(node)
+
+    async def scenario(watch: PodLinkWatch, links: Links) -> None:
+        watch.follow(places)
+        await links.show(UP)
+        node.host.ip("link set v1 down")
+        await links.show(CUT)
+        node.host.ip("link set v1 up")
+        await links.show(UP)
+        node.pod.ip("link set rail0 down")
+        await links.show(LiveLink(up=False, carrier=False, name="rail0"))
+
+    follow(node, scenario)
+
+
+def test_one_that_goes_back_is_followed_no_more(node: Node) -> None:
+    interface = node.interface(name="rail0", addresses=())
+    setup = node.look(interface)
+    node.attach(interface, setup)
+    next_pod = TestNamespace()
+
+    async def scenario(watch: PodLinkWatch, links: Links) -> None:
+        watch.follow({DEVICE: node.pod.path})
+        await links.show(UP)
+        assert node.detach(interface, setup)
+        await links.show(None)
+        # The next pod that gets it, and the first one again.
+        for pod in (next_pod, node.pod):
+            node.attach(interface, setup, pod)
+            watch.follow({DEVICE: pod.path})
+            await links.show(UP)
+            assert node.detach(interface, setup, pod)
+            await links.show(None)
+        node.attach(interface, setup)
+        watch.follow({DEVICE: node.pod.path})
+        await links.show(UP)
+        watch.follow({})
+        await links.show(None)
+
+    follow(node, scenario)
+    next_pod.close()
+
+
+def test_the_namespace_is_not_kept_alive(node: Node) -> None:
+    places = moved(node)
+
+    async def scenario(watch: PodLinkWatch, links: Links) -> None:
+        watch.follow(places)
+        await links.show(UP)
+        node.pod.close()
+        # The kernel destroys veth links with their namespace.
+        await links.show(None)
+        await eventually(lambda: "v1" not in node.host.names())
+
+    follow(node, scenario)
+
+
+def test_one_that_is_added_beside_another_is_found_and_one_without_namespace_left_out(node: Node) -> None:
+    places = moved(node)
+
+    async def scenario(watch: PodLinkWatch, links: Links) -> None:
+        watch.follow({"nic-9": Path("/proc/self/fd/none")})
+        watch.follow({"nic-9": Path("/proc/self/fd/none"), **places})
+        await links.show(UP)
+        node.attach(replace(node.interface(name="rail1", addresses=()), interface="v1", device="nic-2"))
+        watch.follow({**places, "nic-2": node.pod.path})
+        await links.show(LiveLink(up=True, carrier=True, name="rail1"), "nic-2")
+        assert "nic-9" not in links.links
+
+    follow(node, scenario)
+
+
+def test_without_the_capability_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(socket.socket):
+        def setsockopt(self, level: int, option: int, setting: int) -> None:  # type: ignore[override]
+            if (level, option) == (270, 8):
+                raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("node.netlink.socket.socket", Refusing)
+    watch = PodLinkWatch(Links())
+
+    async def run() -> None:
+        watch.follow({DEVICE: Path("/proc/self/ns/net")})
+        await watch.run()
+
+    with pytest.raises(NetlinkError, match="the agent needs the capability NET_BROADCAST"):
+        asyncio.run(run())
+
+
+def test_a_link_that_is_down_in_its_pod_makes_the_device_ill(node: Node) -> None:
+    device = replace(nic(inPod=True), name=DEVICE)
+    looks: list[Look] = []
+    bus = EventBus()
+    bus.subscribe(Look, looks.append)
+    health = KernelHealth(bus, lambda: 1.0)
+    places = moved(node)
+
+    async def run() -> None:
+        health.observe(snapshot(device), CARING)
+        watch = PodLinkWatch(health)
+        task = asyncio.get_running_loop().create_task(watch.run())
+        watch.follow(places)
+        node.host.ip("link set v1 down")
+        ill = {DEVICE: (Condition(Trouble.CARRIER, "rail0 in its pod has no carrier"),)}
+        await eventually(lambda: bool(looks) and looks[-1].found == ill)
+        task.cancel()
+        await asyncio.wait([task])
+        # What is not followed is not known to be ill.
+        assert looks[-1].found == {DEVICE: ()}
+
+    node.host.run(lambda: asyncio.run(run()))
