@@ -81,6 +81,8 @@ def _counters(counters: CounterSet) -> JsonObject:
     }
 
 
+MOVES = "movesInterface"
+"""True for a NIC whose network interface moves into the pod of its claim; the others have no such attribute."""
 LIMIT = 32
 """Attributes and capacities of one device (resource.k8s.io/v1)."""
 TEXT_BYTES = 64
@@ -169,7 +171,7 @@ _CHOOSING = (
     *("type", "uuid", "parentUUID", "profile", "productName", "memory", "multiprocessors", "sharing", COMPUTE),
     *(f"{STANDARD}pciBusID", f"{STANDARD}pcieRoot", f"{STANDARD}numaNode", "resource", "vendor"),
     *("switch", "cell2", "cell4", "cell8", "cell16", "cell32"),
-    *("ifName", "rdma", "linkType", "sriovFunction", "pfName", "vfIndex", "driver"),
+    *("ifName", "rdma", "linkType", "sriovFunction", "pfName", "vfIndex", "driver", MOVES),
 )
 """Attributes by which claims choose any device: never left out."""
 _KNOWING = (
@@ -209,6 +211,8 @@ def _facts(offered: DraDevice) -> Iterator[Fact]:
         known["sharing"] = offered.rule.sharing.strategy.value
     if device.uuid is not None:
         known.setdefault("uuid", device.uuid)
+    if offered.rule.moves_interface and device.text("ifName"):
+        known[MOVES] = True
     known |= {attribute.name: attribute.value for attribute in offered.placement}
     yield from (Fact(name, found) for name, found in known.items())
     for capacity in device.capacity:

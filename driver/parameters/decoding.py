@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 
 from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.errors import LONGEST, ParameterError, missing_or, shown, shown_key, shown_path
+from driver.parameters.interface import InterfaceParameters, own_interface
 from driver.parameters.sharing import SharingParameters, own_sharing
 from kube.bodies import Json, JsonObject
 from node.inventory.model import DeviceKind
@@ -34,6 +35,7 @@ FIELDS = {
     "imexRequired": "imex_required",
     "rdma": "rdma",
     "vhostNet": "vhost_net",
+    "interface": "interface",
     "sharing": "sharing",
 }
 """Every field's name in JSON, and its name in the value."""
@@ -87,6 +89,8 @@ def _unknown(place: str, key: str, kind: type[Config], names: dict[str, str]) ->
 
 
 def _decoded(config: AllocatedConfig, kind: type[Config], key: str, content: Json) -> object:
+    if key == "interface":
+        return own_interface(config, content)
     if key == "sharing":
         return own_sharing(config, content, mig=kind is MigConfig)
     place = config.labelled_place
@@ -153,10 +157,14 @@ def asks_for_features(content: Config) -> bool:
 
 @value
 class NicConfig(Value):
-    """Parameters of NICs. ``rdma``: the nodes of their RDMA device. ``vhost_net``: /dev/vhost-net and /dev/net/tun."""
+    """Parameters of NICs. ``rdma``: the nodes of their RDMA device. ``vhost_net``: /dev/vhost-net and /dev/net/tun.
+
+    ``interface``: what the network interface is to be in the pod that it moves into.
+    """
 
     rdma: bool | None = None
     vhost_net: bool | None = None
+    interface: InterfaceParameters | None = None
 
 
 Config = GpuConfig | MigConfig | NicConfig

@@ -15,7 +15,7 @@ anything else that they ask for is refused unless every device has it.
 This module also checks whether device and node can give what parameters ask for. The offer has already judged the
 demands of the node's rule (``node.eligibility``); ``check_fit`` is about what a claim or class adds to it, and about
 RDMA in the kernel's exclusive mode, which no offer knows: there an RDMA device works in one network namespace alone,
-and a claim moves nothing into the pod's.
+and only one whose interface moves goes into the pod's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from driver.parameters.decoding import (
     wrong_kind,
 )
 from driver.parameters.errors import ParameterError
-from driver.parameters.interface import moves
+from driver.parameters.interface import InterfaceParameters
+from driver.parameters.interface_fit import SettledInterface, check_moves_some, check_together, settled, target_of
 from driver.parameters.peers import check_kind, check_served, concerns, is_for
 from driver.parameters.sharing import SharingParameters, SharingTarget, check_sharing
 from node.edits.nic import NEEDED_FOR_RDMA, TUN, VHOST_NET
@@ -75,23 +76,29 @@ def device_parameters(allocation: Allocation, view: DoorView, driver: str) -> De
     decoded = [(config, decode(config)) for config in _in_order(allocation.configs) if config.peer is None]
     options: dict[DeviceKey, EditOptions] = {}
     sharing: dict[DeviceKey, SharingParameters] = {}
-    interfaces: dict[DeviceKey, InterfaceSettings] = {}
+    moved: dict[DeviceKey, SettledInterface] = {}
     for config in allocation.configs:
         if config.peer is not None and not config.requests:
             _check_is_for_some(allocation, view, config, driver)
     for config, content in decoded:
-        if not config.requests and not isinstance(content, NicConfig) and content.sharing is not None:
+        if not config.requests:
             _check_own_is_for_some(allocation, view, config, content)
     for allocated in allocation.devices:
         offered = view.device_for(allocated.device, looking=allocated.admin_access)
         if offered is not None:
             section = _sharing_of(allocated, offered, allocation.configs, decoded, driver)
             options[allocated.key] = _options_of(allocated, offered, decoded, view)
+            interface = settled(
+                target_of(allocated, offered, view),
+                _interfaces_for(allocated, offered, allocation.configs, decoded, driver),
+            )
             if section is not None:
                 check_sharing(section, _target(allocated, offered))
                 sharing[allocated.key] = section
-            if moves(allocated, offered):
-                interfaces[allocated.key] = InterfaceSettings()
+            if interface is not None:
+                moved[allocated.key] = interface
+    check_together(moved.values())
+    interfaces = {key: each.settings for key, each in moved.items()}
     return DeviceParameters(options, sharing, interfaces)
 
 
@@ -109,7 +116,7 @@ def _sharing_of(
         if config.peer is not None:
             if concerns(config, allocated, offered):
                 section = check_served(config, driver)
-                if section is not None and _is_for(section, config, allocated, offered):
+                if isinstance(section, SharingParameters) and _is_for(section, config, allocated, offered):
                     found = section
             continue
         content = contents[id(config)]
@@ -137,16 +144,46 @@ def _check_is_for_some(allocation: Allocation, view: DoorView, config: Allocated
     found = [(each, view.device_for(each.device, looking=each.admin_access)) for each in allocation.devices]
     concerned = [(each, offered) for each, offered in found if offered is not None and concerns(config, each, offered)]
     section = check_served(config, driver) if concerned else None
-    if section is not None and not any(_is_for(section, config, *each) for each in concerned):
+    if isinstance(section, InterfaceParameters):
+        check_moves_some(section, [target_of(*each, view) for each in concerned])
+    elif section is not None and not any(_is_for(section, config, *each) for each in concerned):
         check_kind(section, config, _target(*concerned[0]))
 
 
 def _check_own_is_for_some(allocation: Allocation, view: DoorView, config: AllocatedConfig, content: Config) -> None:
-    """Raise ``ParameterError`` if our own sharing for all requests fits none of the claim's devices."""
+    """Raise ``ParameterError`` if our own sharing or interface for all requests fits none of the claim's devices."""
+    interface = content.interface if isinstance(content, NicConfig) else None
+    if interface is None and (isinstance(content, NicConfig) or content.sharing is None):
+        return
     found = [(each, view.device_for(each.device, looking=each.admin_access)) for each in allocation.devices]
     offered = [(each, device) for each, device in found if device is not None]
     if offered and not any(device.device.kind in DEVICE_KINDS[type(content)] for _, device in offered):
         raise _wrong_kind(config, content, *offered[0])
+    if interface is not None:
+        nics = [target_of(*each, view) for each in offered if each[1].device.kind in DEVICE_KINDS[NicConfig]]
+        check_moves_some(interface, nics)
+
+
+def _interfaces_for(
+    allocated: AllocatedDevice,
+    offered: DraDevice,
+    configs: Iterable[AllocatedConfig],
+    decoded: Iterable[tuple[AllocatedConfig, Config]],
+    driver: str,
+) -> list[tuple[InterfaceParameters, bool]]:
+    """The sections about a device's interface, each with whether it names the device's request."""
+    contents = {id(config): content for config, content in decoded}
+    found = []
+    for config in _in_order(configs):
+        named = _names(config, allocated)
+        section: object = None
+        if config.peer is not None:
+            section = check_served(config, driver) if concerns(config, allocated, offered) else None
+        elif named is not None and offered.device.kind in DEVICE_KINDS[NicConfig]:
+            section = getattr(contents[id(config)], "interface", None)
+        if isinstance(section, InterfaceParameters):
+            found.append((section, bool(named)))
+    return found
 
 
 def _target(allocated: AllocatedDevice, offered: DraDevice) -> SharingTarget:
@@ -189,7 +226,7 @@ def _options_of(
             if getattr(changed, name) != getattr(options, name):
                 places[name] = config.place
         options = changed
-    check_fit(offered.device, options, view.host, places)
+    check_fit(offered.device, options, view.host, places, moves=target_of(allocated, offered, view).is_moved)
     return options
 
 
@@ -230,14 +267,15 @@ def _applied(options: EditOptions, content: Config) -> EditOptions:
 EXCLUSIVE = "RDMA devices of this node are bound to network namespaces (exclusive mode)"
 
 
-def check_fit(device: Device, options: EditOptions, host: Host, places: Mapping[str, str]) -> None:
+def check_fit(device: Device, options: EditOptions, host: Host, places: Mapping[str, str], *, moves: bool) -> None:
     """Raise ``ParameterError`` or ``ClaimError`` for options that the device cannot have.
 
-    ``places``: by name, the options that a configuration changed, and where it stands.
+    ``places``: by name, the options that a configuration changed, and where it stands. ``moves``: the device's
+    interface goes into the pod, and its RDMA device with it where the kernel binds those to network namespaces.
     """
     family = family_of(device)
     if family is Family.NIC:
-        _check_rdma(device, options, host, places.get("rdma"))
+        _check_rdma(device, options, host, places.get("rdma"), moves=moves)
         _check_vhost_net(device, options, places.get("vhost_net"))
     elif family is Family.NVIDIA:
         _check_features(device, options, places.get("features"))
@@ -246,19 +284,20 @@ def check_fit(device: Device, options: EditOptions, host: Host, places: Mapping[
         raise of_another_vendor(next(iter(places.values())), device.name, device.vendor)
 
 
-def _check_rdma(device: Device, options: EditOptions, host: Host, place: str | None) -> None:
+def _check_rdma(device: Device, options: EditOptions, host: Host, place: str | None, *, moves: bool) -> None:
     if not options.rdma:
         return
-    if host.rdma_exclusive:
+    if host.rdma_exclusive and not moves:
         fix = (
-            "run 'rdma system set netns shared' on the node before any pod has a network, or use the device plugin "
-            "door with a CNI plugin that moves RDMA devices (rdma-cni)"
+            "set moveInterface: true for its resource in ostler's configuration, or run 'rdma system set netns shared' "
+            "on the node before any pod has a network"
+            if device.text("ifName")
+            else "run 'rdma system set netns shared' on the node before any pod has a network"
         )
+        why = f"{EXCLUSIVE}, and ostler moves one only with its network interface"
         if place is not None:
-            raise ParameterError(place, "rdma", f"{device.name}: {EXCLUSIVE}, and ostler moves none into a pod", fix)
-        raise ClaimError(
-            f"device {device.name}: its rule gives RDMA; {EXCLUSIVE}, and ostler moves none into a pod; {fix}"
-        )
+            raise ParameterError(place, "rdma", f"{device.name}: {why}", fix)
+        raise ClaimError(f"device {device.name}: its rule gives RDMA; {why}; {fix}")
     if place is None or device.attribute("inPod") is True:
         return
     files = [node.path for node in device.nodes_of(NodeRole.RDMA) if node.present]

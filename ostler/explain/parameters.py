@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from driver.claims.model import AllocatedConfig, ClaimError, ConfigSource
+from driver.devices.description import MOVES
 from driver.devices.shares import consumed
 from driver.names import Peer
 from driver.parameters.decoding import (
@@ -21,6 +22,8 @@ from driver.parameters.decoding import (
     wrong_kind,
 )
 from driver.parameters.errors import ParameterError
+from driver.parameters.interface import InterfaceParameters
+from driver.parameters.interface_fit import InterfaceTarget, check_moves_some, check_together, settled
 from driver.parameters.peers import check_kind, check_served, is_for
 from driver.parameters.sharing import SharingParameters, SharingTarget, check_one_daemon, check_one_limit, check_sharing
 from kube.bodies import JsonObject, object_at, text_at
@@ -46,6 +49,7 @@ def refusals(state: State, claim: JsonObject, given: Sequence[PlacedDevice]) -> 
         return
     published = _published(state.slices, {_key(each) for each in given})
     counting: dict[PlacedDevice, SharingParameters] = {}
+    interfaces: dict[PlacedDevice, list[tuple[InterfaceParameters, bool]]] = {}
     for driver, config in sorted(configs, key=lambda each: each[1].source is not ConfigSource.CLASS):
         concerned = [(each, published.get(_key(each), {})) for each in given if _is_named(each, config)]
         try:
@@ -54,8 +58,15 @@ def refusals(state: State, claim: JsonObject, given: Sequence[PlacedDevice]) -> 
         except ParameterError as error:
             yield f"{concerned[0][0].driver} will refuse claim {title_of(claim)}: {error}"
             continue
-        counting |= {each: section for each, section in sections if section is not None}
+        counting |= {each: section for each, section in sections if isinstance(section, SharingParameters)}
+        for each, section in sections:
+            if isinstance(section, InterfaceParameters):
+                interfaces.setdefault(each, []).append((section, each.request in config.requests))
     try:
+        moved = [
+            settled(_interface_target(each, published.get(_key(each), {})), interfaces.get(each, [])) for each in given
+        ]
+        check_together([each for each in moved if each is not None])
         _check_together(counting, published)
         check_one_limit(_shares_by_mps(given, published))
     except ClaimError as error:
@@ -75,12 +86,15 @@ def _is_named(given: PlacedDevice, config: AllocatedConfig) -> bool:
 def _check_is_for_some(
     driver: str, config: AllocatedConfig, concerned: Sequence[tuple[PlacedDevice, JsonObject]]
 ) -> None:
-    """Raise ``ParameterError`` for sharing that is for all requests and fits no device of the claim."""
+    """Raise ``ParameterError`` for sharing or an interface for all requests that fits no device of the claim."""
     if config.requests:
         return
     if config.peer is not None:
         peers = [(each, body) for each, body in concerned if config.peer in _domains(body, each.driver)]
         section = check_served(config, peers[0][0].driver) if peers else None
+        if isinstance(section, InterfaceParameters):
+            check_moves_some(section, [_interface_target(*each) for each in peers])
+            return
         if section is None or section.is_served_by_every_gpu:
             return
         targets = [_target(each, body) for each, body in peers]
@@ -89,19 +103,28 @@ def _check_is_for_some(
     elif driver == OURS:
         own = [(each, _text(body, "type")) for each, body in concerned if each.driver == OURS]
         content = decode(config) if own else None
-        if content is None or isinstance(content, NicConfig) or content.sharing is None:
+        interface = content.interface if isinstance(content, NicConfig) else None
+        if content is None or (interface is None and (isinstance(content, NicConfig) or content.sharing is None)):
             return
         if not any(not kind or kind in DEVICE_KINDS[type(content)] for _, kind in own):
             given, kind = own[0]
             raise wrong_kind(config, content, given.request, given.device, kind)
+        if interface is not None:
+            check_moves_some(interface, [_interface_target(*each) for each in concerned if _is_nic(*each)])
 
 
-def _section(driver: str, config: AllocatedConfig, given: PlacedDevice, body: JsonObject) -> SharingParameters | None:
-    """How the parameters share the device; raises ``ParameterError`` for parameters that will be refused."""
+def _is_nic(given: PlacedDevice, body: JsonObject) -> bool:
+    return given.driver == OURS and _text(body, "type") in DEVICE_KINDS[NicConfig]
+
+
+def _section(
+    driver: str, config: AllocatedConfig, given: PlacedDevice, body: JsonObject
+) -> SharingParameters | InterfaceParameters | None:
+    """What the parameters ask of the device; raises ``ParameterError`` for parameters that will be refused."""
     target = _target(given, body)
     if config.peer is not None and config.peer in _domains(body, given.driver):
         section = check_served(config, given.driver)
-        if section is not None and not section.is_served_by_every_gpu and not is_for(config, target):
+        if isinstance(section, SharingParameters) and not section.is_served_by_every_gpu and not is_for(config, target):
             if given.request in config.requests:
                 check_kind(section, config, target)
             return None
@@ -114,7 +137,7 @@ def _section(driver: str, config: AllocatedConfig, given: PlacedDevice, body: Js
             return None
         if target.vendor != _NVIDIA and asks_for_features(content):
             raise of_another_vendor(config.place, given.device, target.vendor)
-        return None if isinstance(content, NicConfig) else content.sharing
+        return content.interface if isinstance(content, NicConfig) else content.sharing
     return None
 
 
@@ -159,6 +182,23 @@ def _target(given: PlacedDevice, body: JsonObject) -> SharingTarget:
         _text(body, "type") or DeviceKind.GPU,
         (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None,
         is_share=body.get("allowMultipleAllocations") is True,
+        looks_on=given.admin,
+    )
+
+
+def _interface_target(given: PlacedDevice, body: JsonObject) -> InterfaceTarget:
+    """The facts of the slice that decide what the device's interface can have."""
+    return InterfaceTarget(
+        given.request,
+        given.device,
+        _text(body, "resource"),
+        _text(body, MOVES) == str(True),
+        _text(body, "ifName"),
+        _text(body, "linkType"),
+        _text(body, "sriovFunction"),
+        _text(body, "pfName"),
+        switchdev=_text(body, "eswitchMode") == "switchdev",
+        driver=_text(body, "driver"),
         looks_on=given.admin,
     )
 
