@@ -132,7 +132,7 @@ def _interface(parameters: PeerParameters, path: str, content: Json, found: _Set
 
 def _dhcp(parameters: PeerParameters, path: str, content: Json) -> None:
     if truth_of(parameters.error, path, content):
-        raise parameters.unserved(path, content, "write interface.addresses and routes", "it asks no DHCP server")
+        raise parameters.unserved(path, content, "write interface.addresses and routes", "ostler asks no DHCP server")
 
 
 def _size(parameters: PeerParameters, path: str, content: Json) -> None:

@@ -74,11 +74,11 @@ def test_a_claim_may_not_give_itself_more_than_its_devices(field: dict[str, Json
         ),
         (
             {"apiVersion": API_VERSION, "kind": "NicConfig", "sharing": {}},
-            f"{PLACE}.sharing: NicConfig has no such field; it has rdma, vhostNet",
+            f"{PLACE}.sharing: NicConfig has no such field; it has rdma, vhostNet, interface",
         ),
         (
             {"apiVersion": API_VERSION, "kind": "NicConfig", "gdrcopy": True},
-            f"{PLACE}.gdrcopy: NicConfig has no such field; it has rdma, vhostNet",
+            f"{PLACE}.gdrcopy: NicConfig has no such field; it has rdma, vhostNet, interface",
         ),
         (
             {"apiVersion": API_VERSION, "kind": "NicConfig", "rdma": "yes"},

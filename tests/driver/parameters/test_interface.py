@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.decoding import API_VERSION, NicConfig, decode
 from driver.parameters.errors import ParameterError
 from driver.parameters.interface import PATHS, InterfaceParameters
-from driver.parameters.interface_fields import FEATURES, SYSCTLS
+from driver.parameters.interface_fields import FEATURES
 from kube.bodies import Json
 from node.interfaces.features import SHORT_NAMES
 from node.interfaces.model import Neighbor, Route, RoutingRule, VfSettings
@@ -122,7 +122,8 @@ def test_a_class_may_set_what_a_claim_may_not() -> None:
             (
                 {"features": {name: on}},
                 (
-                    f'features."{name}": a claim may not set it; leave it out; an administrator writes features that are '
+                    f'features."{name}": a claim may not set it; leave it out; an administrator writes features that '
+                    f"are "
                     "not offloads into a DeviceClass"
                 ),
             )
@@ -139,8 +140,8 @@ def test_a_class_may_set_what_a_claim_may_not() -> None:
         (
             {"features": {"loopback": True}},
             (
-                "features.loopback: a claim may not set it; leave it out; an administrator writes features that are not "
-                "offloads into a DeviceClass"
+                "features.loopback: a claim may not set it; leave it out; an administrator writes features that are "
+                "not offloads into a DeviceClass"
             ),
         ),
         (
@@ -150,7 +151,8 @@ def test_a_class_may_set_what_a_claim_may_not() -> None:
         (
             {"hardwareAddress": "00:11:22:33:44:55"},
             (
-                'hardwareAddress: "00:11:22:33:44:55" belongs to a manufacturer, and a claim may not take it; write one '
+                'hardwareAddress: "00:11:22:33:44:55" belongs to a manufacturer, and a claim may not take it; write '
+                "one "
                 "whose second digit is 2, 6, a or e, or have an administrator write it into a DeviceClass"
             ),
         ),
@@ -177,7 +179,7 @@ def test_a_claim_may_not_reach_beyond_its_pod(content: Json, text: str) -> None:
         ({"name": None}, f".name: null is not a text; {NAME}"),
         *(
             ({"name": name}, f'.name: "{name}" cannot be the name of an interface; {NAME}')
-            for name in ("", ".", "..", "a/b", "a b", "a:0", "net%d", "a" * 16, "ü")
+            for name in ("", ".", "..", "a/b", "a b", "a:0", "net%d", "a" * 16)
         ),
         ({"name": "lo"}, '.name: "lo" is the loopback interface; write another name, as net1'),
         ({"name": "eth0"}, '.name: "eth0" is the pod\'s own interface; write another name, as net1'),
@@ -253,7 +255,8 @@ def test_a_claim_may_not_reach_beyond_its_pod(content: Json, text: str) -> None:
         (
             {"routes": [{"destination": "10.1.0.0/16", "source": "2001:db8::1"}]},
             (
-                '.routes[0].source: "2001:db8::1" and the destination 10.1.0.0/16 are of different IP versions; write two '
+                '.routes[0].source: "2001:db8::1" and the destination 10.1.0.0/16 are of different IP versions; write '
+                "two "
                 "of the same version"
             ),
         ),
@@ -264,7 +267,8 @@ def test_a_claim_may_not_reach_beyond_its_pod(content: Json, text: str) -> None:
         (
             {"routes": [{"destination": "10.1.0.0/16", "gateway": "10.0.0.1", "scope": "link"}]},
             (
-                '.routes[0].scope: "link" is for networks that the interface is in, and "10.0.0.1" is a gateway; leave one '
+                '.routes[0].scope: "link" is for networks that the interface is in, and "10.0.0.1" is a gateway; leave '
+                "one "
                 "of the two out"
             ),
         ),
@@ -359,7 +363,7 @@ def test_a_claim_may_not_reach_beyond_its_pod(content: Json, text: str) -> None:
         ),
         (
             {"sysctls": {"../all/forwarding": 1}},
-            f'.sysctls."../all/forwarding": sysctls has no such field; it has {", ".join(SYSCTLS)}',
+            '.sysctls."../all/forwarding": sysctls has no such field; did you mean ipv6.forwarding?',
         ),
         (
             {"sysctls": {"ipv4.arp_ignore": 4}},
@@ -419,8 +423,8 @@ def test_every_short_name_of_an_offload_is_one_that_the_kernels_side_knows() -> 
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
     max_leaves=8,
 )
 WORDS = ("destination", "gateway", "source", "scope", "table", "priority", "hardwareAddress", "vlan", "trust", "gro")
@@ -432,6 +436,7 @@ near = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(
     st.dictionaries(st.sampled_from([path.partition(".")[2] for path in PATHS.values()]), near),
     st.sampled_from([CLAIM, CLASS]),

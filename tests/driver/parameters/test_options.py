@@ -170,26 +170,27 @@ def test_rdma_without_its_nodes_is_refused() -> None:
         options([("nic", rdma(3, "umad"))], config("NicConfig", rdma=True))
 
 
-FIX = (
-    "run 'rdma system set netns shared' on the node before any pod has a network, or use the device plugin door with a "
-    "CNI plugin that moves RDMA devices (rdma-cni)"
-)
+FIX = "run 'rdma system set netns shared' on the node before any pod has a network"
 EXCLUSIVE = (
-    "RDMA devices of this node are bound to network namespaces (exclusive mode), and ostler moves none into a pod; "
-    + FIX
+    "RDMA devices of this node are bound to network namespaces (exclusive mode), and ostler moves one only with its "
+    "network interface; "
 )
 
 
 def test_rdma_in_exclusive_mode_is_refused_where_a_claim_asks_for_it() -> None:
     with pytest.raises(ParameterError) as raised:
         options([("nic", rdma(3))], config("NicConfig", rdma=True), host=Host(rdma_exclusive=True))
-    assert str(raised.value) == f"config[NicConfig].rdma: nic-0000-03-00-0: {EXCLUSIVE}"
+    assert str(raised.value) == f"config[NicConfig].rdma: nic-0000-03-00-0: {EXCLUSIVE}{FIX}"
 
 
 def test_rdma_in_exclusive_mode_is_refused_where_the_rule_gives_it() -> None:
     with pytest.raises(ClaimError) as raised:
         options([("nic", rdma(3))], rule=EditOptions(rdma=True), host=Host(rdma_exclusive=True))
-    assert str(raised.value) == f"device nic-0000-03-00-0: its rule gives RDMA; {EXCLUSIVE}"
+    assert str(raised.value) == f"device nic-0000-03-00-0: its rule gives RDMA; {EXCLUSIVE}{FIX}"
+    with pytest.raises(ClaimError) as raised:
+        options([("nic", rdma(3, ifName="ens3"))], rule=EditOptions(rdma=True), host=Host(rdma_exclusive=True))
+    move = "set moveInterface: true for its resource in ostler's configuration, or "
+    assert str(raised.value) == f"device nic-0000-03-00-0: its rule gives RDMA; {EXCLUSIVE}{move}{FIX}"
 
 
 def test_exclusive_mode_is_no_matter_to_claims_without_rdma() -> None:

@@ -25,9 +25,7 @@ GPU: JsonObject = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConf
 MIG: JsonObject = {**GPU, "kind": "MigDeviceConfig"}
 VF: JsonObject = {"apiVersion": "sriovnetwork.k8snetworkplumbingwg.io/v1alpha1", "kind": "VfConfig"}
 MEMORY = "write a quantity of at least 1Mi, as 10Gi; MPS counts whole MiB"
-NO_INTERFACE = "ostler moves no network interface and sets none up"
 VF_FIELDS = "driver, addVhostMount, ifName, netAttachDefName, netAttachDefNamespace"
-KEEP = "leave it out, or keep that driver for claims that need it"
 
 
 def config(peer: Peer, parameters: Json, *requests: str, source: ConfigSource = ConfigSource.CLAIM) -> AllocatedConfig:
@@ -158,22 +156,6 @@ def test_what_nvidias_driver_does_not_know_either_is_refused(parameters: JsonObj
     assert problem(Peer.NVIDIA, parameters) == f"{PLACE}{text}"
 
 
-@pytest.mark.parametrize(
-    ("parameters", "field", "value"),
-    [
-        ({"interface": {"name": "net0"}}, "interface.name", '"net0"'),
-        ({"interface": {"dhcp": True}}, "interface.dhcp", "true"),
-        ({"interface": {"mtu": 0}}, "interface.mtu", "0"),
-        ({"routes": [{}, {"destination": "10.0.0.0/8"}]}, "routes[1].destination", '"10.0.0.0/8"'),
-        ({"ethtool": {"features": {"tcp-segmentation-offload": True}}}, "", "true"),
-        ({"profile": "fast"}, "profile", '"fast"'),
-    ],
-)
-def test_what_dranet_would_set_up_is_refused(parameters: JsonObject, field: str, value: str) -> None:
-    where = field or 'ethtool.features."tcp-segmentation-offload"'
-    assert problem(Peer.DRANET, parameters) == (f"{PLACE}{unserved(where, value, Peer.DRANET, KEEP, NO_INTERFACE)}")
-
-
 def test_a_field_that_dranet_lacks_is_refused() -> None:
     known = "profile, interface, routes, rules, neighbors, ethtool"
     assert problem(Peer.DRANET, {"ifName": ""}) == f"{PLACE}.ifName: dra.net has no such field; it has {known}"
@@ -201,8 +183,20 @@ def test_a_field_that_dranet_lacks_is_refused() -> None:
                 "write kind NicConfig with vhostNet: true for the driver ostler.dev",
             ),
         ),
-        ({"ifName": "net1"}, unserved("ifName", '"net1"', Peer.SRIOV, KEEP, NO_INTERFACE)),
-        ({"netAttachDefName": "a"}, unserved("netAttachDefName", '"a"', Peer.SRIOV, KEEP, NO_INTERFACE)),
+        (
+            {"netAttachDefName": "a"},
+            unserved(
+                "netAttachDefName",
+                '"a"',
+                Peer.SRIOV,
+                "write what it sets up as NicConfig with interface for the driver ostler.dev",
+                "ostler runs no CNI plugin",
+            ),
+        ),
+        (
+            {"ifName": "eth0"},
+            '.ifName: "eth0" is the pod\'s own interface; write another name, as net1',
+        ),
         (
             {"mtu": 1500},
             f".mtu: {Peer.SRIOV} has no such field; it has {VF_FIELDS}",
