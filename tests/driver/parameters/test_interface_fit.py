@@ -307,6 +307,8 @@ def test_what_the_kernel_would_refuse_is_refused_before(content: Json, text: str
 
 
 def test_a_gateway_may_be_reached_by_another_route_or_by_ipv6s_own_network() -> None:
+    link: Json
+    through: Json
     link, through = {"destination": "10.9.0.1/32", "scope": "link"}, {"destination": "0.0.0.0/0", "gateway": "10.9.0.1"}
     content: Json = {
         "addresses": ["10.0.0.2/32"],
