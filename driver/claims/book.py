@@ -35,13 +35,12 @@ from driver.claims.model import (
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.record import ClaimRecord
 from driver.claims.sharing import ClaimSharing, SharingWork
-from driver.metadata.content import networks_of, unnamed
+from driver.metadata.content import unnamed
 from driver.metadata.files import MetadataFiles
 from driver.names import file_prefix
 from node.clocks import Clocks
 from node.events import EventSink, EventType
 from node.files import FileError
-from node.interfaces.model import AttachedInterface
 from node.ledger.events import OfferChanged
 from node.ledger.holds import Hold
 from node.ledger.ledger import Ledger
@@ -99,10 +98,11 @@ class ClaimBook:
         partitions: ClaimPartitions,
         sharing: ClaimSharing,
         interfaces: MovedInterfaces,
+        metadata: MetadataFiles,
     ) -> None:
         """``boot``: the id of this boot. ``partitions``: those made for claims. ``sharing``: of GPUs by containers.
 
-        ``interfaces``: of NICs, that move into pods.
+        ``interfaces``: of NICs, that move into pods. ``metadata``: files that describe claims' devices.
         """
         self.options = options
         self.reader = reader
@@ -118,7 +118,7 @@ class ClaimBook:
         self.ledger = ledger
         self.store = RecordStore(options.state_dir / "claims")
         self.specs = ClaimSpecs(options.cdi_dir, file_prefix(options.driver_name))
-        self.metadata = MetadataFiles(options.data_dir, options.cdi_dir, options.driver_name)
+        self.metadata = metadata
         self.kubelet = KubeletFile(lambda: self.in_thread(read_kubelet_claims, options.kubelet_root))
         self.steps = steps
         self.partitions = partitions
@@ -210,17 +210,6 @@ class ClaimBook:
             self._tell_no_metadata(record.claim, f"{problem}; ostler tries again")
         self.records[record.claim.uid] = record
         self.interfaces.expect(record)
-
-    async def set_interfaces(self, uid: str, interfaces: tuple[AttachedInterface, ...]) -> None:
-        """Write the interfaces that are in the claim's pod into its metadata files, if it has such files."""
-        record = self.records.get(uid)
-        metadata = record.metadata if record is not None else None
-        if record is None or metadata is None or not metadata.concern({each.device for each in interfaces}):
-            return
-        try:
-            await self.in_thread(self.metadata.set_networks, record.claim, metadata, networks_of(interfaces))
-        except Unavailable as error:
-            self._tell_no_metadata(record.claim, f"they lack the interfaces in the pod: {error}")
 
     def incomplete(self, records: Iterable[ClaimRecord]) -> list[ClaimRecord]:
         """Those of the records whose claims lack a file; blocking, for worker threads."""

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.claims.record import ClaimRecord
+from driver.metadata.model import ClaimMetadata
 from driver.names import MetadataVersion, Peer
 from kube.bodies import JsonObject
 from node.interfaces.model import AttachedInterface
@@ -25,11 +26,10 @@ from node.values import Value, value
 class ClaimOptions(Value):
     """``state_dir``: the folder with our ``claims`` folder of records. ``kubelet_root``: has ``dra_manager_state``.
 
-    ``pool``: name of this node's pool. ``data_dir``: the driver's folder among those of the kubelet's plugins;
-    containers get files of it. ``metadata_versions``: of the metadata files that containers get, none for no files;
-    ``metadata_required``: whether a claim is refused if they cannot be written. ``peers``: drivers whose claims run on
-    our devices; parameters for them are checked, those for any other driver are not. ``mps_root``: the host folder of
-    MPS.
+    ``pool``: name of this node's pool. ``metadata_versions``: of the metadata files that containers get, none for no
+    files; ``metadata_required``: whether a claim is refused if they cannot be written. ``peers``: drivers whose claims
+    run on our devices; parameters for them are checked, those for any other driver are not. ``mps_root``: the host
+    folder of MPS.
 
     Times are seconds:
 
@@ -52,7 +52,6 @@ class ClaimOptions(Value):
     state_dir: Path
     cdi_dir: Path
     kubelet_root: Path
-    data_dir: Path
     metadata_versions: tuple[MetadataVersion, ...] = ()
     metadata_required: bool = False
     peers: tuple[Peer, ...] = ()
@@ -93,10 +92,13 @@ class ClaimPreparer(Protocol):
 class InterfaceReporter(Protocol):
     """Reports where the interfaces of prepared claims are; its methods never raise."""
 
-    async def attached(self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...]) -> None:
+    async def attached(
+        self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...], metadata: ClaimMetadata | None
+    ) -> None:
         """The claim's interfaces are in its pod, all of them; also those that an earlier process moved.
 
-        Await it before the runtime creates containers: the metadata files that they read have the interfaces then.
+        ``metadata``: that of the claim's record. Await it before the runtime creates containers: the metadata files
+        that they read have the interfaces then.
         """
 
     async def detached(self, claim: ClaimReference, problem: str = "") -> None:

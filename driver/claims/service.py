@@ -42,9 +42,9 @@ from driver.claims.record import ClaimRecord
 from driver.claims.recovery import recover
 from driver.claims.sharing import ClaimSharing, SharingTools
 from driver.devices.view import DoorView
+from driver.metadata.files import MetadataFiles
 from node.clocks import SYSTEM, Clocks
 from node.events import EventSink
-from node.interfaces.model import AttachedInterface
 from node.ledger.events import ClaimRefused, HoldsChanged
 from node.ledger.holds import slices_of, wholes_of
 from node.ledger.ledger import Ledger
@@ -71,14 +71,15 @@ class ClaimService:
         partitions: ClaimPartitions | None = None,
         sharing: ClaimSharing | None = None,
         interfaces: MovedInterfaces | None = None,
+        metadata: MetadataFiles | None = None,
         is_known: Callable[[], bool] = lambda: True,
     ) -> None:
         """``boot``: this boot's id. ``partitions``: those that claims have made for them; None if none can be made.
 
         ``sharing``: of GPUs among the containers of a claim; None if it is not possible. ``interfaces``: moves those of
-        NICs into pods; None if none moves. The bus of ``ledger`` has
-        ``OfferChanged`` when the ledger or ``contested`` changes. ``is_known``: whether the ledger has every device
-        that the plugin door has allocated; ``HoldsChanged`` may change it.
+        NICs into pods; None if none moves. ``metadata``: the files that describe claims' devices; None: those in the
+        state folder. The bus of ``ledger`` has ``OfferChanged`` when the ledger or ``contested`` changes. ``is_known``:
+        whether the ledger has every device that the plugin door has allocated; ``HoldsChanged`` may change it.
         """
         self.ledger = ledger if ledger is not None else Ledger()
         self._viewed = asyncio.Event()
@@ -98,6 +99,7 @@ class ClaimService:
             partitions=partitions or unpartitioned(self.ledger.bus),
             sharing=sharing or ClaimSharing(SharingTools(), options.state_dir, boot),
             interfaces=interfaces or MovedInterfaces(),
+            metadata=metadata or MetadataFiles(options.state_dir, options.cdi_dir, options.driver_name),
         )
         self._collector = Collector(self._book, self)
         self._preparation = Preparation(self._book, self._waits, self._losers, self._collector, is_known=is_known)
@@ -226,10 +228,6 @@ class ClaimService:
         }
         found = {**self._book.failures.by_uid, **holding}.values()
         return tuple(sorted(found, key=lambda status: (str(status.claim), status.claim.uid)))
-
-    async def set_interfaces(self, uid: str, interfaces: tuple[AttachedInterface, ...]) -> None:
-        """Write the interfaces that are in the claim's pod into its metadata files; never raises ClaimError."""
-        await self._book.set_interfaces(uid, interfaces)
 
     def _metadata_files(self, record: ClaimRecord) -> tuple[str, ...]:
         if record.metadata is None:

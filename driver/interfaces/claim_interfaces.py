@@ -343,7 +343,8 @@ class ClaimInterfaces(MovedInterfaces):
         self._settled(move.claim.uid)
 
     async def _tell_moved(self, move: ClaimMove) -> None:
-        await self._reporter.attached(move.claim, move.attached)
+        record = self._records.get(move.claim.uid)
+        await self._reporter.attached(move.claim, move.attached, record.metadata if record is not None else None)
         if self._links is not None:
             for each in move.attached:
                 self._links.watch(each.device, Path(move.sandbox.netns))

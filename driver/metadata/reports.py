@@ -5,22 +5,44 @@ The files come first, because the runtime creates containers as soon as ``attach
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
 from driver.claims.claim_status import ClaimStatusWriter
-from driver.claims.model import ClaimReference
-from driver.claims.service import ClaimService
+from driver.claims.interfaces import ClaimObserver
+from driver.claims.model import ClaimReference, Unavailable
+from driver.metadata.content import networks_of
+from driver.metadata.files import MetadataFiles
+from driver.metadata.model import ClaimMetadata
+from node.events import EventSink, EventType
 from node.interfaces.model import AttachedInterface
+
+log = logging.getLogger("ostler.claims")
 
 
 class InterfaceReports:
     """An ``InterfaceReporter``; for the event loop only."""
 
-    def __init__(self, claims: ClaimService, status: ClaimStatusWriter) -> None:
-        self._claims = claims
+    def __init__(
+        self, files: MetadataFiles, status: ClaimStatusWriter, *, events: EventSink, observer: ClaimObserver
+    ) -> None:
+        self._files = files
         self._status = status
+        self._events = events
+        self._observer = observer
 
-    async def attached(self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...]) -> None:
+    async def attached(
+        self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...], metadata: ClaimMetadata | None
+    ) -> None:
         """See ``InterfaceReporter``."""
-        await self._claims.set_interfaces(claim.uid, interfaces)
+        if metadata is not None and metadata.concern({interface.device for interface in interfaces}):
+            try:
+                await asyncio.to_thread(self._files.set_networks, claim, metadata, networks_of(interfaces))
+            except Unavailable as error:
+                self._observer.metadata_failed()
+                text = f"metadata files of claim {claim}: they lack the interfaces in the pod: {error}"
+                log.warning(text, extra={"reason": "ClaimMetadataFailed"})
+                self._events.emit(EventType.WARNING, "ClaimMetadataFailed", text)
         self._status.attached(claim, interfaces)
 
     async def detached(self, claim: ClaimReference, problem: str = "") -> None:

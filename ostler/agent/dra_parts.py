@@ -17,6 +17,7 @@ from driver.claims.service import ClaimService
 from driver.claims.sharing import ClaimSharing, SharingTools
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
+from driver.metadata.files import MetadataFiles
 from driver.metadata.reports import InterfaceReports
 from driver.node_watch.evictions import PodEvictions
 from driver.node_watch.node_claims import NodeClaims
@@ -104,8 +105,11 @@ class DraParts:
             partitions.maker, partitions.rescan, self.metrics.claims, edges.monotonic, bus
         )
         self.sharing = ClaimSharing(sharing, settings.state_dir, boot_id(settings.roots.proc))
+        self.metadata = MetadataFiles(settings.dra.plugins_dir / driver, settings.cdi.directory, driver)
+        self.interface_reports = InterfaceReports(
+            self.metadata, self.status, events=events, observer=self.metrics.claims
+        )
         self.claims = self._claim_service()
-        self.interface_reports = InterfaceReports(self.claims, self.status)
         self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=bus)
         self.evictions = PodEvictions(self.api, events=events, clocks=edges)
         self.doors = NodeDoorsKeeper(
@@ -155,7 +159,6 @@ class DraParts:
             settings.state_dir,
             settings.cdi.directory,
             settings.kubelet.registry_dir.parent,
-            settings.dra.plugins_dir / settings.dra.driver_name,
             metadata_versions=settings.dra.metadata_versions,
             metadata_required=settings.dra.metadata_required,
             peers=settings.dra.peers,
@@ -171,6 +174,7 @@ class DraParts:
             ledger=books.ledger,
             partitions=self.partitions,
             sharing=self.sharing,
+            metadata=self.metadata,
             is_known=lambda: books.keeper.known,
         )
 

@@ -11,6 +11,7 @@ from driver.claims.interfaces import ClaimOptions, ClaimReader, ClaimStep, StepO
 from driver.claims.model import ClaimReference, Unavailable
 from driver.claims.service import ClaimService
 from driver.devices.view import DoorView, DraDevice
+from driver.metadata.files import MetadataFiles
 from kube.bodies import Json, JsonObject
 from node.inventory.model import Device, Host
 from node.kubelet.dra_state import ClaimInfo, DeviceState, DraState, encode
@@ -108,6 +109,7 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.reader = Reader()
+        self.data_dir = root / "plugins" / DRIVER
         self.events = RecordedEvents()
         self.boot = "boot-1"
         self.devices: tuple[DraDevice, ...] = tuple(offered(gpu(number)) for number in range(4))
@@ -118,7 +120,6 @@ class Node:
             root / "state",
             root / "cdi",
             root / "kubelet",
-            root / "plugins" / DRIVER,
             device_wait=0.05,
             ready_wait=0.2,
             kubelet_release=0.0,
@@ -145,7 +146,7 @@ class Node:
             events=self.events,
             boot=self.boot,
             steps=steps or StepObserver(),
-            **more,
+            **{"metadata": self.metadata_files(), **more},
         )
         service.ledger.bus.subscribe(OfferChanged, self._changed)
         return service
@@ -166,10 +167,13 @@ class Node:
         path = self.root / "cdi" / f"{DRIVER}-claim_{reference(number).uid}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
+    def metadata_files(self) -> MetadataFiles:
+        return MetadataFiles(self.data_dir, self.options.cdi_dir, DRIVER)
+
     def metadata_path(self, number: int, request: str = "gpu") -> Path:
         """The metadata file of a request of the claim."""
         named = reference(number)
-        folder = self.options.data_dir / "dra-device-metadata" / f"{named.namespace}_{named.name}"
+        folder = self.data_dir / "dra-device-metadata" / f"{named.namespace}_{named.name}"
         return folder / request / "metadata.json"
 
     def metadata(self, number: int = 1, request: str = "gpu") -> list[Any]:

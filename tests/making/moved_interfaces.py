@@ -12,6 +12,7 @@ from driver.claims.service import ClaimService
 from driver.devices.view import DraDevice
 from driver.interfaces.claim_interfaces import ClaimInterfaces, InterfacePace
 from driver.interfaces.moving import InterfaceMoves, InterfaceStep
+from driver.metadata.model import ClaimMetadata
 from driver.nri.sandboxes import Sandbox
 from node.clocks import SYSTEM
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
@@ -135,7 +136,9 @@ class InterfaceNode:
         )
         return await self.node.started(interfaces=self.interfaces, steps=dying)
 
-    async def attached(self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...]) -> None:
+    async def attached(
+        self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...], metadata: ClaimMetadata | None
+    ) -> None:
         assert not self.guard(int(claim.uid.removeprefix("uid-"))).exists() or self.reports
         self.reports.append(("attached", claim.uid, tuple(each.device for each in interfaces)))
 

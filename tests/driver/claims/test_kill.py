@@ -186,7 +186,7 @@ def _check_empty(node: Node, service: ClaimService) -> None:
 
 
 def _metadata_files(node: Node) -> list[str]:
-    root = node.options.data_dir / "dra-device-metadata"
+    root = node.data_dir / "dra-device-metadata"
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from driver.claims.claim_status import ClaimStatusWriter
 from driver.claims.interfaces import ClaimObserver
 from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, Unavailable
 from driver.claims.service import ClaimService
@@ -16,7 +17,9 @@ from driver.devices.description import slice_device
 from driver.devices.view import DraDevice
 from driver.metadata.files import MetadataFiles
 from driver.metadata.model import ClaimMetadata, DescribedDevice, DescribedRequest
+from driver.metadata.reports import InterfaceReports
 from driver.names import MetadataVersion
+from kube.bodies import JsonObject
 from node.cdi.spec import LARGEST
 from node.interfaces.model import AttachedInterface
 from tests.making.claim_service import DRIVER, GPU0, GPU1, GPU2, Node, claim, reference, result
@@ -42,6 +45,26 @@ class Counted(ClaimObserver):
 
     def metadata_failed(self) -> None:
         self.failures += 1
+
+
+async def attach(
+    node: Node, service: ClaimService, *interfaces: AttachedInterface, observer: ClaimObserver | None = None
+) -> None:
+    """Report that these interfaces are in the pod of the first claim."""
+    status = ClaimStatusWriter(DRIVER, NoApi(), events=node.events)
+    reports = InterfaceReports(node.metadata_files(), status, events=node.events, observer=observer or ClaimObserver())
+    metadata = {record.claim: record.metadata for record in service.records()}.get(reference())
+    await reports.attached(reference(), interfaces, metadata)
+
+
+class NoApi:
+    """An API server that nobody asks, since the writer of the status does not run."""
+
+    async def claim(self, namespace: str, name: str) -> JsonObject | None:
+        raise AssertionError
+
+    async def replace_claim_status(self, claim: JsonObject) -> JsonObject:
+        raise AssertionError
 
 
 def cdi_names(answer: tuple[PreparedDevice, ...]) -> list[tuple[str, ...]]:
@@ -142,7 +165,7 @@ async def test_a_request_that_cannot_be_a_folder_is_refused(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0, "..")))
     with pytest.raises(ClaimError, match=r"request '\.\.' .*so it can have no metadata file"):
         await (await node.started()).prepare(reference())
-    assert not node.options.data_dir.exists()
+    assert not node.data_dir.exists()
 
 
 async def test_without_versions_there_are_no_files(node: Node) -> None:
@@ -175,7 +198,7 @@ async def test_a_release_removes_files_and_folders(node: Node) -> None:
     await service.prepare(reference())
     await service.unprepare(reference())
     assert list((node.root / "cdi").iterdir()) == []
-    assert list((node.options.data_dir / "dra-device-metadata").iterdir()) == []
+    assert list((node.data_dir / "dra-device-metadata").iterdir()) == []
 
 
 async def test_lost_files_are_written_again(node: Node) -> None:
@@ -211,7 +234,7 @@ async def test_a_reboot_ends_what_files_say_of_interfaces(node: Node) -> None:
     node.reader.put(claim(1, result(NIC, "nic")))
     service = await node.started()
     await service.prepare(reference())
-    await service.set_interfaces("uid-1", (ATTACHED,))
+    await attach(node, service, ATTACHED)
     node.boot = "boot-2"
     service = await node.started()
     assert not node.metadata_path(1, "nic").exists()
@@ -225,16 +248,16 @@ async def test_interfaces_in_the_pod_come_into_the_file_that_containers_have(nod
     await service.prepare(reference())
     gpu_text = node.metadata_path(1).read_text()
     with node.metadata_path(1, "nic").open() as mounted:
-        await service.set_interfaces("uid-1", (ATTACHED,))
+        await attach(node, service, ATTACHED)
         first, second = (json.loads(line) for line in mounted.read().splitlines())
     assert first["requests"][0]["devices"][0]["networkData"] == NETWORK
     assert first["metadata"]["generation"] == second["metadata"]["generation"] == 2
     assert node.metadata_path(1).read_text() == gpu_text
     before = node.metadata_path(1, "nic").read_text()
-    await service.set_interfaces("uid-1", (ATTACHED,))
+    await attach(node, service, ATTACHED)
     service = await node.started()
     await service.prepare(reference())
-    await service.set_interfaces("uid-1", (ATTACHED,))
+    await attach(node, service, ATTACHED)
     assert node.metadata_path(1, "nic").read_text() == before
 
 
@@ -242,10 +265,10 @@ async def test_a_file_never_becomes_shorter(node: Node) -> None:
     node.reader.put(claim(1, result(NIC, "nic")))
     service = await node.started()
     await service.prepare(reference())
-    await service.set_interfaces("uid-1", (ATTACHED,))
+    await attach(node, service, ATTACHED)
     size = node.metadata_path(1, "nic").stat().st_size
     shorter = AttachedInterface(NIC, "n", "")
-    await service.set_interfaces("uid-1", (shorter,))
+    await attach(node, service, shorter)
     assert node.metadata_path(1, "nic").stat().st_size == size
     first, _ = node.metadata(1, "nic")
     assert first["requests"][0]["devices"][0]["networkData"] == {"interfaceName": "n"}
@@ -269,15 +292,14 @@ async def test_interfaces_of_claims_without_files_write_nothing(node: Node) -> N
     service = await node.started()
     await service.prepare(reference())
     text = node.metadata_path(1).read_text()
-    await service.set_interfaces("uid-1", (ATTACHED,))
-    await service.set_interfaces("uid-2", (ATTACHED,))
+    await attach(node, service, ATTACHED)
     assert node.metadata_path(1).read_text() == text
 
 
 def _block(node: Node) -> None:
     """Put a file where the folder of all metadata files should be."""
-    node.options.data_dir.parent.mkdir(exist_ok=True)
-    node.options.data_dir.write_text("in the way")
+    node.data_dir.parent.mkdir(exist_ok=True)
+    node.data_dir.write_text("in the way")
 
 
 async def test_a_claim_whose_files_cannot_be_written_goes_without_them(node: Node) -> None:
@@ -291,7 +313,7 @@ async def test_a_claim_whose_files_cannot_be_written_goes_without_them(node: Nod
     assert event.startswith("metadata files of claim default/claim-1: its containers get none: metadata file ")
     assert event.endswith("check the folder and its disk")
     assert observer.failures == 1
-    node.options.data_dir.unlink()
+    node.data_dir.unlink()
     assert await service.prepare(reference()) == answer
     assert await (await node.started()).prepare(reference()) == answer
 
@@ -305,7 +327,7 @@ async def test_a_claim_whose_files_are_required_waits_for_them(node: Node) -> No
         await service.prepare(reference())
     assert service.ledger.all == ()
     assert list((node.root / "cdi").iterdir()) == []
-    node.options.data_dir.unlink()
+    node.data_dir.unlink()
     assert len(cdi_names(await service.prepare(reference()))[0]) == 2
 
 
@@ -321,7 +343,7 @@ async def test_interfaces_that_cannot_be_written_into_the_file_are_reported(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    await service.set_interfaces("uid-1", (ATTACHED,))
+    await attach(node, service, ATTACHED, observer=observer)
     (event,) = node.events.of("ClaimMetadataFailed")
     assert "they lack the interfaces in the pod" in event
     assert "(No space left on device)" in event
