@@ -9,7 +9,7 @@ from node.values import Value, value
 
 
 class PodLinks(Protocol):
-    """Follows the links of interfaces in pods (``node.interfaces.watch.PodLinkWatch``)."""
+    """Follows the links of interfaces in pods (``ostler.agent.health_watch.HealthWatch``)."""
 
     def watch(self, device: str, netns: Path) -> None:
         """The device's interface is in this namespace."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from node.inventory.facts import NodeFacts
@@ -22,13 +20,6 @@ class ScanWanted(Value):
 @value
 class HardwareHint(Value):
     """Hardware may have changed; hints that come close together lead to one ``ScanWanted``."""
-
-
-@value
-class InterfacesPlaced(Value):
-    """The interfaces of these devices, and of no others, are in pods: in the network namespaces at these paths."""
-
-    namespaces: Mapping[str, Path]
 
 
 class Source(Protocol):

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from node.clocks import Clocks
 from node.events import EventBus, EventSink
 from node.inventory.loop import SnapshotPublished
 from node.inventory.model import Snapshot, SnapshotJudged, SourceStatus
-from node.inventory.source import InterfacesPlaced, Source
+from node.inventory.source import Source
 from node.opening import boot_id
 from node.rules import offers_nics
 from ostler.agent.loading import KubeletFirst, load
@@ -49,9 +50,9 @@ class HealthWatch:
         self._record: HealthRecord | None = None
         self._nvml: NvmlSignals | None = None
         self.live: LiveHardware | None = None
-        self._placed = InterfacesPlaced({})
+        self._in_pods: dict[str, Path] = {}
+        """By device, the network namespace that has its interface."""
         bus.subscribe(SnapshotPublished, self._scanned_anew)
-        bus.subscribe(InterfacesPlaced, self._follow)
 
     @property
     def judged(self) -> Snapshot:
@@ -83,11 +84,16 @@ class HealthWatch:
     def _scanned_anew(self, published: SnapshotPublished) -> None:
         self.observe(published.snapshot)
 
-    def _follow(self, placed: InterfacesPlaced) -> None:
-        """Judge the links of these interfaces in their pods."""
-        self._placed = placed
+    def watch(self, device: str, netns: Path) -> None:
+        """Judge the link of this device's interface in the network namespace into which this agent has moved it."""
+        self._in_pods[device] = netns
         if self.live is not None:
-            self.live.follow(placed.namespaces)
+            self.live.follow(self._in_pods)
+
+    def forget(self, device: str) -> None:
+        """The device's interface is in no pod any more."""
+        if self._in_pods.pop(device, None) is not None and self.live is not None:
+            self.live.follow(self._in_pods)
 
     def look(self) -> None:
         """Have values that only getters report read soon."""
@@ -168,7 +174,7 @@ class HealthWatch:
             clock=self._clocks.clock,
         )
         self.live.observe(self._scanned, self._settings.rules)
-        self.live.follow(self._placed.namespaces)
+        self.live.follow(self._in_pods)
         await self.live.run()
 
     def _signals(self) -> NvmlSignals | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -34,9 +34,13 @@ class Live:
 
     watch: HealthWatch
     shown: list[Snapshot] = field(default_factory=list)
+    followed: list[dict[str, Path]] = field(default_factory=list)
 
     def observe(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
         self.shown.append(snapshot)
+
+    def follow(self, places: Mapping[str, Path]) -> None:
+        self.followed.append(dict(places))
 
     def tell(self) -> None:
         self.watch._loaded().looked(DOWN)
@@ -86,3 +90,13 @@ async def test_another_policy_is_told_what_is_so_already(watch: HealthWatch) -> 
     assert state(watch) is HealthState.HEALTHY
     watch.use(replace(settings, health=Policy()))
     assert state(watch) is HealthState.UNHEALTHY
+
+
+async def test_interfaces_in_pods_are_followed_until_they_are_back(watch: HealthWatch) -> None:
+    pod = Path("/run/netns/cni-1")
+    watch.watch(PORT.name, pod)
+    watch.watch("nic-2", pod)
+    watch.forget(PORT.name)
+    watch.forget("never-out")
+    live = cast("Live", watch.live)
+    assert live.followed == [{PORT.name: pod}, {PORT.name: pod, "nic-2": pod}, {"nic-2": pod}]

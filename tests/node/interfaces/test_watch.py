@@ -13,13 +13,17 @@ from node.events import EventBus
 from node.health.kernel.links import LiveLink
 from node.health.signal import Condition, Look, Trouble
 from node.interfaces.watch import PodLinkWatch
-from node.inventory.live.kernel_health import KernelHealth
+from node.inventory.live.hardware import LiveHardware
+from node.inventory.live.udev import EventState, Reach
+from node.inventory.source import ScanWanted
 from node.netlink import NetlinkError
 from node.values import replace
+from tests.making.events import heard
 from tests.making.kernel_devices import CARING, nic, snapshot
 from tests.making.network_namespaces import TestNamespace
 from tests.node.interfaces.conftest import DEVICE, Node
-from tests.waiting import eventually
+from tests.node.live.streams import FakeStream
+from tests.waiting import background, eventually
 
 pytestmark = pytest.mark.needs_root
 
@@ -152,25 +156,34 @@ def test_without_the_capability_the_error_names_it(monkeypatch: pytest.MonkeyPat
         asyncio.run(run())
 
 
-def test_a_link_that_is_down_in_its_pod_makes_the_device_ill(node: Node) -> None:
+@pytest.mark.parametrize("early", [True, False])
+def test_a_link_that_is_down_in_its_pod_makes_the_device_ill(node: Node, tmp_path: Path, early: bool) -> None:
     device = replace(nic(inPod=True), name=DEVICE)
-    looks: list[Look] = []
-    bus = EventBus()
-    bus.subscribe(Look, looks.append)
-    health = KernelHealth(bus, lambda: 1.0)
     places = moved(node)
 
     async def run() -> None:
-        health.observe(snapshot(device), CARING)
-        watch = PodLinkWatch(health)
-        task = asyncio.get_running_loop().create_task(watch.run())
-        watch.follow(places)
-        node.host.ip("link set v1 down")
-        ill = {DEVICE: (Condition(Trouble.CARRIER, "rail0 in its pod has no carrier"),)}
-        await eventually(lambda: bool(looks) and looks[-1].found == ill)
-        task.cancel()
-        await asyncio.wait([task])
-        # What is not followed is not known to be ill.
-        assert looks[-1].found == {DEVICE: ()}
+        bus = EventBus()
+        looks, scans = heard(bus, Look), heard(bus, ScanWanted)
+        hardware = LiveHardware(
+            bus,
+            sys=tmp_path,
+            proc=tmp_path,
+            dev_root=tmp_path,
+            sweeps=False,
+            reach=lambda: Reach(EventState.UDEV),
+            open_stream=FakeStream().open,
+        )
+        hardware.observe(snapshot(device), CARING)
+        if early:
+            hardware.follow(places)
+        async with background(hardware.run()):
+            await eventually(lambda: scans)
+            hardware.follow(places)
+            node.host.ip("link set v1 down")
+            ill = {DEVICE: (Condition(Trouble.CARRIER, "rail0 in its pod has no carrier"),)}
+            await eventually(lambda: looks and looks[-1].found == ill)
+            hardware.follow({})
+            # What is not followed is not known to be ill.
+            await eventually(lambda: looks[-1].found == {DEVICE: ()})
 
     node.host.run(lambda: asyncio.run(run()))
