@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from driver.claims.edits import ClaimEdits, GivenDevice, claim_edits, guarded, with_mps_edits
 from driver.claims.model import AllocatedDevice, Allocation, ClaimError
+from driver.claims.nccl import with_nccl_edits
 from driver.claims.partitions import PartitionWork
 from driver.claims.record import RecordedDevice
 from driver.claims.sharing import SharingWork, daemon_name
@@ -88,6 +89,7 @@ def planned(
     edits = with_mps_edits(allocation, offered, parameters, claim_edits(given, view.host, name), mps_root)
     uid = allocation.claim.uid
     interfaces = _interfaces(allocation, offered, parameters)
+    edits = with_nccl_edits(allocation, offered, parameters, interfaces, edits)
     if interfaces:
         edits = guarded(allocation, edits, state_dir, name)
     entries = _entry_names(uid, allocation.devices, edits)

@@ -35,6 +35,7 @@ FIELDS = {
     "imexRequired": "imex_required",
     "rdma": "rdma",
     "vhostNet": "vhost_net",
+    "nccl": "nccl",
     "interface": "interface",
     "sharing": "sharing",
 }
@@ -159,11 +160,12 @@ def asks_for_features(content: Config) -> bool:
 class NicConfig(Value):
     """Parameters of NICs. ``rdma``: the nodes of their RDMA device. ``vhost_net``: /dev/vhost-net and /dev/net/tun.
 
-    ``interface``: what the network interface is to be in the pod that it moves into.
+    ``nccl``: the variables of NCCL. ``interface``: what the network interface is to be in the pod that it moves into.
     """
 
     rdma: bool | None = None
     vhost_net: bool | None = None
+    nccl: bool | None = None
     interface: InterfaceParameters | None = None
 
 

@@ -251,6 +251,7 @@ def _applied(options: EditOptions, content: Config) -> EditOptions:
             options,
             rdma=options.rdma if content.rdma is None else content.rdma,
             vhost_net=options.vhost_net if content.vhost_net is None else content.vhost_net,
+            nccl=options.nccl if content.nccl is None else content.nccl,
         )
     said = {"gdrcopy": content.gdrcopy, "gds": content.gds, "mofed": content.mofed}
     wanted = [name for name, on in said.items() if (name in options.features if on is None else on)]
@@ -277,6 +278,7 @@ def check_fit(device: Device, options: EditOptions, host: Host, places: Mapping[
     if family is Family.NIC:
         _check_rdma(device, options, host, places.get("rdma"), moves=moves)
         _check_vhost_net(device, options, places.get("vhost_net"))
+        _check_nccl(device, options, places.get("nccl"), moves=moves)
     elif family is Family.NVIDIA:
         _check_features(device, options, places.get("features"))
         _check_channels(device, options, places)
@@ -315,6 +317,15 @@ def _check_vhost_net(device: Device, options: EditOptions, place: str | None) ->
     if missing:
         fix = "load the kernel module vhost_net on the node, or leave it out"
         raise ParameterError(place, "vhostNet", f"{', '.join(missing)} missing on this node", fix)
+
+
+def _check_nccl(device: Device, options: EditOptions, place: str | None, *, moves: bool) -> None:
+    if place is None or not options.nccl or moves or (options.rdma and device.text("rdmaDevice")):
+        return
+    found = f"{device.name}: the container gets neither its RDMA device nor its network interface"
+    has = "set rdma: true as well" if device.text("rdmaDevice") else "select devices with RDMA"
+    fix = f"{has}, set moveInterface: true for its resource in ostler's configuration, or leave it out"
+    raise ParameterError(place, "nccl", found, fix)
 
 
 def _check_features(device: Device, options: EditOptions, place: str | None) -> None:

@@ -52,6 +52,7 @@ class EditOptions(Value):
     ``hook``: host path of nvidia-cdi-hook, needed by the mode ``full``.
     ``features``: of ``gdrcopy``, ``gds``, ``mofed``. ``imex_channels``: numbers of IMEX channels to give.
     ``rdma``: give a NIC's RDMA device nodes, too. ``vhost_net``: give /dev/vhost-net and /dev/net/tun with a NIC.
+    ``nccl``: name a NIC in the variables of NCCL, which claims alone can ask for.
     ``mps``: the host folder of MPS and the resource, for containers with a share; None without MPS.
     """
 
@@ -68,6 +69,7 @@ class EditOptions(Value):
     imex_required: bool = False
     rdma: bool = False
     vhost_net: bool = False
+    nccl: bool = False
     mps: tuple[str, str] | None = None
 
     @property

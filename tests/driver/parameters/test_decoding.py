@@ -74,11 +74,11 @@ def test_a_claim_may_not_give_itself_more_than_its_devices(field: dict[str, Json
         ),
         (
             {"apiVersion": API_VERSION, "kind": "NicConfig", "sharing": {}},
-            f"{PLACE}.sharing: NicConfig has no such field; it has rdma, vhostNet, interface",
+            f"{PLACE}.sharing: NicConfig has no such field; it has rdma, vhostNet, nccl, interface",
         ),
         (
             {"apiVersion": API_VERSION, "kind": "NicConfig", "gdrcopy": True},
-            f"{PLACE}.gdrcopy: NicConfig has no such field; it has rdma, vhostNet, interface",
+            f"{PLACE}.gdrcopy: NicConfig has no such field; it has rdma, vhostNet, nccl, interface",
         ),
         (
             {"apiVersion": API_VERSION, "kind": "NicConfig", "rdma": "yes"},
@@ -149,7 +149,9 @@ def test_objects_without_doubled_keys_are_plain(value: object) -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from(["apiVersion", "kind", "gdrcopy", "rdma", "vhostNet", "imexChannels", "imexRequired", "x"]),
+        st.sampled_from(
+            ["apiVersion", "kind", "gdrcopy", "rdma", "vhostNet", "nccl", "imexChannels", "imexRequired", "x"]
+        ),
         st.sampled_from([API_VERSION, "GpuConfig", "MigConfig", "NicConfig", True, False]) | json_values,
     ),
     st.sampled_from(list(ConfigSource)),
