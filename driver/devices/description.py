@@ -170,14 +170,14 @@ STANDARD = "resource.kubernetes.io/"
 _CHOOSING = (
     *("type", "uuid", "parentUUID", "profile", "productName", "memory", "multiprocessors", "sharing", COMPUTE),
     *(f"{STANDARD}pciBusID", f"{STANDARD}pcieRoot", f"{STANDARD}numaNode", "resource", "vendor"),
-    *("switch", "cell2", "cell4", "cell8", "cell16", "cell32"),
+    *("switch", "rail", "cell2", "cell4", "cell8", "cell16", "cell32"),
     *("ifName", "rdma", "linkType", "sriovFunction", "pfName", "vfIndex", "driver", MOVES),
 )
 """Attributes by which claims choose any device: never left out."""
 _KNOWING = (
     *("driverVersion", "cudaDriverVersion", "cudaComputeCapability", "architecture", "migEnabled", "clique"),
     *("pciVendor", "pciDevice", "pfPciAddress", "mac", "mtu", "linkUp", "linkSpeedMbps"),
-    *("rdmaDevice", "rdmaRateGbps", "rdmaPortState", "pKey", "eswitchMode", "inPod"),
+    *("rdmaDevice", "rdmaRateGbps", "rdmaPortState", "pKey", "eswitchMode", "inPod", "dataDirect"),
     *("brand", "nvlinks", "eccEnabled", "migCapable", "gpuModuleID"),
     *("copyEngines", "decoders", "encoders", "jpegEngines", "ofaEngines"),
     *("gpuSlices", "computeSlices", "placementStart", "placementSize"),

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
+from driver.devices.rails import rails
 from node.inventory.model import NIC_KINDS, Attribute, Device, DeviceKind, Snapshot
 from node.inventory.places import is_whole, place_of
 from node.topology.model import Cell, Place, Topology
@@ -75,13 +76,15 @@ def placement(
     ground = _ground(topology)
     cells, order, back_order = ground.cells, ground.order, ground.back
     common = ground.switches if places == topology.places else _switches(places)
+    numbered = ground.rails
     attributes: dict[str, tuple[Attribute, ...]] = {}
     keys: dict[str, Key] = {}
     back: dict[str, Key] = {}
     for device in chosen:
         host = hosts[device.name]
         switch = (Attribute("switch", common[host]),) if host in common else ()
-        attributes[device.name] = (*cells.get(device.name, ()), *switch)
+        rail = (Attribute("rail", numbered[host]),) if host in numbered else ()
+        attributes[device.name] = (*cells.get(device.name, ()), *rail, *switch)
         kind, number = _KINDS.get(device.kind, _NICS), numbers.get(device.name)
         if number is None:
             number = _number(device)
@@ -98,13 +101,15 @@ class _Ground(Value):
     order: Mapping[str, int]
     back: Mapping[str, int]
     switches: Mapping[str, str]
+    rails: Mapping[str, int]
 
 
 @remembers
 def _ground(topology: Topology) -> _Ground:
     parts = groups(topology.root) if topology.root is not None else {}
     order, back = _order(topology, gpu_order(parts)), _order(topology, gpu_order(parts, from_back=True), -1)
-    return _Ground(cell_attributes(parts), order, back, _switches(topology.places))
+    common = _switches(topology.places)
+    return _Ground(cell_attributes(parts), order, back, common, rails(topology.places, common))
 
 
 def _switches(places: Iterable[Place]) -> Mapping[str, str]:

@@ -24,6 +24,7 @@ _FIELDS = (
     "capacity",
     "nodes",
     "location",
+    "direct",
     "links",
     "host_use",
 )

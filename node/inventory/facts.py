@@ -188,6 +188,8 @@ class PciFunction(Value):
     address of the physical function that a virtual one belongs to, ``vf_index`` its number there; ``sriov_totalvfs``
     and ``sriov_numvfs`` are a physical function's. ``iommu_group_name`` is ``vfio-noiommu`` where there is no IOMMU.
     ``vfio`` and ``uio`` name the character devices of user-space drivers: ``vfio3`` in /dev/vfio/devices, ``uio0``.
+    ``vpd_uuid``: the UUID that all functions of one NIC have in common; read of NVIDIA's NICs and Data Direct functions
+    on nodes with the latter, else None.
     """
 
     address: str
@@ -210,6 +212,7 @@ class PciFunction(Value):
     vfio: str | None = None
     uio: str | None = None
     acpi_index: int | None = None
+    vpd_uuid: str | None = None
 
 
 @value
@@ -259,9 +262,9 @@ class AcceleratorFacts(Value):
 class SysfsFacts(Value):
     """What the kernel shows in /sys, /dev and /proc; ``nvidia_module_version`` of the loaded kernel module.
 
-    ``pci`` holds GPUs, NVSwitches, NICs and every function with an RDMA device, each with what is below it in the lists
-    of interfaces, RDMA devices and subfunctions. ``rdma_exclusive``: whether an RDMA device works in
-    one network namespace only; None without RDMA, or where the kernel does not say.
+    ``pci`` holds GPUs, NVSwitches, NICs with their Data Direct functions, and every function with an RDMA device, each
+    with what is below it in the lists of interfaces, RDMA devices and subfunctions. ``rdma_exclusive``: whether an RDMA
+    device works in one network namespace only; None without RDMA, or where the kernel does not say.
     """
 
     pci: tuple[PciFunction, ...] = ()

@@ -152,7 +152,8 @@ class Device(Value):
     ``index``: the driver's own number (``0``, for a MIG device ``0:1``), None where it has none.
     ``parent``: name of the device that this one is a part of.
     ``nodes``: its device nodes and those it shares with its siblings.
-    ``location``: its path below /sys/devices, the place in the PCIe tree; empty when unknown.
+    ``location``: its path below /sys/devices, the place in the PCIe tree; empty when unknown. ``direct``: that of its
+    Data Direct function, the second face of a NIC, by which it reaches GPUs; empty where the NIC itself does that.
     ``links``: NVLink or XGMI, of whole GPUs.
     ``host_use``: what the node itself needs it for, in words (``carries the default route``); empty for nothing.
     ``partitions``: what can be made of a whole GPU, whether its MIG mode is on or not.
@@ -171,6 +172,7 @@ class Device(Value):
     capacity: tuple[Capacity, ...] = ()
     nodes: tuple[DeviceNode, ...] = ()
     location: str = ""
+    direct: str = ""
     links: tuple[PeerLink, ...] = ()
     host_use: str = ""
     partitions: tuple[PartitionShape, ...] = ()

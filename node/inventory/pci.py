@@ -24,6 +24,9 @@ DISPLAY_CLASSES = {0x0300: "graphics", 0x0302: "compute"}
 NETWORK_CLASS = 0x02
 INFINIBAND_CLASS = 0x0207
 DISPLAY_CLASS = 0x03
+MELLANOX_VENDOR = "0x15b3"
+DATA_DIRECT_DEVICE = "0x2100"
+"""PCI device id of the function through which a ConnectX-8 reaches the GPU beside it."""
 
 
 def pci_address(bus_id: str | None) -> str | None:
@@ -64,6 +67,11 @@ def display_mode(function: PciFunction) -> str | None:
 def is_network(function: PciFunction) -> bool:
     """Whether the function is a network controller of whatever subclass (Ethernet, InfiniBand, other)."""
     return (base_class(function) or 0) >> 8 == NETWORK_CLASS
+
+
+def is_data_direct(function: PciFunction) -> bool:
+    """Whether the function is the second face of a NIC, beside a GPU, and no device of its own."""
+    return function.vendor == MELLANOX_VENDOR and function.device == DATA_DIRECT_DEVICE
 
 
 def pci_digits(text: str) -> str:

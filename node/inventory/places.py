@@ -61,7 +61,11 @@ def _place(device: Device, label: str, names: dict[str, str]) -> Place:
         name=device.name,
         label=label,
         gpu=device.kind is DeviceKind.GPU,
-        path=bridges_above(device.location, device.pci_address),
+        # What a NIC has for a GPU takes the way of its Data Direct function.
+        path=bridges_above(device.direct, None)
+        if device.direct
+        else bridges_above(device.location, device.pci_address),
+        rdma=bool(device.text("rdmaDevice")),
         address=device.pci_address,
         numa_node=device.numa_node,
         links=tuple(sorted(links.items())),

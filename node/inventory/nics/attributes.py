@@ -10,6 +10,7 @@ down. An idle virtual function waits for its pod in just that state, so its link
 from __future__ import annotations
 
 from node.inventory.assembly import Pairs
+from node.inventory.facts import PciFunction
 from node.inventory.net_facts import RdmaPort
 from node.inventory.nics.parts import NicPart, NicPort
 from node.inventory.pci import pci_digits, standard_attributes
@@ -38,8 +39,11 @@ def nic_vendor(pci_vendor: str) -> str:
     return NIC_VENDORS.get(digits, digits)
 
 
-def function_attributes(part: NicPart, physical: NicPart | None) -> Pairs:
-    """Attributes that all ports of a function share; ``physical``: the function that a virtual or subfunction is of."""
+def function_attributes(part: NicPart, physical: NicPart | None, direct: PciFunction | None = None) -> Pairs:
+    """Attributes that all ports of a function share.
+
+    ``physical``: the function that a virtual or subfunction is of. ``direct``: the Data Direct function of its NIC.
+    """
     function, subfunction = part.function, part.subfunction
     # A virtual function cannot name its physical one if that is not listed (in a virtual machine it never is).
     above = physical or (part if subfunction is None and function.physfn is None else None)
@@ -58,6 +62,7 @@ def function_attributes(part: NicPart, physical: NicPart | None) -> Pairs:
         ("eswitchMode", _switch_mode(above) if above is not None else None),
         ("sfNumber", subfunction.sfnum if subfunction is not None else None),
         ("auxDevice", subfunction.name if subfunction is not None else None),
+        ("dataDirect", direct.address if direct is not None else None),
     ]
 
 

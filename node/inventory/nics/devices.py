@@ -12,7 +12,7 @@ once per scan, and the same values serve every device.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from node.health.signal import Trouble
 from node.health.state import Health, HealthState, Recovery
@@ -25,7 +25,7 @@ from node.inventory.net_facts import RdmaDevice, SubFunction
 from node.inventory.nics.attributes import function_attributes, nic_vendor, port_attributes
 from node.inventory.nics.parts import NicPart, NicPort, keeps_away, nic_parts, serves_network, uses_uio, uses_vfio
 from node.inventory.nics.use import HostUses
-from node.inventory.pci import INFINIBAND_CLASS, address_label, base_class, is_network, numa_node
+from node.inventory.pci import INFINIBAND_CLASS, address_label, base_class, is_data_direct, is_network, numa_node
 from node.values import Value, value
 
 _NO_LABEL = r"[^a-z0-9]+"
@@ -35,8 +35,15 @@ def nic_devices(facts: NodeFacts, identities: Identities) -> list[Device]:
     """All NICs, by PCI address; empty without a section of sysfs."""
     parts = nic_parts(facts, identities.nics)
     physical = {part.function.address: part for part in parts if part.subfunction is None}
-    assembly = _Assembly(physical, NicNodes(facts.sysfs), HostUses(facts.network), AttributePool(), DeviceNames())
+    direct = direct_functions(facts.sysfs.pci if facts.sysfs is not None else ())
+    uses, nodes = HostUses(facts.network), NicNodes(facts.sysfs)
+    assembly = _Assembly(physical, direct, nodes, uses, AttributePool(), DeviceNames())
     return [device for part in parts for device in assembly.devices(part)]
+
+
+def direct_functions(functions: Iterable[PciFunction]) -> Mapping[str, PciFunction]:
+    """The Data Direct functions by the UUID that they share with their NIC; the last one of a UUID that two have."""
+    return {function.vpd_uuid: function for function in functions if is_data_direct(function) and function.vpd_uuid}
 
 
 def network_status(facts: NodeFacts, identities: Identities) -> SourceStatus | None:
@@ -71,6 +78,7 @@ class _Assembly(Value):
     """Facts that the devices of one scan share."""
 
     physical: dict[str, NicPart]
+    direct: Mapping[str, PciFunction]
     nodes: NicNodes
     uses: HostUses
     pool: AttributePool
@@ -80,7 +88,8 @@ class _Assembly(Value):
         """One device per port of the function or subfunction."""
         function = part.function
         above = self._above(part)
-        shared = function_attributes(part, above)
+        direct = self.direct.get((above or part).function.vpd_uuid or "")
+        shared = function_attributes(part, above, direct)
         own = self.nodes.of_user_driver(function) if part.subfunction is None else ()
         health = nic_health(part, own, listed=self.nodes.listed)
         kind = kind_of(part)
@@ -96,6 +105,7 @@ class _Assembly(Value):
                 attributes=self.pool.attributes(attributes.items()),
                 nodes=self._nodes(own, port),
                 location=function.path,
+                direct=direct.path if direct is not None else "",
                 host_use=self._use(port),
             )
 

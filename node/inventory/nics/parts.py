@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
 from node.inventory.net_facts import NetInterface, RdmaDevice, RdmaPort, SubFunction
 from node.inventory.nics.memory import RememberedNic, remembered_interface, remembered_rdma
-from node.inventory.pci import ADDRESS, DISPLAY_CLASS, base_class, is_network
+from node.inventory.pci import ADDRESS, DISPLAY_CLASS, base_class, is_data_direct, is_network
 from node.values import Value, value
 
 _UPLINK = re.compile(r"p\d+(?:s\d+)?")
@@ -86,6 +86,8 @@ def nic_parts(facts: NodeFacts, remembered: Iterable[RememberedNic]) -> list[Nic
     firmware = {link.name: link.firmware_version for link in links if link.firmware_version}
     parts = []
     for function in sorted(sysfs.pci, key=lambda each: (each.address, each.path)):
+        if is_data_direct(function):
+            continue
         whole = NicPart(function)
         if is_network(function) or _may_be_rdma_adapter(function, below, memory.get(whole.key)):
             whole = _completed(whole, function.path, below, memory.get(whole.key), firmware)

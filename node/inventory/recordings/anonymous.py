@@ -1,8 +1,8 @@
 """Removes what identifies the machine from facts, for bug reports.
 
 These are replaced wherever they occur, also inside other texts (CDI names, interface names, errors): serial numbers,
-board part numbers, UUIDs of GPUs, MIG devices and fabric clusters, unique ids, MAC addresses, GUIDs and the node's own
-addresses. Equal originals get equal replacements, so references between facts still hold.
+board part numbers, UUIDs of GPUs, MIG devices, NICs and fabric clusters, unique ids, MAC addresses, GUIDs and the
+node's own addresses. Equal originals get equal replacements, so references between facts still hold.
 
 Replacements have the shape of the original. Hardware addresses keep their vendor's part, which is a fact about the card
 and not about the machine, and a GUID that was made of a MAC address is made of the replaced MAC address. Numbers are
@@ -108,6 +108,8 @@ def _secrets(facts: NodeFacts) -> list[str]:
         found += [gpu.serial, gpu.board_part_number]
     for amd in facts.sysfs.amd_gpus if facts.sysfs is not None else ():
         found.append(amd.serial)
+    for function in facts.sysfs.pci if facts.sysfs is not None else ():
+        found.append(function.vpd_uuid or None)
     return [secret for secret in found if secret is not None]
 
 

@@ -25,8 +25,9 @@ from collections.abc import Set as AbstractSet
 from node.inventory.facts import AcceleratorFacts, DriverText, PciFunction
 from node.inventory.net_facts import SubFunction
 from node.inventory.nvidia.location import PCI_VENDOR
-from node.inventory.pci import ADDRESS
+from node.inventory.pci import ADDRESS, DATA_DIRECT_DEVICE, MELLANOX_VENDOR, is_data_direct
 from node.inventory.sysfs.files import DRIVERS, OPTIONAL, Stamp, SysfsFolder, entries, stamp
+from node.inventory.sysfs.vpd import vpd_uuid
 from node.values import replace
 
 _CLASS = re.compile(r"0x[0-9a-f]{6}")
@@ -39,6 +40,8 @@ _DISPLAY_CLASSES = ("0x03", "0x12")
 _NETWORK_CLASS = "0x02"
 _NVSWITCH = "0x0680"
 """Bridges of no other subclass; NVIDIA's are NVSwitches."""
+_NO_ENDPOINTS = ("0x06", "0x01", "0x0807", "0x0880", "0x0c", "0x11", "0x13")
+"""Classes of most functions of a server, none of which is a Data Direct function: bridges, storage, what a CPU has."""
 
 
 def function_of(path: str) -> str | None:
@@ -83,6 +86,7 @@ class PciFunctions:
                 dull[entry.name] = mark
         self._dull, self._known = dull, known
         self._number(functions, errors)
+        self._tell_apart(functions)
         return tuple(functions.values())
 
     def forget(self) -> None:
@@ -93,7 +97,7 @@ class PciFunctions:
     def _read_one(
         self, folder: SysfsFolder, address: str, before: PciFunction | None, with_rdma: AbstractSet[str | None]
     ) -> PciFunction | None:
-        if before is not None and _dull_class(before.class_code, before.vendor):
+        if before is not None and _dull_class(before.class_code, before.vendor, before.device):
             before = before if _has_rdma(folder, address, with_rdma) else None
         function = before or _identify(folder, address, with_rdma)
         return None if function is None else _update(folder, function)
@@ -109,12 +113,28 @@ class PciFunctions:
                     continue
                 numbered = replace(function, vf_index=int(link.removeprefix("virtfn")))
                 functions[function.address] = numbered
-                if function.address in self._known:
-                    self._known[function.address] = (self._known[function.address][0], numbered)
+                self._keep(numbered)
             errors += folder.errors
 
+    def _tell_apart(self, functions: dict[str, PciFunction]) -> None:
+        """Read the UUIDs of NVIDIA's NICs if any of them has a Data Direct function, which has that of its NIC."""
+        if not any(is_data_direct(function) for function in functions.values()):
+            return
+        for function in tuple(functions.values()):
+            if function.vendor == MELLANOX_VENDOR and function.physfn is None and function.vpd_uuid is None:
+                told = replace(function, vpd_uuid=vpd_uuid(f"{self._folder}/{function.address}"))
+                functions[function.address] = told
+                self._keep(told)
 
-def _dull_class(code: str, vendor: str | None) -> bool:
+    def _keep(self, function: PciFunction) -> None:
+        """Remember the function with what was added to it."""
+        if function.address in self._known:
+            self._known[function.address] = (self._known[function.address][0], function)
+
+
+def _dull_class(code: str, vendor: str | None, device: str | None) -> bool:
+    if vendor == MELLANOX_VENDOR and device == DATA_DIRECT_DEVICE:
+        return False
     if code.startswith(_NVSWITCH):
         return vendor != PCI_VENDOR
     return not code.startswith((*_DISPLAY_CLASSES, _NETWORK_CLASS))
@@ -129,15 +149,17 @@ def _identify(folder: SysfsFolder, address: str, with_rdma: AbstractSet[str | No
     code = folder.hexadecimal("class", _CLASS)
     if code is None:
         return None
-    vendor = folder.hexadecimal("vendor") if code.startswith(_NVSWITCH) else None
-    if _dull_class(code, vendor) and not _has_rdma(folder, address, with_rdma):
+    may_matter = not code.startswith((*_DISPLAY_CLASSES, _NETWORK_CLASS, *_NO_ENDPOINTS))
+    vendor = folder.hexadecimal("vendor") if may_matter or code.startswith(_NVSWITCH) else None
+    device = folder.hexadecimal("device") if vendor == MELLANOX_VENDOR else None
+    if _dull_class(code, vendor, device) and not _has_rdma(folder, address, with_rdma):
         return None
     return PciFunction(
         address=address,
         path=folder.tree_path(address),
         class_code=code,
         vendor=vendor or folder.hexadecimal("vendor") or "",
-        device=folder.hexadecimal("device") or "",
+        device=device or folder.hexadecimal("device") or "",
         subsystem_vendor=folder.hexadecimal("subsystem_vendor"),
         subsystem_device=folder.hexadecimal("subsystem_device"),
         revision=folder.hexadecimal("revision"),
