@@ -118,6 +118,8 @@ def _not_shown(device: Device, rule: Rule, context: OfferContext, door: Door, pa
         return f"its rule offers it through the {rule.door} door", Cause.OTHER_DOOR
     if door is Door.PLUGIN and device.uuid in context.made:
         return "it was made for a claim, and is removed with it", Cause.OTHER_DOOR
+    if door is Door.DRA and rule.moves_interface and context.unmovable and not _is_held(device, context):
+        return f"its network interface cannot move into pods: {context.unmovable}", Cause.UNMOVABLE
     if door is Door.DRA and device.name in parts.kept:
         return parts.kept[device.name], Cause.MIG_MODE
     is_in_mode = device.kind is DeviceKind.GPU and device.attribute("migEnabled") is True

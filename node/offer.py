@@ -42,6 +42,8 @@ class Cause(StrEnum):
     LINK_DOWN = "link_down"
     MIG_MODE = "mig_mode"
     """A GPU in MIG mode: its instances are what can be given."""
+    UNMOVABLE = "unmovable"
+    """Its interface moves into the pod, but the container runtime does not say when pods start."""
     UNFIT = "unfit"
     """Something that its containers would need is not there."""
 

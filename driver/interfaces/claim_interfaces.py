@@ -117,6 +117,11 @@ class ClaimInterfaces(MovedInterfaces):
         else:
             self._records.pop(record.claim.uid, None)
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is a claim with interfaces."""
+        return bool(self._records or self._moves)
+
     def is_out(self, uid: str) -> bool:
         """Whether an interface of the claim is in a pod, or on its way."""
         return uid in self._moves
@@ -205,7 +210,7 @@ class ClaimInterfaces(MovedInterfaces):
 
     def concerns(self, sandbox: Sandbox) -> bool:
         """See ``PodSandboxes``. Any pod may have a claim that was prepared for another, so all concern us."""
-        return bool(self._records or self._moves)
+        return self.is_needed
 
     async def run(self, sandbox: Sandbox) -> None:
         """See ``PodSandboxes``; raises SandboxRefused."""
@@ -361,7 +366,8 @@ class ClaimInterfaces(MovedInterfaces):
         if error.left is not None:
             self._moves[claim.uid] = replace(error.left, attached=())
             self._again(claim.uid, None)
-        self._note(claim.uid, "InterfaceNotMoved", str(error), f"pod {sandbox.pod}: {error}")
+        if self._is_new(claim.uid, str(error)):
+            self._tell("InterfaceNotMoved", f"pod {sandbox.pod}: {error}")
         await self._tell_not_moved(claim, before.devices if before is not None else (), str(error))
 
     async def _return(self, move: ClaimMove) -> None:
@@ -381,8 +387,8 @@ class ClaimInterfaces(MovedInterfaces):
             self._tell("InterfaceLost", text)
         except InterfaceError as error:
             self._observer.returned("failed", self._monotonic() - began)
-            text = f"claim {move.claim}, pod {move.sandbox.pod}: {error}"
-            self._note(uid, "InterfaceNotReturned", str(error), text)
+            if self._is_new(uid, str(error)):
+                self._tell("InterfaceNotReturned", f"claim {move.claim}, pod {move.sandbox.pod}: {error}")
             raise
         else:
             self._observer.returned("ok", self._monotonic() - began)
@@ -462,11 +468,10 @@ class ClaimInterfaces(MovedInterfaces):
     async def _in_thread(self, work: Any, *arguments: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
-    def _note(self, uid: str, reason: str, problem: str, message: str) -> None:
-        """Keep the claim's problem for people, and report it unless it was the problem before."""
-        if self._problems.get(uid) != problem:
-            self._problems[uid] = problem
-            self._tell(reason, message)
+    def _is_new(self, uid: str, problem: str) -> bool:
+        """Keep the claim's problem for people; whether it is another than before."""
+        before, self._problems[uid] = self._problems.get(uid), problem
+        return before != problem
 
     def _tell(self, reason: str, message: str) -> None:
         log.warning(message, extra={"reason": reason})

@@ -42,6 +42,7 @@ class OfferContext(Value):
     ``listed``: what the plugin door lists at the moment, and ``offered`` its healthy devices, without those for claims
     that it lists only because nothing was known. ``contested``: held through the plugin door by a live pod, though
     allocated to a claim of a pod on this node. ``made``: UUIDs of instances that were made for claims and go with them.
+    ``unmovable``: why interfaces of NICs cannot move into pods at present, empty if they can.
     """
 
     holds: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class OfferContext(Value):
     offered: frozenset[str] = _NONE
     contested: frozenset[str] = _NONE
     made: frozenset[str] = _NONE
+    unmovable: str = ""
 
     def held(self, device: Device, door: Door) -> Hold | None:
         """The first hold of the device itself through this door, not counting admin access and pending release."""

@@ -37,6 +37,7 @@ from node.values import Value, value
 from ostler.agent.api_server import node_check, resource_api
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import FromThreads, call_on
+from ostler.agent.pod_interfaces import PodInterfaces
 from ostler.agent.sources import nvml_sessions
 from ostler.config.settings import Settings
 from ostler.metrics.dra import DraMetrics
@@ -106,8 +107,13 @@ class DraParts:
         )
         self.sharing = ClaimSharing(sharing, settings.state_dir, boot_id(settings.roots.proc))
         self.metadata = MetadataFiles(settings.dra.plugins_dir / driver, settings.cdi.directory, driver)
-        self.interface_reports = InterfaceReports(
-            self.metadata, self.status, events=events, observer=self.metrics.claims
+        self.interfaces = PodInterfaces(
+            settings,
+            edges,
+            events=events,
+            bus=bus,
+            reporter=InterfaceReports(self.metadata, self.status, events=events, observer=self.metrics.claims),
+            observer=self.metrics.interfaces,
         )
         self.claims = self._claim_service()
         self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=bus)
@@ -175,6 +181,7 @@ class DraParts:
             partitions=self.partitions,
             sharing=self.sharing,
             metadata=self.metadata,
+            interfaces=self.interfaces.claims,
             is_known=lambda: books.keeper.known,
         )
 

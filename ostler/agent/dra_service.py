@@ -102,6 +102,11 @@ class DraService:
         """UUIDs of instances that were made for claims."""
         return self._parts.partitions.uuids()
 
+    @property
+    def unmovable(self) -> str:
+        """Why interfaces of NICs cannot move into pods at present; empty if they can."""
+        return self._parts.interfaces.unmovable
+
     def acting(self, rules: Iterable[Rule]) -> Acting:
         """The rules in effect at this door."""
         return self._parts.doors.acting(rules)
@@ -117,6 +122,7 @@ class DraService:
     def decide(self, snapshot: Snapshot, rules: tuple[Rule, ...], context: OfferContext) -> Decision:
         """Decide what the rules offer of this snapshot, and prepare claims from that; call ``show`` afterwards."""
         self._devices = snapshot.devices
+        self._parts.interfaces.use(rules)
         acting = self.acting(rules)
         parted = partitioned(snapshot, acting.rules, self._parts.partitions.names())
         if parted.snapshot.devices != self._placed or acting.rules != self._placed_rules:
@@ -162,6 +168,7 @@ class DraService:
                 for record in self._parts.claims.records():
                     # The process that prepared it may have ended before it wrote the claim's status.
                     self._parts.status.prepared(record.claim, record.answer)
+                group.create_task(self._parts.interfaces.run(), name="interfaces of claims")
                 group.create_task(self._parts.claims.run(), name="claims")
                 await first.turn()
                 group.create_task(self._parts.status.run(), name="claim status")
@@ -213,7 +220,15 @@ class DraService:
 
     def figures(self) -> DraFigures:
         """The values for metrics."""
-        return DraFigures(self._parts.metrics, self.status().state.value, self.slices(), self.claims())
+        interfaces = self._parts.interfaces
+        return DraFigures(
+            self._parts.metrics,
+            self.status().state.value,
+            self.slices(),
+            self.claims(),
+            {device: bool(place.problem) for device, place in interfaces.claims.places().items()},
+            interfaces.is_failing,
+        )
 
     def losers(self) -> Mapping[str, tuple[str, ...]]:
         """By device, claims that cannot have it because a pod has it."""
@@ -249,7 +264,7 @@ class DraService:
         if any(hold.state is HoldState.PENDING_RELEASE and hold.door is not None for hold in holds):
             # A check for leftover processes is under way.
             return False
-        if self._parts.doors.features.asks_for_counters:
+        if self._parts.doors.features.asks_for_counters or not self._parts.interfaces.is_decided:
             return False
         asks = self._parts.doors.features.support.taints is Taints.UNKNOWN
         if context.settled and not asks:

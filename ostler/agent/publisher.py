@@ -184,7 +184,7 @@ class Publisher:
             return NOTHING_HELD
         if dra is None:
             return self._books.context(frozenset(), frozenset())
-        return replace(self._books.context(dra.at_scheduler, dra.contested), made=dra.made)
+        return replace(self._books.context(dra.at_scheduler, dra.contested), made=dra.made, unmovable=dra.unmovable)
 
     async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> str:
         """Write the wanted specs and remove the others; returns the fault. Off the loop: a disk may be slow."""

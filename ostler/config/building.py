@@ -175,6 +175,7 @@ def _dra(values: Values) -> DraSettings:
         dra[schema.ALSO_PUBLISH_AS],
         dra[schema.DEVICE_METADATA],
         dra[schema.REQUIRE_DEVICE_METADATA],
+        Path(dra[schema.NRI_SOCKET]),
     )
 
 

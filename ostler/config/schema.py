@@ -194,6 +194,12 @@ PLUGINS_DIR = ConfigField(
     "",
     "Folder in which the kubelet's plugins keep data and sockets; empty: plugins, next to pluginsRegistryDir.",
 )
+NRI_SOCKET = ConfigField(
+    "nriSocket",
+    HostPath("/var/run/nri/nri.sock"),
+    "/var/run/nri/nri.sock",
+    "Socket at which the container runtime serves NRI, for resources with moveInterface.",
+)
 ALSO_PUBLISH_AS = ConfigField(
     "alsoPublishAs",
     ConfigList(Choice(Peer)),
@@ -224,7 +230,9 @@ REQUIRE_DEVICE_METADATA = ConfigField(
 )
 DRA = section(
     "dra",
-    Section(DRIVER_NAME, PLUGINS_DIR, ALSO_PUBLISH_AS, TAINT_EFFECT, DEVICE_METADATA, REQUIRE_DEVICE_METADATA),
+    Section(
+        DRIVER_NAME, PLUGINS_DIR, NRI_SOCKET, ALSO_PUBLISH_AS, TAINT_EFFECT, DEVICE_METADATA, REQUIRE_DEVICE_METADATA
+    ),
     "Dynamic Resource Allocation, for the doors dra and both.",
 )
 

@@ -175,7 +175,7 @@ class DraSettings(Value):
     ``plugins_dir``: the kubelet's folder of plugins' data, in which the driver has a folder of its own name. ``peers``:
     other drivers under whose names the attributes are published as well. ``metadata_versions``: of the metadata files
     that containers get, none for no files; ``metadata_required``: whether a claim is refused if they cannot be written.
-    The effect of taints is a part of ``health``.
+    ``nri_socket``: of the container runtime. The effect of taints is a part of ``health``.
     """
 
     driver_name: str = "ostler.dev"
@@ -183,6 +183,7 @@ class DraSettings(Value):
     peers: tuple[Peer, ...] = ()
     metadata_versions: tuple[MetadataVersion, ...] = ()
     metadata_required: bool = False
+    nri_socket: Path = Path("/var/run/nri/nri.sock")
 
 
 @value

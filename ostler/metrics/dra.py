@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from driver.claims.interfaces import ClaimObserver
 from driver.claims.model import ClaimState
 from driver.door.registration import DraDoorObserver, RegistrationState
+from driver.interfaces.observers import InterfaceObserver
 from node.ledger.events import HoldsObserver
 from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of, single
 from node.rules import Door
@@ -17,6 +18,8 @@ from protos.agent.v1alpha1 import agent_pb2
 
 PREPARATIONS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 """Upper bounds in seconds: from three writes to the disk to the deadline that the kubelet sets."""
+MOVES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 10.0)
+"""Upper bounds in seconds: a runtime waits 2 s."""
 _METHODS = ("NodePrepareResources", "NodeUnprepareResources")
 _OUTCOMES = (("ok",), ("refused",), ("unavailable",))
 
@@ -177,27 +180,88 @@ class ClaimMetrics(ClaimObserver):
         self._holds.lost(Door.DRA)
 
 
+class InterfaceMetrics(InterfaceObserver):
+    """Interfaces of claims that move into pods and back."""
+
+    def __init__(self) -> None:
+        self.moves = Counter(
+            "ostler_interfaces_moves",
+            "Attempts to move the interfaces of a claim into its pod (to_pod) or back (to_node), by outcome.",
+            ("direction", "outcome"),
+            [(direction, outcome) for direction in ("to_pod", "to_node") for outcome in ("ok", "failed")],
+        )
+        self.moving = Histogram(
+            "ostler_interfaces_move_duration_seconds",
+            "Time to move all interfaces of a claim into its pod, whatever the outcome.",
+            MOVES,
+        )
+        self.returning = Histogram(
+            "ostler_interfaces_return_duration_seconds",
+            "Time to take all interfaces of a claim back, whatever the outcome.",
+            MOVES,
+        )
+        self.losses = Counter(
+            "ostler_interfaces_lost", "Interfaces that did not come back when their pod's network namespace ended."
+        )
+
+    def moved(self, outcome: str, seconds: float) -> None:
+        """An attempt to move the interfaces of one claim into a pod ended."""
+        self.moves.add("to_pod", outcome)
+        self.moving.observe(seconds)
+
+    def returned(self, outcome: str, seconds: float) -> None:
+        """An attempt to take the interfaces of one claim back ended."""
+        self.moves.add("to_node", outcome)
+        self.returning.observe(seconds)
+
+    def lost(self, count: int) -> None:
+        """So many interfaces did not come back."""
+        self.losses.add(by=count)
+
+
 class DraMetrics:
-    """The counters of DRA: those of the door, and those of claims."""
+    """The counters of DRA: those of the door, of claims, and of their interfaces."""
 
     def __init__(self, holds: HoldsObserver, clock: Callable[[], float] = time.time) -> None:
         self.door = DraDoorMetrics(clock)
         self.claims = ClaimMetrics(holds)
+        self.interfaces = InterfaceMetrics()
 
 
 @dataclass(frozen=True, slots=True)
 class DraFigures:
-    """What a scrape shows of DRA. ``registration``: a value of ``driver.door.registration.RegistrationState``."""
+    """What a scrape shows of DRA. ``registration``: a value of ``driver.door.registration.RegistrationState``.
+
+    ``interfaces``: by device, whether the interface in a pod has a problem. ``nri_failing``: interfaces should move
+    into pods, but the container runtime does not report sandboxes.
+    """
 
     metrics: DraMetrics
     registration: str
     slices: agent_pb2.ListSlicesResponse
     claims: agent_pb2.ListClaimsResponse
+    interfaces: Mapping[str, bool]
+    nri_failing: bool
 
     def collect(self) -> Iterator[Metric]:
         """Every metric."""
         yield from metrics_of(self.metrics.door)
         yield from metrics_of(self.metrics.claims)
+        yield from metrics_of(self.metrics.interfaces)
+        yield Gauge(
+            "ostler_interfaces_out",
+            "Network interfaces of this node that are in pods (in_pod), or neither there nor back (failing).",
+            ("state",),
+            [
+                (("in_pod",), sum(not failing for failing in self.interfaces.values())),
+                (("failing",), sum(self.interfaces.values())),
+            ],
+        )
+        yield single(
+            "ostler_interfaces_runtime_failing",
+            "1 while interfaces should move into pods, but the container runtime does not report pod sandboxes (NRI).",
+            self.nri_failing,
+        )
         yield from _published(self.slices)
         yield Gauge(
             "ostler_dra_registration_state",

@@ -17,7 +17,7 @@ from tests.driver.devices.recorded import NODES, view
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "dra-devices.md").read_text()
 WORDS = set(re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)))
-GIVEN_ANYHOW = {Cause.NO_RULE, Cause.BAD_NAME, Cause.RULE_CONFLICT, Cause.NOT_UNIFORM, Cause.MIG_MODE}
+GIVEN_ANYHOW = {Cause.NO_RULE, Cause.BAD_NAME, Cause.RULE_CONFLICT, Cause.NOT_UNIFORM, Cause.MIG_MODE, Cause.UNMOVABLE}
 """Causes for which a device is not shown at all."""
 
 

@@ -115,7 +115,12 @@ def test_every_setting_arrives() -> None:
         ),
         holds=HoldsSettings(("nvidia-persistenced", "watch*")),
         health=Policy(XidTable(Profile.STRICT), dry_run=True, pace=HealthPace(warn=3600)),
-        dra=DraSettings("devices.example.com", Path("/host/kubelet/data"), (Peer.NVIDIA, Peer.DRANET)),
+        dra=DraSettings(
+            "devices.example.com",
+            Path("/host/kubelet/data"),
+            (Peer.NVIDIA, Peer.DRANET),
+            Path("/run/nri/nri.sock"),
+        ),
     )
 
 

@@ -18,7 +18,23 @@ def numbers(
     counts: DraMetrics, view: ListSlicesResponse, *claims: Claim, state: str = "registered"
 ) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
-    return scraping.numbers(DraFigures(counts, state, view, ListClaimsResponse(claims=claims)).collect())
+    figures = DraFigures(
+        counts, state, view, ListClaimsResponse(claims=claims), {"nic-1": False, "nic-2": False, "nic-3": True}, True
+    )
+    return scraping.numbers(figures.collect())
+
+
+def test_moved_interfaces_are_counted_by_direction_and_outcome() -> None:
+    counts = DraMetrics(HoldsObserver())
+    counts.interfaces.moved("ok", 0.02)
+    counts.interfaces.returned("failed", 0.01)
+    counts.interfaces.lost(2)
+    found = numbers(counts, ListSlicesResponse())
+    assert found["ostler_interfaces_moves_total", "to_pod", "ok"] == 1
+    assert found["ostler_interfaces_moves_total", "to_node", "failed"] == 1
+    assert found["ostler_interfaces_lost_total",] == 2
+    assert (found["ostler_interfaces_out", "in_pod"], found["ostler_interfaces_out", "failing"]) == (2, 1)
+    assert found["ostler_interfaces_runtime_failing",] == 1
 
 
 def test_devices_count_by_state_and_tainted_ones_besides() -> None:
