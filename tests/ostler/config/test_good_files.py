@@ -119,7 +119,7 @@ def test_every_setting_arrives() -> None:
             "devices.example.com",
             Path("/host/kubelet/data"),
             (Peer.NVIDIA, Peer.DRANET),
-            Path("/run/nri/nri.sock"),
+            nri_socket=Path("/run/nri/nri.sock"),
         ),
     )
 
