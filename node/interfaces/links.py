@@ -18,7 +18,7 @@ from pathlib import Path
 
 from node.interfaces.model import InterfaceError, MovableInterface
 from node.interfaces.mover import alias_of
-from node.netlink import Netlink, NetlinkError, attribute, attributes
+from node.netlink import Netlink, NetlinkError, attribute, attribute_list, attributes
 from node.values import Value, value
 
 NEWLINK, GETLINK = 16, 18
@@ -29,7 +29,7 @@ EXT_MASK = 29
 _SKIP_STATISTICS = 8
 _ADDRESS, _NAME, _MTU, _LINKINFO, _ALIAS, _NETNS_FD, _CARRIER, _XDP = 1, 3, 4, 18, 20, 28, 33, 43
 _MIN_MTU, _MAX_MTU, _PERMANENT_ADDRESS, _PARENT, _PARENT_BUS = 50, 51, 54, 56, 57
-_INFO_KIND = 1
+_INFO_KIND, _PROPERTIES, _ALTERNATIVE_NAME = 1, 52, 53
 _XDP_PROGRAMS = {5: 4, 6: 2, 7: 8}
 """IFLA_XDP_DRV_PROG_ID, SKB and HW, with the flag of the mode (XDP_FLAGS_*)."""
 _UP, _PROMISCUOUS, _ALL_MULTICAST = 0x1, 0x100, 0x200
@@ -59,6 +59,7 @@ class InterfaceLink(Value):
     address: str = ""
     permanent_address: str = ""
     alias: str = ""
+    alternative_names: tuple[str, ...] = ()
     parent: str = ""
     parent_bus: str = ""
     xdp: tuple[tuple[int, int], ...] = ()
@@ -101,6 +102,7 @@ def parse_interface_link(payload: bytes) -> InterfaceLink:
     _, _, index, flags, _ = LINK.unpack_from(payload)
     found = attributes(payload, LINK.size, "a link")
     xdp = attributes(found.get(_XDP, b""), 0, "XDP programs")
+    names = found.get(_PROPERTIES, b"")
     return InterfaceLink(
         index=index,
         name=text(found.get(_NAME, b"")),
@@ -114,6 +116,7 @@ def parse_interface_link(payload: bytes) -> InterfaceLink:
         address=found.get(_ADDRESS, b"").hex(":"),
         permanent_address=found.get(_PERMANENT_ADDRESS, b"").hex(":"),
         alias=text(found.get(_ALIAS, b"")),
+        alternative_names=tuple(text(raw) for kind, raw in attribute_list(names, 0) if kind == _ALTERNATIVE_NAME),
         parent=text(found.get(_PARENT, b"")),
         parent_bus=text(found.get(_PARENT_BUS, b"")),
         xdp=tuple((mode, number(xdp[kind])) for kind, mode in _XDP_PROGRAMS.items() if kind in xdp),

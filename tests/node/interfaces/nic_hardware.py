@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from node.interfaces.kernel import KernelSockets
+from node.interfaces.move import KernelSockets
 from node.interfaces.namespace import NetworkNamespace
 from node.netlink import Netlink, NetlinkError, attribute_list
 

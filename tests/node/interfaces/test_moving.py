@@ -292,6 +292,23 @@ def test_a_name_that_is_taken_on_the_node_meanwhile_is_not_fought_for(
     assert node.host.shows("address", "show", "v0_1")[0]["addr_info"][0]["local"] == "10.7.0.2"
 
 
+def test_alternative_names_travel_along_and_count_as_taken(node: Node) -> None:
+    node.host.ip("link property add dev v0 altname enp134s0f0")
+    with pytest.raises(InterfaceError) as refused:
+        node.attach(node.interface(name="enp134s0f0"))
+    assert str(refused.value).endswith(
+        "enp134s0f0 is an alternative name that the interface keeps, and cannot be its name as well; "
+        "set another interface.name in the claim"
+    )
+    interface = node.interface(name="rail0")
+    setup = node.look(interface)
+    node.attach(interface, setup)
+    assert node.pod.shows("link", "show", "enp134s0f0")[0]["ifname"] == "rail0"
+    node.host.ip("link property add dev v1 altname v0")
+    assert node.detach(interface, setup)
+    assert node.host.names() == {"v0_1", "v1"}
+
+
 def test_what_the_node_has_no_place_for_any_more_is_logged_and_the_rest_restored(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -313,7 +330,7 @@ def test_without_rights_the_error_names_the_capabilities(node: Node, monkeypatch
 
     interface = node.interface()
     setup = node.look(interface)
-    monkeypatch.setattr("node.interfaces.kernel.change_link", refused)
+    monkeypatch.setattr("node.interfaces.on_node.change_link", refused)
     with pytest.raises(InterfaceError) as error:
         node.attach(interface, setup)
     assert "the agent needs the capabilities NET_ADMIN and SYS_ADMIN to move interfaces" in str(error.value)

@@ -1,0 +1,175 @@
+"""One move of an interface: the two namespaces, what is wanted in the pod, and how the interface is found in either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from node.interfaces import rdma
+from node.interfaces.links import InterfaceLink, find_link, links, naming
+from node.interfaces.model import HostSetup, InterfaceError, MovableInterface, Route, RoutingRule
+from node.interfaces.namespace import NetworkNamespace
+from node.netlink import Netlink
+from node.values import replace
+
+_Result = TypeVar("_Result")
+_Setting = TypeVar("_Setting", int, str)
+
+
+class NetlinkSockets(Protocol):
+    """Opens netlink sockets in a namespace; both raise NetlinkError and InterfaceError."""
+
+    @contextmanager
+    def route(self, namespace: NetworkNamespace) -> Iterator[Netlink]:
+        """A socket of rtnetlink."""
+
+    @contextmanager
+    def rdma(self, namespace: NetworkNamespace) -> Iterator[Netlink]:
+        """A socket of RDMA netlink."""
+
+
+class KernelSockets:
+    """``NetlinkSockets`` of the kernel."""
+
+    @contextmanager
+    def route(self, namespace: NetworkNamespace) -> Iterator[Netlink]:
+        """See ``NetlinkSockets``."""
+        with namespace.netlink() as netlink:
+            yield netlink
+
+    @contextmanager
+    def rdma(self, namespace: NetworkNamespace) -> Iterator[Netlink]:
+        """See ``NetlinkSockets``."""
+        with namespace.netlink(protocol=rdma.NETLINK_RDMA) as netlink:
+            yield netlink
+
+
+class Side:
+    """One of the two namespaces during a call; ``route`` is its rtnetlink socket."""
+
+    def __init__(self, namespace: NetworkNamespace, route: Netlink, sockets: NetlinkSockets) -> None:
+        self.namespace = namespace
+        self.route = route
+        self._sockets = sockets
+
+    def inside(self, function: Callable[[], _Result]) -> _Result:
+        """What the function returns when it is called in this namespace."""
+        return self.namespace.run(function)
+
+    @contextmanager
+    def rdma(self) -> Iterator[Netlink]:
+        """The namespace's RDMA netlink."""
+        with self._sockets.rdma(self.namespace) as netlink:
+            yield netlink
+
+
+@contextmanager
+def side(path: Path | None, sockets: NetlinkSockets) -> Iterator[Side | None]:
+    """The side of the namespace at the path; None if there is none (any more). Raises NetlinkError, InterfaceError."""
+    try:
+        namespace = NetworkNamespace(path) if path is not None else None
+    except FileNotFoundError:
+        namespace = None
+    if namespace is None:
+        yield None
+        return
+    with namespace, sockets.route(namespace) as route:
+        yield Side(namespace, route, sockets)
+
+
+class Move:
+    """An interface with what it is to be in the pod and what it had on the node.
+
+    ``before`` is called with a step's name before each kernel call that changes something.
+    """
+
+    def __init__(self, interface: MovableInterface, setup: HostSetup, sys: Path, before: Callable[[str], None]) -> None:
+        self.interface = interface
+        self.setup = setup
+        self.before = before
+        self._sys = sys
+
+    @property
+    def subject(self) -> str:
+        """What errors begin with."""
+        return subject_of(self.interface)
+
+    @property
+    def name(self) -> str:
+        """The name in the pod."""
+        return self.interface.settings.name or self.setup.interface
+
+    @property
+    def hardware_address(self) -> str:
+        """The one that the claim wants, empty for none; a virtual function takes that of its ``vf`` settings."""
+        settings = self.interface.settings
+        return settings.hardware_address or (settings.vf.hardware_address if settings.vf is not None else "")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses in the pod."""
+        wanted = self.interface.settings.addresses
+        return self.setup.addresses if wanted is None else wanted
+
+    @property
+    def has_nodes_routes(self) -> bool:
+        """Whether the routes in the pod are those of the node, which nobody asked for."""
+        settings = self.interface.settings
+        return settings.routes is None and settings.addresses is None
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The routes in the pod."""
+        if self.has_nodes_routes:
+            # Who made a route on the node does not matter in the pod.
+            return tuple(replace(route, protocol=0) for route in self.setup.routes)
+        return self.interface.settings.routes or ()
+
+    @property
+    def rules(self) -> tuple[RoutingRule, ...]:
+        """The rules in the pod: the node's go with its routes."""
+        wanted = self.interface.settings.rules
+        return self.setup.rules if self.has_nodes_routes and not wanted else wanted
+
+    def find(self, side: Side) -> InterfaceLink | None:
+        """The interface on this side, whatever it is called; raises InterfaceError."""
+        settings = self.interface.settings
+        known = {self.setup.hardware_address, settings.hardware_address, self.hardware_address} - {""}
+        with naming(self.subject, "list links"):
+            present = links(side.route)
+        return find_link(present, self.interface, self._sys, index=self.setup.index, addresses=known)
+
+
+def subject_of(interface: MovableInterface) -> str:
+    """What errors about the interface begin with."""
+    return f"interface {interface.interface} of device {interface.device}"
+
+
+def differing(wanted: _Setting, present: _Setting) -> _Setting | None:
+    """What is wanted, None if it is so already or unknown (empty)."""
+    return wanted if wanted and wanted != present else None
+
+
+def route_text(route: Route) -> str:
+    """The route as ``ip route`` writes it."""
+    table = f" table {route.table}" if route.table else ""
+    return route.destination + (f" via {route.gateway}" if route.gateway else "") + table
+
+
+def find_rdma(netlink: Netlink, name: str, index: int) -> rdma.RdmaDevice | None:
+    """The RDMA device by its name or, if somebody renamed it, by the link of its port (0 for unknown)."""
+    named = next((each for each in rdma.devices(netlink) if each.name == name), None)
+    return named or (rdma.device_of(netlink, index) if index else None)
+
+
+def physical_of(interface: MovableInterface, present: tuple[InterfaceLink, ...]) -> InterfaceLink:
+    """The link of the physical function of a virtual one; raises InterfaceError."""
+    physical = next((each for each in present if each.name == interface.pf_interface), None)
+    if physical is None:
+        raise InterfaceError(
+            f"{subject_of(interface)}: its physical function {interface.pf_interface or '(unknown)'} is not in the "
+            "node's network namespace; a physical function must stay there while its virtual functions are in pods"
+        )
+    return physical
