@@ -66,3 +66,16 @@ def test_rules_at_odds_are_told_from_rules_that_do_not_fit_the_node() -> None:
     single = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.MIG,)), uniform=True)
     profiles = (mig(1, 0), mig(1, 4, "3g.20gb"))
     assert causes((single,), *profiles) == {Cause.NOT_UNIFORM}
+
+
+def test_a_nic_whose_interface_moves_is_not_shown_to_claims_while_it_cannot_move() -> None:
+    moves = replace(ALL, door=Doors.BOTH, moves_interface=True)
+    stuck = OfferContext(unmovable="the runtime is away; start it")
+    shown = offer(snapshot(nic(3)), (moves,), stuck, Door.DRA)
+    assert [(each.reason, each.cause) for each in shown.withheld] == [
+        ("its network interface cannot move into pods: the runtime is away; start it", Cause.UNMOVABLE)
+    ]
+    held = replace(stuck, holds=by_place([Hold(nic(3).name, Door.DRA, "team/claim", 1.0)]))
+    assert offer(snapshot(nic(3)), (moves,), held, Door.DRA).withheld == (), "its claim keeps it"
+    assert offer(snapshot(nic(3)), (moves,), stuck, Door.PLUGIN).withheld == (), "the plugin door moves nothing"
+    assert offer(snapshot(nic(3)), (replace(moves, moves_interface=False),), stuck, Door.DRA).withheld == ()
