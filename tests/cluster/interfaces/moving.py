@@ -24,7 +24,8 @@ class Moving:
     def __init__(self, stage: Stage, made: StandIns, config: Object | None = None) -> None:
         self.stage = stage
         self.stand_ins = made
-        self.agent: NodeAgent = stage.run_driver(str(made.recorded), MOVING)
+        self.resources = (MOVING,)
+        self.agent: NodeAgent = stage.run_driver(made.recorded, *self.resources)
         # What the node had, to which it has to come back.
         self.before = made.on_node()
         stage.claims.wait_slices(len(made.names))

@@ -1,7 +1,7 @@
-"""``python -m tests.cluster.interfaces.recorder``: an NRI plugin that writes down what the runtime reports.
+"""``python -m tests.cluster.interfaces.recorder [gate]``: an NRI plugin that writes down what the runtime reports.
 
 A line of JSON per event. Pods are refused or delayed by their names: those that begin with ``refused`` fail, and the
-first start of ``slow-N`` takes N seconds.
+first start of ``slow-N`` takes N seconds. As ``gate`` it is called before ostler, and each sandbox waits for a second.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from driver.nri import plugin
 from driver.nri.plugin import SOCKET, NriPlugin
 from driver.nri.sandboxes import Sandbox, SandboxRefused
 from driver.nri.status import NriChanged
 from node.clocks import SYSTEM
 from node.events import EventBus
 
+GATE = 1.0
+
 
 class Recorder:
     """Writes a line for each call; ``netns`` says whether the namespace's file is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay: float) -> None:
+        self._delay = delay
         self._delayed: set[str] = set()
 
     def concerns(self, sandbox: Sandbox) -> bool:
@@ -32,6 +36,7 @@ class Recorder:
 
     async def run(self, sandbox: Sandbox) -> None:
         self._write("run", sandbox)
+        await asyncio.sleep(self._delay)
         if sandbox.name.startswith("refused"):
             raise SandboxRefused("there is no interface for it")
         if sandbox.name.startswith("slow-") and sandbox.uid not in self._delayed:
@@ -70,7 +75,9 @@ def write(line: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
-async def main() -> None:
+async def main(gate: bool) -> None:
+    if gate:
+        plugin.NAME, plugin.INDEX = "gate", "05"
     bus = EventBus()
     bus.subscribe(
         NriChanged,
@@ -78,12 +85,11 @@ async def main() -> None:
             {"event": event.status.state.value, "reason": event.status.reason, "runtime": event.status.runtime}
         ),
     )
-    task = asyncio.create_task(
-        NriPlugin(Path(sys.argv[1]) if sys.argv[1:] else SOCKET, Recorder(), bus=bus, clocks=SYSTEM).run()
-    )
+    recorder = Recorder(GATE if gate else 0.0)
+    task = asyncio.create_task(NriPlugin(SOCKET, recorder, bus=bus, clocks=SYSTEM).run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     await asyncio.wait((task,))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main("gate" in sys.argv))

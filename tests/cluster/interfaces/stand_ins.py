@@ -47,8 +47,10 @@ class StandIns:
         self.names = [f"on{number}n{index}" for index in range(count)]
         self._parent = f"on{number}p"
         self._kind = kind
-        self.recorded = node.folder / "nics.yaml"
-        self.recorded.write_text(yaml.safe_dump(recorded(self.names)))
+        path = node.folder / "nics.yaml"
+        path.write_text(yaml.safe_dump(recorded(self.names)))
+        self.recorded = str(path.with_suffix(""))
+        """The recorded node, as ``configuration`` wants it."""
 
     def make(self) -> None:
         """Make them, with an address each."""
