@@ -204,7 +204,7 @@ class NriRuntime:
         plugin = _Plugin(connection)
         reading = asyncio.create_task(connection.run())
         try:
-            await self._register(plugin)
+            await self._register(plugin, reading)
             await asyncio.wait((reading,))
         except (TimeoutError, ConnectionEnded, RpcFailed, ProtocolError) as error:
             log.info("a plugin could not be registered", extra={"error": str(error)})
@@ -215,10 +215,13 @@ class NriRuntime:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _register(self, plugin: _Plugin) -> None:
+    async def _register(self, plugin: _Plugin, reading: asyncio.Task[None]) -> None:
         async with self._registering:
-            async with asyncio.timeout(self._registration_timeout):
-                plugin.name = await plugin.registered
+            waits = (plugin.registered, reading)
+            await asyncio.wait(waits, timeout=self._registration_timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not plugin.registered.done():
+                raise ConnectionEnded("it did not register")
+            plugin.name = plugin.registered.result()
             configuration = ConfigureRequest(
                 runtime_name=self._name,
                 runtime_version=self._version,
