@@ -11,6 +11,8 @@ from typing import Protocol
 
 from driver.claims.model import ClaimState, ClaimStatus
 from driver.door.registration import DoorStatus
+from driver.interfaces.observers import InterfacePlace
+from driver.nri.status import NriState, NriStatus
 from driver.publishing.publication import Publication
 from kube.bodies import JsonObject, text_at
 from node.offer import Offer, Withheld
@@ -35,6 +37,9 @@ class DraView(Protocol):
     @property
     def offer(self) -> Offer:
         """The door's offer for the snapshot that is shown."""
+
+    def interfaces(self) -> Mapping[str, agent_pb2.PodInterface]:
+        """Where interfaces of claims are that are not on the node, by device."""
 
     def slices(self) -> agent_pb2.ListSlicesResponse:
         """The published devices, beside the wanted ones."""
@@ -91,7 +96,10 @@ def claims_message(statuses: Iterable[ClaimStatus]) -> agent_pb2.ListClaimsRespo
 
 
 def door_message(
-    door: DoorStatus, slices: agent_pb2.ListSlicesResponse, claims: agent_pb2.ListClaimsResponse
+    door: DoorStatus,
+    slices: agent_pb2.ListSlicesResponse,
+    claims: agent_pb2.ListClaimsResponse,
+    nri: NriStatus | None = None,
 ) -> agent_pb2.DraStatus:
     """The door in one line: why the kubelet cannot use it comes first, why slices are not written second."""
     published, missing = (devices_in(slices, state) for state in (PoolDeviceState.PUBLISHED, PoolDeviceState.MISSING))
@@ -104,7 +112,20 @@ def door_message(
         published=published,
         claims=sum(claim.state != ClaimState.REFUSED for claim in claims.claims),
         problem=door.detail or unpublished(slices),
+        nri="" if nri is None else _runtime(nri),
     )
+
+
+def interfaces_message(places: Mapping[str, InterfacePlace]) -> dict[str, agent_pb2.PodInterface]:
+    """Where interfaces are, by device."""
+    return {
+        device: agent_pb2.PodInterface(pod=place.pod, interface=place.interface, problem=place.problem)
+        for device, place in places.items()
+    }
+
+
+def _runtime(nri: NriStatus) -> str:
+    return f"connected to {nri.runtime}" if nri.state is NriState.CONNECTED else f"{nri.state}: {nri.reason}"
 
 
 def devices_in(slices: agent_pb2.ListSlicesResponse, state: PoolDeviceState) -> int:

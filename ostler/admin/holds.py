@@ -98,6 +98,7 @@ class HoldsView:
             {Door.PLUGIN: offer, Door.DRA: dra.offer},
             losers=dra.losers(),
             leaving=dra.leaving(),
+            places=dra.interfaces(),
             faults=faults,
         )
 
@@ -127,12 +128,14 @@ def holds_report(
     *,
     losers: Mapping[str, tuple[str, ...]],
     leaving: Mapping[str, str] = MappingProxyType({}),
+    places: Mapping[str, agent_pb2.PodInterface] = MappingProxyType({}),
     faults: agent_pb2.HoldsStatus | None = None,
 ) -> agent_pb2.ListHoldsResponse:
     """Every device that is held, or withheld because of a hold. Decides nothing.
 
     ``losers``: by device, the claims that could not take it. ``leaving``: by device being withdrawn from claims, what
-    currently prevents that. ``faults``: what is not known; its numbers are not read.
+    currently prevents that. ``places``: of interfaces in pods, by device. ``faults``: what is not known; its numbers
+    are not read.
     """
     rules = tuple(rules)
     shown = {door: _shown(offer) for door, offer in offers.items()}
@@ -148,6 +151,8 @@ def holds_report(
             shared = shared_device(device, rule, context)
             if shared is not None:
                 report.shared.append(shared)
+        if device.name in places:
+            message.interface.CopyFrom(places[device.name])
         if message.holds or message.withheld or message.losers:
             report.devices.append(message)
     # Still held, but gone for so long that the inventory has forgotten it.

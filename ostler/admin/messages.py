@@ -6,6 +6,7 @@ The command line uses them as well, for a node that it scans itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from node.inventory.model import Device, DeviceKind, Snapshot, SourceStatus, Version, is_gone
 from node.ledger.holds import HoldState, slices_of
@@ -23,8 +24,9 @@ def devices_message(
     offer: Offer,
     second: Offer = Offer(),  # noqa: B008 - frozen
     context: OfferContext = NOTHING_HELD,
+    places: Mapping[str, agent_pb2.PodInterface] = MappingProxyType({}),
 ) -> agent_pb2.ListDevicesResponse:
-    """Every device of the snapshot with the offers of both doors."""
+    """Every device of the snapshot with the offers of both doors; ``places``: of interfaces in pods, by device."""
     message = agent_pb2.ListDevicesResponse(
         generation=snapshot.generation, sources=[source_message(source) for source in snapshot.sources]
     )
@@ -41,6 +43,8 @@ def devices_message(
             replicas.setdefault(item.device.name, []).append(item.id)
     for device in snapshot.devices:
         entry = _device_message(device)
+        if device.name in places:
+            entry.interface.CopyFrom(places[device.name])
         at_plugin, at_claims = plugin.get(device.name), claims.get(device.name) or parts.get(device.uuid or "")
         _divide(entry, device, snapshot, context, offered=device.name in divided)
         shown = at_claims if at_plugin is None or not at_plugin[0].rule.door.has(Door.PLUGIN) else at_plugin

@@ -102,7 +102,9 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
         """Every device and where it is offered."""
         dra, holds = self._view.dra(), self._view.holds_view()
         held = NOTHING_HELD if holds is None else holds.context
-        return devices_message(*self._view.devices(), Offer() if dra is None else dra.offer, held)
+        if dra is None:
+            return devices_message(*self._view.devices(), context=held)
+        return devices_message(*self._view.devices(), dra.offer, held, dra.interfaces())
 
     async def GetTopology(
         self, request: agent_pb2.GetTopologyRequest, context: Context

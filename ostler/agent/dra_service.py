@@ -33,7 +33,7 @@ from node.offer import Cause, Offer
 from node.partitions import whole_of_partition
 from node.rules import Doors, Rule
 from node.values import Value, replace, value
-from ostler.admin.dra import claims_message, door_message, slices_message
+from ostler.admin.dra import claims_message, door_message, interfaces_message, slices_message
 from ostler.agent.dra_parts import DraParts
 from ostler.agent.loading import KubeletFirst
 from ostler.metrics.dra import DraFigures
@@ -198,7 +198,12 @@ class DraService:
 
     def summary(self) -> agent_pb2.DraStatus:
         """The door's status in one line."""
-        return door_message(self._parts.door.status(), self.slices(), self.claims())
+        nri = self._parts.interfaces.status()
+        return door_message(self._parts.door.status(), self.slices(), self.claims(), nri)
+
+    def interfaces(self) -> Mapping[str, agent_pb2.PodInterface]:
+        """Where interfaces of claims are that are not on the node, by device."""
+        return interfaces_message(self._parts.interfaces.claims.places())
 
     def unpublished(self) -> str:
         """Why slices differ from the wanted ones, empty if they do not."""

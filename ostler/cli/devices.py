@@ -10,7 +10,7 @@ from node.rules import Door, Doors
 from ostler.cli.client import TIMEOUT, NoAgent, running_agent
 from ostler.cli.exits import Exit
 from ostler.cli.options import add_settings, read_settings
-from ostler.cli.output import add_format, print_message, print_table
+from ostler.cli.output import add_format, interface_words, print_message, print_table
 from ostler.config.settings import Settings
 from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
@@ -136,7 +136,8 @@ def _described(device: agent_pb2.Device) -> str:
 
 def _why(device: agent_pb2.Device) -> str:
     """The reason for the device's state, and what the node itself uses it for."""
-    reasons = (device.offer_reason, f"by claims: {device.claims_reason}" if device.claims_reason else "")
+    place = interface_words(device.interface) if device.HasField("interface") else ""
+    reasons = (place, device.offer_reason, f"by claims: {device.claims_reason}" if device.claims_reason else "")
     reason = device.health.reason or "; ".join(reason for reason in reasons if reason)
     if device.host_use and device.host_use not in reason:
         return f"{reason}; the node itself uses it: {device.host_use}".removeprefix("; ")

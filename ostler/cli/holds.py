@@ -10,7 +10,7 @@ from node.sharing import amount_words
 from ostler.cli.client import TIMEOUT, running_agent
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_socket, sendable
-from ostler.cli.output import add_format, print_changes, print_message, print_table, time_text
+from ostler.cli.output import add_format, interface_words, print_changes, print_message, print_table, time_text
 from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
 
@@ -79,6 +79,8 @@ def print_holds(
         if device.losers:
             names = ", ".join(plain(each) for each in device.losers)
             sys.stdout.write(f"{plain(device.device)}: could not be given to {names}\n")
+        if device.HasField("interface"):
+            sys.stdout.write(f"{plain(device.device)}: {plain(interface_words(device.interface))}\n")
     for problem in (status.kubelet, status.api_server, status.both, status.doors, status.processes, status.containers):
         if problem:
             sys.stdout.write(f"{plain(problem)}\n")

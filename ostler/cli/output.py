@@ -17,6 +17,8 @@ from ostler.drawing.text import plain, table_lines
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from protos.agent.v1alpha1 import agent_pb2
+
 FORMATS = ("table", "json", "yaml")
 
 
@@ -99,3 +101,10 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def print_changes(changes: Sequence[str]) -> None:
     """Print what a call has changed, one line each."""
     emit("".join(f"{plain(change)}\n" for change in changes or ["nothing changed"]))
+
+
+def interface_words(place: agent_pb2.PodInterface) -> str:
+    """Where the network interface of a device is that is not on the node."""
+    if place.problem:
+        return f"its interface {place.interface}, of pod {place.pod}, is not where it should be: {place.problem}"
+    return f"its interface is in pod {place.pod} as {place.interface}"

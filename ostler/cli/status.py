@@ -67,6 +67,8 @@ def _print_dra(dra: agent_pb2.DraStatus) -> None:
     sys.stdout.write("\n")
     row = (dra.driver, f"{dra.published}/{dra.devices}", dra.registration, str(dra.claims), dra.socket, dra.problem)
     print_table(("DRA DRIVER", "PUBLISHED", "REGISTRATION", "CLAIMS", "SOCKET", "DETAIL"), [row])
+    if dra.nri:
+        sys.stdout.write(f"interfaces move into pods by NRI: {plain(dra.nri)}\n")
 
 
 def _print_holds(holds: agent_pb2.HoldsStatus, *, dra: bool) -> None:

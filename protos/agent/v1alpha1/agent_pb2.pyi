@@ -73,7 +73,7 @@ class ResourceStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., devices: _Optional[int] = ..., healthy: _Optional[int] = ..., registration: _Optional[str] = ..., path: _Optional[str] = ..., socket: _Optional[str] = ..., open_streams: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class DraStatus(_message.Message):
-    __slots__ = ("driver", "registration", "socket", "health_streams", "devices", "published", "claims", "problem")
+    __slots__ = ("driver", "registration", "socket", "health_streams", "devices", "published", "claims", "problem", "nri")
     DRIVER_FIELD_NUMBER: _ClassVar[int]
     REGISTRATION_FIELD_NUMBER: _ClassVar[int]
     SOCKET_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class DraStatus(_message.Message):
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     CLAIMS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    NRI_FIELD_NUMBER: _ClassVar[int]
     driver: str
     registration: str
     socket: str
@@ -90,7 +91,8 @@ class DraStatus(_message.Message):
     published: int
     claims: int
     problem: str
-    def __init__(self, driver: _Optional[str] = ..., registration: _Optional[str] = ..., socket: _Optional[str] = ..., health_streams: _Optional[int] = ..., devices: _Optional[int] = ..., published: _Optional[int] = ..., claims: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
+    nri: str
+    def __init__(self, driver: _Optional[str] = ..., registration: _Optional[str] = ..., socket: _Optional[str] = ..., health_streams: _Optional[int] = ..., devices: _Optional[int] = ..., published: _Optional[int] = ..., claims: _Optional[int] = ..., problem: _Optional[str] = ..., nri: _Optional[str] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("time", "type", "reason", "message")
@@ -119,7 +121,7 @@ class ListDevicesResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason", "host_use", "location", "door", "claims_as", "claims_reason", "shares", "shares_free", "memory_slices", "partitions", "healthy_ids")
+    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason", "host_use", "location", "door", "claims_as", "claims_reason", "shares", "shares_free", "memory_slices", "partitions", "healthy_ids", "interface")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     VENDOR_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +147,7 @@ class Device(_message.Message):
     MEMORY_SLICES_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     HEALTHY_IDS_FIELD_NUMBER: _ClassVar[int]
+    INTERFACE_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: str
     vendor: str
@@ -170,7 +173,18 @@ class Device(_message.Message):
     memory_slices: int
     partitions: _containers.RepeatedCompositeFieldContainer[GpuPartition]
     healthy_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ..., host_use: _Optional[str] = ..., location: _Optional[str] = ..., door: _Optional[str] = ..., claims_as: _Optional[str] = ..., claims_reason: _Optional[str] = ..., shares: _Optional[int] = ..., shares_free: _Optional[int] = ..., memory_slices: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[GpuPartition, _Mapping]]] = ..., healthy_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    interface: PodInterface
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ..., host_use: _Optional[str] = ..., location: _Optional[str] = ..., door: _Optional[str] = ..., claims_as: _Optional[str] = ..., claims_reason: _Optional[str] = ..., shares: _Optional[int] = ..., shares_free: _Optional[int] = ..., memory_slices: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[GpuPartition, _Mapping]]] = ..., healthy_ids: _Optional[_Iterable[str]] = ..., interface: _Optional[_Union[PodInterface, _Mapping]] = ...) -> None: ...
+
+class PodInterface(_message.Message):
+    __slots__ = ("pod", "interface", "problem")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    INTERFACE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    pod: str
+    interface: str
+    problem: str
+    def __init__(self, pod: _Optional[str] = ..., interface: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class GpuPartition(_message.Message):
     __slots__ = ("start", "size", "profile", "device", "holder")
@@ -453,18 +467,20 @@ class ListHoldsResponse(_message.Message):
     def __init__(self, devices: _Optional[_Iterable[_Union[DeviceHolds, _Mapping]]] = ..., status: _Optional[_Union[HoldsStatus, _Mapping]] = ..., shared: _Optional[_Iterable[_Union[SharedDevice, _Mapping]]] = ...) -> None: ...
 
 class DeviceHolds(_message.Message):
-    __slots__ = ("device", "doors", "holds", "withheld", "losers")
+    __slots__ = ("device", "doors", "holds", "withheld", "losers", "interface")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     DOORS_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     WITHHELD_FIELD_NUMBER: _ClassVar[int]
     LOSERS_FIELD_NUMBER: _ClassVar[int]
+    INTERFACE_FIELD_NUMBER: _ClassVar[int]
     device: str
     doors: str
     holds: _containers.RepeatedCompositeFieldContainer[Hold]
     withheld: _containers.RepeatedCompositeFieldContainer[Withholding]
     losers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, device: _Optional[str] = ..., doors: _Optional[str] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., withheld: _Optional[_Iterable[_Union[Withholding, _Mapping]]] = ..., losers: _Optional[_Iterable[str]] = ...) -> None: ...
+    interface: PodInterface
+    def __init__(self, device: _Optional[str] = ..., doors: _Optional[str] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., withheld: _Optional[_Iterable[_Union[Withholding, _Mapping]]] = ..., losers: _Optional[_Iterable[str]] = ..., interface: _Optional[_Union[PodInterface, _Mapping]] = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("door", "holder", "owner", "since", "state", "share", "admin", "amounts")

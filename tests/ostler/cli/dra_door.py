@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -29,6 +29,9 @@ class Door:
     @property
     def offer(self) -> Offer:
         return Offer()
+
+    def interfaces(self) -> Mapping[str, agent_pb2.PodInterface]:
+        return {}
 
     def slices(self) -> ListSlicesResponse:
         return self._slices

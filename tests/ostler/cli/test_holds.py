@@ -262,3 +262,24 @@ async def test_control_characters_of_a_holder_do_not_reach_the_terminal(
         == 0
     )
     assert "\x1b" not in capsys.readouterr().out
+
+
+async def test_the_pod_of_an_interface_is_named_and_why_it_is_not_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hold = replace(CLAIM, device="nic-1", share="")
+    places = {
+        "nic-1": agent_pb2.PodInterface(pod="team/a", interface="net1"),
+        "nic-2": agent_pb2.PodInterface(pod="team/b", interface="eth2", problem="interface eth2: busy"),
+    }
+    devices = [
+        agent_pb2.DeviceHolds(device=name, doors="dra", holds=[message(replace(hold, device=name))], interface=place)
+        for name, place in places.items()
+    ]
+    async with serving(tmp_path, holds=Holds(agent_pb2.ListHoldsResponse(devices=devices))) as socket:
+        assert await asyncio.to_thread(main, ["holds", "--socket", socket]) == 0
+    said = capsys.readouterr().out.splitlines()[-2:]
+    assert said == [
+        "nic-1: its interface is in pod team/a as net1",
+        "nic-2: its interface eth2, of pod team/b, is not where it should be: interface eth2: busy",
+    ]

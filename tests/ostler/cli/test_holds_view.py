@@ -191,3 +191,11 @@ def test_a_shared_device_says_who_has_which_share_and_what_is_left() -> None:
     assert any("team/pod (share 2: 25% of compute and 10 GiB of memory)" in line for line in lines)
     assert lines[-1].split()[:5] == [device.name, "nvidia.com/gpu", "4", "2", "1"]
     assert lines[-1].endswith("25% of compute and 25 GiB of memory (100% of compute and 40 GiB of memory)")
+
+
+def test_the_place_of_an_interface_is_beside_the_hold_of_its_claim() -> None:
+    held = OfferContext(by_place([Hold(gpu(1).name, Door.DRA, "team/claim", 1.0)]))
+    place = agent_pb2.PodInterface(pod="team/a", interface="net1")
+    places = {gpu(1).name: place, "another": place}
+    found = holds_report(Snapshot(1, (gpu(1), gpu(2))), (), held, {}, losers={}, places=places)
+    assert [(each.device, each.interface) for each in found.devices] == [(gpu(1).name, place)]

@@ -9,6 +9,7 @@ import pytest
 
 from driver.claims.model import ClaimState
 from driver.door.registration import DoorStatus, RegistrationState
+from driver.nri.status import NriState, NriStatus
 from ostler.admin.dra import door_message, unpublished
 from protos.agent.v1alpha1.agent_pb2 import Claim, DraStatus, ListClaimsResponse, ListSlicesResponse, Pool, PoolDevice
 from sandbox.nodes import path
@@ -145,3 +146,15 @@ def test_summary_counts_what_is_published_of_what_should_be_and_claims_that_hold
 def test_what_keeps_the_kubelet_away_is_said_before_what_keeps_slices_from_being_written() -> None:
     refused = DoorStatus(RegistrationState.FAILED, detail="the version is not supported")
     assert door_message(refused, SLICES, ListClaimsResponse()).problem == "the version is not supported"
+
+
+@pytest.mark.parametrize(
+    ("nri", "said"),
+    [
+        (None, ""),
+        (NriStatus(NriState.CONNECTED, 1.0, runtime="containerd v2.1.0"), "connected to containerd v2.1.0"),
+        (NriStatus(NriState.ABSENT, 1.0, "/run/nri.sock does not exist"), "absent: /run/nri.sock does not exist"),
+    ],
+)
+def test_whether_the_runtime_reports_pods_is_part_of_the_summary(nri: NriStatus | None, said: str) -> None:
+    assert door_message(DoorStatus(RegistrationState.REGISTERED), SLICES, CLAIMS, nri).nri == said
