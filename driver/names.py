@@ -17,6 +17,8 @@ class Peer(StrEnum):
     NVIDIA = nvidia.DRA_DRIVER
     DRANET = "dra.net"
     SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
+    MULTUS = "k8s.cni.cncf.io"
+    """No driver, but the domain of the two attributes by which Multus finds the device of a network in a claim."""
 
 
 class TaintEffect(StrEnum):

@@ -13,6 +13,10 @@ In a peer's domain the device has what the peer's driver would publish for it, s
 with ours. Names, types and texts are the peer's. Facts that the node does not know are absent: DRANET's names of
 vendors and devices from pci.ids, addresses, and everything about an interface's configuration. The SR-IOV driver
 publishes virtual functions only, NVIDIA's its own GPUs only.
+
+Multus reads two attributes of every device that a pod's claims were allocated, and gives the pod no network if one
+lacks them. So with Multus among the peers all devices have both, before all that other peers say, and GPUs have them
+too: a claim may have a GPU and a NIC.
 """
 
 from __future__ import annotations
@@ -54,7 +58,8 @@ def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject
     said = described(offered)
     offered = said.offered
     first, rest = own_facts(offered)
-    facts = [*first, *(fact for peer in peers for fact in peer_facts(peer, offered)), *rest]
+    in_order = sorted(peers, key=lambda peer: peer is not Peer.MULTUS)
+    facts = [*first, *(fact for peer in in_order for fact in peer_facts(peer, offered)), *rest]
     attributes, capacity = sections(facts)
     device: JsonObject = {"name": offered.device.name, "attributes": attributes}
     if is_shared(offered.device, offered.rule.sharing):
@@ -239,6 +244,8 @@ def is_of(peer: Peer, device: Device) -> bool:
     """Whether this peer would publish the device."""
     if peer is Peer.NVIDIA:
         return vendor_of(device) is NVIDIA
+    if peer is Peer.MULTUS:
+        return True
     return device.kind in NIC_KINDS and (peer is Peer.DRANET or device.text("sriovFunction") == "vf")
 
 
@@ -277,11 +284,16 @@ def _dranet_names(device: Device) -> Named:
 def _sriov(offered: DraDevice) -> Iterator[Fact]:
     device = offered.device
     yield from (Fact(f"{Peer.SRIOV}/{name}", found) for name, found in _sriov_names(device) if found is not None)
-    yield Fact("k8s.cni.cncf.io/resourceName", offered.rule.resource_of(device))
-    if device.pci_address is not None:
-        yield Fact("k8s.cni.cncf.io/deviceID", device.pci_address)
+    yield from _multus(offered)
     if device.numa_node is not None:
         yield Fact(f"{Peer.DRANET}/numaNode", device.numa_node)
+
+
+def _multus(offered: DraDevice) -> Iterator[Fact]:
+    device = offered.device
+    yield Fact(f"{Peer.MULTUS}/resourceName", offered.rule.resource_of(device))
+    # CNI plugins take a PCI address; of a device without one no plugin makes a network, but Multus wants a text.
+    yield Fact(f"{Peer.MULTUS}/deviceID", device.pci_address or device.name)
 
 
 def _sriov_names(device: Device) -> Named:
@@ -300,4 +312,5 @@ _SPEAKERS: dict[Peer, Callable[[DraDevice], Iterator[Fact]]] = {
     Peer.NVIDIA: _nvidia,
     Peer.DRANET: _dranet,
     Peer.SRIOV: _sriov,
+    Peer.MULTUS: _multus,
 }

@@ -20,7 +20,7 @@ from driver.devices.view import DraDevice
 from driver.names import Peer
 from driver.parameters.decoding import doubled_keys
 from driver.parameters.dranet import dranet_interface
-from driver.parameters.errors import missing_or, shown, shown_path
+from driver.parameters.errors import missing_or, shown, shown_key, shown_path
 from driver.parameters.interface import InterfaceParameters
 from driver.parameters.interface_fields import name_of
 from driver.parameters.peer_form import PeerFields, PeerParameters, anything, object_at_path
@@ -192,8 +192,15 @@ def _vhost(parameters: PeerParameters, path: str, content: Json) -> None:
         raise parameters.unserved(path, content, fix)
 
 
+def _multus(parameters: PeerParameters) -> None:
+    for key in parameters.content:
+        fix = "write what the network needs into its NetworkAttachmentDefinition"
+        raise parameters.error(shown_key(key), f"{Peer.MULTUS} is Multus, which reads no parameters of claims", fix)
+
+
 _CHECKS: Mapping[Peer, Callable[[PeerParameters], SharingParameters | InterfaceParameters | None]] = {
     Peer.NVIDIA: _nvidia,
     Peer.DRANET: dranet_interface,
     Peer.SRIOV: _sriov,
+    Peer.MULTUS: _multus,
 }

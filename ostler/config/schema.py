@@ -204,7 +204,8 @@ ALSO_PUBLISH_AS = ConfigField(
     "alsoPublishAs",
     ConfigList(Choice(Peer)),
     (),
-    "Other DRA drivers in whose domains the attributes are also published, so that claims for them need no change.",
+    "Other DRA drivers in whose domains the attributes are also published, so that claims for them need no change;"
+    " k8s.cni.cncf.io for Multus.",
 )
 TAINT_EFFECT = ConfigField(
     "taintEffect",
