@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 
 from driver.names import MetadataVersion, Peer, TaintEffect
+from driver.parameters.decoding import CLASS_ONLY, FIELDS
+from driver.parameters.interface import FIELDS as INTERFACE_FIELDS
 from node.inventory.vendors import VENDORS
 from ostler.config.scalars import Json, JsonObject
 from ostler.config.schema import json_schema
@@ -51,6 +53,7 @@ _MAY_BE_EMPTY = frozenset(
         "alsoPublishAs",
         "deviceMetadata",
         "extendedResources",
+        "classOnly",
         "clientNames",
     }
 )
@@ -264,8 +267,16 @@ def _dra() -> dict[str, JsonObject]:
         "deviceClasses": _boolean(),
         "peerClasses": _boolean(),
         "extendedResources": {"type": "array", "items": _text(_RESOURCE), "uniqueItems": True},
+        "claimParameters": _section({"checked": _boolean(), "classOnly": _class_only()}),
         "evictByName": _boolean(),
     }
+
+
+def _class_only() -> JsonObject:
+    """Fields of parameters that a claim may have and an administrator can forbid."""
+    own = [name for name in FIELDS if name not in CLASS_ONLY]
+    below = [f"interface.{name}" for name in INTERFACE_FIELDS]
+    return {"type": "array", "items": {"enum": [*own, *below]}, "uniqueItems": True}
 
 
 def _monitoring() -> dict[str, JsonObject]:

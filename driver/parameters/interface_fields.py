@@ -74,7 +74,7 @@ FEATURES = re.compile(
     r"tx-nocache-copy"
 )
 """Offloads, which a claim may set; any other feature of a driver may do more (``rx-all``, ``rx-vlan-filter`` off)."""
-_SHORT_NAMES = {
+SHORT_NAMES = {
     "rx-checksumming": "rx",
     "tx-checksumming": "tx",
     "scatter-gather": "sg",
@@ -355,7 +355,7 @@ def features_of(refusal: Refusal, field: str, content: Json, *, of_claim: bool) 
     given = _named(refusal, field, content, MOST_FEATURES, "features by their names, as {gro: false}")
     found: dict[str, bool] = {}
     for said, on in given.items():
-        place, name = f"{field}.{shown_key(said)}", _SHORT_NAMES.get(said, said)
+        place, name = f"{field}.{shown_key(said)}", SHORT_NAMES.get(said, said)
         if not _FEATURE.fullmatch(name):
             fix = "write a name that ethtool -k shows, as tcp-segmentation-offload"
             raise refusal(place, "it cannot be the name of a feature", fix)
