@@ -103,7 +103,7 @@ def test_claims_that_say_nothing_wrong_are_created() -> None:
         ({"kind": "NicConfig"}, ".apiVersion: write ostler.dev/v1alpha1"),
         ({"apiVersion": API_VERSION}, ".kind: write one of GpuConfig, MigConfig, NicConfig"),
         ({"apiVersion": API_VERSION, "kind": []}, ".kind: write one of GpuConfig, MigConfig, NicConfig"),
-        (own(rmda=True), ".rmda: NicConfig has no such field; it has rdma, vhostNet, interface"),
+        (own(rmda=True), ".rmda: NicConfig has no such field; it has rdma, vhostNet, nccl, interface"),
         (
             own("MigConfig", imexChannels=[0]),
             ".imexChannels: MigConfig has no such field; it has gdrcopy, gds, mofed, sharing",

@@ -131,8 +131,9 @@ def test_an_event_is_of_ostler_on_that_node_and_about_nothing_besides() -> None:
 
 def test_claims_are_written_by_the_node_that_has_their_devices_and_only_the_devices() -> None:
     policies = of_kind(render({"dra": {"enabled": True, "driverName": "devices.example.com"}}), POLICY)
-    assert [policy["metadata"]["name"] for policy in policies] == ["ostler-slices", "ostler-events", "ostler-claims"]
-    spec = policies[2]["spec"]
+    names = [policy["metadata"]["name"] for policy in policies]
+    assert names == ["ostler-claim-parameters", "ostler-slices", "ostler-events", "ostler-claims"]
+    spec = policies[3]["spec"]
     (rule,) = spec["matchConstraints"]["resourceRules"]
     assert (rule["resources"], rule["operations"]) == (["resourceclaims/status"], ["UPDATE"])
     own, kept = spec["validations"]

@@ -54,7 +54,7 @@ type({{ $list }}) != list || {{ $list }}.size() > {{ .most }} ?
 {{- define "ostler.parameterFields" -}}
 {"GpuConfig": ["gdrcopy", "gds", "mofed", "imexChannels", "imexRequired", "sharing"],
 "MigConfig": ["gdrcopy", "gds", "mofed", "sharing"],
-"NicConfig": ["rdma", "vhostNet", "interface"]}
+"NicConfig": ["rdma", "vhostNet", "nccl", "interface"]}
 {{- end -}}
 
 {{/* Settings of an interface that a claim may have, by their values; other settings are a class's. */}}
