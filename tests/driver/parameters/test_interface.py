@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,7 +103,7 @@ def test_a_class_may_set_what_a_claim_may_not() -> None:
     assert found.keep_ebpf is False
 
 
-BEYOND: list[tuple[Json, str]] = [
+BEYOND: list[tuple[Any, str]] = [
     *(
         ({"vf": {name: each}}, f"vf.{name}: a claim may not set it; {FOR_CLASS}")
         for name, each in (
@@ -164,7 +166,7 @@ def test_a_claim_may_not_reach_beyond_its_pod(content: Json, text: str) -> None:
     read(content, CLASS) if content != {"vf": {"vlanQos": 5}} else None
 
 
-MISTAKES: list[tuple[Json, str]] = [
+MISTAKES: list[tuple[Any, str]] = [
     ([], f": [] is not an object; write an object with {', '.join(p.partition('.')[2] for p in PATHS.values())}"),
     ({"nam": "net1"}, ".nam: interface has no such field; did you mean name?"),
     (
