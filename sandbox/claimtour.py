@@ -18,6 +18,7 @@ from sandbox.cluster.cluster import PodOutcome, SandboxCluster
 from sandbox.cluster.samples import DRIVER
 from sandbox.cluster.views import outcome_view, slice_view, tainted
 from sandbox.hardware import HardwarePart, RecordedHardware
+from sandbox.network import POD_ADDRESS, SandboxNetwork
 from sandbox.node import SandboxNode
 from sandbox.steps import TourStep
 
@@ -58,6 +59,11 @@ async def claim_tour(node: SandboxNode) -> AsyncIterator[TourStep]:
             yield await _partition(node, cluster, gpu)
     if _have_pair(devices):
         yield await _pair(node, cluster)
+    nic = next((device for device in devices if _has_interface(device)), None)
+    if nic is not None and node.network is not None and node.configuration is not None:
+        yield await _moved(node, cluster, node.network, nic)
+    elif nic is not None and node.unconnected:
+        yield TourStep("moved", "The interface of a NIC moves into no pod here", [node.unconnected])
     if sum(_text(device, "type") == "gpu" for device in devices) >= ISLAND:
         yield await _islands(node, cluster)
 
@@ -190,6 +196,53 @@ async def _pair(node: SandboxNode, cluster: SandboxCluster) -> TourStep:
         pod = await cluster.run(samples.pod("pair-1", name))
         await _end(node, cluster, "pair-1")
     return TourStep("claim_pair", "A pod asked for a GPU and a NIC that share a PCIe switch", outcome_view(pod))
+
+
+async def _moved(node: SandboxNode, cluster: SandboxCluster, network: SandboxNetwork, nic: Device) -> TourStep:
+    """The interface of a NIC moves into a pod and back, by a rule that is there for as long as this step."""
+    own, name, interface = node.configuration, str(nic["name"]), _text(nic, "ifName")
+    assert own is not None, "asked for the sandbox's own configuration alone"
+    network.wire(interface)
+    network.address_switch(interface)
+    resource = f"{_text(nic, 'resource')}.moved"
+    await node.change_configuration(configuration.with_moved_interface(own, name, resource))
+    await _until(lambda: _offered_as(cluster, resource), bool)
+    choosing = f"device.attributes['{DRIVER}'].resource == '{resource}'"
+    asked: Json = {"kind": "NicConfig", "interface": {"name": "net1", "addresses": [POD_ADDRESS]}}
+    template = samples.with_parameters(samples.template("tour-moved", kind="nic", choosing=choosing), asked)
+    async with _template(cluster, template) as made:
+        pod = await cluster.run(samples.pod("moved-1", made))
+        during = network.view()
+        traffic = network.echo("default/moved-1") if pod.running else pod.message
+        status = await _until(lambda: _network_status(cluster), bool) if pod.running else {}
+        await _end(node, cluster, "moved-1")
+        after = network.view()
+    await node.change_configuration(own)
+    await _until(lambda: _offered_as(cluster, resource), lambda found: not found)
+    title = f"A pod got the interface {interface} of {name} as net1, in network namespaces of the kernel"
+    seen = {"pod": outcome_view(pod), "during": during, "traffic": traffic, "status": status, "after": after}
+    return TourStep("moved", title, seen)
+
+
+async def _offered_as(cluster: SandboxCluster, resource: str) -> list[object]:
+    """The devices that slices offer under this name."""
+    slices = await cluster.slices(DRIVER)
+    devices = (device for each in slices for device in each["spec"].get("devices") or ())
+    return [each["name"] for each in devices if _text(each, "resource") == resource and not each.get("taints")]
+
+
+async def _network_status(cluster: SandboxCluster) -> Json:
+    """``networkData`` of the first device whose condition NetworkReady is true."""
+    for claim in await cluster.claims():
+        for device in (claim.get("status") or {}).get("devices") or ():
+            if any(each["type"] == "NetworkReady" and each["status"] == "True" for each in device["conditions"]):
+                found: Json = device["networkData"]
+                return found
+    return {}
+
+
+def _has_interface(device: Device) -> bool:
+    return _text(device, "type") == "nic" and bool(_text(device, "ifName"))
 
 
 async def _islands(node: SandboxNode, cluster: SandboxCluster) -> TourStep:

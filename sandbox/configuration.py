@@ -85,6 +85,17 @@ def with_partitions(configuration: str, device: str, resource: str) -> str:
     return _with_rule(configuration, rule)
 
 
+def with_moved_interface(configuration: str, device: str, resource: str) -> str:
+    """The configuration with one NIC whose interface moves into the pod of its claim."""
+    return _with_rule(configuration, {**_rule(resource, {"name": device}), "door": "dra", "moveInterface": True})
+
+
+def with_runtime(configuration: str, socket: Path) -> str:
+    """The configuration for a node whose container runtime serves NRI at that socket."""
+    document = json.loads(configuration)
+    return json.dumps({**document, "dra": {"nriSocket": str(socket)}}, indent=2) + "\n"
+
+
 def _with_rule(configuration: str, rule: Rule) -> str:
     document = json.loads(configuration)
     return json.dumps({**document, "resources": [rule, *document["resources"]]}, indent=2) + "\n"

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
+from urllib.parse import urlsplit
 
 from google.protobuf.json_format import MessageToDict
 
@@ -24,12 +25,15 @@ from sandbox.cluster.client import ClusterClient, KubeletApi
 from sandbox.cluster.cluster import SandboxCluster
 from sandbox.cluster.controllers import allocation
 from sandbox.cluster.explaining import explained, fitted, pools_told
+from sandbox.configuration import with_runtime
 from sandbox.hardware import RecordedHardware
 from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
-from sandbox.process import AgentProcess
+from sandbox.network import BoxedProcess, NotAllowed, PodNetworks, PortRelay, SandboxNetwork
+from sandbox.nri import NriRuntime
+from sandbox.process import AgentProcess, OstlerProcess
 
 NODE_NAME = "sandbox"
 """Of the Node object, unless the agent is given another name."""
@@ -78,6 +82,7 @@ class SandboxNode:
     ``arguments`` and ``flags`` are added to the agent's; ``configuration``: text of a file that is given to it as
     ``--config``. ``reconcile_interval``: seconds between the kubelet's looks; ``order``: how it orders a container's
     resources. ``cluster``: an API server and what a control plane does for claims; the agent then talks to it.
+    ``network``: namespaces for the agent and the pods if they can be made; else ``unconnected`` says why not.
     Raises RecordingError.
     """
 
@@ -91,6 +96,7 @@ class SandboxNode:
         reconcile_interval: float = 1.0,
         order: Order = sorted,
         cluster: bool = False,
+        network: bool = False,
     ) -> None:
         # Short, because sockets' paths may have 107 bytes only.
         self.root = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
@@ -100,20 +106,31 @@ class SandboxNode:
         dra = DraManagerSettings(KubeletApi(client, name) if client is not None else None)
         self.kubelet = Kubelet(self.root / "kubelet", reconcile_interval=reconcile_interval, order=order, dra=dra)
         self.cdi = self.root / "cdi"
-        self.cluster = SandboxCluster(client, name, self.kubelet, [self.cdi]) if client is not None else None
+        self.unconnected = ""
+        """Why there is no ``network`` though there should be."""
+        self.network = self._made_network() if network and self.server is not None else None
+        self._runtime = NriRuntime(self.root / "nri.sock")
+        networks = PodNetworks(self.network, self._runtime) if self.network is not None else None
+        self.cluster = SandboxCluster(client, name, self.kubelet, [self.cdi], networks) if client is not None else None
+        self._relay: PortRelay | None = None
         try:
             self.hardware = RecordedHardware(recorded, self.root / "node.yaml") if recorded is not None else None
         except BaseException:
+            if self.network is not None:
+                self.network.close()
             if self.server is not None:
                 self.server.stop()
             shutil.rmtree(self.root, ignore_errors=True)
             raise
         self.log = self.root / "agent.log"
+        if configuration is not None and self.network is not None:
+            configuration = with_runtime(configuration, self.root / "nri.sock")
         self.configuration = configuration
         if configuration is not None:
             (self.root / "ostler.yaml").write_text(configuration, encoding="utf-8")
             arguments = ("--config", str(self.root / "ostler.yaml"), *arguments)
-        self.agent = AgentProcess({**self._flags(), **(flags or {})}, arguments=arguments, log=self.log)
+        start = self._start_boxed if self.network is not None else None
+        self.agent = AgentProcess({**self._flags(), **(flags or {})}, arguments=arguments, log=self.log, start=start)
         self._node_name = name
         self._pods = itertools.count(1)
         self._uids: dict[str, str] = {}
@@ -134,6 +151,17 @@ class SandboxNode:
             flags["--recorded"] = str(self.hardware.path)
         return flags
 
+    def _made_network(self) -> SandboxNetwork | None:
+        try:
+            return SandboxNetwork()
+        except NotAllowed as error:
+            self.unconnected = str(error)
+            return None
+
+    async def _start_boxed(self, words: Sequence[str], out: IO[bytes], err: IO[bytes]) -> OstlerProcess:
+        assert self.network is not None
+        return BoxedProcess(self.network.node, words, out, err)
+
     async def __aenter__(self) -> Self:
         try:
             await self._start()
@@ -149,11 +177,20 @@ class SandboxNode:
         if self.server is not None and self.cluster is not None:
             self.server.start()
             await self.cluster.start()
+            if self.network is not None:
+                self._relay = PortRelay(self.network.node, urlsplit(self.server.url).port or 0)
+                await self._relay.start()
+                await self._runtime.start()
         await self.kubelet.start()
         await self.agent.start()
 
     async def _stop(self) -> None:
         await self.kubelet.stop()
+        if self._relay is not None:
+            await self._relay.stop()
+            await self._runtime.stop()
+        if self.network is not None:
+            self.network.close()
         if self.server is not None:
             self.server.stop()
 

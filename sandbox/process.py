@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol
@@ -77,7 +77,16 @@ async def ostler_output(*words: str) -> tuple[int, str, str]:
 class AgentProcess:
     """``python -m ostler run`` with ``flags`` (by name); use it with ``async with``."""
 
-    def __init__(self, flags: Mapping[str, str], *, arguments: Sequence[str] = (), log: Path) -> None:
+    def __init__(
+        self,
+        flags: Mapping[str, str],
+        *,
+        arguments: Sequence[str] = (),
+        log: Path,
+        start: Callable[[Sequence[str], IO[bytes], IO[bytes]], Awaitable[OstlerProcess]] | None = None,
+    ) -> None:
+        """``start``: starts the process; None for ``start_ostler``."""
+        self._start = start
         self.flags = dict(flags)
         self._words = ["run", *arguments, *(word for item in flags.items() for word in item)]
         self._socket = Path(flags["--socket"])
@@ -99,7 +108,7 @@ class AgentProcess:
     async def spawn(self) -> None:
         """Start it and do not wait: a standby answers only when it has become active."""
         with self._log.open("ab") as log:
-            self._process = await start_ostler(self._words, log, log)
+            self._process = await (self._start or start_ostler)(self._words, log, log)
 
     async def answered(self) -> None:
         """Wait until it answers on its socket; raises ``AgentFailed``."""

@@ -128,6 +128,23 @@ def _shares(lines: Iterable[str]) -> list[str]:
     return [f"{share[1]}: {share[2]}" for share in found if share is not None]
 
 
+def _moved(seen: Any) -> list[str]:
+    if not isinstance(seen, Mapping):
+        return list(seen)
+    status = seen["status"]
+    reported = f"; the claim's status: {status['interfaceName']} {', '.join(status['ips'])}" if status else ""
+    return [
+        _claim(seen["pod"]),
+        *(f"{place}: {_interfaces(found)}" for place, found in seen["during"].items()),
+        f"{seen['traffic']}{reported}",
+        f"after the pod, node: {_interfaces(seen['after']['node'])}",
+    ]
+
+
+def _interfaces(found: Mapping[str, Iterable[str]]) -> str:
+    return "; ".join(" ".join((name, *addresses)) for name, addresses in found.items()) or "no interface"
+
+
 def _anything(seen: Any) -> list[str]:
     return [line.strip() for line in indented(seen).splitlines()]
 
@@ -206,4 +223,5 @@ _TOLD: Mapping[str, Callable[[Any], list[str]]] = {
         _claim(seen["whole"]),
     ],
     "health": _table,
+    "moved": _moved,
 }

@@ -37,6 +37,7 @@ HELP = f"""\
   fail PART                let a GPU fall off the bus or a NIC lose its link (by index, UUID, PCI address or interface)
   unplug PART              take it out of the machine, a NIC with its virtual functions
   take NIC                 let a pod take its interface
+  network                  the network namespaces of node, switch and pods, with their interfaces
   heal PART                repair it
   restart-kubelet          restart the embedded kubelet
   kill-agent               kill -9 the agent and start it again
@@ -114,6 +115,7 @@ class Prompt:
             "devices": self._devices,
             "topology": self._topology,
             "status": self._status,
+            "network": self._network,
             **{command: partial(self._ask, command) for command in ("holds", "health")},
             "capacity": self._capacity,
             "give": self._give,
@@ -172,6 +174,12 @@ class Prompt:
         if form not in ("matrix", "tree"):
             raise ValueError(form)
         tell(*(await self._node.agent.command("topology", "-o", form)).splitlines())
+
+    async def _network(self, words: Sequence[str]) -> None:
+        if self._node.network is None:
+            tell(self._node.unconnected or "this sandbox has no network namespaces")
+            return
+        sys.stdout.write(indented(self._node.network.view()))
 
     async def _status(self, words: Sequence[str]) -> None:
         status = await self._node.agent.status()

@@ -57,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     if text is None and arguments.mig_strategy:
         flags["--mig-strategy"] = arguments.mig_strategy
     try:
-        node = SandboxNode(recorded, arguments=extra, flags=flags, configuration=text, cluster=True)
+        node = SandboxNode(
+            recorded, arguments=extra, flags=flags, configuration=text, cluster=True, network=recorded is not None
+        )
     except RecordingError as error:
         raise CommandFailed(str(error)) from error
     try:

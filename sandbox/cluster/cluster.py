@@ -33,6 +33,8 @@ from sandbox.injection import InjectionError
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Pod
+from sandbox.network import PodNetworks
+from sandbox.nri import SandboxFailed
 
 Json = dict[str, Any]
 Object = Mapping[str, Any]
@@ -81,7 +83,16 @@ class PodOutcome:
 class SandboxCluster:
     """The control plane for ``node``, through ``client``; CDI specs are in ``cdi`` (folders in rising priority)."""
 
-    def __init__(self, client: ClusterClient, node: str, kubelet: Kubelet, cdi: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        client: ClusterClient,
+        node: str,
+        kubelet: Kubelet,
+        cdi: Sequence[Path],
+        networks: PodNetworks | None = None,
+    ) -> None:
+        """``networks``: the network namespaces of pods, None if they have none."""
+        self._networks = networks
         self._client = client
         self._node = node
         self._kubelet = kubelet
@@ -135,6 +146,8 @@ class SandboxCluster:
         await self._client.delete("pods", name, namespace)
         pod = self._pods.get((namespace, name))
         if pod is not None:
+            if self._networks is not None:
+                await self._networks.end(pod)
             await self._kubelet.end(pod)
             del self._pods[namespace, name]
         await self._client.delete("pods", name, namespace, at_once=True)
@@ -201,10 +214,26 @@ class SandboxCluster:
         self._pods[running.namespace, running.name] = running
         try:
             await self._kubelet.prepare(running)
+            if self._networks is not None:
+                await self._networks.start(running)
             containers = await started(self._kubelet, running, self._cdi)
-        except (KubeletError, InjectionError) as error:
+        except (KubeletError, InjectionError, SandboxFailed) as error:
             return PodOutcome(name, "Pending", str(error), claims=given)
+        missing = self._missing_mount(containers) if self._networks is not None else ""
+        if missing:
+            problem = f"failed to create a container: mount source {missing}: no such file or directory"
+            return PodOutcome(name, "Pending", problem, claims=given)
         return PodOutcome(name, "Running", claims=given, containers=containers)
+
+    def _missing_mount(self, containers: Mapping[str, Json]) -> str:
+        """A file of the agent that the containers should have and that is missing; empty for none.
+
+        Other files are those of a recorded node, which this machine lacks.
+        """
+        mounts = (each for seen in containers.values() for each in seen.get("injected", {}).get("mounts", ()))
+        paths = (Path(each["hostPath"]) for each in mounts)
+        own = self._cdi[-1].parent
+        return next((str(path) for path in paths if path.is_relative_to(own) and not path.exists()), "")
 
     async def _with_claims(self, pod: Json) -> Json:
         """The pod after its claims were made, whose names are in its status."""

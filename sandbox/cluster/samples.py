@@ -42,6 +42,13 @@ def pair(name: str, first: str, second: str, match: str) -> Json:
     return made
 
 
+def with_parameters(made: Json, parameters: Json) -> Json:
+    """The ResourceClaimTemplate with parameters of ours for all its requests."""
+    opaque = {"driver": DRIVER, "parameters": {"apiVersion": f"{DRIVER}/v1alpha1", **parameters}}
+    made["spec"]["spec"]["devices"]["config"] = [{"opaque": opaque}]
+    return made
+
+
 def pod(name: str, template_name: str, limits: Mapping[str, int] | None = None) -> Json:
     """A pod whose container ``main`` has a claim from the template; ``limits``: of a second one, ``plugin``.
 
