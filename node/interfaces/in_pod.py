@@ -108,11 +108,11 @@ def _send_rdma(move: Move, host: Side, pod: Side, index: int) -> str:
     name = move.interface.rdma_device
     if not name:
         return ""
-    with naming(move.subject, f"move its RDMA device {name} into the pod"), host.rdma() as here:
-        if not rdma.is_exclusive(here):
+    with naming(move.subject, f"move its RDMA device {name} into the pod"), host.exclusive_rdma() as here:
+        if here is None:
             return ""
-        with pod.rdma() as there:
-            if find_rdma(there, name, index) is not None:
+        with pod.exclusive_rdma() as there:
+            if there is not None and find_rdma(there, name, index) is not None:
                 return name
         device = next((each for each in rdma.devices(here) if each.name == name), None)
         if device is None:
@@ -157,9 +157,9 @@ def _take_rdma_back(move: Move, host: Side, pod: Side, index: int) -> None:
     name = move.interface.rdma_device
     if not name:
         return
-    with naming(move.subject, f"take its RDMA device {name} back"), pod.rdma() as there:
-        device = find_rdma(there, name, index) if rdma.is_exclusive(there) else None
-        if device is not None:
+    with naming(move.subject, f"take its RDMA device {name} back"), pod.exclusive_rdma() as there:
+        device = find_rdma(there, name, index) if there is not None else None
+        if there is not None and device is not None:
             move.before("rdma")
             rdma.move_device(there, device, host.namespace.fileno())
 

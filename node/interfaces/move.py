@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -11,7 +11,7 @@ from node.interfaces import rdma
 from node.interfaces.links import InterfaceLink, find_link, links, naming
 from node.interfaces.model import HostSetup, InterfaceError, MovableInterface, Route, RoutingRule
 from node.interfaces.namespace import NetworkNamespace
-from node.netlink import Netlink
+from node.netlink import Netlink, NetlinkError
 from node.values import replace
 
 _Result = TypeVar("_Result")
@@ -59,10 +59,18 @@ class Side:
         return self.namespace.run(function)
 
     @contextmanager
-    def rdma(self) -> Iterator[Netlink]:
-        """The namespace's RDMA netlink."""
-        with self._sockets.rdma(self.namespace) as netlink:
-            yield netlink
+    def exclusive_rdma(self) -> Iterator[Netlink | None]:
+        """The namespace's RDMA netlink; None unless each RDMA device belongs to one namespace, and without RDMA."""
+        with ExitStack() as opened:
+            try:
+                netlink = opened.enter_context(self._sockets.rdma(self.namespace))
+            except NetlinkError as error:
+                # The kernel's protocol comes with the module ib_core.
+                if error.number not in rdma.WITHOUT_RDMA:
+                    raise
+                yield None
+                return
+            yield netlink if rdma.is_exclusive(netlink) else None
 
 
 @contextmanager

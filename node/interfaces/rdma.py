@@ -18,7 +18,7 @@ _NLDEV = 5 << 10
 _GET, _SET, _PORT_GET, _SYSTEM_GET = _NLDEV | 1, _NLDEV | 2, _NLDEV | 5, _NLDEV | 6
 _INDEX, _NAME, _LINK_INDEX, _MODE, _NAMESPACE = 1, 2, 50, 66, 68
 _EXCLUSIVE = 0
-_WITHOUT_RDMA = frozenset({errno.EPROTONOSUPPORT, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOENT})
+WITHOUT_RDMA = frozenset({errno.EPROTONOSUPPORT, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOENT})
 """Errors of a kernel that has no RDMA, or whose nldev is older than the request."""
 
 
@@ -35,7 +35,7 @@ def is_exclusive(netlink: Netlink) -> bool:
     try:
         answer = netlink.request(_SYSTEM_GET, b"", "the RDMA namespace mode")
     except NetlinkError as error:
-        if error.number in _WITHOUT_RDMA:
+        if error.number in WITHOUT_RDMA:
             return False
         raise
     modes = [attributes(payload, 0, "RDMA system").get(_MODE, b"\1") for payload in answer]

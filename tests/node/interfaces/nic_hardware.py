@@ -50,6 +50,8 @@ class Hardware(KernelSockets):
         """By IFLA_VF_*: no hardware address, VLAN 0, spoof check on, no trust."""
         self.function_index = 0
         self.exclusive = True
+        self.rdma_refusal = 0
+        """Error number that opening a socket of RDMA netlink ends with, 0 for none."""
         self.rdma_devices: dict[int, dict[int, str]] = {}
         self.moves: list[str] = []
 
@@ -60,6 +62,8 @@ class Hardware(KernelSockets):
 
     @contextmanager
     def rdma(self, namespace: NetworkNamespace) -> Iterator[Netlink]:
+        if self.rdma_refusal:
+            raise NetlinkError("a socket", os.strerror(self.rdma_refusal), self.rdma_refusal)
         yield _RdmaNetlink(self, namespace.inode)
 
 

@@ -185,6 +185,28 @@ def test_where_rdma_devices_are_shared_none_moves(node: Node, hardware: Hardware
 
 
 @pytest.mark.needs_root
+def test_a_kernel_without_rdma_moves_interfaces(node: Node, hardware: Hardware) -> None:
+    hardware.rdma_refusal = errno.EPROTONOSUPPORT
+    interface = replace(node.interface(), rdma_device="mlx5_1")
+    setup = node.look(interface)
+    assert node.attach(interface, setup).rdma_device == ""
+    assert node.detach(interface, setup)
+
+
+@pytest.mark.needs_root
+def test_a_kernel_that_refuses_rdma_netlink_moves_nothing(node: Node, hardware: Hardware) -> None:
+    hardware.rdma_refusal = errno.EPERM
+    interface = replace(node.interface(), rdma_device="mlx5_1")
+    setup = node.look(interface)
+    with pytest.raises(
+        InterfaceError, match="cannot move its RDMA device mlx5_1 into the pod: Operation not permitted"
+    ):
+        node.attach(interface, setup)
+    hardware.rdma_refusal = 0
+    assert node.detach(interface, setup)
+
+
+@pytest.mark.needs_root
 def test_an_interface_without_its_rdma_device_goes_back(node: Node, hardware: Hardware) -> None:
     interface = replace(node.interface(), rdma_device="mlx5_9")
     setup = node.look(interface)
