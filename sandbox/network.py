@@ -203,6 +203,7 @@ class PortRelay:
         self._port = port
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
         """Relay from now on."""
@@ -212,8 +213,8 @@ class PortRelay:
         """End every connection."""
         if self._server is not None:
             self._server.close()
-        for task in self._connections:
-            task.cancel()
+        for writer in self._open:
+            writer.close()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -221,16 +222,19 @@ class PortRelay:
         assert task is not None
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
-        beyond: asyncio.StreamWriter | None = None
+        ends = {writer}
+        self._open.add(writer)
         try:
             answers, beyond = await asyncio.open_connection("127.0.0.1", self._port)
+            ends.add(beyond)
+            self._open.add(beyond)
             await asyncio.gather(_copy(reader, beyond), _copy(answers, writer))
         except OSError:
             pass  # The agent meets a connection that ends, as from a server that is gone.
         finally:
-            for each in (writer, beyond):
-                if each is not None:
-                    each.close()
+            self._open -= ends
+            for each in ends:
+                each.close()
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

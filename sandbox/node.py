@@ -109,8 +109,9 @@ class SandboxNode:
         self.unconnected = ""
         """Why there is no ``network`` though there should be."""
         self.network = self._made_network() if network and self.server is not None else None
-        self._runtime = NriRuntime(self.root / "nri.sock")
-        networks = PodNetworks(self.network, self._runtime) if self.network is not None else None
+        # A machine that is busy with other nodes in boxes is no reason to drop the agent.
+        self.runtime = NriRuntime(self.root / "nri.sock", request_timeout=30.0)
+        networks = PodNetworks(self.network, self.runtime) if self.network is not None else None
         self.cluster = SandboxCluster(client, name, self.kubelet, [self.cdi], networks) if client is not None else None
         self._relay: PortRelay | None = None
         try:
@@ -180,7 +181,7 @@ class SandboxNode:
             if self.network is not None:
                 self._relay = PortRelay(self.network.node, urlsplit(self.server.url).port or 0)
                 await self._relay.start()
-                await self._runtime.start()
+                await self.runtime.start()
         await self.kubelet.start()
         await self.agent.start()
 
@@ -188,7 +189,7 @@ class SandboxNode:
         await self.kubelet.stop()
         if self._relay is not None:
             await self._relay.stop()
-            await self._runtime.stop()
+            await self.runtime.stop()
         if self.network is not None:
             self.network.close()
         if self.server is not None:

@@ -58,7 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
         flags["--mig-strategy"] = arguments.mig_strategy
     try:
         node = SandboxNode(
-            recorded, arguments=extra, flags=flags, configuration=text, cluster=True, network=recorded is not None
+            recorded,
+            arguments=extra,
+            flags=flags,
+            configuration=text,
+            cluster=True,
+            network=recorded is not None and text is not None,
         )
     except RecordingError as error:
         raise CommandFailed(str(error)) from error
