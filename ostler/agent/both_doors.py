@@ -294,6 +294,7 @@ class BothDoors:
             is_alive=services.alive,
             partitions=PartitionMaking(self._partition_maker(), services.inventory.rescan),
             sharing=sharing_tools(self._settings, self._sources, self._mps),
+            links=services.health,
         )
         self.dra = DraService(self._settings.dra.driver_name, parts, books)
         self.publisher.open_dra(self.dra)

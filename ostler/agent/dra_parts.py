@@ -17,6 +17,7 @@ from driver.claims.service import ClaimService
 from driver.claims.sharing import ClaimSharing, SharingTools
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
+from driver.interfaces.observers import PodLinks
 from driver.metadata.files import MetadataFiles
 from driver.metadata.reports import InterfaceReports
 from driver.node_watch.evictions import PodEvictions
@@ -78,8 +79,9 @@ class DraParts:
     """Every part of the DRA door, complete but not running.
 
     ``is_alive``: whether the inventory still scans its devices. ``partitions``: how partitions of GPUs are made;
-    ``sharing``: how the GPUs of claims are shared. The parts publish events on the bus of ``books``: ``OfferChanged``,
-    ``PodsChanged``, ``ReservationsChanged``, ``RegistrationChanged``.
+    ``sharing``: how the GPUs of claims are shared; ``links``: follows the links of interfaces in pods. The parts
+    publish events on the bus of ``books``: ``OfferChanged``, ``PodsChanged``, ``ReservationsChanged``,
+    ``RegistrationChanged``.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class DraParts:
         is_alive: Callable[[], bool],
         partitions: PartitionMaking = NO_PARTITIONS,
         sharing: SharingTools = NO_SHARING,
+        links: PodLinks | None = None,
     ) -> None:
         driver, node_name, bus = settings.dra.driver_name, settings.node_name, books.bus
         self._settings, self._edges, self._books, self._events = settings, edges, books, events
@@ -114,6 +117,7 @@ class DraParts:
             bus=bus,
             reporter=InterfaceReports(self.metadata, self.status, events=events, observer=self.metrics.claims),
             observer=self.metrics.interfaces,
+            links=links,
         )
         self.claims = self._claim_service()
         self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=bus)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from driver.claims.interfaces import InterfaceReporter
 from driver.interfaces.claim_interfaces import ClaimInterfaces
 from driver.interfaces.moving import InterfaceMoves
-from driver.interfaces.observers import InterfaceObserver
+from driver.interfaces.observers import InterfaceObserver, PodLinks
 from driver.nri.status import NriChanged, NriState, NriStatus
 from node.events import EventBus, EventSink, EventType
 from node.interfaces.mover import InterfaceMover
@@ -46,8 +46,8 @@ def kernel_mover() -> InterfaceMover:
 class PodInterfaces:
     """The claims' interfaces (``claims``) and the registration with the runtime; for the event loop only.
 
-    ``make_mover`` is called in a worker thread when the first interface moves. Publishes ``OfferChanged`` on ``bus``
-    when ``unmovable`` changes.
+    ``links`` follows the links of interfaces in pods; None where nobody judges them. ``make_mover`` is called in a
+    worker thread when the first interface moves. Publishes ``OfferChanged`` on ``bus`` when ``unmovable`` changes.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class PodInterfaces:
         bus: EventBus,
         reporter: InterfaceReporter,
         observer: InterfaceObserver,
+        links: PodLinks | None = None,
         make_mover: Callable[[], InterfaceMover] = kernel_mover,
         patience: float = PATIENCE,
     ) -> None:
@@ -79,6 +80,7 @@ class PodInterfaces:
             reporter=reporter,
             clocks=edges,
             observer=observer,
+            links=links,
         )
         bus.subscribe(NriChanged, self._nri_changed)
 
