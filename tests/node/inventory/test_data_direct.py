@@ -20,7 +20,7 @@ from node.topology.cells import topology_of
 from node.topology.model import Proximity, proximity
 from node.values import replace
 from tests.making import data_direct
-from tests.making.nic_facts import attributes
+from tests.making.nic_facts import attributes, learned
 
 PAIRS = [(f"gpu-{8 + n:04x}-05-00-0", f"rdma-{2 * n:04x}-03-00-0") for n in range(4)]
 """The GPUs with their NICs."""
@@ -30,8 +30,8 @@ def seen(facts: NodeFacts) -> dict[str, Device]:
     return {device.name: device for device in devices_of(facts, Identities())}
 
 
-def placed(facts: NodeFacts) -> dict[str, dict[str, object]]:
-    devices = tuple(seen(facts).values())
+def placed(facts: NodeFacts, remembered: Identities | None = None) -> dict[str, dict[str, object]]:
+    devices = devices_of(facts, remembered or Identities())
     snapshot = Snapshot(1, devices, topology=topology_of(places_of(devices)))
     found = placement(snapshot, devices).attributes
     return {name: {each.name: each.value for each in given} for name, given in found.items()}
@@ -94,6 +94,18 @@ def test_virtual_functions_have_the_second_face_of_their_physical_one() -> None:
     )
     found = seen(replace(facts, sysfs=replace(facts.sysfs, pci=(*facts.sysfs.pci, child))))
     assert attributes(found["rdma-0000-03-00-1"])["dataDirect"] == "0008:06:00.0"
+
+
+def test_pairs_and_rails_stay_while_pods_have_the_rdma_devices() -> None:
+    facts = data_direct.node()
+    assert facts.sysfs is not None
+    away = replace(facts, sysfs=replace(facts.sysfs, rdma=facts.sysfs.rdma[2:]))
+    memory = learned(facts)
+    assert placed(away, memory) == placed(facts)
+    nic = {device.name: device for device in devices_of(away, memory)}[PAIRS[0][1]]
+    assert attributes(nic)["inPod"] is True
+    lost = attributes(seen(facts)[nic.name]).keys() - attributes(nic).keys()
+    assert lost == {"linkUp", "rdmaPortState"}, "what nobody can see of a port in a pod"
 
 
 def test_the_source_reads_what_tells_the_faces(tmp_path: Path) -> None:
