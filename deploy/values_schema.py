@@ -146,7 +146,9 @@ def _hardware() -> dict[str, JsonObject]:
     return {
         "runtimeClassName": _text(rf"({_SUBDOMAIN})?"),
         "nvidia": _section(nvidia),
-        "nics": _section({"enabled": _boolean(), "udev": _boolean(), "virtualFunctions": _boolean()}),
+        "nics": _section(
+            {"enabled": _boolean(), "udev": _boolean(), "virtualFunctions": _boolean(), "moveInterfaces": _boolean()}
+        ),
         "cdiAccess": {"enum": ["auto", "always"]},
         **{name: _text(_FOLDER) for name in folders},
         "driverRoot": _text(rf"(/|{_FOLDER})"),

@@ -115,15 +115,15 @@ def with_mps_edits(
     return tuple(found)
 
 
-def guarded(allocation: Allocation, edits: Sequence[ClaimEdits], state_dir: Path, name: str) -> tuple[ClaimEdits, ...]:
+def guarded(allocation: Allocation, edits: Sequence[ClaimEdits], folder: Path, name: str) -> tuple[ClaimEdits, ...]:
     """The edits of a claim with interfaces that move, with the guard's mounts on the first device of each request.
 
     So every container with a part of the claim has them, also one that gets another request than the NIC's: it shares
-    the pod's network. ``name``: as for ``claim_edits``.
+    the pod's network. ``folder``: of the guards. ``name``: as for ``claim_edits``.
     """
     from driver.interfaces.guard import guard_mounts  # Only claims whose interfaces move need it.
 
-    mounts = guard_mounts(state_dir, allocation.claim.uid, name)
+    mounts = guard_mounts(folder, allocation.claim.uid, name)
     first = {each.main_request: number for number, each in reversed(list(enumerate(allocation.devices)))}
     return tuple(
         replace(edit, edits=replace(edit.edits, mounts=(*edit.edits.mounts, *mounts)))

@@ -29,7 +29,7 @@ class ClaimOptions(Value):
     ``pool``: name of this node's pool. ``metadata_versions``: of the metadata files that containers get, none for no
     files; ``metadata_required``: whether a claim is refused if they cannot be written. ``peers``: drivers whose claims
     run on our devices; parameters for them are checked, those for any other driver are not. ``mps_root``: the host
-    folder of MPS.
+    folder of MPS. ``guard_dir``: of the claims' guards (``driver.interfaces.guard``), the same path on the host.
 
     Times are seconds:
 
@@ -56,6 +56,7 @@ class ClaimOptions(Value):
     metadata_required: bool = False
     peers: tuple[Peer, ...] = ()
     mps_root: str = "/run/nvidia/mps"
+    guard_dir: Path = Path("/var/lib/kubelet/plugins/ostler.dev/interfaces")
     device_wait: float = 10.0
     ready_wait: float = 10.0
     collect_every: float = 300.0

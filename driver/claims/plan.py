@@ -68,12 +68,12 @@ def planned(
     had: Collection[str] = (),
     made: Mapping[str, str] = _NOTHING_MADE,
     mps_root: str = "",
-    state_dir: Path = Path(),
+    guard_dir: Path = Path(),
 ) -> ClaimPlan:
     """The plan for a claim that its pod calls ``name``.
 
     ``made``: the partitions that were made for it, by device name, with their UUIDs; another instance in the place of
-    one is not the claim's. ``mps_root``: the host folder of MPS. ``state_dir``: the folder of the agent. ``had``:
+    one is not the claim's. ``mps_root``: the host folder of MPS. ``guard_dir``: of the guards. ``had``:
     devices that the claim was given before; a fault that they have had since then does not change the answer. Raises
     ClaimError that names the device, or the field of its parameters, and the reason.
     """
@@ -91,7 +91,7 @@ def planned(
     interfaces = _interfaces(allocation, offered, parameters)
     edits = with_nccl_edits(allocation, offered, parameters, interfaces, edits)
     if interfaces:
-        edits = guarded(allocation, edits, state_dir, name)
+        edits = guarded(allocation, edits, guard_dir, name)
     entries = _entry_names(uid, allocation.devices, edits)
     kind = f"{driver}/claim"
     devices = tuple(

@@ -183,7 +183,7 @@ class Preparation:
                 had=had,
                 made=self._book.partitions.of(allocation.claim.uid),
                 mps_root=options.mps_root,
-                state_dir=options.state_dir,
+                guard_dir=options.guard_dir,
             )
         except ClaimError as error:
             if before is None or not self._left_alone(allocation, view, before, error):

@@ -25,18 +25,13 @@ _MODE = 0o644
 """Programs in containers run as any user; the file says what every program of the pod can see."""
 
 
-def ready_folder(state_dir: Path) -> Path:
-    """The folder of the guards on the node."""
-    return state_dir / "interfaces" / "ready"
-
-
-def guard_mounts(state_dir: Path, uid: str, name: str) -> tuple[MountEdit, ...]:
-    """The mounts of the claim's guard; ``name``: the pod's own name for the claim.
+def guard_mounts(folder: Path, uid: str, name: str) -> tuple[MountEdit, ...]:
+    """The mounts of the claim's guard; ``folder``: of the guards. ``name``: the pod's own name for the claim.
 
     The second path has the claim's UID. Two claims of a container can have one name, since one has it from the pod and
     the other is so called; then the container would lose the guard of one of them.
     """
-    source = str(ready_folder(state_dir) / f"{uid}.json")
+    source = str(folder / f"{uid}.json")
     paths = (f"{IN_CONTAINER}/{name}.json", f"{IN_CONTAINER}/by-uid/{uid}.json")
     return tuple(MountEdit(source, path, _OPTIONS) for path in paths)
 

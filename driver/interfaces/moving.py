@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from driver.claims.model import ClaimReference
-from driver.interfaces.guard import Guards, ready_folder
+from driver.interfaces.guard import Guards
 from driver.interfaces.journal import ClaimMove, InterfaceJournal, InterfaceMove
 from driver.nri.sandboxes import Sandbox
 from node.files import FileError
@@ -71,14 +71,20 @@ class FoundMoves(Value):
 class InterfaceMoves:
     """Works for one claim per call and thread, and for one call per claim at a time.
 
-    ``state_dir``: of the agent. ``mover`` makes the mover when the first interface moves, in a worker thread.
+    ``state_dir``: of the agent. ``guard_dir``: of the guards, the same path on the host. ``mover`` makes the mover when
+    the first interface moves, in a worker thread.
     """
 
     def __init__(
-        self, state_dir: Path, mover: Callable[[], InterfaceMover], boot: str, steps: InterfaceSteps | None = None
+        self,
+        state_dir: Path,
+        guard_dir: Path,
+        mover: Callable[[], InterfaceMover],
+        boot: str,
+        steps: InterfaceSteps | None = None,
     ) -> None:
         self.journal = InterfaceJournal(state_dir / "interfaces" / "journal")
-        self.guards = Guards(ready_folder(state_dir))
+        self.guards = Guards(guard_dir)
         self._pins = NamespacePins(state_dir / "interfaces" / "namespaces")
         self._make_mover = mover
         self._boot = boot

@@ -38,7 +38,7 @@ from node.values import Value, value
 from ostler.agent.api_server import node_check, resource_api
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import FromThreads, call_on
-from ostler.agent.pod_interfaces import PodInterfaces
+from ostler.agent.pod_interfaces import PodInterfaces, guard_folder
 from ostler.agent.sources import nvml_sessions
 from ostler.config.settings import Settings
 from ostler.metrics.dra import DraMetrics
@@ -173,6 +173,7 @@ class DraParts:
             metadata_required=settings.dra.metadata_required,
             peers=settings.dra.peers,
             mps_root=settings.nvidia.mps_root,
+            guard_dir=guard_folder(settings),
         )
         return ClaimService(
             options,

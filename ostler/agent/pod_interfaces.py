@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.claims.interfaces import InterfaceReporter
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 PATIENCE = 30.0
 """Seconds without the runtime until devices are withdrawn."""
 _FIX = "'ostler doctor' says how to switch NRI on"
+
+
+def guard_folder(settings: Settings) -> Path:
+    """The folder of the claims' guards: the driver's own among the kubelet's plugins, whose path is the host's."""
+    return settings.dra.plugins_dir / settings.dra.driver_name / "interfaces"
 
 
 def kernel_mover() -> InterfaceMover:
@@ -74,7 +80,7 @@ class PodInterfaces:
         self._was_connected = False
         self._unmovable = "the agent is still connecting to the container runtime"
         self.claims = ClaimInterfaces(
-            InterfaceMoves(settings.state_dir, make_mover, boot_id(settings.roots.proc)),
+            InterfaceMoves(settings.state_dir, guard_folder(settings), make_mover, boot_id(settings.roots.proc)),
             settings.kubelet.registry_dir.parent,
             events=events,
             reporter=reporter,

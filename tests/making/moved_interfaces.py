@@ -118,6 +118,7 @@ class InterfaceNode:
     def __init__(self, root: Path) -> None:
         self.node = Node(root)
         self.node.devices = (*self.node.devices, *(movable(number) for number in (1, 2, 3)))
+        self.node.with_options(guard_dir=root / "guards")
         self.mover = FakeMover()
         self.reports: list[tuple[str, str, tuple[str, ...] | str]] = []
         self.pace = PACE
@@ -127,7 +128,7 @@ class InterfaceNode:
         """An agent that has recovered and knows its devices; ``steps`` of interfaces, and ``dying`` of claims."""
         state = self.node.root / "state"
         self.interfaces = ClaimInterfaces(
-            InterfaceMoves(state, lambda: self.mover, self.node.boot, steps),
+            InterfaceMoves(state, self.node.root / "guards", lambda: self.mover, self.node.boot, steps),
             self.node.root / "kubelet",
             events=self.node.events,
             reporter=self,
@@ -156,7 +157,7 @@ class InterfaceNode:
         return Sandbox(f"sandbox-{number}", pod, "default", pod, **{"netns": str(netns), **fields})
 
     def guard(self, number: int = 1) -> Path:
-        return self.node.root / "state" / "interfaces" / "ready" / f"uid-{number}.json"
+        return self.node.root / "guards" / f"uid-{number}.json"
 
     @property
     def journal(self) -> list[str]:

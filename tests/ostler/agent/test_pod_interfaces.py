@@ -45,6 +45,7 @@ class Place:
             bus=self.bus,
             reporter=InterfaceNode(self.root / "node"),
             observer=InterfaceMetrics(),
+            links=None,
             patience=patience,
         )
 

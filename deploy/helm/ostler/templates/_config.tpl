@@ -139,6 +139,19 @@ host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
 {{- if and $config.virtualFunctions (not .Values.nics.virtualFunctions) (ne .Values.nvidia.access "privileged") (not .Values.recording) -}}
 {{- fail "config.virtualFunctions makes virtual functions, for which the agent writes to the node's /sys: set nics.virtualFunctions=true" -}}
 {{- end -}}
+{{- $moves := false -}}
+{{- range $config.resources | default list -}}
+{{- if .moveInterface -}}{{- $moves = true -}}{{- end -}}
+{{- end -}}
+{{- if and $moves (not .Values.nics.moveInterfaces) (not .Values.recording) -}}
+{{- fail "config moves interfaces into pods (moveInterface), for which the agent needs more rights: set nics.moveInterfaces=true" -}}
+{{- end -}}
+{{- if and .Values.nics.moveInterfaces (not .Values.nics.enabled) -}}
+{{- fail "nics.moveInterfaces is true, but nics.enabled is false: set it to true" -}}
+{{- end -}}
+{{- if and .Values.nics.moveInterfaces (not .Values.dra.enabled) -}}
+{{- fail "nics.moveInterfaces is true, but dra.enabled is false: interfaces move into the pods of claims, so set it to true" -}}
+{{- end -}}
 {{- if and .Values.nics.virtualFunctions (not .Values.nics.enabled) -}}
 {{- fail "nics.virtualFunctions is true, but nics.enabled is false: set it to true" -}}
 {{- end -}}

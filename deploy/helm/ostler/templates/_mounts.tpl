@@ -76,6 +76,16 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
 - name: sys-devices
   mountPath: /sys/devices
 {{- end }}
+{{- if .Values.nics.moveInterfaces }}
+- name: nri
+  mountPath: /var/run/nri
+  readOnly: true
+# The runtime mounts the network namespace of each pod there, most of them later than now.
+- name: netns
+  mountPath: /var/run/netns
+  readOnly: true
+  mountPropagation: HostToContainer
+{{- end }}
 {{- if .Values.nvidia.mps }}
 # Pods get the daemons' folders from the node, so they must be at one path here and there. Each daemon has a file system
 # with limits there: the agent mounts it, and the node must see it.
@@ -168,6 +178,17 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
   hostPath:
     path: /sys/devices
     type: Directory
+{{- end }}
+{{- if .Values.nics.moveInterfaces }}
+# Either may be missing: the doctor and an event say so if NRI is off, and the runtime makes the other with the first pod.
+- name: nri
+  hostPath:
+    path: /var/run/nri
+    type: DirectoryOrCreate
+- name: netns
+  hostPath:
+    path: /var/run/netns
+    type: DirectoryOrCreate
 {{- end }}
 {{- if .Values.nvidia.mps }}
 - name: mps

@@ -16,6 +16,8 @@ changes that they would have to be restarted for, and an old and a new one on a 
 {{- $values := $.Values -}}
 {{- $privileged := eq $values.nvidia.access "privileged" -}}
 {{- $devRoot := $values.devRoot | default $values.driverRoot -}}
+{{- $showsMig := and $values.nvidia.mig (eq $values.nvidia.access "runtime") -}}
+{{- $moves := $values.nics.moveInterfaces -}}
 metadata:
   labels:
     {{- with $values.podLabels }}
@@ -89,6 +91,9 @@ spec:
         - --nvidia-dev-root-mount={{ ternary "/" "/host" $privileged }}
         {{- if $values.dra.enabled }}
         - {{ printf "--dra-driver-name=%s" $values.dra.driverName | quote }}
+        {{- if $moves }}
+        - --dra-nri-socket=/var/run/nri/nri.sock
+        {{- end }}
         - {{ printf "--dra-plugins-dir=%s/plugins" ($values.kubeletRoot | trimSuffix "/") | quote }}
         {{- with $values.dra.alsoPublishAs }}
         - --dra-also-publish-as={{ join "," . }}
@@ -131,19 +136,24 @@ spec:
       terminationMessagePolicy: FallbackToLogsOnError
       securityContext:
         readOnlyRootFilesystem: true
-        {{- if and $values.nics.virtualFunctions (not $privileged) }}
-        # The runtimes' default profile forbids every write below /sys, also where it is mounted writable.
+        {{- if and (or $values.nics.virtualFunctions $moves) (not $privileged) }}
+        # The runtimes' default profile forbids every write below /sys and to sysctls, also where they are writable.
         appArmorProfile:
           type: Unconfined
         {{- end }}
         {{- if $privileged }}
         # NVML opens /dev/nvidia*, which the device cgroup of an ordinary container forbids.
         privileged: true
-        {{- else if and $values.nvidia.mig (eq $values.nvidia.access "runtime") }}
-        # NVIDIA's container runtime gives the state of MIG devices to nobody without this. It implies escalation.
+        {{- else if or $showsMig $moves }}
+        {{- if $showsMig }}
+        # NVIDIA's container runtime gives the state of MIG devices to nobody without SYS_ADMIN, which implies escalation.
+        {{- end }}
+        {{- if $moves }}
+        # The kernel lets nobody without both enter another network namespace and move interfaces.
+        {{- end }}
         capabilities:
           drop: [ALL]
-          add: [SYS_ADMIN]
+          add: [{{ $moves | ternary "NET_ADMIN, SYS_ADMIN" "SYS_ADMIN" }}]
         {{- else }}
         privileged: false
         allowPrivilegeEscalation: false
