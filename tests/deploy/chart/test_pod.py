@@ -12,6 +12,7 @@ from tests.deploy.chart.rendering import (
     Document,
     Values,
     container_of,
+    of_kind,
     only,
     pod_of,
     render,
@@ -138,6 +139,32 @@ def test_virtual_functions_need_a_part_of_sys_and_no_capability() -> None:
     privileged = render({**values, "nvidia": {"access": "privileged"}})
     assert "sys-devices" not in {each["name"] for each in pod_of(privileged)["volumes"]}
     assert "appArmorProfile" not in container_of(privileged)["securityContext"]
+
+
+def test_interfaces_that_move_need_two_capabilities_the_runtime_and_the_namespaces_of_pods() -> None:
+    values: Values = {"nics": {"enabled": True, "moveInterfaces": True}, "dra": {"enabled": True}}
+    documents = render(values)
+    container, volumes = container_of(documents), pod_of(documents)["volumes"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "SYS_ADMIN"]}
+    assert "privileged" not in container["securityContext"]
+    assert container["securityContext"]["appArmorProfile"] == {"type": "Unconfined"}
+    mounts = {each["name"]: each for each in container["volumeMounts"]}
+    assert mounts["netns"]["mountPropagation"] == "HostToContainer"
+    for name in ("nri", "netns"):
+        (folder,) = (each["hostPath"] for each in volumes if each["name"] == name)
+        assert folder == {"path": f"/var/run/{name}", "type": "DirectoryOrCreate"}
+        assert mounts[name]["readOnly"] is True
+    # Only the rights that are asked for: without the value the pod is as it was.
+    without = container_of(render({**values, "nics": {"enabled": True}}))
+    assert without["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not {"nri", "netns"} & {each["name"] for each in without["volumeMounts"]}
+
+
+def test_interfaces_that_move_ask_the_api_server_for_nothing_more() -> None:
+    values: Values = {"nics": {"enabled": True}, "dra": {"enabled": True}}
+    moving: Values = {**values, "nics": {"enabled": True, "moveInterfaces": True}}
+    kinds = ("ClusterRole", "Role", "ValidatingAdmissionPolicy")
+    assert [of_kind(render(moving), kind) for kind in kinds] == [of_kind(render(values), kind) for kind in kinds]
 
 
 def test_a_wrong_path_is_an_event_of_the_pod_and_only_our_own_folders_are_made() -> None:

@@ -144,6 +144,22 @@ def test_what_the_chart_decides_is_refused_in_the_configuration(config: Values, 
             "for which the agent writes to the node's /sys: set nics.virtualFunctions=true",
         ),
         (
+            {
+                "config": {"resources": [{"name": "x.io/a", "door": "dra", "moveInterface": True}]},
+                "nics": {"enabled": True},
+                "dra": {"enabled": True},
+            },
+            "for which the agent needs more rights: set nics.moveInterfaces=true",
+        ),
+        (
+            {"nics": {"moveInterfaces": True}, "dra": {"enabled": True}},
+            "nics.moveInterfaces is true, but nics.enabled is false: set it to true",
+        ),
+        (
+            {"nics": {"enabled": True, "moveInterfaces": True}},
+            "dra.enabled is false: interfaces move into the pods of claims, so set it to true",
+        ),
+        (
             {"nics": {"virtualFunctions": True}},
             "nics.virtualFunctions is true, but nics.enabled is false: set it to true",
         ),

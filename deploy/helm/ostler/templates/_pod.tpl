@@ -91,9 +91,6 @@ spec:
         - --nvidia-dev-root-mount={{ ternary "/" "/host" $privileged }}
         {{- if $values.dra.enabled }}
         - {{ printf "--dra-driver-name=%s" $values.dra.driverName | quote }}
-        {{- if $moves }}
-        - --dra-nri-socket=/var/run/nri/nri.sock
-        {{- end }}
         - {{ printf "--dra-plugins-dir=%s/plugins" ($values.kubeletRoot | trimSuffix "/") | quote }}
         {{- with $values.dra.alsoPublishAs }}
         - --dra-also-publish-as={{ join "," . }}
