@@ -70,6 +70,10 @@ def _check(path: Path) -> int:
     sys.stdout.write(f"{path}: usable ({loaded.source_format})\n")
     for note in loaded.notes:
         sys.stdout.write(f"  {note}\n")
+    for number, functions in enumerate(loaded.settings.virtual_functions):
+        of = "each physical function" if functions.count else "physical functions"
+        made = f"{functions.count or 'no'} virtual functions of {of}"
+        sys.stdout.write(f"  makes {made} that virtualFunctions[{number}] selects\n")
     for rule in loaded.settings.rules:
         sys.stdout.write(f"  offers {rule.resource} through {_doors(rule)}{_shares(rule)}\n")
     return Exit.OK

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from node.inventory.model import NIC_KINDS
 from node.rules import FunctionRange, NicSelector, Selector
 from node.virtual_functions import VirtualFunctionRule
+from ostler.cli.main import main
 from ostler.config.load import Loaded, load_bytes
 from ostler.config.settings import changes
 
@@ -42,6 +47,18 @@ def test_functions_that_nothing_offers_are_noted() -> None:
     assert [note.text for note in loaded("[{devices: {}, count: 8}]", "").notes] == [remark]
     assert loaded("[{devices: {}, count: 0}]", "").notes == ()
     assert loaded("[{devices: {}, count: 8}]").notes == ()
+
+
+def test_the_check_of_a_file_says_what_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        f"{HEADER}{VFS}virtualFunctions: [{{devices: {{vendor: intel}}, count: 0}}, {{devices: {{}}, count: 8}}]\n"
+    )
+    assert main(["config", "check", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[1:3] == [
+        "  makes no virtual functions of physical functions that virtualFunctions[0] selects",
+        "  makes 8 virtual functions of each physical function that virtualFunctions[1] selects",
+    ]
 
 
 def test_a_reload_puts_them_in_force() -> None:
