@@ -10,6 +10,7 @@ from pathlib import Path
 from node.documents import DocumentRefused
 from node.given import read_given
 from node.yaml_text import parse_yaml_all
+from sandbox.claimtour import has_interface, moved
 from sandbox.cluster import samples
 from sandbox.cluster.client import RequestRefused
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster, UnknownKind
@@ -18,12 +19,13 @@ from sandbox.cluster.views import claim_view, outcome_view, slice_lines, slice_v
 from sandbox.kubelet.dra.manager import UnprepareError
 from sandbox.kubelet.dra.settings import ApiFailed
 from sandbox.node import SandboxNode
-from sandbox.steps import indented, tell
+from sandbox.steps import brief, indented, tell
 
 HELP = """\
   slices [DEVICE]          what is published for claims, of one device all that there is
   claim [COUNT [MATCH]]    a pod with a claim for GPUs that agree in an attribute (cell4, ...); what its container gets
   claims                   claims, their devices, and who has them
+  move                     move a NIC's interface into a pod and back, in network namespaces of the kernel (needs root)
   apply FILE               create the objects of a manifest; its pods are run
   retry POD                try again with a pod that waits
   explain POD              why a pod waits, or what it would get
@@ -33,6 +35,7 @@ HELP = """\
 
 MAX_MANIFEST = 16 << 20
 """Bytes of a manifest that is applied."""
+NO_NETWORK = "this sandbox has no network namespaces: it has them on a recorded node without --config"
 NO_CLUSTER = "this sandbox runs without an API server"
 
 
@@ -50,6 +53,7 @@ class ClaimCommands:
                 ("slices", self._slices),
                 ("claim", self._claim),
                 ("claims", self._claims),
+                ("move", self._move),
                 ("apply", self._apply),
                 ("retry", self._retry),
                 ("explain", self._explain),
@@ -118,6 +122,18 @@ class ClaimCommands:
         name = f"claim-pod-{next(self._numbers)}"
         await cluster.apply([samples.template(name, count, match=words[1] if len(words) == 2 else "")])
         self._ran(await cluster.run(samples.pod(name, name)))
+
+    async def _move(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
+        network = self._node.network
+        if network is None or self._node.configuration is None:
+            tell(self._node.unconnected or NO_NETWORK)
+            return
+        devices = (each for one in await cluster.slices() for each in one["spec"].get("devices") or ())
+        nic = next((each for each in devices if has_interface(each) and not each.get("taints")), None)
+        if nic is None:
+            tell("no NIC with an interface is offered and free on this node")
+        else:
+            sys.stdout.write("\n".join(brief(await moved(self._node, cluster, network, nic))) + "\n")
 
     async def _apply(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         text = read_given(Path(words[0]), MAX_MANIFEST, fifo=True)

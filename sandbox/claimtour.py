@@ -59,11 +59,6 @@ async def claim_tour(node: SandboxNode) -> AsyncIterator[TourStep]:
             yield await _partition(node, cluster, gpu)
     if _have_pair(devices):
         yield await _pair(node, cluster)
-    nic = next((device for device in devices if _has_interface(device)), None)
-    if nic is not None and node.network is not None and node.configuration is not None:
-        yield await moved(node, cluster, node.network, nic)
-    elif nic is not None and node.unconnected:
-        yield TourStep("moved", "The interface of a NIC moves into no pod here", [node.unconnected])
     if sum(_text(device, "type") == "gpu" for device in devices) >= ISLAND:
         yield await _islands(node, cluster)
 
@@ -219,7 +214,7 @@ async def moved(node: SandboxNode, cluster: SandboxCluster, network: SandboxNetw
         after = network.view()
     await node.change_configuration(own)
     await _until(lambda: _offered_as(cluster, resource), lambda found: not found)
-    title = f"A pod got the interface {interface} of {name} as net1, in network namespaces of the kernel"
+    title = f"A pod got the interface {interface} of {name} as net1, in real network namespaces"
     seen = {"pod": outcome_view(pod), "during": during, "traffic": traffic, "status": status, "after": after}
     return TourStep("moved", title, seen)
 
@@ -249,7 +244,8 @@ async def _network_status(cluster: SandboxCluster) -> Json:
     return {}
 
 
-def _has_interface(device: Device) -> bool:
+def has_interface(device: Device) -> bool:
+    """Whether it is a NIC with a network interface that may be offered."""
     return _text(device, "type") == "nic" and bool(_text(device, "ifName"))
 
 

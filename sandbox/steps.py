@@ -128,9 +128,7 @@ def _shares(lines: Iterable[str]) -> list[str]:
     return [f"{share[1]}: {share[2]}" for share in found if share is not None]
 
 
-def _moved(seen: Any) -> list[str]:
-    if not isinstance(seen, Mapping):
-        return list(seen)
+def _moved(seen: Facts) -> list[str]:
     status = seen["status"]
     reported = f"; the claim's status: {status['interfaceName']} {', '.join(status['ips'])}" if status else ""
     return [

@@ -15,7 +15,7 @@ import grpc.aio
 
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.claimprompt import HELP as CLAIM_HELP
-from sandbox.claimprompt import ClaimCommands
+from sandbox.claimprompt import NO_NETWORK, ClaimCommands
 from sandbox.cluster.views import slice_lines
 from sandbox.hardware import HardwarePart, NoSuchPart, NotPossible, RecordedHardware
 from sandbox.node import SandboxNode
@@ -177,7 +177,7 @@ class Prompt:
 
     async def _network(self, words: Sequence[str]) -> None:
         if self._node.network is None:
-            tell(self._node.unconnected or "this sandbox has no network namespaces")
+            tell(self._node.unconnected or NO_NETWORK)
             return
         sys.stdout.write(indented(self._node.network.view()))
 

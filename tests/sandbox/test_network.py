@@ -6,11 +6,11 @@ import asyncio
 import ctypes
 import errno
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from sandbox import claimtour
+from sandbox.claimprompt import ClaimCommands
 from sandbox.cluster import samples
 from sandbox.cluster.cluster import SandboxCluster
 from sandbox.cluster.samples import DRIVER
@@ -18,7 +18,6 @@ from sandbox.configuration import configuration, with_moved_interface
 from sandbox.network import BoxedNamespace, NotAllowed, PortRelay, SandboxNetwork
 from sandbox.node import SandboxNode
 from sandbox.nodes import recording
-from sandbox.steps import brief
 from tests.waiting import eventually
 
 NAME, INTERFACE = "nic-0000-aa-00-1", "enp170s0f1np1"
@@ -48,7 +47,9 @@ def test_traffic_that_does_not_come_back_is_told(network: SandboxNetwork, monkey
     assert network.echo("default/lost") == "nothing came back from 10.77.0.1: Network is unreachable"
 
 
-def test_who_may_make_no_namespace_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_may_make_no_namespace_is_told_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Refusing:
         def unshare(self, _: int) -> int:
             ctypes.set_errno(errno.EPERM)
@@ -65,6 +66,8 @@ def test_who_may_make_no_namespace_is_told_why(monkeypatch: pytest.MonkeyPatch) 
     assert node.unconnected == str(refused.value)
     assert node.server is not None
     node.server.stop()
+    await ClaimCommands(node).commands["move"](())
+    assert capsys.readouterr().out == f"   {refused.value}\n"
 
 
 @pytest.mark.needs_root
@@ -96,7 +99,7 @@ async def test_a_port_outside_is_reached_from_inside() -> None:
 # Above a second: it starts the agent twice, as a process in a network namespace of its own.
 @pytest.mark.needs_root
 async def test_an_interface_moves_into_a_pod_and_comes_back_also_after_the_agent_was_killed(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(claimtour, "SECONDS", 120.0)
     node = SandboxNode(recording("h100-sxm-8"), configuration=TEXT, reconcile_interval=0.05, cluster=True, network=True)
@@ -104,25 +107,24 @@ async def test_an_interface_moves_into_a_pod_and_comes_back_also_after_the_agent
         await node.registered()
         assert node.cluster is not None
         assert node.network is not None
-        await _check_tour(node, node.cluster, node.network)
+        await _check_command(node, capsys)
         await _check_kill(node, node.cluster, node.network)
 
 
-async def _check_tour(node: SandboxNode, cluster: SandboxCluster, network: SandboxNetwork) -> None:
-    """The step of the tour."""
-    slices = await cluster.slices(DRIVER)
-    nic = next(each for one in slices for each in one["spec"]["devices"] if each["name"] == NAME)
-    step = await claimtour.moved(node, cluster, network, nic)
-    seen: Any = step.seen
-    assert seen["during"] == {
-        "node": {},
-        "switch": {INTERFACE: ["10.77.0.1/24"]},
-        "pod default/moved-1": {"net1": ["10.77.0.2/24"]},
-    }
-    assert seen["traffic"] == "a datagram from 10.77.0.2 came back from 10.77.0.1"
-    assert (seen["status"]["interfaceName"], seen["status"]["ips"]) == ("net1", ["10.77.0.2/24"])
-    assert seen["after"]["node"] == {INTERFACE: []}
-    assert brief(step)[-1] == f"   after the pod, node: {INTERFACE}"
+async def _check_command(node: SandboxNode, capsys: pytest.CaptureFixture[str]) -> None:
+    """The prompt's command."""
+    capsys.readouterr()
+    await ClaimCommands(node).commands["move"](())
+    lines = capsys.readouterr().out.splitlines()
+    title = f"== A pod got the interface {INTERFACE} of {NAME} as net1, in real network namespaces"
+    assert lines[:2] == [title, f"   moved-1: Running: {NAME}"]
+    assert lines[2:] == [
+        "   node: no interface",
+        f"   switch: {INTERFACE} 10.77.0.1/24",
+        "   pod default/moved-1: net1 10.77.0.2/24",
+        "   a datagram from 10.77.0.2 came back from 10.77.0.1; the claim's status: net1 10.77.0.2/24",
+        f"   after the pod, node: {INTERFACE}",
+    ]
 
 
 async def _check_kill(node: SandboxNode, cluster: SandboxCluster, network: SandboxNetwork) -> None:
