@@ -55,6 +55,8 @@ class PodLinkWatch:
         """By the number of the namespace and the link's index."""
         self._found: dict[str, Path] = {}
         """By device, the namespace in which it was found."""
+        self._unheard: set[tuple[int, int]] = set()
+        """Links that were found, of which no message has come since."""
         self._shown: dict[str, LiveLink] = {}
         self._changed = asyncio.Event()
         self._socket: NetlinkSocket | None = None
@@ -111,15 +113,17 @@ class PodLinkWatch:
         for key, device in list(self._devices.items()):
             if wanted.get(device) != self._found[device]:
                 self._lose(key)
-        for device in self._shown.keys() - wanted.keys():
-            self._show(device, None)
         new = {device: path for device, path in wanted.items() if device not in self._found}
         found = await in_passing(_located, new) if new else {}
         self._devices |= {key: device for device, key in found.items()}
         self._found |= {device: wanted[device] for device in found}
-        # Read after messages about them count: whatever comes later is in a message.
+        self._unheard = set(found.values())
+        # After messages about them count: whatever changes later is in a message, which is newer than this.
         for key, link in (await in_passing(_present, list(found.values()))).items() if found else ():
-            self._take(key, link)
+            if key in self._unheard:
+                self._take(key, link)
+        for device in self._shown.keys() - self._found.keys():
+            self._show(device, None)
 
     def _drain(self) -> None:
         if self._socket is None or self._ended is None or self._ended.done():
@@ -150,6 +154,7 @@ class PodLinkWatch:
             return
         key = number, LINK.unpack_from(payload)[2]
         if key in self._devices:
+            self._unheard.discard(key)
             self._take(key, parse_interface_link(payload) if kind == NEWLINK else None)
 
     def _take(self, key: tuple[int, int], link: InterfaceLink | None) -> None:
@@ -161,10 +166,14 @@ class PodLinkWatch:
 
     def _lose(self, key: tuple[int, int]) -> None:
         """The link left this namespace."""
+        self._unheard.discard(key)
         device = self._devices.pop(key, None)
         if device is not None:
             del self._found[device]
             self._show(device, None)
+            if device in self._wanted:
+                # It may be back already: then the message that says so came before anybody knew its new key.
+                self._changed.set()
 
     def _show(self, device: str, link: LiveLink | None) -> None:
         if link == self._shown.get(device):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from node.interfaces.watch import PodLinkWatch
 from node.inventory.live.hardware import LiveHardware
 from node.inventory.live.udev import EventState, Reach
 from node.inventory.source import ScanWanted
-from node.netlink import NetlinkError
+from node.netlink import NetlinkError, NetlinkSocket
 from node.values import replace
 from tests.making.events import heard
 from tests.making.kernel_devices import CARING, nic, snapshot
@@ -135,6 +136,31 @@ def test_one_that_is_added_beside_another_is_found_and_one_without_namespace_lef
         watch.follow({**places, "nic-2": node.pod.path})
         await links.show(LiveLink(up=True, carrier=True, name="rail1"), "nic-2")
         assert "nic-9" not in links.links
+
+    follow(node, scenario)
+
+
+def test_after_lost_messages_everything_is_read_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = moved(node)
+    cut: list[bool] = []
+    overflows = [OSError(errno.ENOBUFS, "No buffer space available")]
+
+    def lossy(netlink: NetlinkSocket) -> list[tuple[int | None, int, bytes]]:
+        found = received(netlink)
+        if cut and overflows:
+            raise overflows.pop()
+        return found
+
+    received = NetlinkSocket.numbered_notifications
+    monkeypatch.setattr(NetlinkSocket, "numbered_notifications", lossy)
+
+    async def scenario(watch: PodLinkWatch, links: Links) -> None:
+        watch.follow(places)
+        await links.show(UP)
+        cut.append(True)
+        node.host.ip("link set v1 down")
+        await links.show(CUT)
+        assert not overflows
 
     follow(node, scenario)
 
