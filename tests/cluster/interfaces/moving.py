@@ -10,7 +10,7 @@ from tests.cluster.dra.claims import NIC_CLASS, allocated, devices, request, tem
 from tests.cluster.dra.conftest import Stage
 from tests.cluster.interfaces.stand_ins import MOVING, Link, StandIns
 from tests.cluster.rig.agent import NodeAgent
-from tests.cluster.rig.api import Object
+from tests.cluster.rig.api import Object, Refused
 from tests.cluster.rig.pods import FOREVER
 from tests.cluster.rig.processes import wait_until
 
@@ -43,12 +43,18 @@ class Moving:
     def wait_interface(self, name: str, timeout: float = 60.0) -> str:
         """What a pod wrote once it runs: whatever happens, none does without its interface."""
         self.stage.pods.wait_phase(name, "Running", timeout)
-        wait_until(f"{name} has looked", lambda: "over" in self.stage.pods.output(name))
-        seen = self.stage.pods.output(name)
-        interface = self.interface_of(name)
+        wait_until(f"{name} has looked", lambda: "over" in self._written(name), timeout)
+        seen, interface = self._written(name), self.interface_of(name)
         assert f" {interface} " in seen, f"pod {name} runs without {interface}: {seen}"
         assert f'"name": "{interface}"' in seen
         return seen
+
+    def _written(self, name: str) -> str:
+        """What the pod's container wrote; nothing while the kubelet or the container is not there."""
+        try:
+            return self.stage.pods.output(name)
+        except Refused:
+            return ""
 
     def interface_of(self, pod: str) -> str:
         """The interface of the NIC that a pod's claim has, as the node calls it."""

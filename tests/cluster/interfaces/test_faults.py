@@ -71,7 +71,7 @@ def play(moving: Moving, rounds: int, seed: int) -> None:
 
 @pytest.mark.timeout(400)
 def test_parts_that_die_at_any_moment_cost_no_interface(moving: Moving) -> None:
-    play(moving, 8, seed=1)
+    play(moving, len(VICTIMS), seed=1)
 
 
 @pytest.mark.long
