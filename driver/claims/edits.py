@@ -116,17 +116,21 @@ def with_mps_edits(
 
 
 def guarded(allocation: Allocation, edits: Sequence[ClaimEdits], folder: Path, name: str) -> tuple[ClaimEdits, ...]:
-    """The edits of a claim with interfaces that move, with the guard's mounts on the first device of each request.
+    """The edits of a claim with interfaces that move, with the guard on the first device of each request.
 
-    So every container with a part of the claim has them, also one that gets another request than the NIC's: it shares
+    So every container with a part of the claim has it, also one that gets another request than the NIC's: it shares
     the pod's network. ``folder``: of the guards. ``name``: as for ``claim_edits``.
     """
-    from driver.interfaces.guard import guard_mounts  # Only claims whose interfaces move need it.
+    from driver.interfaces.guard import guard_mounts, guard_nodes  # Only claims whose interfaces move need it.
 
     mounts = guard_mounts(folder, allocation.claim.uid, name)
+    nodes = guard_nodes(folder, allocation.claim.uid)
     first = {each.main_request: number for number, each in reversed(list(enumerate(allocation.devices)))}
     return tuple(
-        replace(edit, edits=replace(edit.edits, mounts=(*edit.edits.mounts, *mounts)))
+        replace(
+            edit,
+            edits=replace(edit.edits, nodes=(*edit.edits.nodes, *nodes), mounts=(*edit.edits.mounts, *mounts)),
+        )
         if number in first.values()
         else edit
         for number, edit in enumerate(edits)

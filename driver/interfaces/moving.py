@@ -103,7 +103,7 @@ class InterfaceMoves:
         moves = {}
         for uid, move in found.moves.items():
             if move.boot == self._boot or not (self._boot and move.boot):
-                moves[uid] = move if uid in guards else replace(move, attached=())
+                moves[uid] = move if self.guards.is_open(uid) else replace(move, attached=())
             else:
                 self.journal.remove(uid)
         for uid in guards:
@@ -145,7 +145,7 @@ class InterfaceMoves:
     def guard(self, move: ClaimMove) -> None:
         """Write the guard of a completed move unless it is there; raises MoveFailed, with the interfaces taken back."""
         try:
-            if not self.guards.path(move.claim.uid).exists():
+            if not self.guards.is_open(move.claim.uid):
                 self.guards.write(move.claim.uid, move.attached)
         except (FileError, OSError) as error:
             raise self._undone(move, f"{error}; check the state folder and its disk") from error

@@ -91,7 +91,7 @@ def test_a_container_waits_for_its_interface_if_the_runtime_dropped_the_plugin(m
         moving.agent.process.send(signal.SIGSTOP)
         try:
             # The runtime gives up after two seconds, and the guard keeps the container from being created.
-            stage.pods.wait_event("gated-1", "Failed", "/interfaces/ready/")
+            stage.pods.wait_event("gated-1", "Failed", "/plugins/ostler.dev/interfaces/")
             assert len(moving.stand_ins.on_node()) == 2
         finally:
             moving.agent.process.send(signal.SIGCONT)

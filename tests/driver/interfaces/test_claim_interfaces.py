@@ -58,7 +58,8 @@ async def test_interfaces_are_in_the_pod_from_the_start_of_its_sandbox_to_its_en
 async def test_the_guard_is_there_only_while_all_interfaces_are_in_the_pod(place: InterfaceNode) -> None:
     await prepared(place, NIC1, NIC2)
     seen: list[bool] = []
-    place.mover.before = lambda _: seen.append(place.guard().exists())
+    gate = place.guard().with_suffix(".gate")
+    place.mover.before = lambda _: seen.extend((place.guard().exists(), gate.exists()))
     sandbox = place.sandbox()
     await place.interfaces.run(sandbox)
     assert json.loads(place.guard().read_text()) == {
@@ -74,10 +75,26 @@ async def test_the_guard_is_there_only_while_all_interfaces_are_in_the_pod(place
         ]
     }
     assert place.guard().stat().st_mode & 0o777 == 0o644
+    assert gate.is_fifo()
     await place.interfaces.stop(sandbox)
     assert seen
     assert not any(seen)
     assert not place.guard().exists()
+    assert not gate.exists()
+
+
+@pytest.mark.parametrize("missing", [".gate", ".json"])
+async def test_half_a_guard_of_a_killed_process_is_completed(place: InterfaceNode, missing: str) -> None:
+    await prepared(place, NIC1)
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    place.guard().with_suffix(missing).unlink()
+    await place.agent()
+    assert not place.guard().with_suffix(".gate").exists()
+    assert not place.guard().exists()
+    await place.interfaces.synchronize([sandbox])
+    assert place.guard().exists()
+    assert place.guard().with_suffix(".gate").is_fifo()
 
 
 async def test_every_request_of_the_claim_has_the_guard(place: InterfaceNode) -> None:
@@ -101,6 +118,14 @@ async def test_every_request_of_the_claim_has_the_guard(place: InterfaceNode) ->
         (source, "/var/run/ostler/interfaces/by-uid/uid-1.json", True),
     ]
     assert mounts == {f"uid-1-{NIC1}": guarded, f"uid-1-{NIC2}": [], f"uid-1-{GPU0}": guarded}
+    gate = str(place.guard().with_suffix(".gate"))
+    # Without type and numbers: the runtime looks at the file, and creates no container where there is none.
+    nodes = {
+        each["name"]: [node for node in each["containerEdits"].get("deviceNodes", ()) if node["path"] == gate]
+        for each in spec["devices"]
+    }
+    node = [{"path": gate, "permissions": "r"}]
+    assert nodes == {f"uid-1-{NIC1}": node, f"uid-1-{NIC2}": [], f"uid-1-{GPU0}": node}
 
 
 async def test_a_claim_without_interfaces_has_no_guard_and_pods_without_such_a_claim_are_let_through(
