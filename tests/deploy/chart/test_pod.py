@@ -145,7 +145,10 @@ def test_interfaces_that_move_need_two_capabilities_the_runtime_and_the_namespac
     values: Values = {"nics": {"enabled": True, "moveInterfaces": True}, "dra": {"enabled": True}}
     documents = render(values)
     container, volumes = container_of(documents), pod_of(documents)["volumes"]
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "SYS_ADMIN"]}
+    assert container["securityContext"]["capabilities"] == {
+        "drop": ["ALL"],
+        "add": ["NET_ADMIN", "NET_BROADCAST", "SYS_ADMIN"],
+    }
     assert "privileged" not in container["securityContext"]
     assert container["securityContext"]["appArmorProfile"] == {"type": "Unconfined"}
     mounts = {each["name"]: each for each in container["volumeMounts"]}

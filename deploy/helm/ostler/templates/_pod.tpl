@@ -146,11 +146,11 @@ spec:
         # NVIDIA's container runtime gives the state of MIG devices to nobody without SYS_ADMIN, which implies escalation.
         {{- end }}
         {{- if $moves }}
-        # The kernel lets nobody without both enter another network namespace and move interfaces.
+        # The kernel lets nobody without them enter another network namespace, move interfaces, and hear of their links there.
         {{- end }}
         capabilities:
           drop: [ALL]
-          add: [{{ $moves | ternary "NET_ADMIN, SYS_ADMIN" "SYS_ADMIN" }}]
+          add: [{{ $moves | ternary "NET_ADMIN, NET_BROADCAST, SYS_ADMIN" "SYS_ADMIN" }}]
         {{- else }}
         privileged: false
         allowPrivilegeEscalation: false
