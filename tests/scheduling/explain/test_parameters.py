@@ -131,6 +131,64 @@ def test_parameters_for_another_kind_of_device_are_told_beforehand(
     assert (text in printed) if text else ("refuse" not in printed)
 
 
+FABRIC = {
+    "ostler.dev/type": {"string": "nic"},
+    "ostler.dev/ifName": {"string": "ens3"},
+    "ostler.dev/linkType": {"string": "ethernet"},
+    "ostler.dev/resource": {"string": "example.com/fabric"},
+    "dra.net/ifName": {"string": "ens3"},
+}
+MOVES = {**FABRIC, "ostler.dev/movesInterface": {"bool": True}}
+INTERFACE = {"apiVersion": OWN["apiVersion"], "kind": "NicConfig", "interface": {"mtu": 9000}}
+UNMOVED = (
+    "device nic-0 of request gpu keeps its interface on the node: resource example.com/fabric moves none; set "
+    "moveInterface: true for the resource in ostler's configuration, or leave it out"
+)
+
+
+@pytest.mark.parametrize(
+    ("facts", "given", "driver", "text"),
+    [
+        (MOVES, INTERFACE, OURS, ""),
+        (FABRIC, INTERFACE, OURS, f".interface: {UNMOVED}"),
+        (MOVES, {"interface": {"mtu": 9000}}, "dra.net", ""),
+        (FABRIC, {"interface": {"mtu": 9000}}, "dra.net", f".interface.mtu: {UNMOVED}"),
+        (MOVES, {"interface": {"dhcp": True}}, "dra.net", ".interface.dhcp: true is for dra.net and ostler does not"),
+        (FABRIC, {}, OURS, ""),
+        (
+            {**MOVES, "ostler.dev/ifName": {"string": "eth0"}},
+            {**INTERFACE, "interface": {}},
+            OURS,
+            ".interface.name: device nic-0 of request gpu is called eth0 on the node, a name that the pod has already",
+        ),
+        (
+            {**MOVES, "ostler.dev/linkType": {"string": "infiniband"}},
+            {**INTERFACE, "interface": {"hardwareAddress": "02:00:00:00:00:01"}},
+            OURS,
+            ".interface.hardwareAddress: device nic-0 of request gpu is InfiniBand, whose hardware addresses have 20",
+        ),
+    ],
+)
+@pytest.mark.parametrize("requests", [(), ("gpu",)], ids=["for all", "named"])
+def test_an_interface_that_a_device_cannot_have_is_told_beforehand(
+    facts: Any, given: Any, driver: str, text: str, *, requests: tuple[str, ...], answers: Answers
+) -> None:
+    slices = resource_slice("node-a", [device("nic-0", more={"attributes": facts})], driver=OURS)
+    printed = told(answers(node("node-a"), CLASS, slices, asked(config(given, *requests, driver=driver))))
+    assert "fits on node-a" in printed
+    assert (text in printed) if text else ("refuse" not in printed)
+
+
+def test_interfaces_that_one_pod_cannot_have_are_told_beforehand(answers: Answers) -> None:
+    devices = [device(name, more={"attributes": MOVES}) for name in ("nic-0", "nic-1")]
+    two: Any = claim(request("a", of=OURS), request("b", of=OURS))
+    named = {**INTERFACE, "interface": {"name": "net1"}}
+    two["spec"]["devices"]["config"] = [config(named, driver=OURS)]
+    printed = told(answers(node("node-a"), CLASS, resource_slice("node-a", devices, driver=OURS), two))
+    assert "fits on node-a" in printed
+    assert "interface.name: net1 would be the name of device nic-0 of request a and of device nic-1 of" in printed
+
+
 BY_MPS = of("gpu", **{"ostler.dev/sharing": {"string": "mps"}})
 POLICY = {"default": "1Gi", "validRange": {"min": "1Mi", "step": "1Mi"}}
 SHARE = {
