@@ -128,7 +128,14 @@ class VirtualFunctions:
         device = wanted.device
         owner = f"virtual-functions/{wanted.address}"
         holds = [
-            Hold(name, None, "its virtual functions are made", self._clock(), owner, state=HoldState.PENDING_RELEASE)
+            Hold(
+                name,
+                None,
+                "its virtual functions are being made",
+                self._clock(),
+                owner,
+                state=HoldState.PENDING_RELEASE,
+            )
             for name in self._ports(device)
         ]
         try:
