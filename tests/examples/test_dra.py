@@ -33,6 +33,7 @@ NODES = {
     "one-gpu": ("l4-2", "h100-sxm-8", "dgx1-v100-8", "vm-flat-8"),
     "four-aligned-gpus": ("h100-sxm-8", "a100-sxm-8", "dgx1-v100-8", "dgx2-v100-16"),
     "gpu-with-nic": ("h100-sxm-8", "a100-sxm-8", "dgx1-v100-8", "dgx2-v100-16"),
+    "moved-nic": ("h100-sxm-8", "l4-2", "sriov-2"),
     "first-available": ("h100-sxm-8", "l4-2", "dgx1-v100-8"),
     "mig": ("a100-mig-4",),
     "mig-on-demand": ("h100-sxm-8",),

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.making.tours import made_once, sandbox
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "dra"
-OWN_CONFIGURATION = {"mig", "extended-resource", "gpu-share", "mps", "mig-on-demand"}
+OWN_CONFIGURATION = {"mig", "extended-resource", "gpu-share", "mps", "mig-on-demand", "moved-nic"}
 SERVED = sorted({each.parent.name for each in EXAMPLES.glob("*/manifest.yaml")} - OWN_CONFIGURATION)
 """Examples that need no MIG device and no configuration of their own."""
 PROMPT = "ostler> "
