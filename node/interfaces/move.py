@@ -166,7 +166,7 @@ def route_text(route: Route) -> str:
     return route.destination + (f" via {route.gateway}" if route.gateway else "") + table
 
 
-def find_rdma(netlink: Netlink, name: str, index: int) -> rdma.RdmaDevice | None:
+def find_rdma(netlink: Netlink, name: str, index: int) -> rdma.IndexedRdmaDevice | None:
     """The RDMA device by its name or, if somebody renamed it, by the link of its port (0 for unknown)."""
     named = next((each for each in rdma.devices(netlink) if each.name == name), None)
     return named or (rdma.device_of(netlink, index) if index else None)

@@ -23,7 +23,7 @@ WITHOUT_RDMA = frozenset({errno.EPROTONOSUPPORT, errno.EINVAL, errno.EOPNOTSUPP,
 
 
 @value
-class RdmaDevice(Value):
+class IndexedRdmaDevice(Value):
     """An RDMA device of a namespace; its index stays when it moves or is renamed."""
 
     index: int
@@ -42,13 +42,13 @@ def is_exclusive(netlink: Netlink) -> bool:
     return bool(modes) and modes[0][:1] == bytes([_EXCLUSIVE])
 
 
-def devices(netlink: Netlink) -> tuple[RdmaDevice, ...]:
+def devices(netlink: Netlink) -> tuple[IndexedRdmaDevice, ...]:
     """The RDMA devices that the socket's namespace sees; raises NetlinkError."""
     found = [attributes(payload, 0, "an RDMA device") for payload in netlink.dump(_GET, b"", "RDMA devices")]
-    return tuple(RdmaDevice(number(each.get(_INDEX, b"")), text(each.get(_NAME, b""))) for each in found)
+    return tuple(IndexedRdmaDevice(number(each.get(_INDEX, b"")), text(each.get(_NAME, b""))) for each in found)
 
 
-def device_of(netlink: Netlink, link: int) -> RdmaDevice | None:
+def device_of(netlink: Netlink, link: int) -> IndexedRdmaDevice | None:
     """The RDMA device with a port whose interface is the link with that index; raises NetlinkError."""
     for device in devices(netlink):
         request = attribute(_INDEX, NUMBER.pack(device.index))
@@ -58,7 +58,7 @@ def device_of(netlink: Netlink, link: int) -> RdmaDevice | None:
     return None
 
 
-def move_device(netlink: Netlink, device: RdmaDevice, namespace: int) -> None:
+def move_device(netlink: Netlink, device: IndexedRdmaDevice, namespace: int) -> None:
     """Move the device from the socket's namespace to the one that the descriptor names; raises NetlinkError."""
     request = attribute(_INDEX, NUMBER.pack(device.index)) + attribute(_NAMESPACE, NUMBER.pack(namespace))
     netlink.request(_SET, request, f"moving RDMA device {device.name}")

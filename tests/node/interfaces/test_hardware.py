@@ -107,14 +107,14 @@ def test_a_kernel_without_rdma_shares() -> None:
 def test_the_device_of_an_interface_is_the_one_with_a_port_there() -> None:
     port = "0800010003000000" + "0800030001000000" + "0800320009000000"
     netlink = PlayedNetlink({(0x1401, ""): TWO_DEVICES, (0x1405, "0800010003000000"): [port]})
-    assert rdma.devices(netlink) == (rdma.RdmaDevice(0, "mlx5_0"), rdma.RdmaDevice(3, "mlx5_1"))
-    assert rdma.device_of(netlink, 9) == rdma.RdmaDevice(3, "mlx5_1")
+    assert rdma.devices(netlink) == (rdma.IndexedRdmaDevice(0, "mlx5_0"), rdma.IndexedRdmaDevice(3, "mlx5_1"))
+    assert rdma.device_of(netlink, 9) == rdma.IndexedRdmaDevice(3, "mlx5_1")
     assert rdma.device_of(netlink, 8) is None
 
 
 def test_a_device_moves_by_its_index_and_a_descriptor() -> None:
     netlink = PlayedNetlink()
-    rdma.move_device(netlink, rdma.RdmaDevice(3, "mlx5_1"), 17)
+    rdma.move_device(netlink, rdma.IndexedRdmaDevice(3, "mlx5_1"), 17)
     assert netlink.asked == [(0x1402, "0800010003000000" + "0800440011000000")]
 
 
