@@ -247,6 +247,20 @@ CASES = {
         {"ostler_dra_metadata_failures_total": "1x60"},
         at=5,
     ),
+    "OstlerInterfacesFailing": Case(
+        {'ostler_interfaces_out{state="failing"}': "2x60"},
+        {'ostler_interfaces_out{state="failing"}': "0x60"},
+        quiet_too=({'ostler_interfaces_out{state="in_pod"}': "8x60"},),
+        at=5,
+        value="2",
+        labels={"state": "failing"},
+    ),
+    "OstlerInterfacesLost": Case(
+        {"ostler_interfaces_lost_total": "0 0 1x60"},
+        {"ostler_interfaces_lost_total": "1x60"},
+        at=5,
+    ),
+    "OstlerInterfacesUnmovable": Case(*_up("ostler_interfaces_runtime_failing"), at=5),
     "OstlerClaimLost": Case(*_up("ostler_hold_losers"), at=5, value="1"),
     "OstlerDeviceDraining": Case(
         {_holds("none", "draining"): "1x60", _holds("plugin", "draining"): "1x60"},
