@@ -14,7 +14,7 @@ import yaml
 from driver.claims.allocation import allocation_of, name_in_pod
 from driver.claims.model import ClaimReference
 from driver.claims.partitions import PartitionWork
-from driver.claims.plan import planned
+from driver.claims.plan import ClaimPlan, planned
 from driver.devices.description import counter_set, slice_device
 from driver.devices.view import DoorView
 from node.partitions import partition_name
@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "dra"
 EXAMPLES = [path.parent.name for path in files_in(FOLDER, "*/manifest.yaml")]
 DRIVER, NODE, UID = "ostler.dev", "node-1", "2b7c4a9e-7f0b-4a36-9a55-1f7c2f5d8e01"
+GUARDS = Path("/var/lib/kubelet/plugins/ostler.dev/interfaces")
 Values = dict[str, Any]
 
 
@@ -117,9 +118,15 @@ def container_edits(claim: Document, offered: DoorView) -> Document:
     name = claim["metadata"]["name"]
     reference = ClaimReference(claim["metadata"]["namespace"], name, UID)
     allocation = allocation_of(claim, reference, DRIVER)
-    plan = planned(allocation, name_in_pod(claim, reference), offered, driver=DRIVER, pool=NODE)
+    made: dict[str, str] = {}
+
+    def plan_of(offered: DoorView) -> ClaimPlan:
+        name = name_in_pod(claim, reference)
+        return planned(allocation, name, offered, driver=DRIVER, pool=NODE, made=made, guard_dir=GUARDS)
+
+    plan = plan_of(offered)
     if plan.work:
         offered, made = with_made(offered, plan.work)
-        plan = planned(allocation, name_in_pod(claim, reference), offered, driver=DRIVER, pool=NODE, made=made)
+        plan = plan_of(offered)
     found: Document = json.loads(plan.spec)
     return found

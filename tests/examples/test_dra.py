@@ -130,6 +130,17 @@ def test_the_nic_is_below_the_gpus_switch_and_has_its_rdma_files() -> None:
     assert any(node["path"].startswith("/dev/infiniband/uverbs") for each in edits for node in each["deviceNodes"])
 
 
+def test_a_moved_nic_waits_for_its_interface() -> None:
+    offered = view("moved-nic", "l4-2")
+    claim = Scheduler("moved-nic", offered).allocate(claim_of(only(documents("moved-nic"), "ResourceClaimTemplate")))
+    assert claim is not None
+    (nic,) = allocated("moved-nic", "l4-2")
+    assert fact(nic, "movesInterface") is True
+    (device,) = container_edits(claim, offered)["devices"]
+    mounts = [each["containerPath"] for each in device["containerEdits"]["mounts"]]
+    assert any(path.startswith("/var/run/ostler/interfaces/") for path in mounts)
+
+
 @pytest.mark.parametrize(
     ("node", "alternative", "count"), [("h100-sxm-8", "large", 1), ("l4-2", "pair", 2), ("dgx1-v100-8", "pair", 2)]
 )
