@@ -25,12 +25,13 @@ from node.values import Value, replace, value
 class VirtualFunctionRule(Value):
     """``count`` virtual functions are made of every physical one that ``selector`` selects; 0 makes none.
 
-    The first rule that selects a function decides. ``autoprobe``: whether the kernel binds its driver to them.
+    The first rule that selects a function decides. ``autoprobe``: whether the kernel binds its driver to them; None
+    leaves that as it is.
     """
 
     selector: Selector
     count: int
-    autoprobe: bool = True
+    autoprobe: bool | None = None
 
 
 class VfState(StrEnum):

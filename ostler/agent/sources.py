@@ -130,7 +130,7 @@ def vf_maker(settings: Settings) -> VfMaker:
 class _NoVfMaker:
     """Makes no virtual functions of a recorded node."""
 
-    def make(self, address: str, count: int, *, autoprobe: bool) -> None:
+    def make(self, address: str, count: int, *, autoprobe: bool | None) -> bool:
         """See ``VfMaker``."""
         from node.inventory.nics.function_maker import VfError
 

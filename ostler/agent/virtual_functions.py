@@ -147,9 +147,9 @@ class VirtualFunctions:
         try:
             await asyncio.sleep(self._withdrawn)
             rule = wanted.rule
-            await asyncio.to_thread(self._maker.make, wanted.address, rule.count, autoprobe=rule.autoprobe)
+            binds = await asyncio.to_thread(self._maker.make, wanted.address, rule.count, autoprobe=rule.autoprobe)
             self._note(wanted)
-            await self._await_visible(wanted)
+            await self._await_visible(wanted, with_driver=binds)
         except VfError as error:
             self._report(wanted, error.reason)
             if error.again:
@@ -185,7 +185,7 @@ class VirtualFunctions:
             log.warning("%s; a restart will not know who made the virtual functions", error)
         self._tell()
 
-    async def _await_visible(self, wanted: VfVerdict) -> None:
+    async def _await_visible(self, wanted: VfVerdict, *, with_driver: bool) -> None:
         """Wait until the inventory shows every virtual function, with a driver if the kernel binds one.
 
         After ``VISIBLE`` it is reported and the wait is over: the inventory shows the rest whenever it comes.
@@ -200,7 +200,7 @@ class VirtualFunctions:
                 for device in self._inventory.snapshot.devices
                 if device.text("pfPciAddress") == wanted.address and device.text("sriovFunction") == "vf"
             ]
-            ready = sum(1 for device in found if device.text("driver") or not wanted.rule.autoprobe)
+            ready = sum(1 for device in found if device.text("driver") or not with_driver)
             if ready >= wanted.rule.count or loop.time() >= end:
                 break
             await asyncio.sleep(min(_LOOK, self._visible))

@@ -48,11 +48,12 @@ COUNT = ConfigField(
     " 0 makes none, and later items do not apply.",
     required=True,
 )
-AUTOPROBE = ConfigField(
+AUTOPROBE: ConfigField[bool | None] = ConfigField(
     "driversAutoprobe",
     Boolean(),
-    True,
-    "Whether the kernel binds its network driver to what is made; false to bind another driver, such as vfio-pci.",
+    None,
+    "Whether the kernel binds its network driver to what is made; false to bind another driver, such as vfio-pci."
+    " Absent: as sriov_drivers_autoprobe says, which is true unless somebody changed it.",
 )
 VIRTUAL_FUNCTIONS = ConfigField(
     "virtualFunctions",

@@ -36,8 +36,11 @@ class VfError(Exception):
 class VfMaker(Protocol):
     """Makes virtual functions; blocking, for worker threads. One call at a time."""
 
-    def make(self, address: str, count: int, *, autoprobe: bool) -> None:
-        """Make so many virtual functions of the physical one at this address, which has none. Raises VfError."""
+    def make(self, address: str, count: int, *, autoprobe: bool | None) -> bool:
+        """Make so many virtual functions of the physical one at this address, which has none.
+
+        Returns whether the kernel binds a driver to them; ``autoprobe`` None leaves that as it is. Raises VfError.
+        """
 
 
 _NUMBER, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
@@ -83,17 +86,17 @@ class SysfsVfMaker:
         self._folder = sys / "bus/pci/devices"
         self._writer = write
 
-    def make(self, address: str, count: int, *, autoprobe: bool) -> None:
+    def make(self, address: str, count: int, *, autoprobe: bool | None) -> bool:
         """See ``VfMaker``. If it fails, whether drivers are bound by themselves is as it was before."""
         folder = self._folder / address
         now = _read(folder, _NUMBER)
         if now != "0":
             raise VfError(f"somebody has made {now} in the meantime", again=True)
         before = _probing(folder)
-        wanted = "1" if autoprobe else "0"
-        if before is not None and before != wanted:
+        wanted = before if autoprobe is None else str(int(autoprobe))
+        if before is not None and wanted is not None and before != wanted:
             self._write(folder / _AUTOPROBE, wanted)
-        elif before is None and not autoprobe:
+        elif before is None and autoprobe is False:
             raise VfError("the kernel is too old to leave them without a driver (no sriov_drivers_autoprobe)")
         try:
             self._write(folder / _NUMBER, str(count))
@@ -104,6 +107,7 @@ class SysfsVfMaker:
         made = _read(folder, _NUMBER)
         if made != str(count):
             raise VfError(f"the driver has made only {made} of {count}; ask for at most {made}, and see 'dmesg'")
+        return wanted != "0"
 
     def _write(self, path: Path, text: str) -> None:
         try:

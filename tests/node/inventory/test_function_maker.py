@@ -18,7 +18,7 @@ def kernel(tmp_path: Path) -> SriovKernel:
     return SriovKernel(tmp_path, physical())
 
 
-def refusal(kernel: SriovKernel, count: int = 4, *, autoprobe: bool = True) -> VfError:
+def refusal(kernel: SriovKernel, count: int = 4, *, autoprobe: bool | None = None) -> VfError:
     with pytest.raises(VfError) as caught:
         SysfsVfMaker(kernel.sys, kernel).make(PF, count, autoprobe=autoprobe)
     return caught.value
@@ -31,8 +31,15 @@ def test_functions_are_made_by_one_write(kernel: SriovKernel) -> None:
 
 
 def test_drivers_are_kept_away_before_the_functions_exist(kernel: SriovKernel) -> None:
-    SysfsVfMaker(kernel.sys, kernel).make(PF, 2, autoprobe=False)
+    assert SysfsVfMaker(kernel.sys, kernel).make(PF, 2, autoprobe=False) is False
     assert kernel.written == [(PF, "sriov_drivers_autoprobe", "0"), (PF, "sriov_numvfs", "2")]
+
+
+@pytest.mark.parametrize("probe", ["0", "1", None])
+def test_drivers_are_bound_as_the_kernel_says_unless_somebody_asks(tmp_path: Path, probe: str | None) -> None:
+    kernel = SriovKernel(tmp_path, physical(), probe=probe)
+    assert SysfsVfMaker(kernel.sys, kernel).make(PF, 4, autoprobe=None) is (probe != "0")
+    assert kernel.written == [(PF, "sriov_numvfs", "4")]
 
 
 def test_a_failure_leaves_the_probing_of_drivers_as_it_was(kernel: SriovKernel) -> None:

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from node.events import EventBus
 from node.inventory.identity import IdentityStore
 from node.inventory.loop import Inventory, SnapshotPublished
@@ -146,9 +148,10 @@ async def test_functions_that_stay_away_are_told_and_the_physical_one_is_release
         await eventually(lambda: rig.holds() == [])
 
 
-async def test_functions_without_a_driver_are_fine_where_none_is_wanted(tmp_path: Path) -> None:
-    kernel = SriovKernel(tmp_path, physical())
-    async with running(Rig(kernel, settings(kernel, four(", driversAutoprobe: false")))) as rig:
+@pytest.mark.parametrize(("probe", "asked"), [("1", ", driversAutoprobe: false"), ("0", "")])
+async def test_functions_without_a_driver_are_fine_where_none_is_bound(tmp_path: Path, probe: str, asked: str) -> None:
+    kernel = SriovKernel(tmp_path, physical(), probe=probe)
+    async with running(Rig(kernel, settings(kernel, four(asked)))) as rig:
         await until_told(rig, "VirtualFunctionsMade")
         await eventually(lambda: rig.holds() == [] and len(functions(rig)) == 4)
     assert rig.events.of("VirtualFunctionsMissing") == []
