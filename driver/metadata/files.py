@@ -135,6 +135,8 @@ class MetadataFiles:
 
     def _found(self) -> Iterator[tuple[Path, str]]:
         """Every file, and the UID of its claim: empty for one that ostler did not write."""
+        if not self._root.is_dir():
+            return  # As on most nodes, whose claims have no such files.
         for path in self._root.glob("*/*/metadata.json"):
             stored = _stored(path)
             yield path, stored.uid if stored is not None else ""
