@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,40 +27,21 @@ from driver.claims.kubelet import read_kubelet_claims
 from driver.claims.locks import ClaimLocks
 from driver.claims.model import ClaimReference, Unavailable
 from driver.claims.record import ClaimRecord
+from driver.interfaces.claim_mover import PACE, ClaimMover, InterfacePace, interfaces_of
 from driver.interfaces.journal import ClaimMove
-from driver.interfaces.moving import InterfaceMissing, InterfaceMoves, MoveFailed, namespace_of
+from driver.interfaces.moving import InterfaceMoves, MoveFailed, namespace_of
 from driver.interfaces.observers import InterfaceObserver, InterfacePlace, PodLinks
 from driver.nri.sandboxes import Sandbox, SandboxRefused
 from node.clocks import Clocks
-from node.events import EventSink, EventType
+from node.events import EventSink
 from node.files import FileError
-from node.interfaces.model import InterfaceError, MovableInterface
-from node.values import Value, replace, value
+from node.interfaces.model import InterfaceError
 
 T = TypeVar("T")
 log = logging.getLogger("ostler.interfaces")
 
 _MOST_ENDED = 4096
 """Ended sandboxes to remember, in which nothing may move any more."""
-
-
-@value
-class InterfacePace(Value):
-    """Times in seconds.
-
-    ``deadline``: for an answer to the runtime, which drops a plugin after 2 s. ``missing``: until an interface that is
-    nowhere counts as lost, and ``look`` between two looks for it. ``first_pause`` and ``longest_pause``: before what
-    failed is tried again, doubling.
-    """
-
-    deadline: float = 1.3
-    missing: float = 10.0
-    look: float = 0.1
-    first_pause: float = 0.5
-    longest_pause: float = 30.0
-
-
-PACE = InterfacePace()
 
 
 class ClaimInterfaces(MovedInterfaces):
@@ -83,32 +63,28 @@ class ClaimInterfaces(MovedInterfaces):
         observer: InterfaceObserver | None = None,
         pace: InterfacePace = PACE,
     ) -> None:
-        self._work = moves
         self._kubelet_root = kubelet_root
-        self._events = events
-        self._reporter = reporter
-        self._links = links
-        self._monotonic = clocks.monotonic
-        self._observer = observer or InterfaceObserver()
         self._pace = pace
+        self._mover = ClaimMover(
+            moves,
+            events=events,
+            reporter=reporter,
+            clocks=clocks,
+            links=links,
+            observer=observer or InterfaceObserver(),
+            pace=pace,
+        )
         self._records: dict[str, ClaimRecord] = {}
         """Prepared claims with interfaces, by UID."""
-        self._moves: dict[str, ClaimMove] = {}
-        """What the journal has, by the claim's UID."""
         self._damaged: dict[str, str] = {}
         """Claims whose journal was damaged, with why, until the runtime has said which sandboxes there are."""
         self._ended: dict[str, None] = {}
         """IDs of sandboxes that have ended or were refused."""
         self._due: dict[str, Sandbox | None] = {}
         """Claims to be tried again: into this sandbox, or back to the node for None."""
-        self._problems: dict[str, str] = {}
-        """By the claim's UID, why its interfaces are not where they should be."""
-        self._missing: dict[str, float] = {}
-        """Since when interfaces of a claim are nowhere, in monotonic seconds."""
         self._woken = asyncio.Event()
         self._locks = ClaimLocks()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._threads = ThreadPoolExecutor(16, thread_name_prefix="interfaces")
 
     def expect(self, record: ClaimRecord) -> None:
         """Move the interfaces of this prepared claim, if it has any, when its pod's sandbox starts."""
@@ -120,28 +96,28 @@ class ClaimInterfaces(MovedInterfaces):
     @property
     def is_needed(self) -> bool:
         """Whether there is a claim with interfaces."""
-        return bool(self._records or self._moves)
+        return bool(self._records or self._mover.out)
 
     def is_out(self, uid: str) -> bool:
         """Whether an interface of the claim is in a pod, or on its way."""
-        return uid in self._moves
+        return uid in self._mover.out
 
     def leftovers(self, owners: Collection[str]) -> tuple[str, ...]:
         """UIDs of claims that are out without a record, which must be taken back."""
-        return tuple(sorted(self._moves.keys() - set(owners)))
+        return tuple(sorted(self._mover.out.keys() - set(owners)))
 
     def places(self) -> Mapping[str, InterfacePlace]:
         """Where the interfaces are, by device; without those that are on the node and should be."""
         found = {}
-        for uid, move in self._moves.items():
-            problem = self._problems.get(uid, "" if move.attached else "it is being moved")
+        for uid, move in self._mover.out.items():
+            problem = self._mover.problems.get(uid, "" if move.attached else "it is being moved")
             names = [each.name for each in move.attached] or [each.interface.interface for each in move.moves]
             for device, name in zip(move.devices, names, strict=True):
                 found[device] = InterfacePlace(move.sandbox.pod, name, problem)
         for uid, sandbox in self._due.items():
-            if sandbox is not None and uid not in self._moves and uid in self._records:
+            if sandbox is not None and uid not in self._mover.out and uid in self._records:
                 for interface in interfaces_of(self._records[uid]):
-                    problem = self._problems.get(uid, "")
+                    problem = self._mover.problems.get(uid, "")
                     found[interface.device] = InterfacePlace(sandbox.pod, interface.interface, problem)
         return found
 
@@ -150,16 +126,17 @@ class ClaimInterfaces(MovedInterfaces):
         for record in records:
             self.expect(record)
         try:
-            found = await self._in_thread(self._work.load)
+            found = await self._mover.in_thread(self._mover.work.load)
         except FileError as error:
             return (f"interfaces that are in pods may be unknown: {error}; check the state folder and its disk",)
-        self._moves = dict(found.moves)
+        self._mover.out = dict(found.moves)
         self._damaged = {uid: why for uid, why in found.unreadable.items() if uid in self._records}
-        for uid, move in self._moves.items():
+        for uid, move in self._mover.out.items():
             if namespace_of(move.sandbox) is None:
                 self._again(uid, None)
             elif move.attached:
-                await self._tell_moved(move)
+                known = self._records.get(uid)
+                await self._mover.tell_moved(move, known.metadata if known is not None else None)
         lost = [f"the journal of moved interfaces of claim {uid}: {why}" for uid, why in found.unreadable.items()]
         return tuple(f"{each}; its interfaces are looked for by their marks" for each in lost)
 
@@ -170,16 +147,14 @@ class ClaimInterfaces(MovedInterfaces):
         """
         async with self._locks.of(claim.uid):
             self._due.pop(claim.uid, None)
-            while (move := self._moves.get(claim.uid)) is not None:
+            move = self._mover.out.get(claim.uid)
+            if move is not None:
                 try:
-                    await self._return(move)
-                except InterfaceMissing:
-                    await asyncio.sleep(self._pace.look)
+                    await self._mover.bring_home(move)
                 except InterfaceError as error:
-                    text = (
-                        f"claim {claim}: {error}; it keeps its devices until they are back, and the kubelet asks again"
-                    )
-                    raise Unavailable(text) from error
+                    kept = "it keeps its devices until they are back, and the kubelet asks again"
+                    raise Unavailable(f"claim {claim}: {error}; {kept}") from error
+                self._settled(claim.uid)
             self._records.pop(claim.uid, None)
 
     async def keep(self) -> None:
@@ -206,7 +181,7 @@ class ClaimInterfaces(MovedInterfaces):
         """Return when everything begun is done: then a successor may ``recover``."""
         while self._tasks:
             await asyncio.wait(self._tasks)
-        await asyncio.to_thread(self._threads.shutdown)
+        await self._mover.close()
 
     def concerns(self, sandbox: Sandbox) -> bool:
         """See ``PodSandboxes``. Any pod may have a claim that was prepared for another, so all concern us."""
@@ -242,7 +217,7 @@ class ClaimInterfaces(MovedInterfaces):
         for uid, wanted in list(self._due.items()):
             if wanted is not None and wanted.id == sandbox.id:
                 self._settled(uid)
-        there = [uid for uid, move in self._moves.items() if move.sandbox.id == sandbox.id]
+        there = [uid for uid, move in self._mover.out.items() if move.sandbox.id == sandbox.id]
         # A move that is under way is not on record yet, but has the lock.
         there += [uid for uid in self._records if uid not in there and self._locks.busy(uid)]
         tasks = [self._begin(self._taken_back(uid, sandbox.id)) for uid in there]
@@ -261,7 +236,7 @@ class ClaimInterfaces(MovedInterfaces):
         alive = {each.id: each for each in sandboxes if namespace_of(each) is not None and not each.host_network}
         await self._rebuild(alive.values())
         work: list[Coroutine[Any, Any, object]] = []
-        for uid, move in list(self._moves.items()):
+        for uid, move in list(self._mover.out.items()):
             if move.sandbox.id in alive:
                 work.append(self._arrived(uid, alive[move.sandbox.id]))
             else:
@@ -271,7 +246,7 @@ class ClaimInterfaces(MovedInterfaces):
         for sandbox in sorted(alive.values(), key=lambda each: bool(each.containers), reverse=True):
             for record in _of_pod(self._records.values(), sandbox, pods):
                 uid = record.claim.uid
-                if uid not in self._moves and self._due.get(uid) is None:
+                if uid not in self._mover.out and self._due.get(uid) is None:
                     self._due[uid] = sandbox
                     work.append(self._arrived(uid, sandbox))
         if work:
@@ -282,31 +257,31 @@ class ClaimInterfaces(MovedInterfaces):
         for uid in list(self._damaged):
             async with self._locks.of(uid):
                 record = self._records.get(uid)
-                if record is None or uid in self._moves:
+                if record is None or uid in self._mover.out:
                     self._damaged.pop(uid, None)
                     continue
                 users = [each for each in alive if each.uid in record.users]
                 for sandbox in users or [Sandbox("", "", record.claim.namespace, "")]:
                     try:
-                        work, claim, interfaces = self._work.found, record.claim, interfaces_of(record)
-                        found = await self._in_thread(work, claim, interfaces, sandbox)
+                        work, claim, interfaces = self._mover.work.found, record.claim, interfaces_of(record)
+                        found = await self._mover.in_thread(work, claim, interfaces, sandbox)
                     except (InterfaceError, OSError) as error:
-                        self._tell("InterfaceNotReturned", f"claim {record.claim}: {error}")
+                        self._mover.tell("InterfaceNotReturned", f"claim {record.claim}: {error}")
                         continue
                     if found.moves:
-                        self._moves[uid] = found
+                        self._mover.out[uid] = found
                         break
                 self._damaged.pop(uid, None)
 
     async def _kubelet_pods(self) -> Mapping[str, tuple[str, ...]]:
         """By the claim's UID, the pods that have it according to the kubelet; empty if its record cannot be read."""
-        known = (await self._in_thread(read_kubelet_claims, self._kubelet_root)).claims
+        known = (await self._mover.in_thread(read_kubelet_claims, self._kubelet_root)).claims
         return {uid: tuple(info.pods or ()) for uid, info in known.items()}
 
     async def _attach(self, uid: str, sandbox: Sandbox) -> None:
         """Move the claim's interfaces into the sandbox; raises InterfaceError, or SandboxRefused."""
         async with self._locks.of(uid):
-            record, before = self._records.get(uid), self._moves.get(uid)
+            record, before = self._records.get(uid), self._mover.out.get(uid)
             if record is None:
                 raise SandboxRefused(f"claim {uid} of pod {sandbox.pod} was released; the kubelet prepares it again")
             if sandbox.id in self._ended:
@@ -314,101 +289,22 @@ class ClaimInterfaces(MovedInterfaces):
             if before is not None and before.sandbox.id != sandbox.id:
                 if before.sandbox.uid != sandbox.uid and namespace_of(before.sandbox) is not None:
                     raise SandboxRefused(_in_other_pod(record, before, sandbox))
-                await self._home(before)
+                await self._mover.bring_home(before)
                 before = None
-            if before is None or not before.attached:
-                before = await self._move(record, sandbox, before)
-            await self._let_start(before)
-
-    async def _move(self, record: ClaimRecord, sandbox: Sandbox, begun: ClaimMove | None) -> ClaimMove:
-        """Move the claim's interfaces; raises MoveFailed. Call it with the claim locked."""
-        began, interfaces = self._monotonic(), interfaces_of(record)
-        try:
-            move: ClaimMove = await self._in_thread(self._work.move, record.claim, sandbox, interfaces, begun)
-        except MoveFailed as error:
-            self._observer.moved("failed", self._monotonic() - began)
-            await self._failed(record.claim, sandbox, error)
-            raise
-        seconds = self._monotonic() - began
-        self._observer.moved("ok", seconds)
-        self._moves[record.claim.uid] = move
-        names = [each.name for each in move.attached]
-        shown = {"claim": str(record.claim), "pod": sandbox.pod, "interfaces": names, "seconds": round(seconds, 3)}
-        log.info("the interfaces of a claim are in its pod", extra=shown)
-        return move
-
-    async def _let_start(self, move: ClaimMove) -> None:
-        """Report the interfaces, then let the claim's containers start; raises MoveFailed."""
-        await self._tell_moved(move)
-        try:
-            await self._in_thread(self._work.guard, move)
-        except MoveFailed as error:
-            await self._failed(move.claim, move.sandbox, error)
-            raise
-        self._settled(move.claim.uid)
-
-    async def _tell_moved(self, move: ClaimMove) -> None:
-        record = self._records.get(move.claim.uid)
-        await self._reporter.attached(move.claim, move.attached, record.metadata if record is not None else None)
-        if self._links is not None:
-            for each in move.attached:
-                self._links.watch(each.device, Path(move.sandbox.netns))
-
-    async def _tell_not_moved(self, claim: ClaimReference, devices: Iterable[str], problem: str = "") -> None:
-        await self._reporter.detached(claim, problem)
-        if self._links is not None:
-            for device in devices:
-                self._links.forget(device)
-
-    async def _failed(self, claim: ClaimReference, sandbox: Sandbox, error: MoveFailed) -> None:
-        """Note and report a move that failed and was undone, as far as that was possible."""
-        before = self._moves.pop(claim.uid, None)
-        if error.left is not None:
-            self._moves[claim.uid] = replace(error.left, attached=())
-            self._again(claim.uid, None)
-        if self._is_new(claim.uid, str(error)):
-            self._tell("InterfaceNotMoved", f"pod {sandbox.pod}: {error}")
-        await self._tell_not_moved(claim, before.devices if before is not None else (), str(error))
-
-    async def _return(self, move: ClaimMove) -> None:
-        """Take the claim's interfaces back; raises InterfaceError. Call it with the claim locked."""
-        uid, began = move.claim.uid, self._monotonic()
-        # Until it is over, nobody knows what is still in the pod.
-        self._moves[uid] = replace(move, attached=())
-        try:
-            await self._in_thread(self._work.take_back, move)
-        except InterfaceMissing as error:
-            if began - self._missing.setdefault(uid, began) < self._pace.missing:
-                self._problems[uid] = str(error)
-                raise
-            self._observer.lost(len(move.moves))
-            await self._in_thread(self._work.forget, move)
-            text = f"claim {move.claim}: {error}; pod {move.sandbox.pod} had it; check the device and its driver"
-            self._tell("InterfaceLost", text)
-        except InterfaceError as error:
-            self._observer.returned("failed", self._monotonic() - began)
-            if self._is_new(uid, str(error)):
-                self._tell("InterfaceNotReturned", f"claim {move.claim}, pod {move.sandbox.pod}: {error}")
-            raise
-        else:
-            self._observer.returned("ok", self._monotonic() - began)
-            log.info("the interfaces of a claim are back", extra={"claim": str(move.claim), "pod": move.sandbox.pod})
-        self._moves.pop(uid, None)
-        self._settled(uid)
-        await self._tell_not_moved(move.claim, move.devices)
-
-    async def _home(self, move: ClaimMove) -> None:
-        """Take the claim's interfaces back, and wait for those that a vanished namespace has yet to give back."""
-        while True:
             try:
-                return await self._return(move)
-            except InterfaceMissing:
-                await asyncio.sleep(self._pace.look)
+                if before is None or not before.attached:
+                    before = await self._mover.move(record, sandbox, before)
+                await self._mover.let_start(before, record.metadata)
+            except MoveFailed:
+                if uid in self._mover.out:
+                    self._again(uid, None)
+                raise
+            self._settled(uid)
 
     async def _taken_back(self, uid: str, sandbox_id: str = "") -> None:
         """Take back what is in the sandbox (empty: any), and try again later if that fails; raises InterfaceError."""
         async with self._locks.of(uid):
-            move = self._moves.get(uid)
+            move = self._mover.out.get(uid)
             if move is None:
                 if uid in self._due and self._due[uid] is None:
                     self._settled(uid)
@@ -416,10 +312,11 @@ class ClaimInterfaces(MovedInterfaces):
             if sandbox_id and move.sandbox.id != sandbox_id:
                 return
             try:
-                await self._return(move)
+                await self._mover.take_back(move)
             except InterfaceError:
                 self._again(uid, None)
                 raise
+            self._settled(uid)
 
     async def _arrived(self, uid: str, sandbox: Sandbox) -> None:
         """Move the claim's interfaces into a sandbox that lives already, and try again later if that fails."""
@@ -429,10 +326,10 @@ class ClaimInterfaces(MovedInterfaces):
             self._due.pop(uid, None)
             log.info("interfaces are not moved", extra={"pod": sandbox.pod, "reason": str(error)})
         except (InterfaceError, FileError) as error:
-            self._problems.setdefault(uid, str(error))
+            self._mover.problems.setdefault(uid, str(error))
             if sandbox.id not in self._ended and namespace_of(sandbox) is not None:
                 self._again(uid, sandbox)
-            elif uid not in self._moves:
+            elif uid not in self._mover.out:
                 self._settled(uid)
         else:
             self._settled(uid)
@@ -444,8 +341,7 @@ class ClaimInterfaces(MovedInterfaces):
     def _settled(self, uid: str) -> None:
         """Forget what was due for the claim, and why."""
         self._due.pop(uid, None)
-        self._problems.pop(uid, None)
-        self._missing.pop(uid, None)
+        self._mover.settle(uid)
 
     def _end(self, sandbox: Sandbox) -> None:
         self._ended[sandbox.id] = None
@@ -464,23 +360,6 @@ class ClaimInterfaces(MovedInterfaces):
         if not task.cancelled():
             # Taken here, so that asyncio does not report the exception of work whose caller went away.
             task.exception()
-
-    async def _in_thread(self, work: Any, *arguments: object) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
-
-    def _is_new(self, uid: str, problem: str) -> bool:
-        """Keep the claim's problem for people; whether it is another than before."""
-        before, self._problems[uid] = self._problems.get(uid), problem
-        return before != problem
-
-    def _tell(self, reason: str, message: str) -> None:
-        log.warning(message, extra={"reason": reason})
-        self._events.emit(EventType.WARNING, reason, message)
-
-
-def interfaces_of(record: ClaimRecord) -> tuple[MovableInterface, ...]:
-    """The interfaces that move into the claim's pod."""
-    return tuple(each.interface for each in record.devices if each.interface is not None)
 
 
 def _failures(done: Iterable[asyncio.Task[Any]]) -> list[str]:

@@ -49,7 +49,11 @@ class InterfaceSteps:
 
 
 class InterfaceMissing(InterfaceError):
-    """An interface is neither on the node nor in the pod; the kernel may bring it back in a moment."""
+    """Interfaces are neither on the node nor in the pod (``number``); the kernel may bring them back in a moment."""
+
+    def __init__(self, text: str, number: int) -> None:
+        super().__init__(text)
+        self.number = number
 
 
 class MoveFailed(InterfaceError):
@@ -177,7 +181,7 @@ class InterfaceMoves:
         if problems:
             raise InterfaceError("; ".join(problems))
         if missing:
-            raise InterfaceMissing(f"{', '.join(missing)}: not found on the node or in the pod")
+            raise InterfaceMissing(f"{', '.join(missing)}: not found on the node or in the pod", len(missing))
         self.forget(move)
 
     def forget(self, move: ClaimMove) -> None:

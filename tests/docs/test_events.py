@@ -18,7 +18,7 @@ SOURCES = ("node", "plugin", "driver", "ostler")
 HANDED_ON = {
     "driver/claims/book.py": "tell",
     "driver/door/door.py": "_tell",
-    "driver/interfaces/claim_interfaces.py": "_tell",
+    "driver/interfaces/claim_mover.py": "tell",
     "driver/node_watch/node_doors.py": "_warn",
     "node/health/keeper.py": "",
     "ostler/agent/eventlog.py": "",

@@ -10,7 +10,8 @@ from typing import Any
 from driver.claims.model import ClaimReference
 from driver.claims.service import ClaimService
 from driver.devices.view import DraDevice
-from driver.interfaces.claim_interfaces import ClaimInterfaces, InterfacePace
+from driver.interfaces.claim_interfaces import ClaimInterfaces
+from driver.interfaces.claim_mover import InterfacePace
 from driver.interfaces.moving import InterfaceMoves, InterfaceStep
 from driver.metadata.model import ClaimMetadata
 from driver.nri.sandboxes import Sandbox

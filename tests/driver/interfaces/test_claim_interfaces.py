@@ -12,7 +12,7 @@ import pytest
 from driver.claims.interfaces import ClaimStep
 from driver.claims.model import ClaimError, Unavailable
 from driver.claims.service import ClaimService
-from driver.interfaces.claim_interfaces import InterfacePace
+from driver.interfaces.claim_mover import InterfacePace
 from driver.interfaces.moving import InterfaceStep
 from driver.interfaces.observers import InterfacePlace
 from driver.nri.sandboxes import Sandbox, SandboxRefused

@@ -1,0 +1,191 @@
+"""Moves and returns the interfaces of one claim at a time: in a worker thread, counted, and reported to everybody.
+
+``ClaimInterfaces`` decides what is to move. This module keeps what is out and why it is not where it should be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from driver.claims.interfaces import InterfaceReporter
+from driver.claims.model import ClaimReference
+from driver.claims.record import ClaimRecord
+from driver.interfaces.journal import ClaimMove
+from driver.interfaces.moving import InterfaceMissing, InterfaceMoves, MoveFailed
+from driver.interfaces.observers import InterfaceObserver, PodLinks
+from driver.metadata.model import ClaimMetadata
+from driver.nri.sandboxes import Sandbox
+from node.clocks import Clocks
+from node.events import EventSink, EventType
+from node.interfaces.model import InterfaceError, MovableInterface
+from node.values import Value, replace, value
+
+log = logging.getLogger("ostler.interfaces")
+
+
+@value
+class InterfacePace(Value):
+    """Times in seconds.
+
+    ``deadline``: for an answer to the runtime, which drops a plugin after 2 s. ``missing``: until an interface that is
+    nowhere counts as lost, and ``look`` between two looks for it. ``first_pause`` and ``longest_pause``: before what
+    failed is tried again, doubling.
+    """
+
+    deadline: float = 1.3
+    missing: float = 10.0
+    look: float = 0.1
+    first_pause: float = 0.5
+    longest_pause: float = 30.0
+
+
+PACE = InterfacePace()
+
+
+class ClaimMover:
+    """Works for one call per claim at a time; for the event loop only.
+
+    ``out``: by the claim's UID, what the journal has. ``problems``: why the interfaces of a claim are not where they
+    should be. ``reporter`` hears of interfaces before their guard lets containers start.
+    """
+
+    def __init__(
+        self,
+        work: InterfaceMoves,
+        *,
+        events: EventSink,
+        reporter: InterfaceReporter,
+        clocks: Clocks,
+        links: PodLinks | None,
+        observer: InterfaceObserver,
+        pace: InterfacePace,
+    ) -> None:
+        self.work = work
+        self.out: dict[str, ClaimMove] = {}
+        self.problems: dict[str, str] = {}
+        self._missing: dict[str, float] = {}
+        """Since when interfaces of a claim are nowhere, in monotonic seconds."""
+        self._events = events
+        self._reporter = reporter
+        self._monotonic = clocks.monotonic
+        self._links = links
+        self._observer = observer
+        self._pace = pace
+        self._threads = ThreadPoolExecutor(16, thread_name_prefix="interfaces")
+
+    async def in_thread(self, work: Any, *arguments: object) -> Any:
+        """Run blocking work in a worker thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    async def close(self) -> None:
+        """End the threads once they have finished their work."""
+        await asyncio.to_thread(self._threads.shutdown)
+
+    async def move(self, record: ClaimRecord, sandbox: Sandbox, begun: ClaimMove | None) -> ClaimMove:
+        """Move the claim's interfaces; raises MoveFailed. Call it with the claim locked."""
+        began, interfaces = self._monotonic(), interfaces_of(record)
+        try:
+            move: ClaimMove = await self.in_thread(self.work.move, record.claim, sandbox, interfaces, begun)
+        except MoveFailed as error:
+            self._observer.moved("failed", self._monotonic() - began)
+            await self._failed(record.claim, sandbox, error)
+            raise
+        seconds = self._monotonic() - began
+        self._observer.moved("ok", seconds)
+        self.out[record.claim.uid] = move
+        names = [each.name for each in move.attached]
+        shown = {"claim": str(record.claim), "pod": sandbox.pod, "interfaces": names, "seconds": round(seconds, 3)}
+        log.info("the interfaces of a claim are in its pod", extra=shown)
+        return move
+
+    async def let_start(self, move: ClaimMove, metadata: ClaimMetadata | None) -> None:
+        """Report the interfaces, then let the claim's containers start; raises MoveFailed."""
+        await self.tell_moved(move, metadata)
+        try:
+            await self.in_thread(self.work.guard, move)
+        except MoveFailed as error:
+            await self._failed(move.claim, move.sandbox, error)
+            raise
+        self.settle(move.claim.uid)
+
+    async def tell_moved(self, move: ClaimMove, metadata: ClaimMetadata | None) -> None:
+        """Report interfaces that are in their pod; ``metadata``: of the claim's record."""
+        await self._reporter.attached(move.claim, move.attached, metadata)
+        if self._links is not None:
+            for each in move.attached:
+                self._links.watch(each.device, Path(move.sandbox.netns))
+
+    async def _tell_not_moved(self, claim: ClaimReference, devices: Iterable[str], problem: str = "") -> None:
+        await self._reporter.detached(claim, problem)
+        if self._links is not None:
+            for device in devices:
+                self._links.forget(device)
+
+    async def _failed(self, claim: ClaimReference, sandbox: Sandbox, error: MoveFailed) -> None:
+        """Note and report a move that failed and was undone, as far as that was possible."""
+        before = self.out.pop(claim.uid, None)
+        if error.left is not None:
+            self.out[claim.uid] = replace(error.left, attached=())
+        if self._is_new(claim.uid, str(error)):
+            self.tell("InterfaceNotMoved", f"pod {sandbox.pod}: {error}")
+        await self._tell_not_moved(claim, before.devices if before is not None else (), str(error))
+
+    async def take_back(self, move: ClaimMove) -> None:
+        """Take the claim's interfaces back; raises InterfaceError. Call it with the claim locked."""
+        uid, began = move.claim.uid, self._monotonic()
+        # Until it is over, nobody knows what is still in the pod.
+        self.out[uid] = replace(move, attached=())
+        try:
+            await self.in_thread(self.work.take_back, move)
+        except InterfaceMissing as error:
+            if began - self._missing.setdefault(uid, began) < self._pace.missing:
+                self.problems[uid] = str(error)
+                raise
+            self._observer.lost(error.number)
+            await self.in_thread(self.work.forget, move)
+            text = f"claim {move.claim}: {error}; pod {move.sandbox.pod} had it; check the device and its driver"
+            self.tell("InterfaceLost", text)
+        except InterfaceError as error:
+            self._observer.returned("failed", self._monotonic() - began)
+            if self._is_new(uid, str(error)):
+                self.tell("InterfaceNotReturned", f"claim {move.claim}, pod {move.sandbox.pod}: {error}")
+            raise
+        else:
+            self._observer.returned("ok", self._monotonic() - began)
+            log.info("the interfaces of a claim are back", extra={"claim": str(move.claim), "pod": move.sandbox.pod})
+        self.out.pop(uid, None)
+        self.settle(uid)
+        await self._tell_not_moved(move.claim, move.devices)
+
+    async def bring_home(self, move: ClaimMove) -> None:
+        """Take the claim's interfaces back, and wait for those that a vanished namespace has yet to give back."""
+        while True:
+            try:
+                return await self.take_back(move)
+            except InterfaceMissing:
+                await asyncio.sleep(self._pace.look)
+
+    def settle(self, uid: str) -> None:
+        """Forget the claim's problem."""
+        self.problems.pop(uid, None)
+        self._missing.pop(uid, None)
+
+    def _is_new(self, uid: str, problem: str) -> bool:
+        """Keep the claim's problem for people; whether it is another than before."""
+        before, self.problems[uid] = self.problems.get(uid), problem
+        return before != problem
+
+    def tell(self, reason: str, message: str) -> None:
+        """Log a warning and post it as an event."""
+        log.warning(message, extra={"reason": reason})
+        self._events.emit(EventType.WARNING, reason, message)
+
+
+def interfaces_of(record: ClaimRecord) -> tuple[MovableInterface, ...]:
+    """The interfaces that move into the claim's pod."""
+    return tuple(each.interface for each in record.devices if each.interface is not None)
