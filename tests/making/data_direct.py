@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from node.inventory.facts import GpuFacts, NodeFacts, NvmlFacts, PciFunction, SysfsFacts
+from node.inventory.facts import DeviceFile, GpuFacts, NodeFacts, NvmlFacts, PciFunction, SysfsFacts
 from node.inventory.net_facts import RdmaDevice, RdmaFile
 from node.values import replace
 from tests.making.nic_facts import port
@@ -103,7 +103,20 @@ def node(gpus: int = 4) -> NodeFacts:
         )
         for number in range(gpus)
     )
-    sysfs = SysfsFacts(pci=tuple(sorted(functions, key=lambda each: each.address)), rdma=tuple(devices))
+    files = [
+        *(
+            DeviceFile(f"/dev/infiniband/{each.name}", "c", each.major, each.minor)
+            for one in devices
+            for each in one.files
+        ),
+        DeviceFile("/dev/infiniband/rdma_cm", "c", 10, 120),
+        *(DeviceFile(f"/dev/nvidia{number}", "c", 195, number) for number in range(gpus)),
+        DeviceFile("/dev/nvidiactl", "c", 195, 255),
+        DeviceFile("/dev/nvidia-uvm", "c", 509, 0),
+    ]
+    sysfs = SysfsFacts(
+        pci=tuple(sorted(functions, key=lambda each: each.address)), rdma=tuple(devices), device_files=tuple(files)
+    )
     return NodeFacts(nvml=NvmlFacts(driver_version="580.65.06", gpus=seen), sysfs=sysfs)
 
 

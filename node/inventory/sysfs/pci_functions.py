@@ -27,7 +27,6 @@ from node.inventory.net_facts import SubFunction
 from node.inventory.nvidia.location import PCI_VENDOR
 from node.inventory.pci import ADDRESS, DATA_DIRECT_DEVICE, MELLANOX_VENDOR, is_data_direct
 from node.inventory.sysfs.files import DRIVERS, OPTIONAL, Stamp, SysfsFolder, entries, stamp
-from node.inventory.sysfs.vpd import vpd_uuid
 from node.values import replace
 
 _CLASS = re.compile(r"0x[0-9a-f]{6}")
@@ -120,6 +119,8 @@ class PciFunctions:
         """Read the UUIDs of NVIDIA's NICs if any of them has a Data Direct function, which has that of its NIC."""
         if not any(is_data_direct(function) for function in functions.values()):
             return
+        from node.inventory.sysfs.vpd import vpd_uuid  # Few nodes have such a function.
+
         for function in tuple(functions.values()):
             if function.vendor == MELLANOX_VENDOR and function.physfn is None and function.vpd_uuid is None:
                 told = replace(function, vpd_uuid=vpd_uuid(f"{self._folder}/{function.address}"))

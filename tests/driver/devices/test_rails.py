@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from driver.devices.rails import rails
+from node.inventory.devices import devices_of
+from node.inventory.identity import Identities
+from node.inventory.model import NIC_KINDS, DeviceKind, Snapshot
+from node.inventory.places import places_of
+from node.rules import Doors, Rule, Selector
+from node.topology.cells import topology_of
 from node.topology.model import Place
 from tests.driver.devices.recorded import view
+from tests.driver.devices.scheduling import Scheduler, claim, matching, request, slices
+from tests.making import data_direct
+from tests.making.dra_door import door_view
 
 
 def numbered(*spots: str) -> dict[str, int]:
@@ -62,3 +71,21 @@ def test_a_recorded_node_has_a_rail_for_every_gpu_and_a_pair_on_each(node: str) 
 @pytest.mark.parametrize("node", ["vm-flat-8", "l4-2"])
 def test_a_node_whose_tree_does_not_tell_has_none(node: str) -> None:
     assert of(node) == {}
+
+
+@pytest.mark.parametrize("attribute", ["switch", "rail"])
+def test_a_claim_gets_the_pair_whose_nic_has_its_second_face_beside_the_gpu(attribute: str) -> None:
+    devices = devices_of(data_direct.node(), Identities())
+    kinds = Selector(kinds=(DeviceKind.GPU, *NIC_KINDS))
+    snapshot = Snapshot(1, devices, topology=topology_of(places_of(devices)))
+    scheduler = Scheduler(slices(door_view(snapshot, (Rule("example.com/device", kinds, Doors.DRA),)).devices))
+    pair = claim(
+        request("gpu"),
+        request("nic", "nic.ostler.dev"),
+        constraints=[matching(f"ostler.dev/{attribute}", "gpu", "nic")],
+    )
+    given = [scheduler.allocate(pair) for _ in range(5)]
+    assert given.pop() is None, "four pairs, and a NIC for storage that belongs to no GPU"
+    assert sorted(devices for _, devices in filter(None, given)) == [
+        [f"gpu-{8 + number:04x}-05-00-0", f"rdma-{2 * number:04x}-03-00-0"] for number in range(4)
+    ]
