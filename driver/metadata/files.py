@@ -60,6 +60,8 @@ class MetadataFiles:
         self._specs = ClaimSpecs(cdi_dir, metadata_prefix(driver))
         self._lock = threading.Lock()
         """A file is read and written in one go, by one thread."""
+        self._known: set[str] | None = None
+        """UIDs of claims that may have a file or a spec; None until somebody has looked."""
 
     def paths(self, claim: ClaimReference, metadata: ClaimMetadata) -> tuple[Path, ...]:
         """The claim's files on the host."""
@@ -68,6 +70,8 @@ class MetadataFiles:
     def ensure(self, claim: ClaimReference, metadata: ClaimMetadata) -> None:
         """Write what is missing or differs; interfaces that the files have stay. Raises Unavailable with the fix."""
         with self._lock:
+            if self._known is not None:
+                self._known.add(claim.uid)
             for request in metadata.requests:
                 path = self._path(claim, request.main)
                 stored = _stored(path)
@@ -111,6 +115,8 @@ class MetadataFiles:
     def remove_any(self, uid: str) -> None:
         """Remove the specs and files of a claim of which only the UID is known. Raises Unavailable with the fix."""
         with self._lock:
+            if self._known is not None and uid not in self._known:
+                return
             for entry in self._specs.uids():
                 if entry.rpartition("_")[0] == uid:
                     self._specs.remove(entry)
@@ -120,7 +126,10 @@ class MetadataFiles:
 
     def uids(self) -> frozenset[str]:
         """Claims that have a file or a spec."""
-        return frozenset(entry.rpartition("_")[0] for entry in self._specs.uids()) | {uid for _, uid in self._found()}
+        with self._lock:
+            named = {entry.rpartition("_")[0] for entry in self._specs.uids()}
+            self._known = named | {uid for _, uid in self._found()}
+            return frozenset(self._known)
 
     def sweep_unfinished(self) -> None:
         """Remove what a killed process left unfinished; call it only while no other process of ours writes."""
@@ -135,8 +144,6 @@ class MetadataFiles:
 
     def _found(self) -> Iterator[tuple[Path, str]]:
         """Every file, and the UID of its claim: empty for one that ostler did not write."""
-        if not self._root.is_dir():
-            return  # As on most nodes, whose claims have no such files.
         for path in self._root.glob("*/*/metadata.json"):
             stored = _stored(path)
             yield path, stored.uid if stored is not None else ""
