@@ -38,6 +38,15 @@ _RESERVED = {
     "default": "the kernel's word for new interfaces",
 }
 
+OF_NODES = re.compile(
+    r"cni|docker|cbr|br-|virbr|kube-|nodelocaldns|flannel|cilium|lxc|cali|tunl|vxlan|genev|ovs|ovn|veth"
+)
+"""How interfaces are called that network plugins make on nodes.
+
+If a pod's network namespace vanishes, the kernel moves its interfaces to the node under the names that they have, and a
+plugin that finds one in the place of its own serves no pod of the node until ostler has renamed it.
+"""
+
 _Found = TypeVar("_Found")
 _Four = TypeVar("_Four")
 _Six = TypeVar("_Six")
@@ -158,6 +167,11 @@ def name_of(refusal: Refusal, field: str, content: Json) -> str:
         raise refusal(field, f"{shown(name)} cannot be the name of an interface", fix)
     if name in _RESERVED:
         raise refusal(field, f"{shown(name)} is {_RESERVED[name]}", "write another name, as net1")
+    if OF_NODES.match(name):
+        found = (
+            f"{shown(name)} is a name of the node's own network, and the interface may come back to the node under it"
+        )
+        raise refusal(field, found, "write another name, as net1")
     return name
 
 

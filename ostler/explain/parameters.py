@@ -45,7 +45,7 @@ _SHARED_FACT = "numaNode"
 def refusals(state: State, claim: JsonObject, given: Sequence[PlacedDevice]) -> Iterator[str]:
     """A sentence for each of the claim's parameters that ostler refuses if these are its devices."""
     configs = list(_configs(state, claim))
-    if not configs and not any(each.driver == OURS and each.shared for each in given):
+    if not configs and not any(each.driver == OURS and (each.shared or _may_move(each)) for each in given):
         return
     published = _published(state.slices, {_key(each) for each in given})
     counting: dict[PlacedDevice, SharingParameters] = {}
@@ -111,6 +111,11 @@ def _check_is_for_some(
             raise wrong_kind(config, content, given.request, given.device, kind)
         if interface is not None:
             check_moves_some(interface, [_interface_target(*each) for each in concerned if _is_nic(*each)])
+
+
+def _may_move(given: PlacedDevice) -> bool:
+    """Whether its network interface may move, by the device's name: its slice need not be read for all others."""
+    return given.device.startswith((f"{DeviceKind.NIC}-", f"{DeviceKind.RDMA}-"))
 
 
 def _is_nic(given: PlacedDevice, body: JsonObject) -> bool:

@@ -12,7 +12,7 @@ from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.decoding import API_VERSION, CLASS_ONLY, FIELDS, KINDS, NicConfig, decode
 from driver.parameters.errors import ParameterError
 from driver.parameters.interface import FIELDS as INTERFACE_FIELDS
-from driver.parameters.interface_fields import FEATURES, SHORT_NAMES, SYSCTLS
+from driver.parameters.interface_fields import FEATURES, OF_NODES, SHORT_NAMES, SYSCTLS
 from tests.deploy.chart.rendering import Document, Values, refusal, render
 from tests.driver.parameters.test_interface import BEYOND, MISTAKES
 from tests.making.policies import Admission
@@ -117,8 +117,8 @@ def test_claims_that_say_nothing_wrong_are_created() -> None:
         (
             own(interface={"name": "eth0"}),
             (
-                '.interface.name: "eth0" cannot be used; write 1 to 15 letters, digits, -, _ and ., as net1, and not '
-                "eth0, lo, all or default"
+                '.interface.name: "eth0" cannot be used; write 1 to 15 letters, digits, -, _ and ., as net1, and no '
+                "name of the network of nodes or pods, such as eth0"
             ),
         ),
         (
@@ -268,6 +268,29 @@ def test_what_cannot_be_forbidden_is_refused(given: Values, problem: str) -> Non
     assert problem in " ".join(refusal({"dra": {"enabled": True, **given}}).split())
 
 
+RESERVED = {
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "package",
+}
+RESERVED |= {"namespace", "return", "var", "void", "while", "true", "false", "null"}
+
+
+def test_an_api_server_accepts_the_names_of_its_variables() -> None:
+    """CEL keeps some words, and ostler's own lets a variable have them after a dot."""
+    assert not RESERVED & {each["name"] for each in policy()["spec"]["variables"]}
+
+
 def test_its_tables_are_those_of_the_agent() -> None:
     variables = {each["name"]: each["expression"] for each in policy()["spec"]["variables"]}
     fields = json.loads(variables["fields"])
@@ -276,6 +299,7 @@ def test_its_tables_are_those_of_the_agent() -> None:
     }
     assert set(NicConfig.__slots__) == {FIELDS[key] for key in fields["NicConfig"]}
     assert json.dumps(list(INTERFACE_FIELDS)).replace(" ", "") in variables["unknown"]
+    assert f"^({OF_NODES.pattern})" in variables["single"]
     values = json.loads(variables["sysctlValues"])
     assert values == {name: list(each.values) for name, each in SYSCTLS.items() if not each.class_only}
     for name in (*SHORT_NAMES, *SHORT_NAMES.values(), "tx-udp-segmentation", "rx-gro-list", "rx-all", "ntuple"):

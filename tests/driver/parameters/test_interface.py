@@ -182,6 +182,16 @@ MISTAKES: list[tuple[Any, str]] = [
         ({"name": name}, f'.name: "{name}" cannot be the name of an interface; {NAME}')
         for name in ("", ".", "..", "a/b", "a b", "a:0", "net%d", "a" * 16)
     ),
+    *(
+        (
+            {"name": name},
+            (
+                f'.name: "{name}" is a name of the node\'s own network, and the interface may come back to the node '
+                "under it; write another name, as net1"
+            ),
+        )
+        for name in ("cni0", "docker0", "cali1234", "flannel.1", "br-ex", "vethnet")
+    ),
     ({"name": "lo"}, '.name: "lo" is the loopback interface; write another name, as net1'),
     ({"name": "eth0"}, '.name: "eth0" is the pod\'s own interface; write another name, as net1'),
     ({"name": "all"}, '.name: "all" is the kernel\'s word for every interface; write another name, as net1'),

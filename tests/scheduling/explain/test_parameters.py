@@ -179,6 +179,13 @@ def test_an_interface_that_a_device_cannot_have_is_told_beforehand(
     assert (text in printed) if text else ("refuse" not in printed)
 
 
+def test_an_interface_that_needs_parameters_is_told_beforehand(answers: Answers) -> None:
+    facts = {**MOVES, "ostler.dev/ifName": {"string": "eth0"}}
+    slices = resource_slice("node-a", [device("nic-0", more={"attributes": facts})], driver=OURS)
+    printed = told(answers(node("node-a"), CLASS, slices, asked()))
+    assert "refuse claim team/train: NicConfig.interface.name: device nic-0 of request gpu is called eth0" in printed
+
+
 def test_interfaces_that_one_pod_cannot_have_are_told_beforehand(answers: Answers) -> None:
     devices = [device(name, more={"attributes": MOVES}) for name in ("nic-0", "nic-1")]
     two: Any = claim(request("a", of=OURS), request("b", of=OURS))
