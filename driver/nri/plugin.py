@@ -12,7 +12,7 @@ import logging
 from pathlib import Path
 
 from driver.nri.calls import PLUGIN, RUNTIME, CallConnection, ConnectionEnded, RpcFailed
-from driver.nri.framing import ProtocolError
+from driver.nri.framing import PATIENCE, ProtocolError
 from driver.nri.sandboxes import PodSandboxes
 from driver.nri.sequence import SandboxSequence
 from driver.nri.service import PluginService
@@ -145,12 +145,13 @@ class NriPlugin:
         except TimeoutError:
             raise _Failed(f"the container runtime did not finish the registration within {HANDSHAKE:g} s") from None
         except ConnectionEnded:
-            await asyncio.wait((reading,))
+            await asyncio.wait((reading,), timeout=PATIENCE)
         finally:
             waiting.cancel()
         if not synchronized.is_set():
-            # What was wrong with the bytes tells more.
-            await reading
+            if reading.done():
+                # What was wrong with the bytes tells more.
+                reading.result()
             raise _Failed(
                 f"the container runtime ended the connection while it registered the plugin {INDEX}-{NAME}; "
                 "its log says why",

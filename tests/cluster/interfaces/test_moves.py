@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.dra.claims import DRIVER, nic_entries
 from tests.cluster.dra.conftest import Stage
 from tests.cluster.interfaces.moving import Moving, guard, inside
 from tests.cluster.interfaces.stand_ins import stand_ins
+from tests.cluster.rig.pods import FOREVER
 from tests.cluster.rig.processes import wait_until
 
 
@@ -36,6 +38,37 @@ def test_two_pods_talk_over_their_interfaces_and_the_node_has_them_back(moving: 
     for name in ("first", "second"):
         pods.delete(name)
     moving.wait_back()
+
+
+def test_an_interface_is_in_its_pod_what_the_claim_says_and_on_the_node_what_it_was(stage: Stage) -> None:
+    interface = {
+        "name": "net1",
+        "addresses": ["10.98.0.7/24", "fd00:98::7/64"],
+        "mtu": 1400,
+        "routes": [{"destination": "10.97.250.0/24", "gateway": "10.98.0.1"}],
+        "neighbors": [{"destination": "10.98.0.1", "hardwareAddress": "02:00:00:00:98:01"}],
+    }
+    parameters = {"apiVersion": "ostler.dev/v1alpha1", "kind": "NicConfig", "interface": interface}
+    with stand_ins(stage.node, 2) as made:
+        moving = Moving(stage, made, {"opaque": {"driver": DRIVER, "parameters": parameters}})
+        moving.create("first", f"ip -4 route; ip neigh; ip link show net1; echo done; {FOREVER}")
+        stage.pods.wait_phase("first", "Running")
+        wait_until("it has looked", lambda: "done" in stage.pods.output("first"))
+        seen = stage.pods.output("first")
+        assert {"10.98.0.7/24", "fd00:98::7/64"} <= {*inside(seen)["net1"]}
+        for text in (
+            "10.97.250.0/24 via 10.98.0.1 dev net1",
+            "10.98.0.1 dev net1 lladdr 02:00:00:00:98:01",
+            "mtu 1400",
+        ):
+            assert text in seen
+        (told,) = guard(seen)["interfaces"]
+        assert (told["name"], told["mtu"]) == ("net1", 1400)
+        (entry,) = nic_entries(stage.claims.of_pod(stage.pods.get("first")))
+        assert entry["networkData"]["interfaceName"] == "net1"
+        assert entry["networkData"]["ips"] == ["10.98.0.7/24", "fd00:98::7/64"]
+        stage.pods.delete("first")
+        moving.wait_back()
 
 
 def peer_of(moving: Moving, name: str) -> str:
