@@ -17,6 +17,19 @@ from sandbox.nodes import names, path
 from tests.making.dra_door import door_view
 
 NODES = names()
+GPUS = {
+    "a100-mig-4": 2,
+    "a100-sxm-8": 8,
+    "dgx1-v100-8": 8,
+    "dgx2-v100-16": 16,
+    "gaudi2-8": 8,
+    "h100-sxm-8": 8,
+    "l4-2": 2,
+    "mi300x-8": 8,
+    "mi300x-cpx-8": 8,
+    "vm-flat-8": 8,
+}
+"""Whole GPUs of the shipped nodes that have any, so that a collection of tests need not read the nodes."""
 NICS = (DeviceKind.NIC, DeviceKind.RDMA)
 WHOLE_GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,), mig_enabled=False), Doors.DRA)
 RULES = (

@@ -13,7 +13,7 @@ from node.ledger.offer_context import OfferContext
 from node.rules import Doors, Rule, Selector
 from node.values import replace
 from tests.driver.devices.both_doors import BothDoors
-from tests.driver.devices.recorded import NICS, NODES, RULES, WHOLE_GPUS, snapshot, view
+from tests.driver.devices.recorded import GPUS, NICS, NODES, RULES, WHOLE_GPUS, snapshot, view
 from tests.driver.devices.test_cells import tree
 from tests.making.dra_door import door_view
 
@@ -21,18 +21,11 @@ BOTH = replace(WHOLE_GPUS, door=Doors.BOTH)
 SIZES = (1, 2, 4)
 
 
-def whole_gpus(name: str) -> int:
-    return sum(item.device.kind == "gpu" for item in view(name).devices)
-
-
-GPU_NODES = [name for name in NODES if whole_gpus(name)]
-
-
 def names(node: str, rules: tuple[Rule, ...]) -> list[str]:
     return [item.device.name for item in door_view(snapshot(node), rules).devices]
 
 
-@pytest.mark.parametrize("name", GPU_NODES)
+@pytest.mark.parametrize("name", GPUS)
 def test_the_doors_take_whole_gpus_from_opposite_ends(name: str) -> None:
     both = BothDoors(snapshot(name), BOTH)
     root = snapshot(name).topology.root
@@ -45,7 +38,7 @@ def test_the_doors_take_whole_gpus_from_opposite_ends(name: str) -> None:
     assert both.island_choice(1)[0] in free[-half:]
 
 
-@pytest.mark.parametrize(("name", "pods", "claims"), list(product(GPU_NODES, SIZES, SIZES)))
+@pytest.mark.parametrize(("name", "pods", "claims"), list(product(GPUS, SIZES, SIZES)))
 def test_choices_made_at_the_same_moment_meet_only_where_there_is_not_enough_for_both(
     name: str, pods: int, claims: int
 ) -> None:
@@ -91,7 +84,7 @@ def test_claims_alone_fill_cells_as_well_from_the_back(name: str, count: int) ->
     while found := both.island_choice(count):
         both.to_claim(found)
         islands.append(found)
-    assert len(islands) == whole_gpus(name) // count
+    assert len(islands) == GPUS[name] // count
     root = snapshot(name).topology.root
     assert root is not None
     for number in range(0, len(islands), max(4 // count, 1)):

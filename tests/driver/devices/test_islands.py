@@ -12,17 +12,11 @@ from node.inventory.model import is_gone
 from node.inventory.places import place_of
 from node.topology.model import Cell, Proximity, proximity
 from node.topology.packing import CellTree, pair_score
-from tests.driver.devices.recorded import NODES, WHOLE_GPUS, snapshot, snapshot_of, view
+from tests.driver.devices.recorded import GPUS, NODES, WHOLE_GPUS, snapshot, snapshot_of, view
 from tests.driver.devices.scheduling import Json, Scheduler, claim, island, matching, request, slices
 from tests.making.dra_door import door_view
 
-GPU_NODES = [name for name in NODES if snapshot(name).topology.root is not None]
-SIZES = [
-    (name, count)
-    for name in GPU_NODES
-    for count in (2, 3, 4, 8, 16)
-    if count <= sum(item.device.kind == "gpu" for item in view(name).devices)
-]
+SIZES = [(name, count) for name, most in GPUS.items() for count in (2, 3, 4, 8, 16) if count <= most]
 CORRECTED = {"vm-flat-8"}
 
 
@@ -39,6 +33,12 @@ def smallest(cell: Cell, chosen: list[str]) -> int:
 def score(name: str, chosen: list[str]) -> int:
     places = [place for place in snapshot(name).topology.places if place.name in chosen]
     return sum(pair_score(one, two) for one, two in combinations(places, 2))
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_the_table_of_gpus_is_that_of_the_nodes(name: str) -> None:
+    assert len(gpus(name)) == GPUS.get(name, 0)
+    assert (snapshot(name).topology.root is not None) == (name in GPUS)
 
 
 @pytest.mark.parametrize(("name", "count"), SIZES)
@@ -69,7 +69,7 @@ def test_a_node_gives_all_its_gpus_in_islands_of_one_size(name: str, count: int)
     assert len({gpu for each in islands for gpu in each}) == count * len(islands)
 
 
-@pytest.mark.parametrize("name", GPU_NODES)
+@pytest.mark.parametrize("name", GPUS)
 def test_without_any_constraint_the_first_devices_of_the_slices_are_an_island(name: str) -> None:
     root = snapshot(name).topology.root
     assert root is not None

@@ -14,7 +14,11 @@ from tests.node.nvml import stub
 pytestmark = stub.needs_gcc
 
 
-NVIDIA = [name for name in nodes.names() if read(nodes.path(name)).facts.nvml is not None]
+NVIDIA = ("a100-mig-4", "a100-sxm-8", "dgx1-v100-8", "dgx2-v100-16", "h100-sxm-8", "l4-2", "vm-flat-8")
+
+
+def test_every_node_with_nvml_is_served() -> None:
+    assert [name for name in nodes.names() if read(nodes.path(name)).facts.nvml is not None] == list(NVIDIA)
 
 
 @pytest.mark.parametrize("name", NVIDIA)

@@ -6,12 +6,13 @@ changes them: then somebody has to decide again.
 
 from __future__ import annotations
 
+import importlib
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.client import models
 
 from ostler.explain.snapshot import anonymous, as_json, reduced
 from scheduling.explain.state import (
@@ -33,6 +34,12 @@ MODELS = {
 NUMBERS = {"int": 7, "float": 1.5, "bool": True}
 
 
+@cache
+def model(name: str) -> Any:
+    """A class of the client library, whose import is too slow for a collection."""
+    return getattr(importlib.import_module("kubernetes.client.models"), name)
+
+
 def marked(form: str, path: str) -> Any:
     """A value of a type as the client library names it; texts are their own path."""
     if form in ("str", "datetime"):
@@ -45,8 +52,7 @@ def marked(form: str, path: str) -> Any:
         return [marked(inner[1], path)]
     if inner := re.fullmatch(r"dict[\[(]str, (.*)[\])]", form, re.IGNORECASE):
         return {f"@{path} (keys)@": marked(inner[1], path)}
-    model = getattr(models, form)
-    names = {model.attribute_map[name]: kind for name, kind in model.openapi_types.items()}
+    names = {model(form).attribute_map[name]: kind for name, kind in model(form).openapi_types.items()}
     return {name: marked(kind, f"{path}.{name}") for name, kind in names.items()}
 
 
